@@ -45,14 +45,11 @@ def unmet_needs(entries: Sequence[NotEvaluated], remedy: Remedy) -> list[UnmetNe
     by: dict[str, UnmetNeed] = {}
     for entry in entries:
         rule = Named(code=entry.code, cause=entry.cause)
-        by.setdefault(entry.code, UnmetNeed(rule, _remedy(entry, remedy)))
+        found = [remedy(name) for name in entry.missing]
+        # As the report words it: the size of the weights counts only where nothing else does.
+        needed = None if None in found or not found else combine(f for f in found if f)
+        by.setdefault(entry.code, UnmetNeed(rule, needed))
     return list(by.values())
-
-
-def _remedy(entry: NotEvaluated, remedy: Remedy) -> str | None:
-    """As the report words it: the size of the weights counts only where nothing else does."""
-    found = [remedy(name) for name in entry.missing]
-    return None if None in found or not found else combine(f for f in found if f)
 
 
 def blocked(entries: Sequence[NotEvaluated], needs: Sequence[UnmetNeed]) -> tuple[Blocked, ...]:

@@ -38,14 +38,18 @@ def steps(
     graphs_off: Sequence[Option],
 ) -> tuple[PlanStep, ...]:
     """Go in, check, prepare, record, send load, fetch, read; parts without lines are left out."""
+    data = capture_goals()
+    checks = [*data.checks, *(data.counter_checks if context.goal.counters else ())]
     record = _session if context.goal.session else _profile
+    each = [(context.of(p), c) for c in context.goal.follow for p in phases(context)]
+    follow = tuple(Line(command=at.fill(c.command, here=True), what=c.what) for at, c in each)
     found: list[PlanStep] = [
         PlanStep(id="enter", title="Go in", lines=_lines(context, context.place.before)),
-        _check(context),
+        PlanStep(id="check", title="Check", lines=_lines(context, checks)),
         _prepare(context, graphs_off),
         *record(context, options, variables),
         PlanStep(id="fetch", title="Fetch", lines=_lines(context, context.place.after)),
-        _read(context),
+        PlanStep(id="read", title="Read", lines=follow),
     ]
     return tuple(s for s in found if s.lines or s.notes)
 
@@ -54,12 +58,6 @@ def _lines(context: PlanContext, found: Iterable[CommandLine]) -> tuple[Line, ..
     """The commands for every phase that is recorded, each once."""
     lines = (Line(command=context.of(p).fill(c.command), what=c.what) for c in found for p in phases(context))
     return tuple(dict.fromkeys(lines))
-
-
-def _check(context: PlanContext) -> PlanStep:
-    data = capture_goals()
-    checks = [*data.checks, *(data.counter_checks if context.goal.counters else ())]
-    return PlanStep(id="check", title="Check", lines=_lines(context, checks))
 
 
 def _prepare(context: PlanContext, graphs_off: Sequence[Option]) -> PlanStep:
@@ -93,11 +91,8 @@ def _profile(
     yield PlanStep(id="record", title="Record", lines=tuple(lines), notes=notes)
     if context.window == "request":
         warm = Line(command=context.fill(context.program.load), what="warm up; then keep sending")
-        yield PlanStep(
-            id="load",
-            title="Send load, from another shell",
-            lines=(warm, *_lines(context, context.program.requests)),
-        )
+        lines = [warm, *_lines(context, context.program.requests)]
+        yield PlanStep(id="load", title="Send load, from another shell", lines=tuple(lines))
 
 
 def _shape(context: PlanContext) -> str:
@@ -135,15 +130,6 @@ def _session(
     )
 
 
-def _read(context: PlanContext) -> PlanStep:
-    lines = tuple(
-        Line(command=context.of(p).fill(c.command, here=True), what=c.what)
-        for c in context.goal.follow
-        for p in phases(context)
-    )
-    return PlanStep(id="read", title="Read", lines=lines)
-
-
 RANGE = "--capture-range=cudaProfilerApi"
 
 
@@ -154,6 +140,7 @@ def plan(asked: PlanRequest) -> CapturePlan:
     off = context.lines("profile-without-graphs") if asked.without_graphs else ()
     done = steps(context, options, variables, off)
     flags = tuple(explained(line.command for s in done for line in s.lines))
+    too_new = (Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release))
     return CapturePlan(
         tool=Tool(version=__version__, engine="planner"),
         goal=context.goal.id,
@@ -167,7 +154,7 @@ def plan(asked: PlanRequest) -> CapturePlan:
         steps=done,
         flags=flags,
         variables=tuple(VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables),
-        pitfalls=(*_too_new(options, asked), *_pitfalls(context, options)),
+        pitfalls=(*too_new, *_pitfalls(context, options)),
         variants=tuple(_variants(context, options, {f.option for f in flags})),
         again=again(asked),
         command_file=tuple(_file(context, options, variables)),
@@ -225,20 +212,17 @@ def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[Pitfall]
             yield Pitfall(id=trap.id, text=trap.text)
 
 
-def _too_new(options: Sequence[str], asked: PlanRequest) -> list[Pitfall]:
-    """Options that the named release does not know."""
-    return [Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release)]
-
-
 def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[Variant]:
     """Every variant that fits; options that are not in `told` yet are explained where they first
     come."""
-    known = {v.id: v for v in capture_goals().variants}
+    known, asked = {v.id: v for v in capture_goals().variants}, context.asked
+    # What is asked for already, or does not go with it.
+    settled = ["without-graphs"] if asked.without_graphs else []
+    if asked.repeat or asked.delay is not None or asked.duration is not None:
+        settled.append("repeat-ranges")
     for name in context.goal.variants:
         data = known[name]
-        if data.engines and context.engine not in data.engines:
-            continue
-        if name in _settled(context.asked):
+        if (data.engines and context.engine not in data.engines) or name in settled:
             continue
         lines = tuple(_variant_lines(context, data, options))
         flags = tuple(f for f in explained(lines) if f.option not in listed)
@@ -251,14 +235,6 @@ def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) ->
             lines=lines,
             flags=flags,
         )
-
-
-def _settled(asked: PlanRequest) -> Iterator[str]:
-    """Variants that the asked has already, or that do not go with it."""
-    if asked.without_graphs:
-        yield "without-graphs"
-    if asked.repeat or asked.delay is not None or asked.duration is not None:
-        yield "repeat-ranges"
 
 
 def _variant_lines(context: PlanContext, data: VariantData, options: Sequence[str]) -> Iterator[str]:

@@ -72,7 +72,9 @@ def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> 
     added = set(chosen.options)
     enabled = [n for n in needs if n.options <= added]
     by_option = [n for n in enabled if not n.words]
-    kept = [o for o in recording.options if o not in _USELESS and not _replaced(o, added)]
+    # A new value of an option takes the place of the old one.
+    named = {o.partition("=")[0] for o in added} - {"--trace"}
+    kept = [o for o in recording.options if o not in _USELESS and o.partition("=")[0] not in named]
     old = _too_old(recording, about.cuda)
     release = None if old else recording.release
     variables = _variables(chosen, about.serving, added)
@@ -133,7 +135,9 @@ def _mend(chosen: _Chosen, recording: Recording, about: Situation) -> tuple[str,
     if recording.has(_RANGE):
         chosen.add(_switched(about.serving))
     elif steady:
-        chosen.add(_switched(about.serving) or _timed(about))
+        # Else start-up is skipped by the clock.
+        delay = [f"--delay={math.ceil(about.startup_ms / 1e3)}"] if about.startup_ms > 0 else []
+        chosen.add(_switched(about.serving) or [*delay, "--duration=10"])
         mended += steady
     if about.serving in _FORKS and not recording.has("--trace-fork-before-exec=true"):
         chosen.add(["--trace-fork-before-exec=true"])
@@ -148,12 +152,6 @@ def _switched(serving: str | None) -> list[str]:
     return [_RANGE, "--capture-range-end=stop", f"{switch.variable}={switch.value}"]
 
 
-def _timed(about: Situation) -> list[str]:
-    """Skip start-up by the clock."""
-    delay = [f"--delay={math.ceil(about.startup_ms / 1e3)}"] if about.startup_ms > 0 else []
-    return [*delay, "--duration=10"]
-
-
 def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
     """Add options greedily; the needs that stay unmet."""
     while True:
@@ -163,7 +161,7 @@ def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
         for candidate in open_:
             new = tuple(sorted(candidate.options - have))
             enables = sum(1 for n in open_ if n.options <= have | candidate.options)
-            gain = enables - sum(_cost(option) for option in new)
+            gain = enables - sum(f.cost for f in map(flag_of, new) if f is not None)
             worth = (gain, enables, new)
             if best is None or (-gain, -enables, new) < (-best[0], -best[1], best[2]):
                 best = worth
@@ -173,17 +171,6 @@ def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
         chosen.add(best[2])
         if best[0] < 0:
             return [n for n in open_ if not n.options <= set(chosen.options)]
-
-
-def _cost(option: str) -> int:
-    flag = flag_of(option)
-    return 0 if flag is None else flag.cost
-
-
-def _replaced(option: str, added: Collection[str]) -> bool:
-    """True where a new value of the same option takes its place."""
-    name = option.partition("=")[0]
-    return name != "--trace" and any(o.partition("=")[0] == name for o in added)
 
 
 def _variable(serving: str | None, key: str) -> CaptureVariable | None:

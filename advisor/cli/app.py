@@ -71,8 +71,12 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(target)
         command.name = cmd_name
         for each in (command, *getattr(command, "commands", {}).values()):
-            _spell_usage(each)
             _check_given_only(each)
+            if not hasattr(each, "commands"):
+                # As the verb declares them: typer makes `[[TRACE]...]...` of one.
+                arguments = (p.metavar for p in each.params if p.param_type_name == "argument")
+                usage = ["[OPTIONS]", *arguments]
+                each.collect_usage_pieces = lambda _ctx, usage=usage: usage
         return command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -91,13 +95,6 @@ class LazyGroup(TyperGroup):
 
         with _stops(), notes_printed():
             return super().invoke(ctx)
-
-
-def _spell_usage(command: Any) -> None:
-    """Print arguments in the usage line as the verb declares them: typer makes `[[TRACE]...]...` of one."""
-    if not hasattr(command, "commands"):
-        arguments = [p.metavar for p in command.params if p.param_type_name == "argument"]
-        command.collect_usage_pieces = lambda _ctx: ["[OPTIONS]", *arguments]
 
 
 def _check_given_only(command: Any) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from advisor.cli import deliver as out
 from advisor.cli.app import verb_group
-from advisor.cli.deliver import deliver, formats
-from advisor.cli.deliver import show as show_blocks
 from advisor.cli.settings import argument, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -37,7 +36,7 @@ def save(settings: Settings, name: str = argument("NAME"), source: str = argumen
         raise InputError(f"{folder}: cannot be made ({error.strerror or error})") from error
     check_target(path, force)
     write_atomic(path, json_report.render(found), force)
-    show_blocks(baseline(f"{name}, saved as {path}", found))
+    out.show(baseline(f"{name}, saved as {path}", found))
 
 
 @app.command("list")
@@ -48,15 +47,15 @@ def list_(settings: Settings) -> None:
     from advisor.reports.listings import baselines
 
     entries = [(e.name, e.diagnoses, e.fault) for e in store.entries(settings.folder)]
-    show_blocks(baselines(str(settings.folder), entries))
+    out.show(baselines(str(settings.folder), entries))
 
 
 @app.command()
-@takes("name folder format verbose", files=("folder",), format=formats("Kind of report.", "findings"))
+@takes("name folder format verbose", files=("folder",), format=out.formats("Kind of report.", "findings"))
 def show(settings: Settings, name: str = argument("NAME")) -> None:
     """Print the diagnosis that is saved under NAME."""
     from advisor.compare import store
     from advisor.reports.diagnosis import TextOptions, report
 
     found = store.named(name, settings.folder).diagnoses
-    deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)
+    out.deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from advisor.cli import complete
-from advisor.cli.deliver import check_files, deliver_one, formats
+from advisor.cli.deliver import check_files, check_one, deliver_one, formats
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -93,11 +93,8 @@ def _planned(words: list[str], request: dict[str, Any], settings: Settings, file
         # Options alone: after a comment line nsys ignores all of them without a message.
         text = "".join(f"{line}\n" for line in made.command_file)
         write_atomic(file, text.encode("utf-8", "replace"), settings.force)
-        print(
-            f"Wrote {file} (by: {made.again}); use it with: "
-            f"nsys profile --command-file={file} -o NAME COMMAND",
-            file=sys.stderr,
-        )
+        use = f"nsys profile --command-file={file} -o NAME COMMAND"
+        print(f"Wrote {file} (by: {made.again}); use it with: {use}", file=sys.stderr)
     deliver_one(made, partial(blocks, made, settings.verbosity), made.title, settings)
 
 
@@ -143,7 +140,6 @@ def doctor(
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
-    from advisor.cli.deliver import check_one, deliver_one
     from advisor.cli.progress import Progress
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup import checkup

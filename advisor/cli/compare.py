@@ -26,19 +26,15 @@ if TYPE_CHECKING:
 Texts = list[str] | None
 
 
-class _Compare(GreedyCommand):
-    greedy: ClassVar[frozenset[str]] = frozenset(("--before", "--after"))
-
-
-class _Moe(GreedyCommand):
-    greedy: ClassVar[frozenset[str]] = frozenset(("--learned", "--perfect"))
+class _Sides(GreedyCommand):
+    greedy: ClassVar[frozenset[str]] = frozenset(("--before", "--after", "--learned", "--perfect"))
 
 
 compare_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 moe_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@compare_app.command("compare", cls=_Compare, context_settings=HELP)
+@compare_app.command("compare", cls=_Sides, context_settings=HELP)
 @takes(
     "sources before after context tokens frameworks throughput batch gate noise_floor fail_on folder "
     "window nvtx phase rules param engine redact format output html xlsx force quiet verbose",
@@ -94,7 +90,7 @@ def compare(
         raise typer.Exit(_gate(document, settings.fail_on))
 
 
-@moe_app.command("moe", cls=_Moe, context_settings=HELP)
+@moe_app.command("moe", cls=_Sides, context_settings=HELP)
 @takes(
     "runs learned perfect unit metric traces param format output html xlsx force quiet verbose",
     files=("folder",),
@@ -120,7 +116,7 @@ def moe(
     from advisor.cli.progress import Progress
     from advisor.pipeline import compare as run
 
-    if not runs and not learned and not perfect:
+    if not (runs or learned or perfect):
         if traces:
             raise InputError(
                 "--traces shows the experts beside the throughput of both runs; give their reports "

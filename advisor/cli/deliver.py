@@ -95,8 +95,11 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
     """What `write` puts on a page, on stdout or as plain text of 80 columns in a file."""
     from advisor.reports.layout import Page, print_lines
 
-    console = _console() if output in (None, STDOUT) and _on_terminal() else None
-    if console is not None:
+    # Whether output may have colours, as rich decides it, which takes longer to import than a plain page
+    # to write.
+    forced = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE") == "1"
+    if output in (None, STDOUT) and (forced or sys.stdout.isatty()):
+        console = _console()
         page = Page(console.width, console.encoding.lower().startswith("utf"))
         write(page)
         with _standard_output(), console.capture() as capture:
@@ -117,13 +120,6 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
     with _standard_output():
         sys.stdout.write(text)
         sys.stdout.flush()
-
-
-def _on_terminal() -> bool:
-    """Whether output may have colours, as rich decides it, which takes longer to import than a plain
-    page to write."""
-    forced = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE") == "1"
-    return bool(forced) or sys.stdout.isatty()
 
 
 def _limited(width: int) -> int:

@@ -24,7 +24,7 @@ from advisor.reports.files import STDOUT
 
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
-    from advisor.model.findings import Diagnosis
+    from advisor.model.findings import Diagnosis, Finding
     from advisor.model.review import History, Review
 
 
@@ -87,7 +87,10 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
     html, xlsx, force = settings.html, settings.xlsx, settings.force
     check_files(settings, paths)
     before = _read_review(review, xlsx)
-    _check_codes(settings)
+    if settings.select or settings.ignore:
+        known = known_codes(settings)
+        check_codes(settings.select, known, "--select")
+        check_codes(settings.ignore, known, "--ignore")
     done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")
     if not done:
         return 2
@@ -207,14 +210,6 @@ def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
         return diagnose(path, settings, progress, drawn)
 
 
-def _check_codes(settings: Settings) -> None:
-    """Check codes before the analysis starts."""
-    if settings.select or settings.ignore:
-        known = known_codes(settings)
-        check_codes(settings.select, known, "--select")
-        check_codes(settings.ignore, known, "--ignore")
-
-
 def known_codes(settings: Settings) -> set[str]:
     """The codes of the built-in rules and of the user's."""
     from advisor.engine.load import builtin_dir, load_rules
@@ -229,33 +224,23 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     least = settings.fail_on or ("medium" if against else None)
     if least is None:
         return 0
+    from advisor.compare.history import read
+    from advisor.compare.store import FOLDER
     from advisor.model.findings import SEVERITIES
 
     level = next((i for i, s in enumerate(SEVERITIES) if s == least), None)
     if level is None:
         raise invalid_choice("--fail-on", least, SEVERITIES)
-    hidden = _suppressed(settings)
-    counted = (
-        f
-        for d in done
-        for f in d.findings
-        if f.kind != "limit"
-        and f.identity not in hidden
-        and (
-            not against
-            or (settings.fail_on_new and f.baseline == "new")
-            or (settings.fail_on_worse and f.changed == "worse")
-        )
-    )
+    # Findings that the history of the folder keeps from failing a gate today.
+    hidden = read(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
+
+    def counts(f: Finding) -> bool:
+        new = settings.fail_on_new and f.baseline == "new"
+        worse = settings.fail_on_worse and f.changed == "worse"
+        return f.kind != "limit" and f.identity not in hidden and bool(new or worse or not against)
+
+    counted = (f for d in done for f in d.findings if counts(f))
     return int(any(SEVERITIES.index(f.severity) >= level for f in counted))
-
-
-def _suppressed(settings: Settings) -> frozenset[str]:
-    """The findings that the history of the folder keeps from failing a gate today."""
-    from advisor.compare.history import read
-    from advisor.compare.store import FOLDER
-
-    return read(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
 
 
 # --- the review workbook, and what it starts from ------------------------------------------------
@@ -343,18 +328,11 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
     if baseline is not None:
         kept = keep(diagnosis.findings)
         new = sum(f.baseline == "new" for f in kept)
-        baseline = baseline.model_copy(
-            update={"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
-        )
-    return diagnosis.model_copy(
-        update={
-            "baseline": baseline,
-            "findings": keep(diagnosis.findings),
-            "overruled": keep(diagnosis.overruled),
-            "healthy": keep(diagnosis.healthy),
-            "not_evaluated": keep(diagnosis.not_evaluated),
-        }
-    )
+        counts = {"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
+        baseline = baseline.model_copy(update=counts)
+    coded = ("findings", "overruled", "healthy", "not_evaluated")
+    kept_of = {name: keep(getattr(diagnosis, name)) for name in coded}
+    return diagnosis.model_copy(update={"baseline": baseline, **kept_of})
 
 
 def codes(given: Sequence[str]) -> tuple[str, ...]:

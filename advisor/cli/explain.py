@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from advisor.cli import complete
-from advisor.cli.deliver import formats
+from advisor.cli.deliver import check_one, check_output, deliver_one, formats
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
@@ -44,7 +44,6 @@ def explain(
 
 def _page(code: str | None, settings: Settings) -> None:
     """The rule in words, which reads one file and nothing else; or the list of rules to choose from."""
-    from advisor.cli.deliver import check_output, deliver_one
     from advisor.cli.rules import deliver_list
     from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
@@ -96,7 +95,6 @@ def show(
 
 def _answer(code: str, traces: list[Path], settings: Settings, full: bool = False) -> None:
     """What a rule makes of a capture, or of two recordings of one program; in `full` with its findings."""
-    from advisor.cli.deliver import check_one, deliver_one
     from advisor.cli.inputs import as_pair
     from advisor.cli.progress import Progress
     from advisor.pipeline.explain import explain

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import complete
-from advisor.cli.deliver import formats
+from advisor.cli.deliver import check_output, deliver, deliver_one, formats, write_bytes, write_page
+from advisor.cli.inputs import as_pair
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -56,8 +57,6 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.cli.deliver import check_output, deliver, write_bytes, write_page
-    from advisor.cli.inputs import as_pair
     from advisor.cli.progress import Progress
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
@@ -96,7 +95,6 @@ def facts(
     match: str = option("TEXT", "Only facts whose name holds TEXT: sync., _p50.", ""),
 ) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
-    from advisor.cli.deliver import check_output, deliver_one
     from advisor.compare.facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
 
@@ -131,7 +129,6 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    from advisor.cli.deliver import check_output, deliver_one
 
     check_output(settings, traces or ())
     if list_:
@@ -145,7 +142,6 @@ def whatif(
         return
     if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
-    from advisor.cli.inputs import as_pair
     from advisor.cli.progress import Progress
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports.finding_text import whatif as said

@@ -71,7 +71,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     changes = [_phase(m, before, after, alike, judged) for m in measured]
     verdict, findings = _verdict(changes), finding_changes(before, after)
     # What another model or batch does says nothing of the advice.
-    doubts = (*_one_recording(before, after), *_doubts(changes, judged.param(*_GATE)))
+    doubts = tuple(_doubts(before, after, changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     budget = budget_changes(before, after, phases)
     operations = operation_changes(before, after, phases)
@@ -151,16 +151,18 @@ def _facts(
         return None if reason.state == "unknown" else reason.state == "differs"
 
     both = [s.texts(n) for s in (before, after) for n in ("driver", "cuda")]
+    named = (", ".join(texts) or "unknown" for texts in both)
+    toolkits = "Driver {}, CUDA {} before; driver {}, CUDA {} after".format(*named)
+    old, new = by_check["clock"].before, by_check["clock"].after
+    if isinstance(old, float) and isinstance(new, float):
+        toolkits += f"; SM clock {megahertz(old)} and {megahertz(new)}"
     out.put_all(
         {
             "compare.captures_count": len(before.diagnoses) + len(after.diagnoses),
             "compare.driver_changed": changed("driver"),
             "compare.cuda_changed": changed("CUDA"),
             "compare.clock_shift_ratio": comparability.clock_shift(before, after),
-            "compare.toolkits": "Driver {}, CUDA {} before; driver {}, CUDA {} after".format(
-                *(", ".join(texts) or "unknown" for texts in both)
-            )
-            + _clocks(by_check["clock"].before, by_check["clock"].after),
+            "compare.toolkits": toolkits,
             "compare.model_similarity_ratio": alike.model,
             "compare.phase_overlap_ratio": alike.phase_overlap,
         }
@@ -181,12 +183,6 @@ def _facts(
         )
         _change_facts(out, m)
     return out
-
-
-def _clocks(before: object, after: object) -> str:
-    if not isinstance(before, float) or not isinstance(after, float):
-        return ""
-    return f"; SM clock {megahertz(before)} and {megahertz(after)}"
 
 
 def _change_facts(out: ComparisonFacts, m: Measured) -> None:
@@ -303,14 +299,8 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
         text += f" The mean step: {ratio(first.mean.mid)}."
     others = [p for p in phases if p is not first and p.verdict not in ("no-change", verdict)]
     for other in others:
-        text += f" {phase_words(other.phase).capitalize()}: {other.verdict}"
-        text += (
-            f" ({other.why})."
-            if other.why
-            else f" ({ratio(other.typical.mid)})."
-            if (other.typical is not None)
-            else "."
-        )
+        why = other.why or (ratio(other.typical.mid) if other.typical is not None else "")
+        text += f" {phase_words(other.phase).capitalize()}: {other.verdict}{f' ({why})' if why else ''}."
     return text
 
 
@@ -351,15 +341,11 @@ def _medians_differ(p: PhaseChange, gate: float) -> bool:
     return medians * p.typical.mid < 0 and min(abs(medians), abs(p.typical.mid)) >= gate
 
 
-def _one_recording(before: Side, after: Side) -> list[str]:
-    if not any(same_steps(b, a) for b in before.diagnoses for a in after.diagnoses):
-        return []
-    return ["both sides hold the same steps: this is one recording compared with itself"]
-
-
-def _doubts(phases: Sequence[PhaseChange], gate: float) -> list[str]:
-    """Slow-downs of the gate's size that could not have shown."""
+def _doubts(before: Side, after: Side, phases: Sequence[PhaseChange], gate: float) -> list[str]:
+    """That both sides are one recording; slow-downs of the gate's size that could not have shown."""
     doubts = []
+    if any(same_steps(b, a) for b in before.diagnoses for a in after.diagnoses):
+        doubts.append("both sides hold the same steps: this is one recording compared with itself")
     for p in phases:
         step = phase_words(p.phase).capitalize()
         if p.verdict == "no-change" and p.resolution is not None and p.resolution > gate:

@@ -6,8 +6,9 @@ does not record costs a little, because it may differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import log, prod
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -85,17 +86,10 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
     clock = [_clock(s) for s in (before, after)]
     shift = clock_shift(before, after)
     apart = shift > limit("sm-clock")
-    text = "the SM clock is {} before and {} after".format(
-        *("unknown" if c is None else megahertz(c) for c in clock)
-    )
-    yield Reason(
-        check="clock",
-        before=clock[0],
-        after=clock[1],
-        text=text if apart else "",
-        score=1.0 / (1.0 + shift) if apart else 1.0,
-        state="unknown" if None in clock else "differs" if apart else "same",
-    )
+    b, a = ("unknown" if c is None else megahertz(c) for c in clock)
+    text = f"the SM clock is {b} before and {a} after" if apart else ""
+    found = reason("clock", clock, not apart, 1.0 / (1.0 + shift) if apart else 1.0, text)
+    yield found.model_copy(update={"state": "unknown"}) if None in clock else found
 
 
 def _clock(side: Side) -> float | None:
@@ -121,34 +115,26 @@ def clock_shift(before: Side, after: Side) -> float:
 
 
 def _capture(before: Side, after: Side) -> Iterator[Reason]:
-    b, a = (_profiler(s) for s in (before, after))
+    both = (before, after)
+    producers = [
+        {t.split(" ")[0] if "Nsight" not in t else "nsys" for t in s.texts("producer")} for s in both
+    ]
+    b, a = (", ".join(sorted(names)) or None for names in producers)
     yield _alike("profiler", b, a, 0.0, f"{b} recorded the one side and {a} the other")
-    b, a = ("one block" if any(w.opaque for w in s.works) else "kernels" for s in (before, after))
-    yield _alike(
-        "graphs", b, a, 0.0, f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)"
-    )
-    traced = [{x for w in s.works for x in w.sources} for s in (before, after)]
+    b, a = ("one block" if any(w.opaque for w in s.works) else "kernels" for s in both)
+    text = f"CUDA graphs are recorded as {b} before and as {a} after (--cuda-graph-trace)"
+    yield _alike("graphs", b, a, 0.0, text)
+    traced = [{x for w in s.works for x in w.sources} for s in both]
     b, a = (", ".join(sorted(t)) or None for t in traced)
     only = (", ".join(sorted(t - o)) or "nothing more" for t, o in (traced, traced[::-1]))
     yield _alike("traced", b, a, factor("traced"), "traced besides: {} before, {} after".format(*only))
-    b, a = (_sampling(s) for s in (before, after))
+    rates = [{f"{w.sample_hz / 1e3:,.3g} kHz" for w in s.works if w.sample_hz} for s in both]
+    b, a = (", ".join(sorted(r)) or "not sampled" for r in rates)
     yield _alike("GPU metrics", b, a, 1.0, f"GPU metrics: {b} before, {a} after")
-    b, a = (", ".join(s.texts("step_method")) for s in (before, after))
-    yield _alike(
-        "steps", b or None, a or None, factor("step-method"), f"steps are known by {b} before, {a} after"
-    )
-    b, a = (", ".join(s.texts("serving_engine")) for s in (before, after))
-    yield _alike("serving engine", b or None, a or None, 1.0, f"{b} served before, {a} after")
-
-
-def _sampling(side: Side) -> str:
-    rates = {f"{w.sample_hz / 1e3:,.3g} kHz" for w in side.works if w.sample_hz}
-    return ", ".join(sorted(rates)) or "not sampled"
-
-
-def _profiler(side: Side) -> str | None:
-    names = {t.split(" ")[0] if "Nsight" not in t else "nsys" for t in side.texts("producer")}
-    return ", ".join(sorted(names)) or None
+    b, a = (", ".join(s.texts("step_method")) or None for s in both)
+    yield _alike("steps", b, a, factor("step-method"), f"steps are known by {b} before, {a} after")
+    b, a = (", ".join(s.texts("serving_engine")) or None for s in both)
+    yield _alike("serving engine", b, a, 1.0, f"{b} served before, {a} after")
 
 
 def _usable(before: Side, after: Side) -> Iterator[Reason]:
@@ -224,32 +210,16 @@ def _model_reason(
             f"{layers}{f['matmul'] or 0:.0f} matrix products and {f['attention'] or 0:.0f} "
             f"attention kernels a step{experts}"
         )
-    same = likeness > limit("same-model")
-    return Reason(
-        check="model",
-        before=texts[0],
-        after=texts[1],
-        state="same" if same else "differs",
-        score=likeness,
-        text=f"the models differ: {texts[0]} before, {texts[1]} after",
-    )
+    text = f"the models differ: {texts[0]} before, {texts[1]} after"
+    return reason("model", texts, likeness > limit("same-model"), likeness, text)
 
 
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
-    texts = [
-        ", ".join(
-            f"{percent(share)} {p}" for p, share in sorted(s.shares.items()) if share >= limit("shown-phase")
-        )
-        for s in (before, after)
-    ]
-    return Reason(
-        check="phases",
-        before=texts[0] or None,
-        after=texts[1] or None,
-        state="same" if overlap > limit("same-phases") else "differs",
-        score=overlap,
-        text="the step time is {} before and {} after".format(*(t or "unknown" for t in texts)),
-    )
+    least = limit("shown-phase")
+    held = [{p: share for p, share in sorted(s.shares.items()) if share >= least} for s in (before, after)]
+    texts = [", ".join(f"{percent(share)} {p}" for p, share in shares.items()) or None for shares in held]
+    text = "the step time is {} before and {} after".format(*(t or "unknown" for t in texts))
+    return reason("phases", texts, overlap > limit("same-phases"), overlap, text)
 
 
 def _work_similarity(before: Side, after: Side, b: str, a: str) -> float | None:
@@ -281,14 +251,11 @@ def _work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
 def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float | None:
     """Median ratio (after over before) of the blocks a launch, over the kernels of both sides
     that are sized by their work, weighted by time; None where there are none."""
+    both = [(k, after[n]) for n, k in before.items() if n in after and k.name.family in _SIZED]
     shared = [
-        (
-            log(after[n].blocks / before[n].blocks),
-            min(before[n].ms, after[n].ms),
-            max(before[n].blocks, after[n].blocks),
-        )
-        for n in before.keys() & after.keys()
-        if before[n].name.family in _SIZED and min(before[n].blocks, after[n].blocks) > 0
+        (log(y.blocks / x.blocks), min(x.ms, y.ms), max(x.blocks, y.blocks))
+        for x, y in both
+        if min(x.blocks, y.blocks) > 0
     ]
     large = [s for s in shared if s[2] > _SMALLEST] or shared
     if not large:
@@ -303,28 +270,23 @@ def _work_reason(before: Side, after: Side, label: str, b: str, a: str, likeness
     if likeness is None:
         return Reason(check="work", phase=label, state="unknown", score=factor("untold"))
     ratio = _work_ratio(before, after, b, a) or 1.0
-    return Reason(
-        check="work",
-        phase=label,
-        before=1.0,
-        after=round(ratio, 3),
-        state="same" if likeness >= limit("same-work") else "differs",
-        score=likeness,
-        text=f"a {label} step does {ratio:.3g} times the work (batch or tokens)"
-        if before.steps(b) and after.steps(a)
-        else f"no steps are known, and the window after holds {ratio:.3g} times the kernels",
-    )
+    text = f"no steps are known, and the window after holds {ratio:.3g} times the kernels"
+    if before.steps(b) and after.steps(a):
+        text = f"a {label} step does {ratio:.3g} times the work (batch or tokens)"
+    return reason("work", (1.0, round(ratio, 3)), likeness >= limit("same-work"), likeness, text, label)
+
+
+def reason(
+    check: str, ends: Sequence[Cell], same: bool, score: float, text: str, phase: str | None = None
+) -> Reason:
+    """One check; `ends` are what it found before and after."""
+    state: Literal["same", "differs"] = "same" if same else "differs"
+    before, after = ends
+    return Reason(check=check, phase=phase, before=before, after=after, state=state, score=score, text=text)
 
 
 def _alike(check: str, before: Cell, after: Cell, score: float, text: str) -> Reason:
     if before is None or after is None:
         return Reason(check=check, before=before, after=after, state="unknown", score=1.0)
     same = before == after
-    return Reason(
-        check=check,
-        before=before,
-        after=after,
-        state="same" if same else "differs",
-        score=1.0 if same else score,
-        text="" if same else text,
-    )
+    return reason(check, (before, after), same, 1.0 if same else score, "" if same else text)

@@ -92,17 +92,9 @@ def _batch(short: Side, long: Side, phase: tuple[str, str, str]) -> tuple[Reason
     if found is None:
         return (Reason(check="batch", phase=label, state="unknown", score=factor("untold")),)
     likeness = min(found, 1 / found)
-    return (
-        Reason(
-            check="batch",
-            phase=label,
-            before=1.0,
-            after=round(found, 3),
-            score=likeness,
-            state="same" if likeness >= limit("same-batch") else "differs",
-            text=f"a {label} step serves {found:.3g} times the batch",
-        ),
-    )
+    text = f"a {label} step serves {found:.3g} times the batch"
+    ends = (1.0, round(found, 3))
+    return (comparability.reason("batch", ends, likeness >= limit("same-batch"), likeness, text, label),)
 
 
 def _row(name: str, old: Operation | None, new: Operation | None, step: float) -> Scaling:

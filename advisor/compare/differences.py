@@ -38,13 +38,11 @@ def budget_changes(
 
 
 def _parts(before: dict[str, float], after: dict[str, float], phase: str | None) -> list[PartChange]:
-    names = dict.fromkeys((*before, *after))
+    held = {p: (before.get(p, 0.0), after.get(p, 0.0)) for p in (*before, *after)}
     return [
-        PartChange(
-            part=p, before_ms=round(before.get(p, 0.0), 6), after_ms=round(after.get(p, 0.0), 6), phase=phase
-        )
-        for p in names
-        if before.get(p) or after.get(p)
+        PartChange(part=p, before_ms=round(b, 6), after_ms=round(a, 6), phase=phase)
+        for p, (b, a) in held.items()
+        if b or a
     ]
 
 

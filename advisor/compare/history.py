@@ -66,9 +66,8 @@ def recorded(
 
 def of_review(review: Review) -> History:
     """What a review decided, as a history of one meeting: what the next capture is compared with."""
-    meeting = Meeting(
-        day=review.day or "", capture=", ".join(review.captures), verdict="", names=review.names
-    )
+    captures = ", ".join(review.captures)
+    meeting = Meeting(day=review.day or "", capture=captures, verdict="", names=review.names)
     found: dict[str, Tracked] = {}
     for d in review.decisions:
         if d.severity in SEVERITIES and (d.finding not in found or d.touched):
@@ -97,19 +96,9 @@ def suppressed(history: History, finding: str, reason: str, until: str) -> Histo
 
 
 def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
-    share = finding.share
-    found = Tracked(
-        finding=finding.identity,
-        code=finding.code,
-        cause=finding.cause,
-        title=finding.title,
-        scope=finding.scope.without_process(),
-        severity=finding.severity,
-        share=share,
-        state="new",
-        since=day,
-        seen=day,
-    )
+    known: dict[str, Any] = {n: getattr(finding, n) for n in ("code", "cause", "title", "severity", "share")}
+    scope = finding.scope.without_process()
+    found = Tracked(finding=finding.identity, scope=scope, state="new", since=day, seen=day, **known)
     if before is None:
         return found
     found = found.model_copy(update={"was": before.share})

@@ -11,7 +11,7 @@ from advisor.compare.sides import Kernel, Side, paired
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus
 from advisor.model.findings import Diagnosis
-from advisor.model.work import PhaseWork, Sketch, Work
+from advisor.model.work import PhaseWork, Sketch
 
 _NAMES = 3
 _ROWS = 200
@@ -100,16 +100,11 @@ def _plain(name: str) -> str:
 def call_changes(before: Side, after: Side) -> tuple[CallChange, ...]:
     """CUDA API calls a step on both sides, most time first."""
     old, new = _calls(before), _calls(after)
-    rows = [
-        CallChange(
-            call=name,
-            calls_before=round(old.get(name, (0.0, 0.0))[0], 3),
-            calls_after=round(new.get(name, (0.0, 0.0))[0], 3),
-            before_ms=round(old.get(name, (0.0, 0.0))[1], 6),
-            after_ms=round(new.get(name, (0.0, 0.0))[1], 6),
-        )
-        for name in sorted(old.keys() | new.keys())
-    ]
+    rows = []
+    for name in sorted(old.keys() | new.keys()):
+        (b, b_ms), (a, a_ms) = old.get(name, (0.0, 0.0)), new.get(name, (0.0, 0.0))
+        calls = {"calls_before": round(b, 3), "calls_after": round(a, 3)}
+        rows.append(CallChange(call=name, before_ms=round(b_ms, 6), after_ms=round(a_ms, 6), **calls))
     return tuple(sorted(rows, key=lambda c: (-max(c.before_ms, c.after_ms), c.call)))
 
 
@@ -166,20 +161,12 @@ def _multiple(one: Side, other: Side, mine: str, theirs: str) -> int:
 
 def _divided(d: Diagnosis, k: int) -> Diagnosis:
     """A diagnosis whose steps are counted as k each."""
-    steps = tuple(
-        s.model_copy(
-            update={
-                "count": s.count * k,
-                **{name: getattr(s, name) / k for name in ("median_ms", "mean_ms", "p99_ms")},
-            }
-        )
-        for s in d.steps
-    )
-    return d.model_copy(update={"steps": steps, "work": None if d.work is None else _work(d.work, k)})
-
-
-def _work(work: Work, k: int) -> Work:
-    return work.model_copy(update={"phases": tuple(_phase(p, k) for p in work.phases)})
+    steps = []
+    for s in d.steps:
+        times = {name: getattr(s, name) / k for name in ("median_ms", "mean_ms", "p99_ms")}
+        steps.append(s.model_copy(update={"count": s.count * k, **times}))
+    work = d.work and d.work.model_copy(update={"phases": tuple(_phase(p, k) for p in d.work.phases)})
+    return d.model_copy(update={"steps": tuple(steps), "work": work})
 
 
 def _phase(p: PhaseWork, k: int) -> PhaseWork:

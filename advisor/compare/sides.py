@@ -65,7 +65,8 @@ class Side:
         total: dict[str, float] = {}
         for work in self.works:
             for phase in work.phases:
-                own = float(np.sum(phase.times_ms)) * _thinning(phase)
+                steps = max(phase.steps, 1) / max(len(phase.times_ms), 1)  # of each that is recorded
+                own = float(np.sum(phase.times_ms)) * steps
                 total[phase.phase] = total.get(phase.phase, 0.0) + own
         whole = sum(total.values())
         return {p: t / whole if whole else 0.0 for p, t in total.items()}
@@ -126,7 +127,7 @@ class Side:
         for diagnosis in self.diagnoses:
             only = len(diagnosis.main_steps) == 1 and diagnosis.main_steps[0].phase == phase
             rows = [b for b in diagnosis.budget if b.phase == (None if only else phase)]
-            steps = _steps(diagnosis, phase)
+            steps = max(sum(s.count for s in diagnosis.main_steps if phase in (None, s.phase)), 1)
             count += len(rows)
             for budget in rows:
                 for part in budget.parts:
@@ -177,14 +178,6 @@ class Side:
         """Distinct values of a field of the inputs, in order."""
         values = (getattr(i, name) for d in self.diagnoses for i in d.inputs)
         return tuple(dict.fromkeys(str(v) for v in values if v is not None))
-
-
-def _thinning(phase: PhaseWork) -> float:
-    return max(phase.steps, 1) / max(len(phase.times_ms), 1)
-
-
-def _steps(diagnosis: Diagnosis, phase: str | None) -> int:
-    return max(sum(s.count for s in diagnosis.main_steps if phase in (None, s.phase)), 1)
 
 
 def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]]:

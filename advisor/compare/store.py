@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,17 +88,12 @@ def _diagnosis(path: Path, entry: Any) -> Diagnosis:
     except ValidationError as error:
         faults = error.errors()
     for fault in (f for f in faults if f["type"] == "extra_forbidden"):
-        _drop(entry, fault["loc"])
+        *parents, last = fault["loc"]
+        reduce(operator.getitem, parents, entry).pop(last, None)
     try:
         return Diagnosis.model_validate(entry)
     except ValidationError as error:
         raise InputError(f"{path}: not a saved diagnosis ({fault_text(error)}); {_SAVE}") from None
-
-
-def _drop(document: Any, loc: Sequence[int | str]) -> None:
-    for part in loc[:-1]:
-        document = document[part]
-    document.pop(loc[-1], None)
 
 
 # ---------------------------------------------------------------- by name

@@ -117,12 +117,8 @@ class _KernelTable:
         self._least, self._most = (each.reshape(shape) for each in extremes(key, blocks, size))
         order = np.argsort(-self._ns.sum(axis=0), kind="stable")
         self._rows = np.array([i for i in order[:MAX_KERNELS].tolist() if self._calls[:, i].any()])
-        self.names = tuple(
-            KernelName(
-                name=a.names.texts[i], operation=self._known[i].operation, family=self._known[i].family
-            )
-            for i in self._rows.tolist()
-        )
+        known = [(a.names.texts[i], self._known[i]) for i in self._rows.tolist()]
+        self.names = tuple(KernelName(name=n, operation=k.operation, family=k.family) for n, k in known)
 
     def of(self, phase: int) -> dict[str, Any]:
         """The fields of PhaseWork that speak of kernels."""
@@ -178,16 +174,8 @@ def saved_work(diagnosis: Diagnosis) -> Work:
     for i, row in enumerate(table.rows[:MAX_KERNELS] if table is not None else ()):
         name, operation, family, calls, total = row[:5]
         names.append(KernelName(name=str(name), operation=str(operation), family=str(family)))
-        rows.append(
-            KernelWork(
-                kernel=i,
-                calls=float(calls or 0) / steps,
-                ms=float(total or 0) / steps,
-                blocks=0.0,
-                blocks_min=0,
-                blocks_max=0,
-            )
-        )
+        calls, ms = (float(v or 0) / steps for v in (calls, total))
+        rows.append(KernelWork(kernel=i, calls=calls, ms=ms, blocks=0.0, blocks_min=0, blocks_max=0))
     marks: dict[str, list[float]] = {}
     for mark in diagnosis.timeline.marks:
         marks.setdefault(mark.label, []).append((mark.end_ns - mark.start_ns) / 1e6)

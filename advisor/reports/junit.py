@@ -7,7 +7,7 @@ that looked at several devices is one case; its text names each of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree as Xml
 
 from advisor.model.comparison import Comparison
@@ -46,9 +46,8 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
 
     def case(code: str, cause: str) -> Xml.Element:
         if code not in cases:
-            cases[code] = Xml.SubElement(
-                suite, "testcase", classname=f"advisor.{code[:3]}", name=fit(f"{code} {cause}")
-            )
+            about = {"classname": f"advisor.{code[:3]}", "name": fit(f"{code} {cause}")}
+            cases[code] = Xml.SubElement(suite, "testcase", about)
         return cases[code]
 
     fired: dict[str, list[Finding]] = {}
@@ -78,10 +77,8 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
 def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
     """One test case a phase, and one for the whole; what cannot be compared is an error."""
     suite = Xml.SubElement(root, "testsuite", name="advisor compare")
-    phases = (
-        (p.phase, p.verdict, p.why or f"{p.phase}: {p.verdict}, typical {span(p.typical)}")
-        for p in doc.phases
-    )
+    texts = (p.why or f"{p.phase}: {p.verdict}, typical {span(p.typical)}" for p in doc.phases)
+    phases = ((p.phase, p.verdict, text) for p, text in zip(doc.phases, texts, strict=True))
     for name, verdict, text in (("verdict", doc.verdict, doc.summary), *phases):
         case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=fit(clean(name)))
         kind = {"regression": "failure", "not-comparable": "error"}.get(verdict)
@@ -120,10 +117,8 @@ def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) ->
 
 
 def _text(finding: Finding, has_steps: bool) -> str:
-    where = phrases.scope(finding)
-    state = phrases.state(finding)
-    head = f"{finding.severity.upper()}{f', {state}' if state else ''}{f', {where}' if where else ''}"
-    return f"{head}\n{plain(whole(finding, has_steps, SHOWN, {}).blocks)}"
+    head = (finding.severity.upper(), phrases.state(finding), phrases.scope(finding))
+    return f"{', '.join(filter(None, head))}\n{plain(whole(finding, has_steps, SHOWN, {}).blocks)}"
 
 
 def _output(case: Xml.Element, text: str) -> None:
@@ -131,13 +126,10 @@ def _output(case: Xml.Element, text: str) -> None:
 
 
 def _count(suite: Xml.Element) -> None:
-    def having(child: str) -> Iterable[Xml.Element]:
-        return (c for c in suite.iter("testcase") if c.find(child) is not None)
-
-    suite.set("tests", str(sum(1 for _ in suite.iter("testcase"))))
-    suite.set("failures", str(sum(1 for _ in having("failure"))))
-    suite.set("errors", str(sum(1 for _ in having("error"))))
-    suite.set("skipped", str(sum(1 for _ in having("skipped"))))
+    cases = list(suite.iter("testcase"))
+    suite.set("tests", str(len(cases)))
+    for count, child in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(sum(case.find(child) is not None for case in cases)))
 
 
 def fit(text: str) -> str:

@@ -62,19 +62,12 @@ def _decision(d: Decision, several: bool) -> Item:
     where = d.finding.partition("@")[2]
     about = [d.capture if several else "", where, d.severity or ""]
     about.append("" if d.share is None else value_text(d.share, "ratio"))
-    parts = [
-        d.decision or ("open" if d.open else "closed"),
-        d.owner,
-        f"due {d.due}" if d.due else "",
-        d.comment,
-    ]
-    name = f"{d.code} {d.cause or d.title}"
-    known = ", ".join(a for a in about if a)
-    notes = tuple(
-        f"{c.action.rstrip('.')}: {', '.join(p for p in (c.decision, c.owner) if p)}"
-        for c in d.recommendations
-    )
-    return Item("; ".join(p for p in parts if p), code=f"{name} ({known})" if known else name, notes=notes)
+    state, due = d.decision or ("open" if d.open else "closed"), f"due {d.due}" if d.due else ""
+    name, known = f"{d.code} {d.cause or d.title}", ", ".join(filter(None, about))
+    chosen = (", ".join(filter(None, (c.decision, c.owner))) for c in d.recommendations)
+    notes = tuple(f"{c.action.rstrip('.')}: {t}" for c, t in zip(d.recommendations, chosen, strict=True))
+    text = "; ".join(filter(None, (state, d.owner, due, d.comment)))
+    return Item(text, code=f"{name} ({known})" if known else name, notes=notes)
 
 
 # --- from review to review -------------------------------------------------------------------

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 from advisor.model.comparison import Comparison
-from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool, identity
 from advisor.model.numbers import condition_text
 from advisor.reports import phrases
@@ -32,13 +31,6 @@ STATES = {"new": "new", "known": "unchanged"}
 FINGERPRINT = "advisorFinding/v1"
 
 Json = dict[str, Any]
-
-
-class File(NamedTuple):
-    """A capture, and its rank in the job that several are of."""
-
-    uri: str
-    rank: int | None
 
 
 def document(report: Report) -> bytes:
@@ -109,13 +101,13 @@ def _run(
 ) -> Json:
     """One run: findings of these files as results; `ranks` are those of the files, where they are
     ranks. `failed` says why there is no answer at all."""
-    files = [File(_uri(path), ranks[i] if i < len(ranks) else None) for i, path in enumerate(paths)]
+    uris = list(map(_uri, paths))
     rules = {f.code: f for f in reversed(findings)}
     descriptors = [_rule(rules[code]) for code in sorted(rules)]
     descriptors += [_bare_rule(g) for g in gone if g.code not in rules]
     index = {d["id"]: i for i, d in reversed(list(enumerate(descriptors)))}
-    results = [_result(f, files, index, steps) for f in findings]
-    results += [_gone(g, files, index) for g in gone if g.status == "gone"]
+    results = [_about(f, uris, ranks, index) | _result(f, steps) for f in findings]
+    results += [_about(g, uris, ranks, index) | _gone(g) for g in gone if g.status == "gone"]
     failure = [{"level": "error", "message": {"text": clean(failed)}}] if failed else []
     return {
         "tool": {
@@ -128,12 +120,12 @@ def _run(
             }
         },
         "automationDetails": {"id": f"advisor/{name}/"},
-        "artifacts": [{"location": {"uri": f.uri}, "roles": ["analysisTarget"]} for f in files],
+        "artifacts": [{"location": {"uri": uri}, "roles": ["analysisTarget"]} for uri in uris],
         "invocations": [
             {
                 "executionSuccessful": not failed,
                 **({"toolExecutionNotifications": failure} if failed else {}),
-                "toolConfigurationNotifications": list(_notifications(not_evaluated)),
+                "toolConfigurationNotifications": [_notification(n) for n in not_evaluated],
             }
         ],
         "results": results,
@@ -147,7 +139,8 @@ def _rule(finding: Finding) -> Json:
     advice = [b for b in whole(finding, False, SHOWN, {}).blocks if isinstance(b, Do)]
     see = [r.title or r.id for r in finding.references]
     links = [f"[{_plain(r.title or r.id)}]({r.url})" for r in finding.references if r.url]
-    more = f"See `{_command(finding.code)}` for what the rule looks at and when it is harmless."
+    command = f"advisor explain {clean(finding.code)}"
+    more = f"See `{command}` for what the rule looks at and when it is harmless."
     title = clean(finding.title)
     text = [title + ".", *(["What to do:", plain(advice, 0)] if advice else [])]
     text += [f"References: {clean(', '.join(see))}"] if see else []
@@ -178,12 +171,11 @@ def _bare_rule(entry: Finding | Gone) -> Json:
     }
 
 
-def _result(finding: Finding, files: Sequence[File], index: dict[str, int], steps: bool) -> Json:
+def _result(finding: Finding, steps: bool) -> Json:
     cost = phrases.cost_text(finding, steps)
     text = [f"{clean(finding.title)}. {clean(finding.message)}"]
     text += [f"Cost: {cost}."] * bool(cost)
     result = {
-        **_common(finding, files, index),
         "kind": "fail",
         "level": LEVELS[finding.severity],
         "message": {"text": " ".join(text)},
@@ -208,9 +200,8 @@ def _result(finding: Finding, files: Sequence[File], index: dict[str, int], step
     return result
 
 
-def _gone(entry: Gone, files: Sequence[File], index: dict[str, int]) -> Json:
+def _gone(entry: Gone) -> Json:
     return {
-        **_common(entry, files, index),
         "kind": "fail",
         "level": LEVELS[entry.severity],
         "baselineState": "absent",
@@ -218,23 +209,20 @@ def _gone(entry: Gone, files: Sequence[File], index: dict[str, int]) -> Json:
     }
 
 
-def _common(entry: Finding | Gone, files: Sequence[File], index: dict[str, int]) -> Json:
+def _about(
+    entry: Finding | Gone, uris: Sequence[str], ranks: Sequence[int | None], index: dict[str, int]
+) -> Json:
+    """Which rule it is of, and where it is: in the file of its rank, else in the first."""
     digest = hashlib.sha256(identity(entry.code, entry.scope).encode()).hexdigest()[:32]
-    about = [i for i, f in enumerate(files) if f.rank is not None and f.rank == entry.scope.rank]
-    at = about[0] if about else 0
-    location: Json = (
-        {
-            "physicalLocation": {
-                # Code scanning wants a region; a capture has no lines but the first.
-                "artifactLocation": {"uri": files[at].uri, "index": at},
-                "region": {"startLine": 1},
-            }
-        }
-        if files
-        else {}
-    )
-    where = _logical(entry.scope)
-    if where:
+    rank = entry.scope.rank
+    at = list(ranks).index(rank) if rank is not None and rank in ranks else 0
+    location: Json = {}
+    if uris:
+        # Code scanning wants a region; a capture has no lines but the first.
+        file = {"uri": uris[at], "index": at}
+        location["physicalLocation"] = {"artifactLocation": file, "region": {"startLine": 1}}
+    named = ((k, v) for k, v in entry.scope.as_dict().items() if v is not None)
+    if where := "/".join(f"{k} {clean(str(v)).replace('/', '_')}" for k, v in named):
         location["logicalLocations"] = [{"fullyQualifiedName": where, "kind": "resource"}]
     return {
         "ruleId": clean(entry.code),
@@ -244,17 +232,10 @@ def _common(entry: Finding | Gone, files: Sequence[File], index: dict[str, int])
     }
 
 
-def _logical(scope: Scope) -> str:
-    named = ((k, v) for k, v in scope.as_dict().items() if v is not None)
-    return "/".join(f"{k} {clean(str(v)).replace('/', '_')}" for k, v in named)
-
-
-def _notifications(entries: Sequence[NotEvaluated]) -> Iterable[Json]:
-    for entry in entries:
-        why = phrases.why_not_judged(entry)
-        flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
-        text = f"{entry.code} {entry.cause} was not judged: {why}{flag}."
-        yield {"descriptor": {"id": clean(entry.code)}, "level": "note", "message": {"text": clean(text)}}
+def _notification(entry: NotEvaluated) -> Json:
+    flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
+    text = f"{entry.code} {entry.cause} was not judged: {phrases.why_not_judged(entry)}{flag}."
+    return {"descriptor": {"id": clean(entry.code)}, "level": "note", "message": {"text": clean(text)}}
 
 
 def _uri(path: str) -> str:
@@ -267,10 +248,6 @@ def _uri(path: str) -> str:
     if path[1:3] == ":/":
         return f"file:///{quote(raw, safe='/:')}"
     return f"file://{quote(raw, safe='/')}" if path.startswith("/") else quote(raw, safe="/")
-
-
-def _command(code: str) -> str:
-    return f"advisor explain {clean(code)}"
 
 
 def _plain(text: str) -> str:

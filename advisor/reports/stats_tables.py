@@ -82,11 +82,8 @@ def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: in
 
 def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
     frame = table.frame
-    ranks = {
-        c: r
-        for c, r in zip(map(str, frame), table.ranks, strict=True)
-        if r < DATA_ONLY and _informative(frame[c], r)
-    }
+    known = zip(map(str, frame), table.ranks, strict=True)
+    ranks = {c: r for c, r in known if r < DATA_ONLY and _informative(frame[c], r)}
     shown = _columns(frame[list(ranks)], timeunit)
     need = [_least(*column, last=column is shown[-1]) for column in shown]
     kept = fitting(need, list(ranks.values()), page.width)
@@ -99,9 +96,9 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
             page.wrapped(note, ["    "], 4, "dim")
     left_out = sorted((rank, i) for i, rank in enumerate(ranks.values()) if i not in kept)
     if left_out:
-        named = [list(ranks)[i].partition(" (")[0] for _, i in left_out]
-        rest = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-        page.wrapped(f"no room for {', '.join(named[:NAMED])}{rest}: --format csv has all", style="dim")
+        heads = [list(ranks)[i].partition(" (")[0] for _, i in left_out]
+        rest = f" and {len(heads) - NAMED} more" if len(heads) > NAMED else ""
+        page.wrapped(f"no room for {', '.join(heads[:NAMED])}{rest}: --format csv has all", style="dim")
 
 
 def _informative(column: pd.Series, rank: int) -> bool:

@@ -15,7 +15,19 @@ from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
 from advisor.model.numbers import amount, digits, milliseconds, times, value_text
 from advisor.reports import phrases
-from advisor.reports.blocks import Bars, Block, Command, Gap, Grid, Labelled, Next, Paragraph, Title
+from advisor.reports.blocks import (
+    Bars,
+    Block,
+    Command,
+    Gap,
+    Grid,
+    Labelled,
+    Next,
+    Paragraph,
+    Title,
+    labelled,
+    listed,
+)
 from advisor.reports.finding_text import span_text, times_text
 from advisor.reports.header import ranks, ranks_read, rates
 
@@ -175,15 +187,14 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
         ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
         load.append(f"GPU busy {' to '.join(ends)}{of}")
-    if both := phrases.step_time(d.inputs):
-        yield Labelled("step", both)
-    if len(d.main_steps) > 1 or (entry is None and d.main_steps):
-        times = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps)
-        yield Labelled("medians", ", ".join(times))
-    if load:
-        yield Labelled("load", ", ".join(load))
-    if entry is not None and (delivered := rates(entry)):
-        yield Labelled("delivers", ", ".join(delivered))
+    many = len(d.main_steps) > 1 or entry is None
+    medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps if many)
+    yield from labelled(
+        ("step", phrases.step_time(d.inputs)),
+        ("medians", ", ".join(medians)),
+        ("load", ", ".join(load)),
+        ("delivers", ", ".join(rates(entry)) if entry is not None else ""),
+    )
 
 
 # --- verdict ---------------------------------------------------------------------------------
@@ -251,31 +262,26 @@ def _is_quality(finding: Finding) -> bool:
 def findings(d: Diagnosis, top: int | None = None) -> Iterator[Block]:
     """One table of what to fix; limits, the capture and the rest apart."""
     rest = [f for f in d.findings if f.kind != "limit" and not _is_quality(f)]
-    listed = [f for f in rest if f.severity != "info" or f.invalidates]
-    if listed:
+    faults = [f for f in rest if f.severity != "info" or f.invalidates]
+    if faults:
         yield Gap()
-        yield _table(listed, top, d.baseline is not None)
+        yield _table(faults, top, d.baseline is not None)
     yield Gap()
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
-    more = [(f, f.gain.why_more) for f in listed[:top] if f.gain is not None and f.gain.why_more]
-    yield from _lines("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
+    more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
+    yield from listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
-    yield from _lines("limit", [_line(f) for f in limits])
+    yield from listed("limit", [_line(f) for f in limits])
     quality = [f for f in d.findings if _is_quality(f)]
-    yield from _lines("capture", [_line(f) for f in quality if f.severity != "info"])
+    yield from listed("capture", [_line(f) for f in quality if f.severity != "info"])
     noted = [f for f in d.findings if f.severity == "info" and not f.invalidates]
     names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
-    yield from _lines("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
+    yield from listed("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
-        yield from _lines("baseline", gone)
-
-
-def _lines(label: str, texts: Sequence[str]) -> Iterator[Block]:
-    for i, text in enumerate(texts):
-        yield Labelled("" if i else label, text)
+        yield from listed("baseline", gone)
 
 
 def _line(f: Finding) -> str:
@@ -315,11 +321,8 @@ def _next(d: Diagnosis, room: int) -> str:
 
 
 def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
-    for path in (shlex.quote(d.inputs[0].path), "TRACE"):
-        command = f"{verb} {path} {rest}"
-        if cell_len(command) <= room:
-            break
-    return command
+    command = f"{verb} {shlex.quote(d.inputs[0].path)} {rest}"
+    return command if cell_len(command) <= room else f"{verb} TRACE {rest}"
 
 
 # --- several captures ------------------------------------------------------------------------
@@ -340,9 +343,8 @@ def table(diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
         else:
             won = saves(first) or "-"
             rows.append((_stem(name), step, busy, first.severity, first.code, won, first_fix(first)))
-    yield Grid(
-        ("capture", "step ms", "busy", "level", "finding", "saves", "do first"), tuple(rows), wrapped=True
-    )
+    heads = ("capture", "step ms", "busy", "level", "finding", "saves", "do first")
+    yield Grid(heads, tuple(rows), wrapped=True)
     found = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
     found += [f"{levels['']} with nothing to fix"] if levels[""] else []
     yield Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(found)}; -v prints each in full")

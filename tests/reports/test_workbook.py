@@ -22,7 +22,7 @@ from advisor.model.findings import Diagnosis, Input
 from advisor.model.review import DECISIONS, Decision, Review
 from advisor.reports.layout import clean
 from advisor.reports.workbook import book as workbook
-from advisor.reports.workbook.captures import captures_of
+from advisor.reports.workbook.captures import Captures
 from advisor.reports.workbook.style import FORMATS, lines_of, put
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 
@@ -383,7 +383,7 @@ def test_several_captures_are_compared() -> None:
 def test_names_of_captures_tell_them_apart() -> None:
     def named(*paths: str) -> tuple[str, ...]:
         found = [HEALTHY.model_copy(update={"inputs": (Input(path=p, format="f"),)}) for p in paths]
-        return captures_of(found).labels
+        return Captures(tuple(found)).labels
 
     assert named("a/x.sqlite.xz", "a/y.sqlite") == ("x", "y")
     assert named("a/x.sqlite", "b/x.sqlite") == ("a/x", "b/x")

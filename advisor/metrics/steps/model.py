@@ -111,14 +111,11 @@ class Work(Struct, frozen=True, dict=True):
     lost: float = 0.0
     #: Whether each step of the program is one pass of a denoiser.
     denoises: bool = False
-    #: What was issued before does not count.
-    since: int = 0
 
     @cached_property
     def mine(self) -> Array:
         """Mask of these operations."""
-        mine = (self.ops.process == self.process) & (self.ops.device == self.device)
-        return np.asarray(mine & (self.launched >= self.since) if self.since else mine)
+        return np.asarray((self.ops.process == self.process) & (self.ops.device == self.device))
 
     @cached_property
     def length(self) -> Array:

@@ -78,16 +78,11 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
     ms = {(p.part, i): f" · {milliseconds(p.ms)} ms" for i, b in enumerate(budgets) for p in b.parts}
     if len(bars) > ROOMY:
         ms = {}
-    legend = [
-        (
-            piece(part, held.largest[part], 0.0),
-            [
-                "" if s is None else f"{percent(s)}{ms.get((part, i), '')}"
-                for i, s in enumerate(held.cells[part])
-            ],
-        )
-        for part in held.parts
-    ]
+    legend = []
+    for part in held.parts:
+        texts = enumerate("" if s is None else percent(s) for s in held.cells[part])
+        cells = [text and f"{text}{ms.get((part, i), '')}" for i, text in texts]
+        legend.append((piece(part, held.largest[part], 0.0), cells))
     columns = ["least", "median", "most"] if held.many else [b.label for b in bars]
     small = [p for p in held.cells if 0 < held.largest[p] < SMALL]
     rest = [f"Below 0.05 %: {', '.join(words(p) for p in small)}."] if small else []
@@ -127,41 +122,22 @@ def change_view(parts: Iterable[PartChange], names: tuple[str, str]) -> BudgetVi
     given = signs(order, "C")
 
     def piece(part: str, ms: float) -> Piece:
-        return Piece(
-            part,
-            words(part),
-            given[part][0],
-            piece_css(part),
-            ms / longest,
-            f"{milliseconds(ms)} ms",
-            "a step",
-        )
+        about = (part, words(part), given[part][0], piece_css(part))
+        return Piece(*about, ms / longest, f"{milliseconds(ms)} ms", "a step")
 
     bars = []
     for i, name in enumerate(names):
         pieces = [piece(p.part, (p.before_ms, p.after_ms)[i]) for p in rows]
         rest = longest - whole[i]
         if rest > COMPARED * longest:
-            pieces.append(
-                Piece(
-                    "", "shorter by", "", "p-none", rest / longest, f"{milliseconds(rest)} ms less", "a step"
-                )
-            )
+            less = f"{milliseconds(rest)} ms less"
+            pieces.append(Piece("", "shorter by", "", "p-none", rest / longest, less, "a step"))
         shown = [p for p in pieces if p.share > 0]
         bars.append(Bar(name, f"{milliseconds(whole[i])} ms a step", shown))
     kept = [p for p in rows if max(p.before_ms, p.after_ms) >= COMPARED * longest]
-    kept.sort(key=lambda p: -abs(p.change_ms))
-    legend = [
-        (
-            piece(p.part, 0.0),
-            [
-                milliseconds(p.before_ms),
-                milliseconds(p.after_ms),
-                f"{p.change_ms:+,.2f}",
-                change(p.before_ms, p.after_ms),
-            ],
-        )
-        for p in kept
-    ]
+    legend = []
+    for p in sorted(kept, key=lambda p: -abs(p.change_ms)):
+        ends = (p.before_ms, p.after_ms)
+        legend.append((piece(p.part, 0.0), [*map(milliseconds, ends), f"{p.change_ms:+,.2f}", change(*ends)]))
     heads = [f"{names[0]}, ms a step", names[1], "change", ""]
     return BudgetView(bars, heads, legend, "")

@@ -14,7 +14,7 @@ from advisor.model.comparison import Comparison
 from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, times, value_text
-from advisor.model.work import Excerpt, Sketch
+from advisor.model.work import Excerpt
 from advisor.reports.finding_text import times_text
 from advisor.reports.layout import clean, cut_middle, name_text
 
@@ -189,9 +189,7 @@ def latencies(kernels: Table) -> list[LatencyRow]:
 
     def ns(row: Sequence[object], name: str) -> float | None:
         value = row[at[name]] if name in at else None
-        if isinstance(value, int | float) and value > 0:
-            return float(value) * IN_NS[units[name]]
-        return None
+        return value * IN_NS[units[name]] if isinstance(value, int | float) and value > 0 else None
 
     rows = []
     for row in kernels.rows[:MOST_KERNELS]:
@@ -336,31 +334,22 @@ class SketchView(Struct, frozen=True):
 
 def sketch_view(doc: object) -> SketchView | None:
     """None where the document compares no steps."""
-    if not isinstance(doc, Comparison) or doc.sketch is None or min(len(t) for t in _times(doc.sketch)) < 2:
+    if not isinstance(doc, Comparison) or doc.sketch is None:
         return None
-    sketch, names = doc.sketch, (doc.before.name, doc.after.name)
-    both = _times(sketch)
-    high = max(map(max, both)) * 1.02
+    if min(len(doc.sketch.before), len(doc.sketch.after)) < 2:
+        return None
+    sketch = doc.sketch
+    high = max(*sketch.before, *sketch.after) * 1.02
     sides = [
-        _side(name, f"s{i}", times, high) for i, (name, times) in enumerate(zip(names, both, strict=True))
-    ]
+        _side(doc.before.name, "s0", sketch.before, high), _side(doc.after.name, "s1", sketch.after, high)
+    ]  # fmt: skip
     ticks = [(place(high * i / 4, 0.0, high), milliseconds(high * i / 4)) for i in range(5)]
     steps = together([(sketch.steps, sketch.steps.title)]) if sketch.steps else None
     return SketchView(clean(sketch.phase), sides, ticks, steps)
 
 
-def _times(sketch: Sketch) -> tuple[Sequence[float], Sequence[float]]:
-    return sketch.before, sketch.after
-
-
 def _side(name: str, css: str, times: Sequence[float], high: float) -> SideChart:
     found = counts(times, [True] * len(times), 0.0, high, SIDE_BINS)
-    typical = median(times)
-    return SideChart(
-        name,
-        css,
-        histogram(found, max(found)),
-        amount(len(times), "step"),
-        milliseconds(typical),
-        place(typical, 0.0, high),
-    )
+    typical, steps = median(times), amount(len(times), "step")
+    at = place(typical, 0.0, high)
+    return SideChart(name, css, histogram(found, max(found)), steps, milliseconds(typical), at)

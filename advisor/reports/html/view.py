@@ -121,7 +121,8 @@ def parts(report: b.Report) -> list[Part]:
     """The documents of a report: diagnoses one by one, anything else as its blocks."""
     found = [d for d in report.documents if isinstance(d, Diagnosis)]
     if found:
-        shown = [_diagnosis(f"c{i}", d) for i, d in enumerate(found)]
+        named = [(f"c{i}", phrases.title(d) or "advisor", d) for i, d in enumerate(found)]
+        shown = [Part(id, title, _sections(id, _blocks(d)), d) for id, title, d in named]
         if len(shown) == 1:
             return shown
         listed = _sections(INDEX, _with_change(summary.table(found), found))
@@ -146,10 +147,8 @@ def _sketched(doc: object) -> list[Section]:
     note = f"{view.phase}, how many steps take how long, on one scale (ms)"
     made = [Section("c0-times", "Step times", note, "Step times", [Picture("sketch", view)])]
     if view.events is not None:
-        drawn = Picture("events", view.events)
-        made.append(
-            Section("c0-exact", "Events", "a typical step of each side, from one 0", "Events", [drawn])
-        )
+        drawn, note = Picture("events", view.events), "a typical step of each side, from one 0"
+        made.append(Section("c0-exact", "Events", note, "Events", [drawn]))
     return made
 
 
@@ -188,11 +187,6 @@ def _sections(
         elif not (isinstance(block, b.Grid) and any(isinstance(x, BudgetView) for x in here.blocks)):
             here.blocks.append(block)
     return out
-
-
-def _diagnosis(id: str, d: Diagnosis) -> Part:
-    sections = _sections(id, _blocks(d))
-    return Part(id, phrases.title(d) or "advisor", sections, d)
 
 
 def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
@@ -266,12 +260,10 @@ def _lanes(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """The timeline in words: lane, mean and largest value of a bin."""
     out = []
     for lane in diagnosis.timeline.lanes:
-        known = [v for v in lane.values if v is not None]
-        if not known:
-            continue
-        name = clean(lane.name) + (f", device {lane.device}" if lane.device is not None else "")
-        mean = value_text(sum(known) / len(known), lane.unit)
-        out.append((name, mean, value_text(max(known), lane.unit)))
+        if known := [v for v in lane.values if v is not None]:
+            name = clean(lane.name) + (f", device {lane.device}" if lane.device is not None else "")
+            mean = value_text(sum(known) / len(known), lane.unit)
+            out.append((name, mean, value_text(max(known), lane.unit)))
     return out
 
 
@@ -314,13 +306,13 @@ class TableView(Struct, frozen=True):
 def table_view(grid: b.Grid) -> TableView:
     """A table as it stands, with numbers to sort by and bars under shares."""
     made = b.columns(grid)
-    rows = [
-        [
-            _cell(cell, made[c][1][r], made[c][2], heading_parts(grid.heads[c])[1])
-            for c, cell in enumerate(row)
-        ]
-        for r, row in enumerate(grid.rows)
-    ]
+    columns = []
+    for c, (_, texts, number) in enumerate(made):
+        unit = heading_parts(grid.heads[c])[1]
+        columns.append(
+            [_cell(row[c], text, number, unit) for row, text in zip(grid.rows, texts, strict=True)]
+        )
+    rows = [list(cells) for cells in zip(*columns, strict=True)]
     return TableView(grid, [(clean(head), number) for head, _, number in made], rows)
 
 

@@ -25,7 +25,7 @@ from advisor.reports.header import CAPTION
 from advisor.reports.review import sentence as history_sentence
 from advisor.reports.workbook import checklist as workbook_checklist
 from advisor.reports.workbook import tables
-from advisor.reports.workbook.captures import captures_of, rows_of
+from advisor.reports.workbook.captures import Captures, rows_of
 from advisor.reports.workbook.evidence import evidence
 from advisor.reports.workbook.findings import (
     DECISION,
@@ -71,7 +71,7 @@ def render(
     `since`, what has become of findings until the last of them, it opens with that; `day` says which
     of them are overdue."""
     book = Workbook()
-    captures = captures_of(diagnoses)
+    captures = Captures(tuple(diagnoses))
     first = book.active
     assert first is not None
     first.title = "Summary"

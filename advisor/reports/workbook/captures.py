@@ -95,10 +95,6 @@ def rows_of(captures: Captures, cells: dict[str, str], advice: dict[tuple[str, s
     return [Row(label, d, f, cells, advice) for label, d in captures for f in d.findings]
 
 
-def captures_of(diagnoses: Sequence[Diagnosis]) -> Captures:
-    return Captures(tuple(diagnoses))
-
-
 def _short(diagnosis: Diagnosis) -> str:
     names = [_plain(phrases.capture_name(i)) for i in diagnosis.inputs] or ["capture"]
     if len(names) == 1:

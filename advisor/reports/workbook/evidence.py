@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.model.findings import ConditionDoc, Finding, Gain
+from advisor.model.findings import ConditionDoc, Finding
 from advisor.model.numbers import OPS, fact_unit, value_text
 from advisor.reports import phrases
+from advisor.reports.finding_text import params_text
 from advisor.reports.workbook.captures import Row
 from advisor.reports.workbook.sheet import Column, Field, Link, Number, Sheet, field, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
@@ -75,9 +76,8 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
     sheet.paragraph(f.message, ACROSS)
     sheet.row += 1
     if f.conditions:
-        _records(
-            sheet, "Because", "every inequality of the rule with both its numbers", CONDITIONS, f.conditions
-        )
+        note = "every inequality of the rule with both its numbers"
+        _records(sheet, "Because", note, CONDITIONS, f.conditions)
     if f.impact is not None and f.impact.share is not None:
         sheet.text(1, f"Cost: {phrases.cost_text(f, bool(row.diagnosis.steps))}")
         sheet.row += 2
@@ -132,18 +132,12 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
     spans = [("step before", gain.step_before_ms, "ms"), ("step after", gain.step_after_ms, "ms")]
     spans.append((speedup[0], gain.speedup, speedup[1]))
     known = [span for span in spans if span[1] is not None]
-    _records(sheet, "What a fix would win", _what_if(gain), ESTIMATES, known)
+    note = f"what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
+    _records(sheet, "What a fix would win", note, ESTIMATES, known)
     sheet.row -= 1
     for assumption in gain.assumptions:
         sheet.paragraph(f"assumes: {assumption}", ACROSS, color=MUTED)
     sheet.row += 1
-
-
-def _what_if(gain: Gain) -> str:
-    if not gain.what_if:
-        return ""
-    params = "".join(f":{k}={v}" for k, v in sorted(gain.params.items()))
-    return f"what-if {gain.what_if}{params}"
 
 
 def _references(sheet: Sheet, finding: Finding) -> None:

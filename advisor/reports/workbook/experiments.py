@@ -160,14 +160,9 @@ def _sheet(book: Workbook, name: str, title: str = "", note: str = "") -> Sheet:
 
 
 def _comparison(book: Workbook, summary: Sheet, doc: Comparison) -> None:
-    rows = [
-        (p, name, attribute, change)
-        for p in doc.phases
-        for name, attribute, change in (
-            ("typical (median)", "median_ms", p.typical),
-            ("mean", "mean_ms", p.mean),
-        )
-    ]
+    rows = []
+    for p in doc.phases:
+        rows += [(p, "typical (median)", "median_ms", p.typical), (p, "mean", "mean_ms", p.mean)]
     summary.heading("Steps", "typical: the median ratio over all pairs of steps; intervals hold with 98 %")
     _signed(summary, summary.records(PHASES, rows), 5, 6, 7)
     _sides(summary, ("before", doc.before), ("after", doc.after))
@@ -177,9 +172,8 @@ def _comparison(book: Workbook, summary: Sheet, doc: Comparison) -> None:
     sheet = _sheet(book, "Operations", note="kernels matched by what they do; calls and milliseconds a step")
     _signed(sheet, sheet.records(OPERATIONS, doc.operations, **_ALL), 9, form=FINE_MS)
     sheet.page(large=True)
-    _sheet(book, "API calls", "CUDA API calls", "calls and milliseconds a step").records(
-        CALLS, doc.calls, **_ALL
-    )
+    sheet = _sheet(book, "API calls", "CUDA API calls", "calls and milliseconds a step")
+    sheet.records(CALLS, doc.calls, **_ALL)
     note = "a finding is gone only where its rule could be judged again"
     _sheet(book, "Findings", note=note).records(FINDINGS, doc.changes, **_ALL)
     note = "did the number move as promised, and did the step get as fast?"
@@ -236,12 +230,13 @@ def _value(value: Cell, unit: str) -> Any:
 
 
 def _router(book: Workbook, summary: Sheet, doc: RouterExperiment) -> None:
-    rows: list[list[Any]] = [
-        ["gain of throughput", Number(doc.gain, "ratio")],
-        ["98 % interval, from", Number(doc.gain_low, "ratio")],
-        ["98 % interval, to", Number(doc.gain_high, "ratio")],
-        ["certain", "yes" if doc.certain else "no: repeat both sides"],
-    ]
+    ends = {
+        "gain of throughput": doc.gain,
+        "98 % interval, from": doc.gain_low,
+        "98 % interval, to": doc.gain_high,
+    }
+    rows: list[list[Any]] = [[name, Number(value, "ratio")] for name, value in ends.items()]
+    rows.append(["certain", "yes" if doc.certain else "no: repeat both sides"])
     summary.table([Column("measure", 26), Column("value", 30)], rows)
     _advice(summary, doc.findings, doc.healthy)
     runs = [

@@ -15,7 +15,7 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from advisor.model.advice import Advice, Option, Verify
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.numbers import fact_unit
-from advisor.model.review import DECISIONS, SETTLED, History, Review, Tracked
+from advisor.model.review import DECISIONS, SETTLED, History, Review
 from advisor.reports import phrases
 from advisor.reports.finding_text import verify_text
 from advisor.reports.review import in_order, suppression
@@ -153,9 +153,7 @@ def _ink(color: str) -> Font:
 
 def bars(sheet: Sheet, cells: str, color: str = "A9C7E8") -> None:
     """Shares with a bar behind the number, from 0 to 100 %."""
-    rule = DataBarRule(
-        start_type="num", start_value=0, end_type="num", end_value=1, color=color, minLength=0, maxLength=100
-    )
+    rule = DataBarRule("num", 0, "num", 1, color, minLength=0, maxLength=100)
     sheet.ws.conditional_formatting.add(cells, rule)
 
 
@@ -238,10 +236,6 @@ _STATES = {
 }  # fmt: skip
 
 
-def _was(tracked: Tracked) -> str | None:
-    return f"{tracked.reopened} (open again)" if tracked.reopened else None
-
-
 def since_review(sheet: Sheet, history: History, day: str) -> None:
     """A row a finding with its state and what was decided about it; those of today are decided anew on
     the sheet of findings, to which they lead."""
@@ -252,14 +246,15 @@ def since_review(sheet: Sheet, history: History, day: str) -> None:
         field(CAUSE, 20, "cause", wrap=True), field(FINDING, 34, "title", wrap=True),
         field(LAST_SHARE, 10, lambda t: t.share if t.state == "closed" else t.was, "ratio"),
         field(SHARE, 9, lambda t: None if t.state == "closed" else t.share, "ratio"),
-        field(DECISION, 12, "decision"), field("Was decided", 18, _was, wrap=True), field(OWNER, 14, "owner"),
+        field(DECISION, 12, "decision"),
+        field("Was decided", 18, lambda t: f"{t.reopened} (open again)" if t.reopened else None, wrap=True),
+        field(OWNER, 14, "owner"),
         field(DUE_ON, 11, lambda t: day_of(t.due) if t.due else None),
         field(COMMENT, 26, "comment", wrap=True),
         field("Suppressed", 24, lambda t: suppression(t, day) or None, wrap=True),
         field("Seen since", 11, "since"), field(KEY, 20, "finding"),
     )  # fmt: skip
-    met = history.meetings[-2:-1] or history.meetings
-    for meeting in met:
+    for meeting in history.meetings[-2:-1] or history.meetings:
         names = ", ".join(meeting.names) or "not noted"
         sheet.text(1, f"Last review: {meeting.day or 'day not noted'}; present: {names}; {meeting.capture}")
         sheet.row += 2
