@@ -61,6 +61,7 @@ def test_inner_rows_need_the_same_thread_correlation_and_name_and_an_enclosing_c
         # thread, correlation, base, start, end
         (1, 1, 0, 0, 100),  # outer
         (1, 1, 0, 10, 90),  # its inner layer
+        (1, 1, 0, 0, 90),  # and one that begins with it
         (2, 1, 0, 10, 90),  # another thread (process) with the same id
         (1, 2, 0, 20, 80),  # another call
         (1, 1, 1, 20, 80),  # another name under the same id
@@ -69,4 +70,4 @@ def test_inner_rows_need_the_same_thread_correlation_and_name_and_an_enclosing_c
         (1, 1, MISSING, 20, 80),  # a name without namesakes
     ]
     thread, correlation, base, start, end = np.array(rows).T
-    assert inner_rows(thread, correlation, base, start, end).tolist() == [1]
+    assert sorted(inner_rows(thread, correlation, base, start, end).tolist()) == [1, 2]

@@ -176,6 +176,13 @@ def test_launches_before_the_first_call_belong_to_none() -> None:
     assert attributed(calls, [5, 15, 25]) == [None, *calls]
     assert attributed([], [1, 2]) == [None, None]
     assert attributed(calls, []) == []
+    assert attributed(calls, [10, 20]) == calls  # a launch at the very start of its call
+
+
+def test_kernels_without_any_call_have_no_size(tmp_path: Path) -> None:
+    export = new().kernel(9_000, 3_000, name=ALL_REDUCE)
+    call(export, 0, 20_000, 8192)
+    assert sizes(opened(export, tmp_path)) == []
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["with steps", "without"])

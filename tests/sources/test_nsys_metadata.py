@@ -38,7 +38,10 @@ def test_cuda_version(tmp_path: Path, raw: str, read: str | None) -> None:
     assert capture_of(Export().system(CudaDriverVersion=raw), tmp_path).cuda == read
 
 
-@pytest.mark.parametrize(("raw", "read"), [("52510517", "525.105.17"), ("580.95.05", "580.95.05")])
+@pytest.mark.parametrize(
+    ("raw", "read"),
+    [("52510517", "525.105.17"), ("4708201", "470.82.01"), ("525105", "525105"), ("580.95.05", "580.95.05")],
+)
 def test_driver_version(tmp_path: Path, raw: str, read: str) -> None:
     assert capture_of(Export().system(NvDriverVersion=raw), tmp_path).driver == read
 
@@ -191,6 +194,8 @@ def test_no_gpu_at_all(tmp_path: Path) -> None:
     ("system", "under"),
     [
         ({"KernelVersion": "5.15.90.1-microsoft-standard-WSL2"}, True),
+        ({"KernelVersion": "4.4.0-19041-Microsoft"}, True),
+        ({"OsDescription": "Ubuntu 24.04 (WSL)"}, True),
         ({"NvDriverVersion": "551.23", "SoftwarePlatform": "L4X"}, True),
         ({"NvDriverVersion": "550.144.03", "SoftwarePlatform": "L4X"}, False),
         ({"NvDriverVersion": "390.87", "SoftwarePlatform": "L4X"}, False),
@@ -202,3 +207,17 @@ def test_wsl_is_linux_with_a_driver_of_windows(
     system: dict[str, str], under: bool | None, tmp_path: Path
 ) -> None:
     assert capture_of(Export().system(**system), tmp_path).under_wsl is under
+
+
+def test_an_ordinal_of_several_gpus_tells_none_to_processes_that_are_not_listed(tmp_path: Path) -> None:
+    """CUDA_VISIBLE_DEVICES gives each process a device 0 of its own."""
+    export = Export("3.25").process(100)
+    for gpu, pid in ((0, 100), (1, 200)):
+        export.row("TARGET_INFO_GPU", id=gpu, name="NVIDIA H200")
+        export.row("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=0, pid=pid, numMultiprocessors=132)
+    for gpu, cuda in ((None, 1), (1, None)):  # rows that say nothing
+        export.row("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=cuda, pid=300, numMultiprocessors=7)
+    for pid in (100, 200):
+        export.process(pid).launch(at=pid)
+    trace = open_trace(export.write(tmp_path / "t.sqlite"))
+    assert sorted(trace.columns("kernels", ["device"])["device"].tolist()) == [0, 1]

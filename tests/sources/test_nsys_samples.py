@@ -204,3 +204,18 @@ def test_generic_events_of_other_sources_are_no_samples(tmp_path: Path) -> None:
     export = Export("3.25").process(1).launch(at=0).plugin_samples({"rdma_read_bytes": [1, 2]})
     with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
         assert not trace.has("samples")
+
+
+@pytest.mark.parametrize(("most", "factor"), [(5_000, 1.0), (5_001, 1e-3)])
+def test_power_beyond_any_board_is_in_milliwatts(tmp_path: Path, most: int, factor: float) -> None:
+    wide = samples(Export("3.25").gpu().plugin_samples({"Power": [400, most]}), tmp_path)
+    assert wide["power_w"].tolist() == [400 * factor, most * factor]
+
+
+def test_values_of_a_plugin_that_are_no_numbers_or_of_no_event_are_left_out(tmp_path: Path) -> None:
+    export = Export("3.25").gpu().plugin_samples({"Power": [400, 500]})
+    kind = 1 << 48 | 2 << 32
+    export.row("GENERIC_EVENT_DATA", genericEventId=kind + 7, fieldIdx=0, doubleVal=9.0)
+    export.row("GENERIC_EVENTS", genericEventId=kind + 1, timestamp=5, typeId=kind)
+    export.row("GENERIC_EVENT_DATA", genericEventId=kind + 1, fieldIdx=0, doubleVal=None)
+    assert samples(export, tmp_path)["power_w"].tolist() == [400, 500]

@@ -22,6 +22,8 @@ from advisor.sources.schema import (
     MARK,
     MISSING,
     NARROW_COLUMNS,
+    NIC_SENT,
+    NIC_WAITS,
     PAGEABLE,
     PINNED,
     PUSH_POP,
@@ -772,3 +774,20 @@ def test_views_of_a_capture_call_nothing_with_side_effects(tmp_path: Path) -> No
         db.execute("create view v as select load_extension('x') as a")
     with pytest.raises(sqlite3.OperationalError, match="unsafe use of load_extension"):
         SqliteFile(path).rows("select * from v")
+
+
+def test_counters_of_a_network_card_are_rates_but_for_waits(opened: Any) -> None:
+    """Bytes a ms become bytes a second; a card is known by its number, one that no map names by its id."""
+    export = Export("3.25").network(at=8, dur=5, nic=1, sent=9, waits=4).network(at=20, dur=5, nic=2, sent=0)
+    of_card = {"globalId": 2 << 48, "start": 30, "end": 35}
+    export.row("NET_NIC_METRIC", **of_card, metricsIdx=6, value=-1)  # not measured
+    export.row("NET_NIC_METRIC", **of_card, metricsIdx=7, value=5)  # of a counter that nothing reads
+    export.row("NET_NIC_METRIC", **of_card | {"globalId": 77}, metricsIdx=6, value=3)
+    export.row("TARGET_INFO_NETWORK_METRICS", metricsIdx=None, name="IB: Bytes sent", unit="bytes/ms")
+    assert rows(opened(export), "network", "start", "nic", "kind", "value") == [
+        (8, 1, NIC_SENT, 9_000),
+        (8, 1, NIC_WAITS, 4),
+        (20, 2, NIC_SENT, 0),
+        (20, 2, NIC_WAITS, 0),
+        (30, 77, NIC_SENT, 3_000),
+    ]
