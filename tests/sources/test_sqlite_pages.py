@@ -324,6 +324,30 @@ def test_text_and_reals_in_an_integer_column_read_as_sql_casts_them(tmp_path: Pa
     file.close()
 
 
+@pytest.mark.parametrize("child", ["none", "the schema", "itself", "beyond the file"])
+@pytest.mark.parametrize("first", [True, False], ids=["all children", "the last child"])
+def test_a_tree_that_leads_nowhere_is_declined(tmp_path: Path, child: str, first: bool) -> None:
+    """Round in circles it would grow without end."""
+    path = fill(tmp_path / "t.db", "a integer", [(i,) for i in range(1500)], 512)
+    raw, root = bytearray(path.read_bytes()), 2
+    page = memoryview(raw)[(root - 1) * 512 : root * 512]
+    cells = int.from_bytes(page[3:5], "big")
+    assert (page[0], cells > 1) == (5, True)  # an interior page of a table
+    number = {"none": 0, "the schema": 1, "itself": root, "beyond the file": len(raw) // 512 + 1}[child]
+    places = [int.from_bytes(page[12 + 2 * i :][:2], "big") for i in range(cells)] if first else []
+    for at in (*places, 8):
+        page[at : at + 4] = number.to_bytes(4, "big")
+    path.write_bytes(raw)
+    db = sqlite3.connect(path)
+    reader = PageReader(path)
+    try:
+        with pytest.raises(NotPlain):
+            reader.read_columns(db, "t", ["a"])
+    finally:
+        reader.close()
+        db.close()
+
+
 def test_damaged_pages_never_pass_for_data_in_silence(tmp_path: Path) -> None:
     """Random bytes over a page: the same arrays as SQL, or one of them says so."""
     rows = [(i, i * 10**9, i % 5) for i in range(6000)]
