@@ -407,3 +407,19 @@ def test_a_compiled_model_is_offered_what_tunes_it(tmp_path: Path, kernel: str, 
 def test_who_captures_graphs_hears_of_fixed_addresses(tmp_path: Path) -> None:
     (found,) = (f for f in diagnosed(launch_bound(), tmp_path).findings if f.cause == "launch-bound")
     assert "graph-fixed-addresses" in {a.action for a in found.alternatives}
+
+
+def test_waits_behind_graphs_of_which_nothing_is_recorded(tmp_path: Path) -> None:
+    """The device may be busy all the time: neither idle time nor the one kernel beside each graph
+    says that results are read back too often."""
+    m = Machine()
+    m.export.traced("Cuda", graph_mode="Graph")
+    for _ in range(40):
+        m.call("cudaGraphLaunch_v10000", 70)
+        m.hold_until(m.now + 1_200)
+        m.launch(NORM, 8)
+        m.read_back()
+        m.work(100)
+    d = diagnosed(m, tmp_path)
+    expect(d, "opaque-cuda-graphs", never=("readback-per-layer", "blocking-sync", "host-gap", "launch-bound"))
+    assert ranked(d) == ["opaque-cuda-graphs"]
