@@ -250,7 +250,8 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of the kernels of a chain the longest stays, and half of what the others take on the device
-    and the host; optimistic: nothing of the others, pessimistic: three quarters."""
+    and the host; optimistic: nothing of the others, pessimistic: three quarters. The same copy or
+    gather again and again moves as many tensors, such as the cache of each layer: their time stays."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     ops, calls = inputs.ops, inputs.calls
     order = np.argsort(ops.stream, kind="stable")
@@ -273,8 +274,11 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     at = np.flatnonzero(candidate & (duration == longest[np.maximum(chain, 0)]))
     keeper = np.zeros(len(order), bool)
     keeper[at[np.unique(chain[at], return_index=True)[1]]] = True
+    name = work.name[order]
+    moves = work.family(frozenset(("index", "copy")))[order]
+    alike = follows & moves & np.concatenate(([False], name[1:] == name[:-1]))
     gone = (candidate & ~keeper)[back]
-    share = np.where(gone, stays, 1.0)
+    share = np.where(gone & ~alike[back], stays, 1.0)
     launched = np.zeros(len(calls), bool)
     launched[ops.calls_of(gone)] = True
     launched &= calls.kind == Call.LAUNCH

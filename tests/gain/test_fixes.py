@@ -637,6 +637,13 @@ def test_a_chain_of_elementwise_kernels(tmp_path: Path) -> None:
         after(scenes.kernels((add, 10), (scenes.GEMM, 100)), tmp_path, fix("fuse_elementwise"))
 
 
+def test_the_cache_of_each_layer_is_gathered_all_the_same(tmp_path: Path) -> None:
+    """A beam search puts the caches of ten layers in another order: nothing of 300 us is saved."""
+    gather = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel>(int)"
+    export = scenes.kernels((scenes.GEMM, 100), *[(gather, 30)] * 10)
+    assert after(export, tmp_path, fix("fuse_elementwise")) == pytest.approx(after(export, tmp_path))
+
+
 @pytest.mark.parametrize("name", ["fuse_elementwise", "pin_memory", "remove_copy"])
 def test_calls_that_were_not_recorded_are_not_changed(name: str, tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:
