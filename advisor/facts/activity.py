@@ -23,16 +23,9 @@ from advisor.model.arrays import Array
 HIDDEN_GRAPHS = 0.1
 
 _RESOLVE = Need("the samples do not resolve the kernels", needs.FASTER)
-_MATMUL = Need(
-    "no matrix product ran in the window", None,
-    lambda a: bool(a.names.mask(lambda k: k.family in MATMUL)[
-        a.op_name[a.device_kernels(a.main_device)]].any()),
-)  # fmt: skip
+_MATMUL = Need("no matrix product ran in the window", None, lambda a: bool(a.names.mask(lambda k: k.family in MATMUL)[a.op_name[a.device_kernels(a.main_device)]].any()))  # fmt: skip
 _BINS = Need("the window is shorter than ten bins of 100 ms", needs.SECONDS)
-_HAS_WEIGHTS = Need(
-    "a program of this kind has no weights", None,
-    lambda a: a.program.kind == UNKNOWN or a.program.is_model is not False,
-)  # fmt: skip
+_HAS_WEIGHTS = Need("a program of this kind has no weights", None, lambda a: a.program.kind == UNKNOWN or a.program.is_model is not False)  # fmt: skip
 WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
 
 _RESOLVED = {
@@ -50,10 +43,7 @@ _CLOCK_COLUMNS = (
     "power_limit_w", "temperature_c", "throttled", "overheated",
 )  # fmt: skip
 
-_AT_WORK = Need(
-    f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None,
-    lambda a: bool(_clock_samples(a, a.main_device)[2].any()),
-)  # fmt: skip
+_AT_WORK = Need(f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None, lambda a: bool(_clock_samples(a, a.main_device)[2].any()))  # fmt: skip
 _FOLLOWED = Need("GR Active is not sampled, or does not follow the recorded work in time")
 #: Busy samples in a quarter of the window, at least, that show where the clock goes.
 _IN_QUARTER = 3

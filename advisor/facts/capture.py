@@ -36,26 +36,20 @@ _CLIENT = re.compile(
 _TRACED = Need("the capture does not list what was traced")
 _COMMAND = Need("the command line is not in the export")
 _SCHEMA = Need("the export does not record its schema version")
-_TWO_SAMPLES = Need(
-    "fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1
-)
+_TWO_SAMPLES = Need("fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1)  # fmt: skip
 _WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
 _WORK = Need("no kernels and no steps to infer it from", needs.CUDA, lambda a: a.workload != NO_KERNELS)
 _KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
 
 _WSL = Need("nothing says that CUDA runs in an unusual place")
-_CAPABILITY = Need(
-    "the capture does not record the compute capability of the GPU", None, lambda a: bool(_majors(a))
-)
+_CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(_majors(a)))  # fmt: skip
 
 _FEATURES = {
     "tensor_cores": "has tensor cores", "dependent_launch": "can begin a kernel while another drains",
     "wgmma": "has the matrix instructions of Hopper", "multicast": "can add up inside the NVLink switch",
     **{t: f"multiplies matrices in {t.upper()}" for t in ("bf16", "tf32", "int8", "fp8", "fp4")},
 }  # fmt: skip
-_GENERATION = Need(
-    "which GPU it is, is not recorded", None, lambda a: gpu_has("fp8", a.device(a.main_device)) is not None
-)
+_GENERATION = Need("which GPU it is, is not recorded", None, lambda a: gpu_has("fp8", a.device(a.main_device)) is not None)  # fmt: skip
 _BY_NSYS = Need("another tool than nsys recorded it", None, lambda a: a.trace_method is not None)
 
 _SAMPLES = {"samples": "time device"}

@@ -15,7 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import SMALL_BYTES, Collectives, blocking, device_collectives, overlap
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, largest, rows_at
 from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING, NIC_WAITS
 
@@ -23,14 +23,8 @@ from advisor.sources.schema import MISSING, NIC_WAITS
 _MIN_CALLS = 5
 
 _FOLLOWED = Need("no collective is exposed, or no launch is known of the kernels after them")
-ALIKE = Need(
-    f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps",
-    needs.LONGER,
-)  # fmt: skip
-_SIZES = Need(
-    "the sizes of collectives are not recorded", needs.SIZES,
-    lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()),
-)  # fmt: skip
+ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps", needs.LONGER)  # fmt: skip
+_SIZES = Need("the sizes of collectives are not recorded", needs.SIZES, lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()))  # fmt: skip
 _WORLD = Need("the capture does not record how many ranks the job has", needs.ALL_RANKS)
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
 
@@ -201,32 +195,15 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
 
 def _evidence(found: Collectives, window: int, out: FactWriter) -> None:
     d = distribution(found.kind, found.duration, len(found.kinds))
-    exposed_by_kind = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
-    out.table(
-        "comm.kinds",
-        [
-            [
-                kind,
-                int(d.count[i]),
-                float(d.total[i]) / 1e6,
-                float(d.total[i]) / window,
-                float(exposed_by_kind[i]) / window,
-                float(d.p50[i]) / 1e3,
-                float(d.maximum[i]) / 1e3,
-            ]
-            for i, kind in enumerate(found.kinds)
-            if d.count[i]
-        ],
-    )
-    longest = np.argsort(-found.exposed, kind="stable")[:50]
-    out.places(
-        "communication",
-        [
-            Interval(int(found.start[i]), int(found.end[i]), None, None, found.kinds[found.kind[i]])
-            for i in longest.tolist()
-            if found.exposed[i] > 0
-        ],
-    )
+    exposed = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
+    shares = d.total / 1e6, d.total / window, exposed / window
+    columns = (found.kinds, d.count, *shares, d.p50 / 1e3, d.maximum / 1e3)
+    out.table("comm.kinds", rows_at(np.flatnonzero(d.count), *columns))
+    places = [
+        Interval(int(found.start[i]), int(found.end[i]), None, None, found.kinds[found.kind[i]])
+        for i in largest(found.exposed, 50).tolist()
+    ]
+    out.places("communication", places)
 
 
 def rank_facts(a: Analysis, out: FactWriter) -> None:

@@ -30,13 +30,8 @@ _PLACES = 50
 _LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: no data-centre GPU of the last years has less
 _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
 
-_HOST_MEMORY = Need(
-    "the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device)
-)
-_LINK = Need(
-    "the GPU is not in knowledge/gpus.yaml", None,
-    lambda a: practical_rate(a, a.main_device) is not None,
-)  # fmt: skip
+_HOST_MEMORY = Need("the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device))  # fmt: skip
+_LINK = Need("the GPU is not in knowledge/gpus.yaml", None, lambda a: practical_rate(a, a.main_device) is not None)  # fmt: skip
 _TINY_COPIES = Need("no copy between host and device under 4 KiB")
 _LARGE_PINNED = Need("no pinned copy of 1 MiB or more")
 

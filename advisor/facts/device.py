@@ -41,16 +41,10 @@ _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call"
 _GAPS = Need("no operation after a gap has a known launch call")
 _SEVERAL = Need("one process of the capture alone uses the device")
 _LAUNCHED = Need("the feeding thread launches no kernel by itself")
-_ISSUED = Need(
-    "no kernel has a known launch call", None,
-    lambda a: bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any()),
-)  # fmt: skip
+_ISSUED = Need("no kernel has a known launch call", None, lambda a: bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any()))  # fmt: skip
 _ALONE = Need("no kernel was launched by itself")
 _UNFUSED = Need("no kernel of these families ran")
-_SM_COUNT = Need(
-    "the capture does not record how many SMs the GPU has", None,
-    lambda a: bool(a.device(a.main_device).sm_count),
-)  # fmt: skip
+_SM_COUNT = Need("the capture does not record how many SMs the GPU has", None, lambda a: bool(a.device(a.main_device).sm_count))  # fmt: skip
 _BY_RANGES = Need("no host range marks the steps", needs.STEP_RANGES)
 
 _CALL = {"api_calls": "start end thread call"}

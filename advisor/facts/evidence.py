@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.pauses import step_times
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, largest, rows_at
 from advisor.model.facts import Row, Value
 from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
@@ -36,15 +37,8 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
         "idle.parts", [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])]
     )
     gap = budget.gap_parts["host_gap"]
-    top = np.argsort(-gap, kind="stable")[:_FEW]
-    out.table(
-        "host.gaps",
-        [
-            [float(budget.gaps.start[i]) / 1e9, float(gap[i]) / 1e6, int(budget.gaps.thread[i])]
-            for i in top.tolist()
-            if gap[i] > 0
-        ],
-    )
+    starts, threads = budget.gaps.start / 1e9, budget.gaps.thread
+    out.table("host.gaps", rows_at(largest(gap, _FEW), starts, gap / 1e6, threads))
     _collections(a, device, out)
     _holders(a, device, out)
 
@@ -58,13 +52,8 @@ def _collections(a: Analysis, device: int, out: FactWriter) -> None:
     idle = Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(spans.start, spans.end)
     length = spans.end - spans.start
     top = np.argsort(-length, kind="stable")[:_FEW]
-    out.table(
-        "host.collections",
-        [
-            [float(spans.start[i]) / 1e9, float(length[i]) / 1e6, float(idle[i]) / 1e6, feeder]
-            for i in top.tolist()
-        ],
-    )
+    rows = rows_at(top, spans.start / 1e9, length / 1e6, idle / 1e6)
+    out.table("host.collections", [[*row, feeder] for row in rows])
 
 
 def _holders(a: Analysis, device: int, out: FactWriter) -> None:
@@ -78,11 +67,8 @@ def _holders(a: Analysis, device: int, out: FactWriter) -> None:
     held = Coverage(waits).within(rows["start"], rows["end"])
     threads, of = np.unique(rows["thread"], return_inverse=True)
     time = np.bincount(of, held, minlength=len(threads))
-    top = [i for i in np.argsort(-time, kind="stable")[:_FEW].tolist() if time[i]]
-    out.table(
-        "host.gil_holders",
-        [[int(threads[i]), float(time[i]) / 1e6, float(time[i]) / max(waits.total, 1)] for i in top],
-    )
+    rows_ = rows_at(largest(time, _FEW), threads, time / 1e6, time / max(waits.total, 1))
+    out.table("host.gil_holders", rows_)
 
 
 def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
@@ -93,27 +79,22 @@ def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
     duration = (a.ops.end - a.ops.start)[at]
     d = distribution(name, duration, len(a.names.ids))
     total = max(float(d.total.sum()), 1.0)
-    order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
-    out.table(
-        "kernels.top",
-        [
-            [
-                a.names.texts[i],
-                a.names.operations[i],
-                a.names.families[i],
-                int(d.count[i]),
-                float(d.total[i]) / 1e6,
-                float(d.total[i]) / total,
-                *(float(v[i]) / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum)),
-            ]
-            for i in order[:_ROWS]
-        ],
+    order, named = largest(d.total, known=d.count), a.names
+    times = (v / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum))
+    columns: tuple[Any, ...] = (
+        named.texts,
+        named.operations,
+        named.families,
+        d.count,
+        d.total / 1e6,
+        d.total / total,
+        *times,
     )
+    out.table("kernels.top", rows_at(order[:_ROWS], *columns))
     families: dict[str, list[float]] = {}
-    for i in order:
-        row = families.setdefault(a.names.families[i], [0.0, 0.0])
-        row[0] += float(d.count[i])
-        row[1] += float(d.total[i])
+    for family, count, time in rows_at(order, named.families, d.count, d.total):
+        row = families.setdefault(family, [0.0, 0.0])
+        row[0], row[1] = row[0] + count, row[1] + time
     ranked = sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
     found = a.activity.get(device)
     out.table("kernels.families", [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked])
@@ -130,8 +111,8 @@ def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
             for f, (n, t) in ranked
         ],
     )
-    columns = a.trace.columns("kernels", ("blocks", "local_bytes"))
-    blocks, local = (columns[n][a.ops.row[at]] for n in ("blocks", "local_bytes"))
+    launch = a.trace.columns("kernels", ("blocks", "local_bytes"))
+    blocks, local = (launch[n][a.ops.row[at]] for n in ("blocks", "local_bytes"))
     heaviest = partial(_heaviest, a.names, name, duration)
     out.table("kernels.local", heaviest(local > 0, local))
     if sms := a.device(device).sm_count:
@@ -154,11 +135,7 @@ def _heaviest(
     count = np.bincount(name[mask], minlength=len(names.ids))
     most = extremes(name[mask], held[mask], len(names.ids))[1]
     whole = max(float(duration.sum()), 1.0)
-    return [
-        [names.texts[i], names.operations[i], int(count[i]), float(time[i]) / whole, int(most[i])]
-        for i in np.argsort(-time, kind="stable")[:_FEW].tolist()
-        if time[i]
-    ]
+    return rows_at(largest(time, _FEW), names.texts, names.operations, count, time / whole, most)
 
 
 def _calls(a: Analysis, device: int, out: FactWriter) -> None:
@@ -170,40 +147,20 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     host = max(a.host_window[1] - a.host_window[0], 1)
     kind = np.zeros(len(ids), np.int64)
     kind[group] = calls["call"][rows]
-    order = [int(i) for i in np.argsort(-d.total, kind="stable") if d.count[i]]
-
-    def per_step(count: float) -> float | None:
-        return count / a.step_count if a.step_count else None
-
-    def table(wanted: set[Call] | None, limit: int) -> list[list[Value | None]]:
-        rows: list[list[Value | None]] = [
-            [
-                names[i],
-                int(d.count[i]),
-                per_step(float(d.count[i])),
-                float(d.total[i]) / 1e6,
-                float(d.total[i]) / host,
-                float(d.p50[i]) / 1e3,
-                float(d.maximum[i]) / 1e3,
-            ]
-            for i in order
-            if wanted is None or kind[i] in wanted
-        ]
-        return rows[:limit]
-
-    out.table("api.top", table(None, _ROWS))
+    order = largest(d.total, known=d.count)
+    per_step = d.count / a.step_count if a.step_count else [None] * len(ids)
+    columns = (names, d.count, per_step, d.total / 1e6, d.total / host, d.p50 / 1e3, d.maximum / 1e3)
+    out.table("api.top", rows_at(order[:_ROWS], *columns))
     for key, wanted in (
-        ("launch.top_calls", {Call.LAUNCH, Call.GRAPH_LAUNCH}),
-        ("sync.top_calls", {Call.SYNC, Call.COPY}),
-        ("alloc.calls", {Call.ALLOC, Call.FREE}),
+        ("launch.top_calls", (Call.LAUNCH, Call.GRAPH_LAUNCH)),
+        ("sync.top_calls", (Call.SYNC, Call.COPY)),
+        ("alloc.calls", (Call.ALLOC, Call.FREE)),
     ):
-        out.table(key, table(wanted, _FEW))
+        out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
     feeder = a.feeder(device)
     window = max(a.budgets[device].window.length, 1)
     entity: list[Row] = []
-    for i in order:
-        if kind[i] != Call.SYNC:
-            continue
+    for i in order[kind[order] == Call.SYNC].tolist():
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
         spans = union(calls["start"][mine], calls["end"][mine])
         entity.append(
@@ -229,27 +186,9 @@ def _steps(a: Analysis, out: FactWriter) -> None:
     rows = []
     for phase in sorted(set(phases.tolist())):
         mine = times[phases == phase]
-        rows.append(
-            [
-                phase,
-                len(mine),
-                float(np.median(mine)),
-                float(mine.mean()),
-                float(np.percentile(mine, 99)),
-                float(mine.max()),
-            ]
-        )
+        measures = np.median(mine), mine.mean(), np.percentile(mine, 99), mine.max()
+        rows.append([phase, len(mine), *map(float, measures)])
     out.table("steps.phases", rows)
     slowest = np.argsort(-times, kind="stable")[:5]
-    out.table(
-        "steps.slowest",
-        [
-            [
-                int(a.window_steps[i]),
-                str(phases[i]),
-                float(times[i]),
-                float(a.steps.gpu_end[a.window_steps[i]]) / 1e9,
-            ]
-            for i in slowest.tolist()
-        ],
-    )
+    ends = a.steps.gpu_end[a.window_steps] / 1e9
+    out.table("steps.slowest", rows_at(slowest, a.window_steps, phases, times, ends))

@@ -38,9 +38,7 @@ _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
 _EXCHANGED = Need("no such gap lies between a copy of data to the host and a copy back")
 _IMPLICIT = Need("the GPU is idle in no call that waits implicitly")
 _IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
-_COVERED = Need(
-    "no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work"
-)
+_COVERED = Need("no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work")  # fmt: skip
 
 _READBACK = {"copies": f"{origin.SPAN} {origin.JOIN} bytes kind", "api_calls": origin.CALLS}
 _RANGES = {"ranges": origin.RANGES, **origin.GAPS}

@@ -14,10 +14,7 @@ from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.model.arrays import Array
 
 _ROWS = 30
-_LAYERS = Need(
-    "no layers with attention show in modules, ranges, or the order of the kernels",
-    "torch.profiler.profile(with_stack=True), or ranges that number the layers",
-)
+_LAYERS = Need("no layers with attention show in modules, ranges, or the order of the kernels", "torch.profiler.profile(with_stack=True), or ranges that number the layers")  # fmt: skip
 _HOW = "median over layers and steps of the commonest phase"
 _EXPERT_COUNT = "count in the steps of the window / steps"
 _STRETCH = Need("no top-k kernel of a framework is followed by one that combines results")

@@ -37,10 +37,7 @@ _CAUSES = {
     4: "eviction", 5: "access counters",
 }  # fmt: skip
 
-_MIGRATIONS = Need(
-    "the profiler records no migrations of unified memory", None,
-    lambda a: _recorded(a, _migrations(a, a.main_device)),
-)  # fmt: skip
+_MIGRATIONS = Need("the profiler records no migrations of unified memory", None, lambda a: _recorded(a, _migrations(a, a.main_device)))  # fmt: skip
 _CAUSE = Need("no migration with a cause is recorded")
 _ADDRESS = Need("no migration with an address is recorded")
 
@@ -49,14 +46,8 @@ _ROWS = 10
 #: Host memory, and managed memory, which may exceed the device.
 _NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)
 
-_RECORDED = Need(
-    "the use of device memory is not recorded", needs.MEMORY,
-    lambda a: len(_sampled(a, a.main_device)) > 0 or len(_allocated(a, a.main_device)[1]) > 0,
-)  # fmt: skip
-_SIZE = Need(
-    "the size of the device memory is not known", None,
-    lambda a: bool(a.device(a.main_device).memory_bytes),
-)  # fmt: skip
+_RECORDED = Need("the use of device memory is not recorded", needs.MEMORY, lambda a: len(_sampled(a, a.main_device)) > 0 or len(_allocated(a, a.main_device)[1]) > 0)  # fmt: skip
+_SIZE = Need("the size of the device memory is not known", None, lambda a: bool(a.device(a.main_device).memory_bytes))  # fmt: skip
 
 _TENSORS = Need("what tensors use of the allocator's memory is not recorded, or it took no more")
 

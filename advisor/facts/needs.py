@@ -29,22 +29,11 @@ SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments
 
 STEPS = Need("no certain step structure was found", STEP_RANGES, lambda a: a.step_count > 0)
 NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
-FEEDER = Need(
-    "no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None
-)
+FEEDER = Need("no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None)  # fmt: skip
 KERNELS = Need("no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0)
-CAPABILITY = Need(
-    "the capture does not record the compute capability of the GPU", None,
-    lambda a: bool(a.device(a.main_device).compute_capability),
-)  # fmt: skip
-COLLECTIVES = Need(
-    "no collective ran in the window", None,
-    lambda a: bool(a.communication[a.device_ops(a.main_device)].any()),
-)  # fmt: skip
-SAMPLED = Need(
-    "no sample of the device lies in the window", None,
-    lambda a: a.samples(a.main_device) is not None,
-)  # fmt: skip
+CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(a.device(a.main_device).compute_capability))  # fmt: skip
+COLLECTIVES = Need("no collective ran in the window", None, lambda a: bool(a.communication[a.device_ops(a.main_device)].any()))  # fmt: skip
+SAMPLED = Need("no sample of the device lies in the window", None, lambda a: a.samples(a.main_device) is not None)  # fmt: skip
 LAUNCH_SHAPES = Need(
     "the launch shapes of the kernels are not recorded", None,
     lambda a: a.trace.has("kernels") and bool((a.trace.columns("kernels", ("blocks",))["blocks"][

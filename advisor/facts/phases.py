@@ -30,25 +30,17 @@ _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in LAUNCHING]
 
-ONE_PHASE = Need(
-    "the samples are not resolved by phase where there are several", None,
-    lambda a: len(set(a.window_phases.tolist())) == 1,
-)  # fmt: skip
+ONE_PHASE = Need("the samples are not resolved by phase where there are several", None, lambda a: len(set(a.window_phases.tolist())) == 1)  # fmt: skip
 RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
 
 _ATTENDS = Need("no attention kernel is known by name")
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
 _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
 _PROMPTS = Need("no steps that read prompts beside steps of decodes alone")
-_SIZES = Need(
-    "the names of the steps do not tell how many tokens they work on",
-    "an NVTX range around each step that names its batch",
-)
+_SIZES = Need("the names of the steps do not tell how many tokens they work on", "an NVTX range around each step that names its batch")  # fmt: skip
 _REPLAYED = Need("no graph is replayed for batches of several sizes")
 _CONFIG = Need("the number of parameters is not given", "--weight-bytes config.json")
-_OF_MODEL = Need(
-    "no config.json was given (--weight-bytes), or the products of the steps are not those of the model"
-)
+_OF_MODEL = Need("no config.json was given (--weight-bytes), or the products of the steps are not those of the model")  # fmt: skip
 
 FACTS = (
     *group("device", needs.CUDA, [

@@ -56,11 +56,7 @@ _LEAST = 100
 
 _RECORDED = Need("no option recorded Python calls", None, lambda a: _recorded(a.trace.capture))
 _CALL_ROWS = {**origin.STEPS, "python_rows": "start end thread"}
-_MEASURABLE = Need(
-    "the times of Python calls are too few or too coarse",
-    None,
-    lambda a: _callback_ns(_call_rows(a)) is not None,
-)
+_MEASURABLE = Need("the times of Python calls are too few or too coarse", None, lambda a: _callback_ns(_call_rows(a)) is not None)  # fmt: skip
 
 FACTS = (
     *group("trace", "", [

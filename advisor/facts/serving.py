@@ -21,13 +21,8 @@ from advisor.sources.schema import MISSING
 _SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
 _BOTH = Need("drafting and verifying do not both have ranges", "NVTX ranges around draft and verify")
 _ACCEPTS = Need("the tokens that a verification yields are not given", "--acceptance")
-_TRANSFERS = Need(
-    "no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which have ranges for them"
-)
-_SIZES = Need(
-    "the names of the steps do not tell how many sequences they hold",
-    "an NVTX range around each step that names its batch",
-)
+_TRANSFERS = Need("no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which have ranges for them")  # fmt: skip
+_SIZES = Need("the names of the steps do not tell how many sequences they hold", "an NVTX range around each step that names its batch")  # fmt: skip
 _LIMIT = Need("the command line does not say how many sequences may run at once")
 _POSTED = Need("no transfer was posted in the window")
 _COMPLETED = Need("no transfer was posted and seen complete in the window", needs.LONGER)

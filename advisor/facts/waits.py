@@ -26,10 +26,7 @@ from advisor.sources.schema import MISSING
 _ROWS = 12
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 
-_WAITED = Need(
-    "the capture does not record what synchronize calls wait for", None,
-    lambda a: recorded_waits(a, a.main_device) is not None,
-)  # fmt: skip
+_WAITED = Need("the capture does not record what synchronize calls wait for", None, lambda a: recorded_waits(a, a.main_device) is not None)  # fmt: skip
 _FOR_STREAMS = Need("no wait for a stream or a context is recorded")
 _FOR_CONTEXTS = Need("no wait for a whole context found work")
 _LATE = Need("no wait went on for the work of other streams")

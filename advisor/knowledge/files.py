@@ -28,12 +28,9 @@ from advisor.knowledge.shapes import (
     KernelEntry,
     KernelFile,
     KernelSource,
-    MarkerKind,
     Phase,
     ReferenceFile,
-    Role,
     StepFile,
-    Transfer,
 )
 from advisor.model.findings import Reference
 
@@ -138,6 +135,8 @@ class KernelFamilies:
         self.fusions = data.fusions
         self._nameless = data.nameless
         self._nameless_names = Patterns(n.match for n in data.nameless)
+        #: True for a name that kernels of all kinds share.
+        self.is_nameless = self._nameless_names.found
         self._frameworks = Patterns(data.frameworks)
         self._traits = [t.set.model_dump(exclude_none=True) for t in data.traits]
         self._trait_names = Patterns(t.match for t in data.traits)
@@ -146,10 +145,6 @@ class KernelFamilies:
     def classify(self, names: Sequence[str]) -> list[KernelFamily]:
         """One answer for each full (demangled) kernel name, in the order of `names`."""
         return [self._known.get(name) or self._classify(name) for name in names]
-
-    def is_nameless(self, name: str) -> bool:
-        """True for a name that kernels of all kinds share."""
-        return self._nameless_names.found(name)
 
     def by_launch(self, name: str, registers: int, shared_bytes: int, median_ns: float) -> KernelFamily:
         """What a kernel of a shared name is, judged by its launches; registers are a thread's, shared
@@ -250,13 +245,21 @@ class StepPatterns:
 
     def __init__(self, data: StepFile) -> None:
         self._steps, self._step_texts = data.steps, Patterns(s.match for s in data.steps)
-        self._roles = NamedPatterns(data.roles)
-        self._speculation = NamedPatterns(data.speculation)
-        self._transfers = NamedPatterns(data.transfers)
-        self._markers = NamedPatterns(data.markers)
-        self._inner = Patterns(data.inner)
-        self._containers = Patterns(data.containers)
-        self._functions = Patterns(data.functions)
+        # Each takes the text of a range (or the name of a function):
+        #: what it is, where it does not mark a step: garbage collection, GIL, ...
+        self.role = NamedPatterns(data.roles).name_of
+        #: The part of speculative decoding that it is around: draft or verify.
+        self.speculation = NamedPatterns(data.speculation).name_of
+        #: What a range or mark says of a transfer of the KV cache.
+        self.transfer = NamedPatterns(data.transfers).name_of
+        #: What comes once in a pass of the model and it stands for.
+        self.marker = NamedPatterns(data.markers).name_of
+        #: True where it names a layer, a block or a micro-batch: a part of a pass.
+        self.is_inner = Patterns(data.inner).found
+        #: True for a range around many passes: a run, an epoch, a benchmark.
+        self.is_container = Patterns(data.containers).found
+        #: True for a Python function that is called once a step by its name.
+        self.is_step_function = Patterns(data.functions).found
 
     def step(self, text: str) -> StepName | None:
         """The step that a range of this text delimits, or None."""
@@ -269,34 +272,6 @@ class StepPatterns:
         if phase == "from_groups":
             phase = _phase(n.get("context", 0), n.get("generation", 0))
         return StepName(entry.kind, phase, entry.engine, **n)
-
-    def role(self, text: str) -> Role | None:
-        """What a range of this text is, where it does not mark a step: garbage collection, GIL, ..."""
-        return self._roles.name_of(text)
-
-    def speculation(self, text: str) -> str | None:
-        """The part of speculative decoding that a range of this text is around: draft or verify."""
-        return self._speculation.name_of(text)
-
-    def transfer(self, text: str) -> Transfer | None:
-        """What a range or mark of this text says of a transfer of the KV cache."""
-        return self._transfers.name_of(text)
-
-    def marker(self, text: str) -> MarkerKind | None:
-        """What comes once in a pass of the model and a range of this text stands for."""
-        return self._markers.name_of(text)
-
-    def is_inner(self, text: str) -> bool:
-        """True for a range that names a layer, a block or a micro-batch: a part of a pass."""
-        return self._inner.found(text)
-
-    def is_container(self, text: str) -> bool:
-        """True for a range around many passes: a run, an epoch, a benchmark."""
-        return self._containers.found(text)
-
-    def is_step_function(self, name: str) -> bool:
-        """True for a Python function that is called once a step by its name."""
-        return self._functions.found(name)
 
 
 def _phase(context: int, generation: int) -> Phase | None:
@@ -322,7 +297,8 @@ class CallSitePatterns:
     def __init__(self, data: CallSiteFile) -> None:
         frames: dict[FrameKind, Frames] = {"below": data.below, "framework": data.framework}
         self._kinds = [(k, Patterns(f.modules), Patterns(f.symbols)) for k, f in frames.items()]
-        self._operations = Patterns(data.operation_ranges)
+        #: True for a range that a library puts around every operation.
+        self.is_operation = Patterns(data.operation_ranges).found
 
     def frame(self, name: str, module: str) -> FrameKind:
         """What a frame is; `name` is the function's without arguments, empty where not resolved.
@@ -333,10 +309,6 @@ class CallSitePatterns:
             if modules.found(module) or (name and symbols.found(name)):
                 return kind if name or kind == "below" else "library"
         return "application" if name else "library"
-
-    def is_operation(self, text: str) -> bool:
-        """True for a range that a library puts around every operation."""
-        return self._operations.found(text)
 
 
 @cache

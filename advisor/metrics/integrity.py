@@ -113,21 +113,15 @@ def _before_launch(trace: Trace, ops: Operations, at: Array) -> Array:
     return np.asarray((api >= 0) & (ops.start[at] < called - SKEW_NS))
 
 
+#: What a repeated row has in common with the one before.
+_SAME = (
+    "start", "end", "device", "stream", "process", "thread", "correlation", "graph_node", "name_id", "bytes",
+)  # fmt: skip
+
+
 def _repeated(trace: Trace, table: str) -> Array:
     """Rows that equal an earlier one in time, place, correlation and name."""
-    same = (
-        "start",
-        "end",
-        "device",
-        "stream",
-        "process",
-        "thread",
-        "correlation",
-        "graph_node",
-        "name_id",
-        "bytes",
-    )
-    columns = trace.columns(table, [c for c in same if c in TABLES[table]])
+    columns = trace.columns(table, [c for c in _SAME if c in TABLES[table]])
     rows = ordered(columns["start"])
     at_once = columns["start"][rows][1:] == columns["start"][rows][:-1]
     mask = np.zeros(len(rows), bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -32,6 +33,20 @@ def distinct(values: Array) -> Array:
             return np.asarray(np.flatnonzero(seen) + lo, values.dtype)
     ranked: Array = np.sort(values)
     return np.asarray(ranked[np.append(np.ones(len(ranked[:1]), bool), ranked[1:] != ranked[:-1])])
+
+
+def largest(values: Array, most: int | None = None, known: Array | None = None) -> Array:
+    """Positions of the largest values, the largest first, equal ones in their order: at most `most`,
+    and none of 0 (or of which `known` is 0)."""
+    order = np.argsort(-values, kind="stable")[:most]
+    return np.asarray(order[(values if known is None else known)[order] != 0])
+
+
+def rows_at(at: Array, *columns: Array | Sequence[Any]) -> list[list[Any]]:
+    """Rows of plain Python values: the entries of each column at these positions."""
+    wanted = at.tolist()
+    found = (c[at].tolist() if isinstance(c, np.ndarray) else [c[i] for i in wanted] for c in columns)
+    return [list(row) for row in zip(*found, strict=True)]
 
 
 class Rows(Struct, frozen=True):

@@ -56,6 +56,11 @@ _CUDA_PROCESS_COLUMNS = (
 #: Tables of GPU work with a device and a process, in the order of preference for a scan.
 _GPU_WORK = (KERNEL, GRAPH_TRACE, MEMCPY, MEMSET)
 
+_GPU_COLUMNS = (
+    "id", "cuDevice", "busLocation", "name", "chipName", "smCount", "totalMemory", "memoryBandwidth",
+    "clockRate", "computeMajor", "computeMinor",
+)  # fmt: skip
+
 #: Options that carry a command line, an environment or names of people and machines.
 _PRIVATE_OPTION = re.compile(
     r"(ENVIRONMENT|:ARGUMENT_\d+$|:COMMAND$|WORKING_DIR|USER_NAME|DEVICE_DISPLAY_NAME)"
@@ -138,24 +143,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
 
 def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     """Every GPU that the capture lists, by GPU id, and how the ids of kernels map to them."""
-    gpus = named_rows(
-        raw,
-        "TARGET_INFO_GPU",
-        (
-            "id",
-            "cuDevice",
-            "busLocation",
-            "name",
-            "chipName",
-            "smCount",
-            "totalMemory",
-            "memoryBandwidth",
-            "clockRate",
-            "computeMajor",
-            "computeMinor",
-        ),
-    )
-    gpus = [row for row in gpus if isinstance(row["id"], int)]
+    gpus = [row for row in named_rows(raw, "TARGET_INFO_GPU", _GPU_COLUMNS) if isinstance(row["id"], int)]
     cuda = [
         row
         for row in named_rows(
