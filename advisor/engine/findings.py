@@ -71,7 +71,7 @@ def conclude(
     overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
     healthy = list(in_order(inference))
     by = Withholders(inference)
-    stopped_by = [(o, None if _about_capture(o) else by.of(o.scope)) for o in reported]
+    stopped_by = [(o, None if o.code.startswith(CAPTURE_RULES) else by.of(o.scope)) for o in reported]
     unsaid = [(o, c) for o, c in stopped_by if c is not None]
     withheld: list[tuple[Outcome | Healthy, str]] = [*unsaid]
     withheld += ((entry, c) for entry in healthy if (c := by.of_health(entry.scope)))
@@ -94,10 +94,6 @@ def conclude(
         not_evaluated=not_judged(inference, withheld),
         thresholds=thresholds(rules, inference.program.params),
     )
-
-
-def _about_capture(outcome: Outcome) -> bool:
-    return outcome.code.startswith(CAPTURE_RULES)
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:

@@ -15,6 +15,7 @@ from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS, capture_ranges
 from advisor.metrics.intervals import union
+from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
 from advisor.sources.schema import MISSING, OPERATIONS, Call
@@ -269,15 +270,13 @@ def _sampling(a: Analysis, out: FactWriter) -> None:
         return
     span = a.trace.columns("kernels", ("start", "end"))
     duration = span["end"] - span["start"]
-    by_family: dict[str, float] = {}
-    time = np.bincount(a.names.index, duration, minlength=len(a.names.ids))
-    for family, t in zip(a.names.families, time.tolist(), strict=True):
-        by_family[family] = by_family.get(family, 0.0) + t
-    ranked = sorted(by_family, key=lambda f: (-by_family[f], f))
+    by_family = composition(a.names.families, a.names.index, duration)
+    if not by_family:
+        return
     half, dominant = 0.0, []
-    for family in ranked:
+    for family, time in by_family.items():
         dominant.append(family)
-        half += by_family[family]
+        half += time
         if half >= 0.5 * sum(by_family.values()):
             break
     mine = a.names.mask(lambda k: k.family in dominant)[a.names.index]

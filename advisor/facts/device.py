@@ -15,7 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, weight_bits
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, step_times
 from advisor.metrics.turns import processes_wait_ns
@@ -241,10 +241,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         """ns of kernels whose family satisfies `wanted`, at most the busy time."""
         return min(float(duration[a.names.mask(wanted)[name]].sum()), busy)
 
-    by_operation: dict[str, float] = {}
-    time = np.bincount(name, duration, minlength=len(a.names.ids))
-    for operation, t in zip(a.names.operations, time.tolist(), strict=True):
-        by_operation[operation] = by_operation.get(operation, 0.0) + t
+    by_operation = composition(a.names.operations, name, duration)
     unknown = held(is_unknown)
     if matmul := held(lambda k: k.family in MATMUL):
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
@@ -265,7 +262,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     out |= {
         "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
         "kernel.framework_ratio": float(of_framework.mean()),
-        "kernel.top_operation_ratio": max(by_operation.values()) / total,
+        "kernel.top_operation_ratio": max(by_operation.values(), default=0.0) / total,
         "kernel.unmapped_ratio": unknown / total,
     }
     about = a.device(device)

@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.model.arrays import Array, Rows
+from advisor.metrics.operations import Rows
+from advisor.model.arrays import Array
 
 #: No such call or operation.
 NONE = -1

@@ -347,12 +347,9 @@ def _framework_path(frames: Array, first: Array, last: Array) -> Array:
     return np.stack((frames[last], inner), axis=1)
 
 
-def _library_path(frames: Array, first: Array, _last: Array) -> Array:
-    return frames[first][:, None]
-
-
 _PATHS: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "application": _application_path, "framework": _framework_path, "library": _library_path,
+    "application": _application_path, "framework": _framework_path,
+    "library": lambda frames, first, _last: frames[first][:, None],
 }  # fmt: skip
 
 

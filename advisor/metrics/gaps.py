@@ -9,9 +9,9 @@ import numpy as np
 
 from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
-from advisor.metrics.operations import Operations
+from advisor.metrics.operations import Operations, Rows
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, Rows, compact, distinct
+from advisor.model.arrays import Array, compact, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -235,13 +236,14 @@ def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
     return (span["end"] - span["start"]).astype(float), np.ones(len(names.index))
 
 
-def composition(names: Names, index: Array, duration: Array) -> dict[str, float]:
-    """Kernel time in ns by family, largest first."""
-    by_name = np.bincount(index, duration, minlength=len(names.ids))
+def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[str, float]:
+    """Kernel time in ns by the labels (families, operations) of the names that `index` numbers, largest
+    first."""
+    by_name = np.bincount(index, duration, minlength=len(labels))
     out: dict[str, float] = {}
-    for family, time in zip(names.families, by_name.tolist(), strict=True):
+    for label, time in zip(labels, by_name.tolist(), strict=True):
         if time:
-            out[family] = out.get(family, 0.0) + time
+            out[label] = out.get(label, 0.0) + time
     return dict(sorted(out.items(), key=lambda kv: (-kv[1], kv[0])))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 import numpy as np
+from msgspec import Struct
 
-from advisor.model.arrays import Array, Rows, compact, distinct
+from advisor.model.arrays import Array, compact, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -31,6 +33,22 @@ _READ = {
 
 #: Correlation ids above this are numbered anew: a key of process and id would not fit 64 bits.
 _LARGE_ID = 1 << 40
+
+
+class Rows(Struct, frozen=True):
+    """A table by column: arrays of equal length, one a field."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__struct_fields__[0]))
+
+    def take(self, index: Array) -> Self:
+        """The rows at `index` (positions or a mask)."""
+        return type(self)(*(getattr(self, name)[index] for name in self.__struct_fields__))
+
+    @classmethod
+    def none(cls) -> Self:
+        """No row."""
+        return cls(*(np.empty(0, np.int64) for _ in cls.__struct_fields__))
 
 
 class Operations(Rows, frozen=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.kernels import Names
@@ -117,16 +118,15 @@ def with_phases(
     """Steps with the phase of their kernels where their ranges name none. Programs that are no
     language model have no phases; None: what the ranges say is all that is known."""
     if language_model is False:
-        return steps.with_phases(("unknown",) * len(steps))
+        return replace(steps, phase=("unknown",) * len(steps))
     if language_model is None or "unknown" not in steps.phase:
         return steps
     kernel = ops.kind == Kind.KERNEL
     group = np.full(len(names.index), -1, np.int64)
     group[ops.row[kernel]] = steps.op_step[kernel]
     guess = guess_phases(trace, names, group, len(steps))
-    return steps.with_phases(
-        tuple(g if p == "unknown" else p for p, g in zip(steps.phase, guess, strict=True))
-    )
+    phase = tuple(g if p == "unknown" else p for p, g in zip(steps.phase, guess, strict=True))
+    return replace(steps, phase=phase)
 
 
 def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ...], Array]:

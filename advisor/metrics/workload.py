@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from advisor.knowledge.files import capture_knowledge, step_patterns
 from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import release
-from advisor.knowledge.workloads import Evidence, Workload, WorkloadFile
+from advisor.knowledge.workloads import Evidence, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows
 from advisor.metrics.sums import sums_of
@@ -118,7 +118,7 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array, count: Array) -> WorkloadSigns:
     """With what the kernels show; `duration` (ns) and `count` have one entry a kernel row."""
     by_name = np.bincount(names.index, duration, minlength=len(names.ids))
-    time = composition(names, names.index, duration)
+    time = composition(names.families, names.index, duration)
     time.pop("communication", None)
     whole = sum(time.values())
     if not whole:
@@ -172,7 +172,7 @@ def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
     made_by = framework(signs, known)
     features = {"framework": float(made_by not in (CUDA_CPP, UNKNOWN)), **signs.features}
     signs = replace(signs, features=features)
-    found = {w.name: _found(w, signs) for w in known.workloads}
+    found = {w.name: [e for e in w.evidence if _is_shown(e, signs)] for w in known.workloads}
     score = {name: sum(e.weight for e in evidence) for name, evidence in found.items()}
     order = sorted(score, key=lambda name: -score[name])  # stable: ties as in the file
     best = next(
@@ -186,10 +186,6 @@ def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
     sure = score[best] / (score[best] + known.least)
     agreed = 0.8 + 0.2 * min(kinds - 1, _KINDS - 1) / (_KINDS - 1)
     return Judgement(best, round(sure * margin * agreed, 2), made_by)
-
-
-def _found(workload: Workload, signs: WorkloadSigns) -> list[Evidence]:
-    return [e for e in workload.evidence if _is_shown(e, signs)]
 
 
 def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:

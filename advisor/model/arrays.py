@@ -1,12 +1,11 @@
-"""The type of columns, and tables that are held by column."""
+"""The type of columns, and rows of several of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 #: One column of a table; its docstring or name says of what kind and in which unit.
@@ -47,19 +46,3 @@ def rows_at(at: Array, *columns: Array | Sequence[Any]) -> list[list[Any]]:
     wanted = at.tolist()
     found = (c[at].tolist() if isinstance(c, np.ndarray) else [c[i] for i in wanted] for c in columns)
     return [list(row) for row in zip(*found, strict=True)]
-
-
-class Rows(Struct, frozen=True):
-    """A table by column: arrays of equal length, one a field."""
-
-    def __len__(self) -> int:
-        return len(getattr(self, self.__struct_fields__[0]))
-
-    def take(self, index: Array) -> Self:
-        """The rows at `index` (positions or a mask)."""
-        return type(self)(*(getattr(self, name)[index] for name in self.__struct_fields__))
-
-    @classmethod
-    def none(cls) -> Self:
-        """No row."""
-        return cls(*(np.empty(0, np.int64) for _ in cls.__struct_fields__))

@@ -366,7 +366,7 @@ def next_target(a: Analysis) -> NextTarget | None:
         at = a.device_kernels(a.devices[0]) if a.devices else np.empty(0, np.int64)
         names, duration, calls = a.op_name[at], duration[a.ops.row[at]], calls[a.ops.row[at]]
     total, known = duration.sum(), np.where(calls > 0, duration, 0)  # without rows that were cut off
-    times = composition(a.names, names, known)
+    times = composition(a.names.families, names, known)
     if not times:
         return None
     # What a collective takes is not the kernel's doing: ncu has nothing to say about it.

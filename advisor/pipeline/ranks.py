@@ -124,7 +124,7 @@ def diagnose_ranks(
         chosen = dataclasses.replace(chosen, weight_bytes=str(parse_weights(chosen.weight_bytes)))
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
-    results = (run or _here)(tasks)
+    results = run(tasks) if run else [reduce_capture(task) for task in tasks]
     with _no_collection():
         return _joined(files, results, program, chosen.engine or default_engine(), warn)
 
@@ -173,10 +173,6 @@ def _version() -> str:
     from advisor import __version__
 
     return __version__
-
-
-def _here(tasks: Sequence[Task]) -> Sequence[Reduced]:
-    return [reduce_capture(task) for task in tasks]
 
 
 # --- the document --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
@@ -85,9 +84,6 @@ class Steps(Struct, frozen=True):
     def time(self) -> Array:
         """Step times in ns, one for each step but the first."""
         return np.diff(self.gpu_end)
-
-    def with_phases(self, phase: tuple[str, ...]) -> Steps:
-        return replace(self, phase=phase)
 
 
 def no_steps(operation_count: int, empty: tuple[tuple[int, int], ...] = (), seen: int = 0) -> Steps:

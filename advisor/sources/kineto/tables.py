@@ -119,7 +119,7 @@ class Collector:
             if len(time) and (time[1:] < time[:-1]).any():
                 order = np.argsort(time, kind="stable")
                 joined[table] = {name: values[order] for name, values in columns.items()}
-        return {table: columns for table, columns in joined.items() if len(_any(columns))}
+        return {table: columns for table, columns in joined.items() if len(next(iter(columns.values())))}
 
     # ------------------------------------------------------------------ kinds of events
 
@@ -351,10 +351,6 @@ def _positive(correlation: Ints) -> Ints:
 
 def _external(args: Sequence[Any]) -> Ints:
     return integers([a.external_old if a.external is None else a.external for a in args])
-
-
-def _any(columns: Columns) -> Any:
-    return next(iter(columns.values()))
 
 
 def _allocations(level: Columns) -> Columns:

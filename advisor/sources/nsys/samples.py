@@ -154,7 +154,8 @@ def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[
         mine = mine[value[mine] >= 0]
         one = np.full(len(times), np.nan)
         one[row[mine]] = value[mine]
-        wide[column] = _sum(wide[column], one) if column in wide else one
+        so_far = wide.get(column, one)  # what is counted apart adds up
+        wide[column] = one if so_far is one else np.where(np.isnan(so_far), one, so_far + np.nan_to_num(one))
     for column in SAMPLE_RATIOS:
         if column in wide:
             wide[column] /= 100.0
@@ -162,10 +163,6 @@ def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[
     if clock is not None and not (clock > _LEAST_HZ).any():
         clock *= 1e6
     return wide
-
-
-def _sum(a: Floats, b: Floats) -> Floats:
-    return np.where(np.isnan(a), b, a + np.nan_to_num(b))
 
 
 def _merged(parts: list[dict[str, Any]]) -> Columns:

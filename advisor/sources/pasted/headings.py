@@ -73,6 +73,9 @@ class Header(NamedTuple):
     columns: tuple[Column | None, ...]
     delimiter: str  # empty: text in columns
 
+    def cells(self, line: str) -> list[str] | None:
+        return cells_of(line, self.delimiter) if self.delimiter else spaced(line, self.columns)
+
 
 def header_of(line: str) -> Header | None:
     """The columns of a line of headings; None for any other line."""

@@ -18,16 +18,7 @@ from msgspec import Struct, field
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.pasted.headings import (
-    TEXTS,
-    Header,
-    cells_of,
-    column_of,
-    header_of,
-    is_header,
-    number,
-    spaced,
-)
+from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, is_header, number
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns, Ledger
 
@@ -260,7 +251,7 @@ def _text_tables(text: str) -> list[_Raw]:
         if not line.strip() or _RULE.match(line):
             inside = inside and bool(line.strip())
             continue
-        if now is not None and now.add(_row_cells(line, now.header)):
+        if now is not None and now.add(now.header.cells(line)):
             inside = True
         elif (hit := _REPORT.search(line)) or _TITLE.search(line):
             hint = (hit[1] or hit[2] or hit[3]).lower() if hit else hint
@@ -268,10 +259,6 @@ def _text_tables(text: str) -> list[_Raw]:
         elif now is not None and inside:
             now.torn += 1
     return found
-
-
-def _row_cells(line: str, header: Header) -> list[str] | None:
-    return cells_of(line, header.delimiter) if header.delimiter else spaced(line, header.columns)
 
 
 def _json_tables(text: str) -> tuple[str, list[_Raw]]:
