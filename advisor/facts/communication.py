@@ -27,8 +27,10 @@ ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind have one size, or
 _SIZES = Need("the sizes of collectives are not recorded", needs.SIZES, lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()))  # fmt: skip
 _WORLD = Need("the capture does not record how many ranks the job has", needs.ALL_RANKS)
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
+SAME_KERNELS = Need("less than half of the kernel time is in kernels that the other ranks run alike")
 
 _SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
+_PACES = {"kernels": f"{origin.SPAN} name_id grid_x grid_y grid_z threads"}
 #: What collectives are matched by.
 _MATCHED = {
     "kernels": f"{origin.SPAN} stream name_id",
@@ -76,6 +78,8 @@ FACTS = (
         Entry("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
         Entry("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
         Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=origin.GAPS),
+        Entry("rank.slower_ratio", "ratio", "", "How much longer its kernels take than the same kernels, launched as often and with the same shapes, on the other ranks; 0 where they take less", "time at its own medians / at the medians of the others - 1", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
+        Entry("rank.slower_alike_ratio", "ratio", "", "Share of that kernel time in kernels that take longer by at least half of it, with the heaviest kernel or without it, whichever is less", "sum / compared kernel time", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
         Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
         Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
         Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
+from advisor.metrics.pace import kernel_paces
 from advisor.ranks.align import UNKNOWN, RankRows
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> Ran
         found.group,
         found.sequence,
         np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
+        kernel_paces(a, device) if len(found) else (),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.metrics.pace import KernelPace
 from advisor.model.arrays import Array, distinct
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
 
@@ -28,6 +29,7 @@ class RankRows(Struct, frozen=True):
     `lead[i]` is what the device did since the collective before, by the columns that `leads`
     names, UNKNOWN in the first row. `place` is that in the step, UNKNOWN outside of steps; `bytes`,
     `group` (indexing `groups`) and `sequence` are UNKNOWN where the tracer did not record them.
+    `paces` are the heaviest kernels of the device.
     """
 
     rank: int
@@ -49,6 +51,7 @@ class RankRows(Struct, frozen=True):
     group: Array
     sequence: Array
     lead: Array
+    paces: tuple[KernelPace, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start)

@@ -11,12 +11,15 @@ import numpy as np
 from advisor.facts.communication import transfer_facts
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
+from advisor.ranks.pace import Pace, SlowerKernel, paces
 from advisor.ranks.waits import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
 #: by less than this factor it is their windows that differ.
 TRANSFERS = ("comm.max_over_mean", "comm.excess_ratio", "comm.repeated_excess_ratio")
 _AGREE = 1.5
+#: Kernels shown beside those of other ranks.
+_FEW = 8
 #: Where a lateness comes from before the first collective of the window.
 UNSEEN = "what lies before its window"
 
@@ -55,6 +58,7 @@ def job_facts(
     }
     out.put("ranks.most_caused_ratio", max(waits.caused) / total if total else 0.0)
     _late_parts(out, waits)
+    speed = paces(ranks)
     for i, rows in enumerate(ranks):
         own, late = out.at(Scope(rank=rows.rank)), waits.late[i]
         caused = waits.caused[i] / total if total else 0.0
@@ -72,6 +76,10 @@ def job_facts(
         if late is not None:
             values["rank.late_ns"] = late.late / late.calls
             values["rank.late_part"] = late_part(late, rows.leads)
+        if (pace := speed[i]) is not None:
+            values["rank.slower_ratio"] = max(pace.slowdown - 1, 0.0)
+            values["rank.slower_alike_ratio"] = pace.alike
+            own.table("ranks.pace", [_pace_row(k, pace) for k in pace.kernels[:_FEW]])
         own |= values
         if late is not None:
             _late_table(own, rows.rank, late, rows.leads)
@@ -83,6 +91,11 @@ def job_facts(
                 ],
             )
     _arrivals(out, waits)
+
+
+def _pace_row(kernel: SlowerKernel, pace: Pace) -> list[Value]:
+    share = kernel.time / max(sum(k.time for k in pace.kernels), 1.0)
+    return [kernel.name, share, kernel.own / 1e6, kernel.others / 1e6, f"{kernel.slowdown:.2f} x"]
 
 
 def late_part(late: Late, leads: Sequence[str]) -> str | None:

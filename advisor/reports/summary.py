@@ -243,8 +243,9 @@ def why(d: Diagnosis, whole: bool = False) -> str:
     first = headline(d)
     if first is None or whole:
         return d.verdict if first is not None else ""
+    where = f" (rank {first.scope.rank})" if first.scope.rank is not None else ""
     kept = ""
-    for sentence in f"{first.title}: {first.message}".split(". "):
+    for sentence in f"{first.title}{where}: {first.message}".split(". "):
         if kept and len(kept) + len(sentence) > MESSAGE:
             break
         kept += ("" if not kept else ". ") + sentence
@@ -297,7 +298,9 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> Grid:
     rows: list[tuple[Cell, ...]] = []
     for code in list(times)[:top]:
         f = next(f for f in findings if f.code == code)
-        name = f"{f.code} {f.cause}" + (f" ({times[code]} places)" if times[code] > 1 else "")
+        places = f"{times[code]} places" if times[code] > 1 else ""
+        places = places or ("" if f.scope.rank is None else f"rank {f.scope.rank}")
+        name = f"{f.code} {f.cause}" + (f" ({places})" if places else "")
         state = (phrases.state(f),) if marked else ()
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
         rows.append((str(f.rank), f.severity, *state, name, share, saved, first_fix(f)))

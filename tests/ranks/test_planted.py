@@ -106,6 +106,47 @@ def test_a_rank_with_more_to_compute(tmp_path: Path) -> None:
     assert late.evidence[1].rows[0][0] == 2
 
 
+#: A layer of a model: kernels of several kinds, us.
+LAYER = ((GEMM, 100.0), (Kernel("flash_fwd_kernel", 132), 40.0), (Kernel("rms_norm_kernel", 64), 20.0))
+
+
+def layers(ranks: int, longer: Callable[[int, Kernel], float]) -> Cluster:
+    """Decode steps of eight layers; kernels of a rank take so many times as long."""
+    made = Cluster(ranks)
+    for i in range(12):
+        with made.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                for kernel, us in LAYER:
+                    made.compute(kernel, us, more={r: us * (longer(r, kernel) - 1) for r in range(ranks)})
+                made.collective(ALL_REDUCE, 2)
+    return made
+
+
+def test_a_rank_on_a_slower_board(tmp_path: Path) -> None:
+    """All of its kernels take a fifth longer with the same grids: no work to balance."""
+    found = diagnosed(layers(4, lambda rank, _: 1.2 if rank == 2 else 1.0).write(tmp_path))
+    assert communication(found) == {"one-gpu-slower": "medium"}
+    slow = finding(found, "one-gpu-slower")
+    assert slow.scope.rank == 2
+    assert fact(found, "rank.slower_ratio", 2) == pytest.approx(0.2, abs=0.02)
+    assert fact(found, "rank.slower_alike_ratio", 2) == 1.0
+    assert fact(found, "rank.slower_ratio", 1) == pytest.approx(0, abs=0.02)
+    assert slow.recommendations[0].id == "check-rank-gpu"
+    assert slow.evidence[0].rows[0][0] == GEMM.name
+    gain = slow.gain
+    assert gain is not None
+    assert gain.speedup is not None
+    assert gain.speedup.low <= 194 / 162 <= gain.speedup.high  # a layer of 160 us and the transfer
+
+
+def test_one_kernel_that_takes_longer_is_work(tmp_path: Path) -> None:
+    """Longer contexts on one rank: its attention, and nothing else."""
+    made = layers(4, lambda rank, kernel: 2.0 if rank == 2 and "flash" in kernel.name else 1.0)
+    found = diagnosed(made.write(tmp_path))
+    assert communication(found) == {"rank-arrival-skew": "medium"}
+    assert finding(found, "rank-arrival-skew").recommendations[0].id == "balance-ranks"
+
+
 def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
     """The late rank is named, and so is its own trouble; its effect on the others is no trouble of
     theirs."""
@@ -113,6 +154,7 @@ def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
     assert communication(found) == {"rank-arrival-skew": "medium"}
     assert finding(found, "rank-arrival-skew").scope.rank == 1
     assert fact(found, "rank.late_part", 1) == "idle, host code"
+    assert finding(found, "rank-arrival-skew").recommendations[0].id == "steady-late-host"
     assert finding(found, "host-gap").scope.rank == 1
     assert "tail-latency" in [o.cause for o in found.overruled]
 
