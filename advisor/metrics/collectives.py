@@ -38,8 +38,9 @@ _LEAD_PARTS: dict[str, tuple[str, ...]] = {
 }
 #: Kernels of experts, which take longer on the rank that more tokens are sent to.
 EXPERTS = "expert kernels"
+KERNELS = "kernels"
 #: The columns of `Collectives.lead`: they add up to the time since the collective before it.
-LEADS = ("kernels", EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
+LEADS = (KERNELS, EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
 
 #: Below a mebibyte latency, not bandwidth, makes the time of a collective.

@@ -15,6 +15,7 @@ from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, Step
 from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed, percent
+from advisor.ranks.pace import paces
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
 
@@ -194,11 +195,11 @@ _LATE = (
 
 
 _AS_FAST = (
-    "its kernels take as long as on the other ranks, which ends 60 to 100 % of what the rank is later "
-    "than the last but one",
+    "its kernels take as long as the same ones of the other ranks; between nine tenths of what that "
+    "ends and all by which the rank is later than the last but one",
 )
-#: Four ranks of a mixture of experts, one of them slowed by 10 to 40 %: 61 to 89 % ended.
-_OF_SURPLUS = (0.6, 0.8, 1.0)
+#: In a job of four ranks, one of them slowed by 10 to 40 %, five times: within 11 % of what it won.
+_LEAST_OF_SLOWED, _TOWARDS_MOST = 0.9, 0.25
 
 
 def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
@@ -219,15 +220,18 @@ def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -
 
 
 def pace_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
-    """Step time of the job with a GPU as fast as the others: the rank is late by chance then, as they
-    are, so that not all of its surplus goes."""
+    """Step time of the job with a GPU as fast as the others: before each collective its kernels take
+    less, and it comes with the last but one at best."""
     gain = arrival_gain(waits, rank, untraced)
-    late = next(late for rows, late in zip(waits.ranks, waits.late, strict=True) if rows.rank == rank)
-    if gain.step_before_ms is None or late is None:
+    i = next(i for i, rows in enumerate(waits.ranks) if rows.rank == rank)
+    late, pace = waits.late[i], paces(waits.ranks)[i]
+    if gain.step_before_ms is None or late is None or pace is None:
         return gain
-    share = _job_share(waits, late.surplus)
-    low, mid, high = (part * share for part in _OF_SURPLUS)
-    return _gain(_PER_STEP, gain.step_before_ms, (low, mid, high), _AS_FAST)
+    less = late.kernels * (1 - 1 / pace.slowdown)
+    share = _job_share(waits, int(np.minimum(late.ahead, less).sum()))
+    most = _job_share(waits, late.surplus)
+    mid = share + _TOWARDS_MOST * (most - share)
+    return _gain(_PER_STEP, gain.step_before_ms, (_LEAST_OF_SLOWED * share, mid, most), _AS_FAST)
 
 
 def expert_gain(waits: Waits, untraced: Span | None = None) -> Gain:

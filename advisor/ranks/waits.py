@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.collectives import EXPERTS
+from advisor.metrics.collectives import EXPERTS, KERNELS
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.match import match
@@ -25,8 +25,9 @@ class Late(Struct, frozen=True):
 
     `lead` is its own time by `RankRows.leads`, `others` the mean of the other ranks; `unseen` is
     by how much it was late to collectives before which its window shows nothing. Of the waiting
-    with no other kernel beside it, the unseen left out, `surplus` is what ends when this rank comes
-    with the last but one, `shared` what ends when its lateness is spread evenly over all ranks.
+    with no other kernel beside it, the unseen left out, `ahead` is by collective what ends when this
+    rank comes with the last but one, and `kernels` how long its kernels ran since the one before;
+    `shared` is what ends when its lateness is spread evenly over all ranks.
     """
 
     calls: int
@@ -34,9 +35,15 @@ class Late(Struct, frozen=True):
     lead: Array
     others: Array
     unseen: int
-    surplus: int
+    ahead: Array
+    kernels: Array
     shared: int
     worst: tuple[tuple[int, int, int], ...]  # start, end in session time, waiting of the others
+
+    @property
+    def surplus(self) -> int:
+        """What ends when this rank comes with the last but one."""
+        return int(self.ahead.sum())
 
 
 class Waits(Struct, frozen=True):
@@ -223,6 +230,7 @@ def _late(
             continue
         seen = mine[known[first[mine]] & (number[mine] > 0)]
         unseen = np.setdiff1d(mine, seen, assume_unique=True)
+        kernels = [name in (KERNELS, EXPERTS) for name in rows.leads]
         worst = mine[np.argsort(-waited[mine], kind="stable")[:50]]
         own = calls[first[worst]] - offset[i]
         out.append(
@@ -232,7 +240,8 @@ def _late(
                 values[first[seen]].sum(axis=0, dtype=np.int64),
                 np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
                 int(lateness[unseen].sum()),
-                int(surplus[seen].sum()),
+                surplus[seen],
+                values[first[seen]][:, kernels].sum(axis=1, dtype=np.int64),
                 int(shared[seen].sum()),
                 tuple(
                     zip(
