@@ -12,17 +12,7 @@ from advisor.errors import InputError
 from advisor.knowledge.capture import CommandLine, VariantData, capture_goals, troubleshooting
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
-from advisor.model.capture_plan import (
-    CapturePlan,
-    Line,
-    Pitfall,
-    PlanStep,
-    TroubleAnswer,
-    TroubleNode,
-    Troubles,
-    VariableText,
-    Variant,
-)
+from advisor.model import capture_plan as m
 from advisor.model.findings import Option, Tool
 from advisor.model.options import PlanRequest
 
@@ -36,44 +26,46 @@ def steps(
     options: Sequence[str],
     variables: Sequence[CaptureVariable],
     graphs_off: Sequence[Option],
-) -> tuple[PlanStep, ...]:
+) -> tuple[m.PlanStep, ...]:
     """Go in, check, prepare, record, send load, fetch, read; parts without lines are left out."""
     data = capture_goals()
     checks = [*data.checks, *(data.counter_checks if context.goal.counters else ())]
     record = _session if context.goal.session else _profile
     each = [(context.of(p), c) for c in context.goal.follow for p in phases(context)]
-    follow = tuple(Line(command=at.fill(c.command, here=True), what=c.what) for at, c in each)
-    found: list[PlanStep] = [
-        PlanStep(id="enter", title="Go in", lines=_lines(context, context.place.before)),
-        PlanStep(id="check", title="Check", lines=_lines(context, checks)),
+    follow = tuple(m.Line(command=at.fill(c.command, here=True), what=c.what) for at, c in each)
+    found: list[m.PlanStep] = [
+        m.PlanStep(id="enter", title="Go in", lines=_lines(context, context.place.before)),
+        m.PlanStep(id="check", title="Check", lines=_lines(context, checks)),
         _prepare(context, graphs_off),
         *record(context, options, variables),
-        PlanStep(id="fetch", title="Fetch", lines=_lines(context, context.place.after)),
-        PlanStep(id="read", title="Read", lines=follow),
+        m.PlanStep(id="fetch", title="Fetch", lines=_lines(context, context.place.after)),
+        m.PlanStep(id="read", title="Read", lines=follow),
     ]
     return tuple(s for s in found if s.lines or s.notes)
 
 
-def _lines(context: PlanContext, found: Iterable[CommandLine]) -> tuple[Line, ...]:
+def _lines(context: PlanContext, found: Iterable[CommandLine]) -> tuple[m.Line, ...]:
     """The commands for every phase that is recorded, each once."""
-    lines = (Line(command=context.of(p).fill(c.command), what=c.what) for c in found for p in phases(context))
+    lines = (
+        m.Line(command=context.of(p).fill(c.command), what=c.what) for c in found for p in phases(context)
+    )
     return tuple(dict.fromkeys(lines))
 
 
-def _prepare(context: PlanContext, graphs_off: Sequence[Option]) -> PlanStep:
-    lines: list[Line] = []
+def _prepare(context: PlanContext, graphs_off: Sequence[Option]) -> m.PlanStep:
+    lines: list[m.Line] = []
     if not context.goal.session and not context.asked.command:
         lines += _lines(context, context.program.prepare)
     if context.window == "program":
-        lines += [Line(command=c, what="in the program", shell=False) for c in context.program.code]
+        lines += [m.Line(command=c, what="in the program", shell=False) for c in context.program.code]
     off = "CUDA graphs off, for this run only"
-    lines += [Line(command=o.line, what=off, shell=False) for o in graphs_off]
-    return PlanStep(id="prepare", title="Prepare", lines=tuple(lines), notes=tuple(context.program.notes))
+    lines += [m.Line(command=o.line, what=off, shell=False) for o in graphs_off]
+    return m.PlanStep(id="prepare", title="Prepare", lines=tuple(lines), notes=tuple(context.program.notes))
 
 
 def _profile(
     context: PlanContext, options: Sequence[str], variables: Sequence[CaptureVariable]
-) -> Iterator[PlanStep]:
+) -> Iterator[m.PlanStep]:
     """One nsys profile for each phase."""
     lines = []
     for phase in phases(context):
@@ -86,13 +78,13 @@ def _profile(
             words = [context.fill(context.prefix)]
         words += ["nsys profile", *joined([*options, *own], context.asked.release)]
         words += [f"-o {each.name}", each.fill(each.command)]
-        lines.append(Line(command=" ".join(words), what=_shape(each)))
+        lines.append(m.Line(command=" ".join(words), what=_shape(each)))
     notes = tuple(context.place.notes)
-    yield PlanStep(id="record", title="Record", lines=tuple(lines), notes=notes)
+    yield m.PlanStep(id="record", title="Record", lines=tuple(lines), notes=notes)
     if context.window == "request":
-        warm = Line(command=context.fill(context.program.load), what="warm up; then keep sending")
+        warm = m.Line(command=context.fill(context.program.load), what="warm up; then keep sending")
         lines = [warm, *_lines(context, context.program.requests)]
-        yield PlanStep(id="load", title="Send load, from another shell", lines=tuple(lines))
+        yield m.PlanStep(id="load", title="Send load, from another shell", lines=tuple(lines))
 
 
 def _shape(context: PlanContext) -> str:
@@ -104,28 +96,28 @@ def _shape(context: PlanContext) -> str:
 
 def _session(
     context: PlanContext, options: Sequence[str], variables: Sequence[CaptureVariable]
-) -> Iterator[PlanStep]:
+) -> Iterator[m.PlanStep]:
     """Launch once, record as often as wanted."""
     launch = [o for o in options if name_of(o) not in OF_START]
     start = [o for o in options if name_of(o) in OF_START]
     words = [*(f"{v.variable}={v.value}" for v in variables), "nsys launch"]
     words += [*joined(launch, context.asked.release), f"--session-new={SESSION}", "--", context.command]
-    yield PlanStep(
+    yield m.PlanStep(
         id="launch",
         title="Start the server, once",
-        lines=(Line(command=" ".join(words)),),
+        lines=(m.Line(command=" ".join(words)),),
         notes=("Sources of --trace belong to nsys launch, samples and the output to nsys start.",),
     )
     begin = ["nsys start", f"--session={SESSION}", *joined(start, context.asked.release)]
     seconds = context.asked.duration or context.goal.seconds
-    yield PlanStep(
+    yield m.PlanStep(
         id="record",
         title="Record under load, as often as you like",
         lines=(
-            Line(command=context.fill(context.program.load), what="warm up; then keep sending"),
-            Line(command=" ".join([*begin, f"-o {context.name}"]), what="from another shell"),
-            Line(command=f"sleep {seconds}", what="while requests are running"),
-            Line(command=f"nsys stop --session={SESSION}", what="writes the report"),
+            m.Line(command=context.fill(context.program.load), what="warm up; then keep sending"),
+            m.Line(command=" ".join([*begin, f"-o {context.name}"]), what="from another shell"),
+            m.Line(command=f"sleep {seconds}", what="while requests are running"),
+            m.Line(command=f"nsys stop --session={SESSION}", what="writes the report"),
         ),
     )
 
@@ -133,15 +125,15 @@ def _session(
 RANGE = "--capture-range=cudaProfilerApi"
 
 
-def plan(asked: PlanRequest) -> CapturePlan:
+def plan(asked: PlanRequest) -> m.CapturePlan:
     """The plan; raises InputError where the asked names something unknown."""
     context = context_of(asked)
     options, variables = _options(context), _variables(context)
     off = context.lines("profile-without-graphs") if asked.without_graphs else ()
     done = steps(context, options, variables, off)
     flags = tuple(explained(line.command for s in done for line in s.lines))
-    too_new = (Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release))
-    return CapturePlan(
+    too_new = (m.Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release))
+    return m.CapturePlan(
         tool=Tool(version=__version__, engine="planner"),
         goal=context.goal.id,
         title=context.goal.title,
@@ -153,7 +145,9 @@ def plan(asked: PlanRequest) -> CapturePlan:
         place_title=context.place.title,
         steps=done,
         flags=flags,
-        variables=tuple(VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables),
+        variables=tuple(
+            m.VariableText(variable=v.variable, value=v.value, effect=v.effect) for v in variables
+        ),
         pitfalls=(*too_new, *_pitfalls(context, options)),
         variants=tuple(_variants(context, options, {f.option for f in flags})),
         again=again(asked),
@@ -199,7 +193,7 @@ def _variables(context: PlanContext) -> list[CaptureVariable]:
     return found
 
 
-def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[Pitfall]:
+def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[m.Pitfall]:
     """Traps of the goal and the place, and those that the options lead into."""
     here = {*options, *map(name_of, options)}
     if context.goal.counters:
@@ -209,10 +203,10 @@ def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[Pitfall]
         named.discard("graph-is-default")
     for trap in capture_knowledge().pitfalls:
         if trap.id in named or here.intersection(trap.applies):
-            yield Pitfall(id=trap.id, text=trap.text)
+            yield m.Pitfall(id=trap.id, text=trap.text)
 
 
-def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[Variant]:
+def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[m.Variant]:
     """Every variant that fits; options that are not in `told` yet are explained where they first
     come."""
     known, asked = {v.id: v for v in capture_goals().variants}, context.asked
@@ -227,7 +221,7 @@ def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) ->
         lines = tuple(_variant_lines(context, data, options))
         flags = tuple(f for f in explained(lines) if f.option not in listed)
         listed |= {f.option for f in flags}
-        yield Variant(
+        yield m.Variant(
             id=data.id,
             title=data.title,
             text=data.text,
@@ -264,7 +258,7 @@ def _file(
 # --- the troubleshooting tree as a document, whole or below one symptom ---------------------------
 
 
-def troubles(symptom: str | None = None) -> Troubles:
+def troubles(symptom: str | None = None) -> m.Troubles:
     """The tree; raises InputError for an unknown symptom."""
     data = troubleshooting()
     known = {n.id: n for n in data.nodes}
@@ -281,18 +275,18 @@ def troubles(symptom: str | None = None) -> Troubles:
         if name not in wanted:
             wanted.append(name)
             left = [*(a.then for a in known[name].answers), *left]
-    return Troubles(
+    return m.Troubles(
         tool=Tool(version=__version__, engine="planner"),
         ask=data.start.ask,
         symptoms=first,
         nodes=tuple(
-            TroubleNode(
+            m.TroubleNode(
                 id=n.id,
                 symptom=n.symptom,
                 ask=n.ask,
                 say=n.say,
                 commands=tuple(n.commands),
-                answers=tuple(TroubleAnswer(text=a.text, then=a.then) for a in n.answers),
+                answers=tuple(m.TroubleAnswer(text=a.text, then=a.then) for a in n.answers),
             )
             for n in (known[name] for name in wanted)
         ),

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.inputs import check_exists
+from advisor.cli.inputs import check_exists, is_pipe
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Flag, Kind, format_module, format_names, one_of
 from advisor.reports.files import STDOUT, check_target, check_targets, write_atomic
@@ -55,9 +55,10 @@ def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:
 
 def check_one(settings: Settings, trace: Path) -> None:
     """Check the outputs of a verb that reads one capture, and that the capture exists."""
-    check_exists(trace)
-    if trace.is_dir():
-        raise InputError(f"{trace} is a folder; name one capture")
+    if not is_pipe(trace):
+        check_exists(trace)
+        if trace.is_dir():
+            raise InputError(f"{trace} is a folder; name one capture")
     check_output(settings, [trace])
 
 

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
     """The captures: files as given, folders as the captures in them and in their subfolders, each once.
     One that is missing among several is for the reader to name: the others can still be judged."""
-    from advisor.sources.open import STDIN, as_captures, is_export_folder, searched
+    from advisor.sources.open import as_captures, is_export_folder, searched
 
     found: list[Path] = []
     for path in paths:
-        if path == STDIN or (path.is_fifo() and is_descriptor(path)):
-            _read_pipe(path)
+        if is_pipe(path):
             found.append(path)
             continue
         if len(paths) == 1:
@@ -86,12 +85,16 @@ def _folders(root: Path) -> Iterator[Path]:
         below[:] = sorted(n for n in below if n[0] != "." and not is_export_folder(folder / n))
 
 
-def _read_pipe(path: Path) -> None:
+def is_pipe(path: Path) -> bool:
+    """Whether it is standard input or another pipe, which is then read and held."""
     from advisor.sources.open import STDIN, hold
 
+    if path != STDIN and not (path.is_fifo() and is_descriptor(path)):
+        return False
     if path == STDIN and sys.stdin.isatty():
         message("paste the tables; Ctrl-D on a line of its own ends them")
     hold(path, sys.stdin.buffer.read() if path == STDIN else path.read_bytes())
+    return True
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:

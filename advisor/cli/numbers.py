@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import complete
 from advisor.cli.deliver import check_output, deliver, deliver_one, formats, write_bytes, write_page
-from advisor.cli.inputs import as_pair
+from advisor.cli.inputs import as_pair, is_pipe
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -63,6 +63,7 @@ def stats(
 
     check_output(settings, traces)
     trace, settings = as_pair(traces, settings)
+    is_pipe(trace)
     with Progress(trace.name) as progress:
         tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
     if settings.format == "text":
@@ -100,6 +101,7 @@ def facts(
 
     check_output(settings, [trace] if trace else [])
     if trace is not None:
+        is_pipe(trace)
         from advisor.pipeline.diagnose import diagnose
 
         facts = [f for f in diagnose(trace, settings).facts if match in f.name]
@@ -147,6 +149,7 @@ def whatif(
     from advisor.reports.finding_text import whatif as said
 
     trace, settings = as_pair(traces, settings)
+    is_pipe(trace)
     with Progress(trace.name) as progress:
         report = ask(trace, fix, settings, progress)
     deliver_one(report, partial(said, report), "What a change wins", settings)

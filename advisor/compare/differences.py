@@ -8,16 +8,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from advisor.compare.sides import NOT_HOST, Side
 from advisor.knowledge.compare import limit
-from advisor.model.comparison import (
-    AdviceCheck,
-    Contribution,
-    FindingChange,
-    GainCheck,
-    OperationChange,
-    PartChange,
-    PhaseChange,
-    Verdict,
-)
+from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope
 from advisor.model.findings import Diagnosis, Finding, Verify, identity
 from advisor.model.gain import Span
@@ -27,7 +18,7 @@ from advisor.model.parts import PARTS
 
 def budget_changes(
     before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
-) -> tuple[PartChange, ...]:
+) -> tuple[m.PartChange, ...]:
     """Parts of the whole step, then of each phase where there are several."""
     out = _parts(before.budget(), after.budget(), None)
     if len(phases) > 1:
@@ -37,10 +28,10 @@ def budget_changes(
     return tuple(out)
 
 
-def _parts(before: dict[str, float], after: dict[str, float], phase: str | None) -> list[PartChange]:
+def _parts(before: dict[str, float], after: dict[str, float], phase: str | None) -> list[m.PartChange]:
     held = {p: (before.get(p, 0.0), after.get(p, 0.0)) for p in (*before, *after)}
     return [
-        PartChange(part=p, before_ms=round(b, 6), after_ms=round(a, 6), phase=phase)
+        m.PartChange(part=p, before_ms=round(b, 6), after_ms=round(a, 6), phase=phase)
         for p, (b, a) in held.items()
         if b or a
     ]
@@ -49,7 +40,7 @@ def _parts(before: dict[str, float], after: dict[str, float], phase: str | None)
 # ---------------------------------------------------------------- findings
 
 
-def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
+def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
     """Findings gone, new, changed and the same; a side has a finding where at least half of its
     captures have it."""
     old, new = common_findings(before), common_findings(after)
@@ -68,7 +59,7 @@ def finding_changes(before: Side, after: Side) -> tuple[FindingChange, ...]:
         elif a.severity != b.severity or _moved(b, a):
             status = "changed"
         out.append(
-            FindingChange(
+            m.FindingChange(
                 status=status,  # type: ignore[arg-type]
                 code=known.code,
                 cause=known.cause,
@@ -120,9 +111,9 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
 # ---------------------------------------------------------------- what was promised
 
 
-def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
+def advice_checks(before: Side, after: Side) -> tuple[m.AdviceCheck, ...]:
     """Every number that the recommendations before asked to check, each once."""
-    out: dict[tuple[str, str], AdviceCheck] = {}
+    out: dict[tuple[str, str], m.AdviceCheck] = {}
     for finding in common_findings(before).values():
         for advice in finding.recommendations:
             if advice.verify is None:
@@ -135,7 +126,7 @@ def advice_checks(before: Side, after: Side) -> tuple[AdviceCheck, ...]:
                 scale = (sum(before.budget().values()), sum(after.budget().values()))
             out.setdefault(
                 (finding.identity, advice.verify.fact),
-                AdviceCheck(
+                m.AdviceCheck(
                     code=finding.code,
                     cause=finding.cause,
                     severity=finding.severity,
@@ -170,10 +161,10 @@ def _outcome(verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[
 def gain_checks(
     before: Side,
     after: Side,
-    phases: Sequence[PhaseChange],
-    changes: Sequence[FindingChange],
-    checks: Sequence[AdviceCheck],
-) -> tuple[GainCheck, ...]:
+    phases: Sequence[m.PhaseChange],
+    changes: Sequence[m.FindingChange],
+    checks: Sequence[m.AdviceCheck],
+) -> tuple[m.GainCheck, ...]:
     """Predicted gains against the steps that were measured, both without the profiler where the capture
     records it. A fix counts as applied where a number in its `verify` moved as expected, and the finding is
     gone or holds a tenth less time."""
@@ -200,7 +191,7 @@ def gain_checks(
         elif untraced.high < gain.step_after_ms.low:
             outcome = "more than predicted"
         out.append(
-            GainCheck(
+            m.GainCheck(
                 code=finding.code,
                 cause=finding.cause,
                 predicted=gain,
@@ -224,7 +215,7 @@ def _untraced(side: Side, traced_ms: float) -> Span:
     return Span(low=low * traced_ms, mid=mid * traced_ms, high=high * traced_ms)
 
 
-def _shrank(change: FindingChange | None) -> bool:
+def _shrank(change: m.FindingChange | None) -> bool:
     if change is None or change.status == "gone":
         return change is not None
     before, after = change.ms_before, change.ms_after
@@ -282,10 +273,10 @@ _OPERATIONS_OF = {"compute": False, "communication": True}
 def contributions(
     before: Side,
     after: Side,
-    verdict: Verdict,
-    budget: Sequence[PartChange],
-    operations: Sequence[OperationChange],
-) -> tuple[Contribution, ...]:
+    verdict: m.Verdict,
+    budget: Sequence[m.PartChange],
+    operations: Sequence[m.OperationChange],
+) -> tuple[m.Contribution, ...]:
     """The parts that changed as the step did, the largest first; none without a change."""
     whole = [p for p in budget if p.phase is None]
     total = sum(p.change_ms for p in whole)
@@ -300,7 +291,7 @@ def contributions(
         operation = _operation(p, operations)
         advice = finding.recommendations[0].action if finding and finding.recommendations else None
         out.append(
-            Contribution(
+            m.Contribution(
                 part=p.part,
                 change_ms=round(p.change_ms, 6),
                 share=round(p.change_ms / total, 6),
@@ -334,7 +325,7 @@ def _holder(side: Side, part: str, other: Side) -> Finding | None:
     return max(named, key=lambda f: f.impact.ms or 0.0 if f.impact else 0.0, default=None)
 
 
-def _operation(part: PartChange, operations: Sequence[OperationChange]) -> OperationChange | None:
+def _operation(part: m.PartChange, operations: Sequence[m.OperationChange]) -> m.OperationChange | None:
     """The operation that changed most the same way, if it holds enough of the part's change."""
     if part.part not in _OPERATIONS_OF:
         return None
@@ -344,18 +335,18 @@ def _operation(part: PartChange, operations: Sequence[OperationChange]) -> Opera
     return most if most and most.change_ms / part.change_ms >= limit("contribution") else None
 
 
-def in_words(named: Sequence[Contribution], budget: Sequence[PartChange]) -> str:
+def in_words(named: Sequence[m.Contribution], budget: Sequence[m.PartChange]) -> str:
     """A sentence to follow the verdict: ``Of +0.30 ms, +0.30 are Python GC (python-gc).``"""
     if not named:
         return ""
     total = sum(p.change_ms for p in budget if p.phase is None)
-    by_cause: dict[str, list[Contribution]] = {}
+    by_cause: dict[str, list[m.Contribution]] = {}
     for c in named:
         by_cause.setdefault(c.cause or c.part, []).append(c)
     return f" Of {_signed(total)} ms a step, {_listed([_together(own) for own in by_cause.values()])}."
 
 
-def _together(own: Sequence[Contribution]) -> str:
+def _together(own: Sequence[m.Contribution]) -> str:
     """Parts that one finding holds: ``+9.00 are launch call and launch latency (launch-bound)``."""
     details = [own[0].cause] if own[0].cause else []
     details += [f"{c.operation} {_signed(c.operation_ms)} ms" for c in own if c.operation and c.operation_ms]
@@ -372,7 +363,7 @@ def _signed(ms: float) -> str:
     return f"{'+' if ms > 0 else '-'}{milliseconds(abs(ms))}"
 
 
-def hidden_host(budget: Sequence[PartChange], verdict: Verdict, gate: float) -> list[str]:
+def hidden_host(budget: Sequence[m.PartChange], verdict: m.Verdict, gate: float) -> list[str]:
     """That the GPU waits longer for the host, where the step as a whole did not get slower."""
     whole = [p for p in budget if p.phase is None]
     parts = [p for p in whole if p.part not in NOT_HOST]

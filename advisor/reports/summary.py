@@ -14,20 +14,8 @@ from rich.cells import cell_len
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
 from advisor.model.numbers import amount, digits, milliseconds, times, value_text
+from advisor.reports import blocks as b
 from advisor.reports import phrases
-from advisor.reports.blocks import (
-    Bars,
-    Block,
-    Command,
-    Gap,
-    Grid,
-    Labelled,
-    Next,
-    Paragraph,
-    Title,
-    labelled,
-    listed,
-)
 from advisor.reports.finding_text import span_text, times_text
 from advisor.reports.header import ranks, ranks_read, rates
 
@@ -42,12 +30,12 @@ RANKS = 4
 MISSING_RANKS = "ranks.missing_count"
 
 
-def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterator[Block]:
+def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterator[b.Block]:
     """The short form without its footer; lists `top` rules and, for a job, `shown_ranks`."""
     d = diagnosis
     yield from head(d, WARNINGS)
     if whole := tuple(b for b in d.budget if b.phase is None):
-        yield Bars(whole)
+        yield b.Bars(whole)
     if shown_ranks:
         yield from ranks(d, shown_ranks)
     yield from findings(d, top)
@@ -55,28 +43,28 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
         most = f"{target.family}, {value_text(target.share, 'ratio')} of kernel time"
         if target.collectives_share > target.share:
             most = f"collectives, {value_text(target.collectives_share, 'ratio')}; then {most}"
-        yield Labelled("kernels", f"most time: {most}")
+        yield b.Labelled("kernels", f"most time: {most}")
         if d.headline is None:
-            yield Command(target.command)
+            yield b.Command(target.command)
 
 
-def head(d: Diagnosis, warnings: int | None = None) -> Iterator[Block]:
+def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
     """Capture, verdict and steps; at most so many `warnings`, and with all of them the whole verdict."""
     yield from _capture(d, warnings)
-    yield Paragraph(verdict(d), strong=True)
+    yield b.Paragraph(verdict(d), strong=True)
     if text := why(d, whole=warnings is None):
-        yield Paragraph(text, dense=True)
+        yield b.Paragraph(text, dense=True)
     if text := phrases.baseline_text(d):
-        yield Paragraph(text)
-    yield Gap()
+        yield b.Paragraph(text)
+    yield b.Gap()
     yield from _steps(d)
 
 
-def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[Block]:
+def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
     """Findings, counts of what is in order and not judged, and the next command."""
-    yield Gap()
-    yield Paragraph(counts(diagnosis) + ("; -v lists them" if verbosity <= 0 else ""))
-    yield Next(_next(diagnosis, width - len("Next: ")))
+    yield b.Gap()
+    yield b.Paragraph(counts(diagnosis) + ("; -v lists them" if verbosity <= 0 else ""))
+    yield b.Next(_next(diagnosis, width - len("Next: ")))
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -138,27 +126,27 @@ def _rules(entries: Sequence[object]) -> int:
 # --- capture and steps -----------------------------------------------------------------------
 
 
-def _capture(d: Diagnosis, warnings: int | None) -> Iterator[Block]:
+def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
     read = [i for i in d.inputs if i.format != UNREADABLE]
     if not d.inputs:
         return
-    yield Title(d.inputs[0].path)
+    yield b.Title(d.inputs[0].path)
     about = _about(read[0], d) if read else []
     if about:
-        yield Paragraph(" · ".join(about), dense=True)
+        yield b.Paragraph(" · ".join(about), dense=True)
     if len(d.inputs) > 1:
-        yield Labelled("ranks", ranks_read(d))
+        yield b.Labelled("ranks", ranks_read(d))
     elif read and (numbers := phrases.devices(read[0], most=DEVICES)):
-        yield Labelled("devices", numbers)
+        yield b.Labelled("devices", numbers)
     for entry in d.inputs:
         if entry.format == UNREADABLE:
-            yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
+            yield b.Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
     texts = [f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings]
     found = Counter(texts)
     for text in list(found)[:warnings]:
-        yield Labelled("warning", text + (f" ({found[text]} times)" if found[text] > 1 else ""))
+        yield b.Labelled("warning", text + (f" ({found[text]} times)" if found[text] > 1 else ""))
     if warnings is not None and len(found) > warnings:
-        yield Labelled("", f"and {amount(len(found) - warnings, 'more warning')} (-v)")
+        yield b.Labelled("", f"and {amount(len(found) - warnings, 'more warning')} (-v)")
 
 
 def _about(entry: Input, d: Diagnosis) -> list[str]:
@@ -175,7 +163,7 @@ def _phase(phase: str) -> str:
     return "" if phase == "unknown" else f"{phase} "
 
 
-def _steps(d: Diagnosis) -> Iterator[Block]:
+def _steps(d: Diagnosis) -> Iterator[b.Block]:
     """Step time as captured and without the profiler, and how busy the device is."""
     entry = d.inputs[0] if len(d.inputs) == 1 else None
     load = []
@@ -189,7 +177,7 @@ def _steps(d: Diagnosis) -> Iterator[Block]:
         load.append(f"GPU busy {' to '.join(ends)}{of}")
     many = len(d.main_steps) > 1 or entry is None
     medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps if many)
-    yield from labelled(
+    yield from b.labelled(
         ("step", phrases.step_time(d.inputs)),
         ("medians", ", ".join(medians)),
         ("load", ", ".join(load)),
@@ -260,29 +248,29 @@ def _is_quality(finding: Finding) -> bool:
     return finding.code.startswith("CAP") and not finding.invalidates
 
 
-def findings(d: Diagnosis, top: int | None = None) -> Iterator[Block]:
+def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     """One table of what to fix; limits, the capture and the rest apart."""
     rest = [f for f in d.findings if f.kind != "limit" and not _is_quality(f)]
     faults = [f for f in rest if f.severity != "info" or f.invalidates]
     if faults:
-        yield Gap()
+        yield b.Gap()
         yield _table(faults, top, d.baseline is not None)
-    yield Gap()
+    yield b.Gap()
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
-        yield Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
+        yield b.Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
     more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
-    yield from listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
+    yield from b.listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
-    yield from listed("limit", [_line(f) for f in limits])
+    yield from b.listed("limit", [_line(f) for f in limits])
     quality = [f for f in d.findings if _is_quality(f)]
-    yield from listed("capture", [_line(f) for f in quality if f.severity != "info"])
+    yield from b.listed("capture", [_line(f) for f in quality if f.severity != "info"])
     noted = [f for f in d.findings if f.severity == "info" and not f.invalidates]
     names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
-    yield from listed("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
+    yield from b.listed("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
-        yield from listed("baseline", gone)
+        yield from b.listed("baseline", gone)
 
 
 def _line(f: Finding) -> str:
@@ -292,7 +280,7 @@ def _line(f: Finding) -> str:
     return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
 
 
-def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> Grid:
+def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid:
     """One row per rule; a rule that fired in several places shows the first."""
     times = Counter(f.code for f in findings)
     rows: list[tuple[Cell, ...]] = []
@@ -305,7 +293,7 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> Grid:
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
         rows.append((str(f.rank), f.severity, *state, name, share, saved, first_fix(f)))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
-    return Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
+    return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 
 
 # --- what next -------------------------------------------------------------------------------
@@ -331,7 +319,7 @@ def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
 # --- several captures ------------------------------------------------------------------------
 
 
-def table(diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
+def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
     """A row a capture and the totals."""
     rows: list[tuple[Cell, ...]] = []
     levels: Counter[str] = Counter()
@@ -347,12 +335,12 @@ def table(diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
             won = saves(first) or "-"
             rows.append((_stem(name), step, busy, first.severity, first.code, won, first_fix(first)))
     heads = ("capture", "step ms", "busy", "level", "finding", "saves", "do first")
-    yield Grid(heads, tuple(rows), wrapped=True)
+    yield b.Grid(heads, tuple(rows), wrapped=True)
     found = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
     found += [f"{levels['']} with nothing to fix"] if levels[""] else []
-    yield Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(found)}; -v prints each in full")
+    yield b.Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(found)}; -v prints each in full")
     worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
-    yield Next(_command("advisor", worst, "", 74).rstrip())
+    yield b.Next(_command("advisor", worst, "", 74).rstrip())
 
 
 def _stem(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -117,3 +118,24 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
     folder.mkdir(mode=0)
     with pytest.raises(InputError, match="cannot be read"):
         expand([folder])
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd on this machine")
+@pytest.mark.parametrize("verb", ["doctor", "stats", "facts", "explain LCH101 --trace"])
+def test_verbs_for_one_capture_read_a_pipe(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = capture(tmp_path / "a.sqlite").read_bytes()
+    reader, writer = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(data)
+
+    feeding = Thread(target=feed)
+    feeding.start()
+    path = f"/dev/fd/{reader}"
+    assert main([*verb.split(), path]) == 0
+    feeding.join()
+    os.close(reader)
+    assert capsys.readouterr().out
