@@ -250,8 +250,9 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of the kernels of a chain the longest stays, and half of what the others take on the device
-    and the host; optimistic: nothing of the others, pessimistic: three quarters. The same copy or
-    gather again and again moves as many tensors, such as the cache of each layer: their time stays."""
+    and the host, but for host code; optimistic: nothing of the others, pessimistic: three quarters.
+    The same copy or gather again and again moves as many tensors, such as the cache of each layer:
+    their time stays."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     ops, calls = inputs.ops, inputs.calls
     order = np.argsort(ops.stream, kind="stable")
@@ -282,7 +283,7 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     launched = np.zeros(len(calls), bool)
     launched[ops.calls_of(gone)] = True
     launched &= calls.kind == Call.LAUNCH
-    held = np.minimum(calls.gc + calls.gil + calls.os, calls.pre)
+    held = np.where(calls.host_code, calls.pre, calls.explained)
     return inputs.with_ops(duration=ops.duration * share, gap=ops.gap * share).with_calls(
         own=np.where(launched, calls.own * stays, calls.own),
         pre=np.where(launched, held + (calls.pre - held) * stays, calls.pre),

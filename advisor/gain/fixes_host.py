@@ -9,7 +9,6 @@ from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
-from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, Call
@@ -24,8 +23,9 @@ _HOST_LEFT = 0.2
 
 
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """One graph launch for each stretch of a step between two waits. Pessimistic: stretches whose
-    launch shapes do not come again stay as they are."""
+    """One graph launch for each stretch of a step between two waits; host code, collections and calls
+    into the operating system inside it stay. Pessimistic: stretches whose launch shapes do not come
+    again stay as they are."""
     waits = inputs.waits
     dropped = np.isin(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
     if fix.params["syncs"] == "removed":
@@ -45,12 +45,14 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     inside = piece != NONE
     nodes = np.bincount(piece[ops.call][(piece[ops.call] != NONE)], minlength=len(first))
     cost = constant("graph_launch") + constant("graph_launch_node") * nodes
+    stays = np.where(calls.host_code, calls.pre, np.minimum(calls.gc + calls.os, calls.pre))
+    stays[first] = calls.pre[first]
+    before = np.bincount(piece[inside], stays[inside], minlength=len(first))
     # Launching a few nodes as a graph costs no more than launching them one by one did.
     singly = np.bincount(piece[inside], (calls.own + calls.pre)[inside], minlength=len(first))
-    cost = np.minimum(cost, singly - calls.pre[first])
     own = np.where(inside, 0.0, calls.own)
     pre = np.where(inside, 0.0, calls.pre)
-    own[first], pre[first] = cost, calls.pre[first]
+    own[first], pre[first] = np.minimum(cost, singly - before), before
     of_op = piece[ops.call]
     node = (of_op != NONE) & ~ops.node
     heads = np.unique(np.where(node, of_op, NONE), return_index=True)
@@ -220,9 +222,8 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
             raise NoEstimate(
                 "the host computes on data between two copies: how long the GPU takes for it is not recorded"
             )
-        kept = calls.gc + calls.gil + calls.os
-        mine = calls.between | (calls.pre - kept >= LONG_HOST_NS)
-        changed = inputs.with_calls(pre=np.where(mine, np.minimum(kept, calls.pre), calls.pre))
+        kept, mine = calls.explained, calls.host_code
+        changed = inputs.with_calls(pre=np.where(mine, kept, calls.pre))
         # The work may lie between one thread's last call and another's first.
         turns = inputs.handovers
         delay = np.where(mine[turns.call], np.minimum(kept[turns.call], turns.delay), turns.delay)

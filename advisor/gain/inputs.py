@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Rows
 from advisor.model.arrays import Array
 
@@ -38,6 +39,18 @@ class Calls(Rows, frozen=True):
     gil: Array
     os: Array
     operators: Array
+
+
+    @property
+    def explained(self) -> Array:
+        """How much of `pre` a collection, the GIL or the operating system takes."""
+        return np.minimum(self.gc + self.gil + self.os, self.pre)
+
+    @property
+    def host_code(self) -> Array:
+        """Mask of the calls with host code of its own before them, not what a call costs: between steps,
+        and where it is as long as a host gap."""
+        return np.asarray(self.between | (self.pre - self.explained >= LONG_HOST_NS))
 
 
 class Ops(Rows, frozen=True):

@@ -92,6 +92,22 @@ def test_graphs_are_cut_where_the_host_waits(tmp_path: Path) -> None:
     assert after(export, tmp_path, fix("cuda_graphs", syncs="removed")) < expected
 
 
+@pytest.mark.parametrize("what", ["host code", "a collection", "an OS call"])
+def test_graphs_leave_what_the_host_does_between_launches(what: str, tmp_path: Path) -> None:
+    """Twenty launches of 20 us, and two milliseconds of something else in their middle."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(20):
+            at = t + (k * 20 + (2000 if k >= 10 else 0)) * US
+            e.launch(at=at, dur=5 * US, kernel="k", kernel_start=at + 7 * US, kernel_dur=3 * US)
+        if what == "a collection":
+            e.range("Python GC", t + 200 * US, t + 2200 * US)
+        if what == "an OS call":
+            e.osrt("read", t + 200 * US, 2000 * US)
+
+    assert after(scenes.capture(step, 2400), tmp_path, fix("cuda_graphs")) == pytest.approx(2025, abs=15)
+
+
 def test_graphs_need_something_launched_alone(tmp_path: Path) -> None:
     with pytest.raises(NoEstimate, match="by a call of its own"):
         after(scenes.kernels(("a", 50), ("b", 50)), tmp_path, fix("cuda_graphs"))
@@ -671,6 +687,20 @@ def test_fused_kernels_are_not_launched(tmp_path: Path) -> None:
     export = scenes.capture(step, 80)
     assert after(export, tmp_path, fix("fuse_elementwise"), lean=1) == pytest.approx(20)
     assert after(export, tmp_path, fix("fuse_elementwise")) == pytest.approx(50)
+
+
+def test_fusing_leaves_host_code(tmp_path: Path) -> None:
+    """The first kernel goes; the two milliseconds of host code before its launch stay."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(4):
+            at = t + (2000 + k * 20) * US
+            e.launch(
+                at=at, dur=5 * US, kernel=scenes.ADD, kernel_start=at + 7 * US, kernel_dur=(3 + (k == 3)) * US
+            )
+
+    export = scenes.capture(step, 2080)
+    assert after(export, tmp_path, fix("fuse_elementwise"), lean=1) == pytest.approx(2040, abs=20)
 
 
 def test_collectives_beside_the_kernels(tmp_path: Path) -> None:
