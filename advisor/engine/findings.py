@@ -22,7 +22,7 @@ from advisor.engine.judge import (
 from advisor.engine.params import thresholds
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
-from advisor.engine.wording import condition_docs, message_of, outcome_message, worded
+from advisor.engine.wording import UNKNOWN, condition_docs, message_of, outcome_message, worded
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import (
     Advice,
@@ -142,7 +142,7 @@ def finding_of(
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
         gain=_asked(_gain(inference, rule, scope)),
-        recommendations=tuple(_advice(inference, rule, scope)),
+        recommendations=_advice(inference, rule, scope),
         alternatives=tuple(_alternatives(inference, rule, scope)),
         explains=tuple(
             Symptom(code=s.code, cause=s.cause, scope=s.scope, message=outcome_message(inference, s))
@@ -201,9 +201,15 @@ def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[In
     return tuple(p for p in places if p.end_ns - p.start_ns >= SMALL * longest)[:MAX_RANGES]
 
 
-def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
-    """Recommendations that apply; one whose condition is unknown is kept, of several texts for one
-    action the first."""
+def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Advice, ...]:
+    """Recommendations that apply. One whose condition is unknown is kept, but where its text needs
+    what is not known only for want of another."""
+    found = tuple(_applying(inference, rule, scope))
+    return tuple(a for a in found if UNKNOWN not in a.action) or found
+
+
+def _applying(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
+    """Of several texts for one action the first."""
     listed: set[str] = set()
     for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
         if item.id in listed or not _may_hold(inference, tests, scope):

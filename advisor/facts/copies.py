@@ -72,6 +72,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     pageable = crosses & (host_side == PAGEABLE)
     memory_known = _memory_known(a, device)
     spans = budget.window.cut(union(start[pageable], end[pageable]))
+    sized = not (size == MISSING).any()
     tiny = crosses & (size < _TINY)
     exposed = subtract(spans, budget.compute).total
     practical = practical_rate(a, device)
@@ -81,16 +82,17 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         "copy.pageable_ratio": spans.total / window if memory_known else None,
         "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
-        "copy.pageable_excess_ratio": exposed / window * saved if memory_known else None,
+        "copy.pageable_excess_ratio": exposed / window * saved if memory_known and sized else None,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
-        "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if tiny.any() else None,
-        "copy.tiny_time_ratio": float(length[tiny].sum()) / window,
+        "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if sized and tiny.any() else None,
+        "copy.tiny_time_ratio": float(length[tiny].sum()) / window if sized else None,
         "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
         "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
     }
-    many_large = float(large.sum()) if memory_known else None
-    out |= a.rates(device, {"copy.pageable_large": many_large, "copy.tiny": float(tiny.sum())})
-    if a.step_count:
+    many_large = float(large.sum()) if memory_known and sized else None
+    many_tiny = float(tiny.sum()) if sized else None
+    out |= a.rates(device, {"copy.pageable_large": many_large, "copy.tiny": many_tiny})
+    if a.step_count and sized:
         out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count)
     pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
     if memory_known:

@@ -15,10 +15,12 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
-from advisor.sources.schema import DTOH, HTOD, Call
+from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
 _OVERLAP_SPREAD = 0.3
+#: What stands this long before an operation is no cost of its own: the device waited for something.
+_WAIT_NS = 10_000
 #: Bytes of an operand in memory.
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
@@ -86,6 +88,8 @@ def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 def _at_rate(inputs: Inputs, work: Work, mine: Array, rate: float) -> Inputs:
     """These copies at `rate` bytes a second, where that is faster."""
+    if (work.copied[mine] == MISSING).any():
+        raise NoEstimate("the capture does not say how many bytes its copies move")
     duration = np.where(mine, work.copied / rate * 1e9, np.inf)
     return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
 
@@ -284,7 +288,8 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     launched[ops.calls_of(gone)] = True
     launched &= calls.kind == Call.LAUNCH
     held = np.where(calls.host_code, calls.pre, calls.explained)
-    return inputs.with_ops(duration=ops.duration * share, gap=ops.gap * share).with_calls(
+    gap = np.where(ops.gap < _WAIT_NS, ops.gap * share, ops.gap)
+    return inputs.with_ops(duration=ops.duration * share, gap=gap).with_calls(
         own=np.where(launched, calls.own * stays, calls.own),
         pre=np.where(launched, held + (calls.pre - held) * stays, calls.pre),
     )

@@ -40,7 +40,6 @@ class Calls(Rows, frozen=True):
     os: Array
     operators: Array
 
-
     @property
     def explained(self) -> Array:
         """How much of `pre` a collection, the GIL or the operating system takes."""

@@ -60,7 +60,9 @@ def union(start: Array, end: Array) -> Spans:
 
 
 def joined(*sets: Spans) -> Spans:
-    """The union of several merged sets."""
+    """The union of merged sets."""
+    if not sets:
+        return EMPTY
     return union(np.concatenate([s.start for s in sets]), np.concatenate([s.end for s in sets]))
 
 

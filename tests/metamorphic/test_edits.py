@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import Diagnosis, Span
 from tests.metamorphic import edits as e
 from tests.metamorphic import events as k
 from tests.metamorphic.captures import after, after_events, before, before_events
@@ -261,6 +261,30 @@ def check(case: Case, was: Diagnosis, now: Diagnosis) -> None:
         assert abs(steps(now) - steps(was)) <= 1
     elif case.same == "process":
         assert abs((now.inputs[0].steps or 0) - (was.inputs[0].steps or 0)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("capture", "edit"),
+    [
+        ("gc", e.dropped(RUNTIME)),
+        ("gc", e.column_dropped(RUNTIME, "end")),
+        ("pageable", e.dropped(KERNEL)),
+        ("pageable", e.column_dropped(MEMCPY, "bytes")),
+        ("two", e.column_dropped(RUNTIME, "correlationId")),
+    ],
+)
+def test_what_is_missing_promises_nothing(capture: str, edit: e.Edit, tmp_path: Path) -> None:
+    """Neither more than the whole capture does, nor advice with a hole in it."""
+
+    def promised(d: Diagnosis) -> dict[str, Span]:
+        return {f.cause: f.gain.speedup for f in d.findings if f.gain and f.gain.speedup}
+
+    was, now = before(capture), after(capture, edit, tmp_path / "edited.sqlite")
+    old = promised(was)
+    for cause, speedup in promised(now).items():
+        assert speedup.mid <= old[cause].high if cause in old else speedup.mid < 1.1, cause
+    told = [now.verdict, *(f.message for f in now.findings), *(d.action for d in now.do)]
+    assert not [text for text in told if "(unknown)" in text]
 
 
 def test_the_suite_is_as_large_as_promised() -> None:
