@@ -43,7 +43,7 @@ class Calls(Rows, frozen=True):
     @property
     def explained(self) -> Array:
         """How much of `pre` a collection, the GIL or the operating system takes."""
-        return np.minimum(self.gc + self.gil + self.os, self.pre)
+        return np.asarray(np.minimum(self.gc + self.gil + self.os, self.pre))
 
     @property
     def host_code(self) -> Array:
