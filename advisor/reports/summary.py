@@ -286,12 +286,11 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
     rows: list[tuple[Cell, ...]] = []
     for code in list(times)[:top]:
         f = next(f for f in findings if f.code == code)
-        places = f"{times[code]} places" if times[code] > 1 else ""
-        places = places or ("" if f.scope.rank is None else f"rank {f.scope.rank}")
-        name = f"{f.code} {f.cause}" + (f" ({places})" if places else "")
+        name = f"{f.code} {f.cause}" + (f" ({times[code]} places)" if times[code] > 1 else "")
         state = (phrases.state(f),) if marked else ()
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
-        rows.append((str(f.rank), f.severity, *state, name, share, saved, first_fix(f)))
+        do = first_fix(f) if f.scope.rank is None or times[code] > 1 else f"rank {f.scope.rank}: {first_fix(f)}"
+        rows.append((str(f.rank), f.severity, *state, name, share, saved, do))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 
