@@ -151,10 +151,12 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
     greatest possible integer and 0. Each pair of group and value is looked at once."""
     lo = int(values.min(initial=0))
     width = int(values.max(initial=0)) - lo + 1
-    pairs = dense(group * width + (values - lo))[0]
+    if groups * width < 1 << 63:  # else a value at the end of its type
+        pairs = dense(group * width + (values - lo))[0]
+        group, values = pairs // width, pairs % width + lo
     least, most = np.full(groups, np.iinfo(np.int64).max), np.zeros(groups, np.int64)
-    np.minimum.at(least, pairs // width, pairs % width + lo)
-    np.maximum.at(most, pairs // width, pairs % width + lo)
+    np.minimum.at(least, group, values)
+    np.maximum.at(most, group, values)
     return least, most
 
 
