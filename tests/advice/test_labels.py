@@ -12,7 +12,7 @@ import yaml
 
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.model.findings import SEVERITIES, Diagnosis
-from advisor.model.gain import LEAST
+from advisor.model.gain import LEAST, WORTH
 from tests.test_captures import DATA, EXAMPLES, SHARED, diagnosed
 
 DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
@@ -72,6 +72,7 @@ def test_the_advice_of_a_capture(path: Path, label: dict[str, Any]) -> None:
     check_requirements(d)
     check_limits(d)
     check_gains(d)
+    check_states(d)
 
 
 def check_order(order: list[str], label: dict[str, Any]) -> None:
@@ -131,6 +132,18 @@ def check_gains(d: Diagnosis) -> None:
         assert all(g.speedup.mid >= LEAST for g in gains[1:] if g is not None and g.speedup is not None)
         if d.headline is not None and found.code == d.headline.code and found.gain is not None:
             assert found.gain.measure != "throughput" or d.headline.saves is None
+
+
+def check_states(d: Diagnosis) -> None:
+    """A capture that is damaged or too short has no ticks; nothing is to be fixed only where no fix
+    saves 3 %; the plan holds no fix that loses."""
+    causes = {f.cause for f in d.findings}
+    assert not (causes & {"damaged-capture", "window-too-short"} and d.healthy)
+    if "Nothing to fix" in d.verdict:
+        assert d.options == ()
+        assert all(f.ranking is None or (f.ranking.saved or 0) < WORTH for f in d.findings)
+    if d.combined is not None:
+        assert all(step.marginal_share > -0.001 for step in d.combined.steps)
 
 
 def test_enough_captures_are_labelled() -> None:
