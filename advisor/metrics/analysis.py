@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.knowledge.workloads import workload_knowledge
@@ -158,7 +159,10 @@ class Analysis:
         mine = self.main_process, self.main_device, self.op_name, heavy
         work = Work(self.trace, self.ops, *mine, lost, self.program.denoises)
         kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
-        found = find_steps(work, self.ranges, step_patterns(), kinds)
+        known = self.ranges, step_patterns(), kinds
+        found = find_steps(work, *known)
+        if not found.believed and (cold := find_startup(self, found).end):
+            found = max(found, find_steps(replace(work, since=cold), *known), key=lambda s: s.confidence)
         if not len(found) or not kernels:
             return found
         return with_phases(found, self.trace, self.ops, self.names, self.program.is_language_model)
@@ -181,7 +185,7 @@ class Analysis:
 
     @cached_property
     def startup(self) -> Startup:
-        return find_startup(self)
+        return find_startup(self, self.repeated)
 
     @cached_property
     def damage(self) -> Damage:

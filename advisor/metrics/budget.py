@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics.gaps import Gaps, device_gaps
+from advisor.metrics.gaps import LONG_HOST_NS, Gaps, device_gaps
 from advisor.metrics.host import HostStates, Threads, held_by_others
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, directions
@@ -204,7 +204,7 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             part = states_of.split(found.start[at], until[at])
             code = part.pop("host")
-            apart = found.crosses_step[at] | (code >= found.long_host[at])
+            apart = found.crosses_step[at] | (code >= LONG_HOST_NS)
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
             if states.node_traced:

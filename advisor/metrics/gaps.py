@@ -11,14 +11,12 @@ from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
 from advisor.metrics.operations import Operations, Rows
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, compact, distinct
+from advisor.model.arrays import Array, compact
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
-#: Host code inside one gap from here on is a gap of its own, wherever steps begin.
-LONG_HOST_NS = 1_000_000
-#: Of a process without steps, so much: less may be the refill after a wait.
-LONG_HOST_STEPLESS_NS = 100_000
+#: Host code inside one gap from here on is a gap of its own, wherever steps begin: calibration#host-gap.
+LONG_HOST_NS = 200_000
 
 
 class Gaps(Rows, frozen=True):
@@ -39,7 +37,6 @@ class Gaps(Rows, frozen=True):
     crosses_step: Array
     migrated: Array  # ends with a migration of unified memory
     held: Array  # a process outside the capture has the device for most of it, after the call's return
-    long_host: Array  # host code from here on is a gap of its own, ns
 
     @property
     def length(self) -> Array:
@@ -69,7 +66,6 @@ def device_gaps(
         & (ops.correlation[at] == ops.correlation[prev])
         & (ops.process[at] == ops.process[prev])
     )
-    stepped = np.isin(ops.process[at], distinct(ops.process[op_step >= 0]))
     crosses = has_prev & (op_step[at] != op_step[prev])
     migrated = known & migration[at]
     api = np.where(known & ~migrated, ops.api[at], MISSING)
@@ -103,7 +99,6 @@ def device_gaps(
             crosses,
             migrated,
             held,
-            compact(np.where(stepped, LONG_HOST_NS, LONG_HOST_STEPLESS_NS).astype(np.int32)),
         ),
         busy,
     )

@@ -99,9 +99,9 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
-def find_startup(a: Analysis) -> Startup:
-    """Start-up of a capture."""
-    trace, ops, ranges, steps, op_name = a.trace, a.ops, a.ranges, a.repeated, a.op_name
+def find_startup(a: Analysis, steps: Steps) -> Startup:
+    """Start-up of a capture, as far as it lies before these steps."""
+    trace, ops, ranges, op_name = a.trace, a.ops, a.ranges, a.op_name
     begin, _ = activity_span(trace, ops)
     if not len(ops):
         return Startup(begin, begin)  # of an unknown program

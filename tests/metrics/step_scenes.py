@@ -140,6 +140,7 @@ VAE = [*CONV * 4, "upsample_kernel", *CONV * 4, "implicit_convolve_sgemm"]
 PIECE = Graph(("norm_kernel", "ampere_sgemm_128x64_tn", "gelu_kernel", "ampere_sgemm_128x64_tn"))
 MICRO_BATCH = [*LAYER * 6, LOSS, *BACK * 6]
 TOKEN: list[Event] = ["eq_kernel", "cat_kernel", Copy("DtoH", 1)]
+FRAME: list[Event] = ["resize_kernel", "implicit_convolve_sgemm", *CONV, "pool_kernel", GEMM]
 LINEAR: list[Event] = ["ampere_sgemm_128x64_tn", "gelu_kernel", GEMM]
 
 SCENES: dict[str, Scene] = {
@@ -192,7 +193,7 @@ SCENES: dict[str, Scene] = {
         times(8, EMBED, each(12, PIECE, "flash_fwd_kernel"), PIECE, HEAD, ARGMAX, Copy("DtoH")), 8, 12
     ),
     "pieces, nothing sampled": Scene(
-        times(8, each(12, PIECE, "flash_fwd_kernel"), PIECE, HEAD, Copy("DtoH")), 8, told=False
+        times(8, each(12, PIECE, "flash_fwd_kernel"), PIECE, HEAD, Copy("DtoH")), 8, 12
     ),
     "pieces and pauses": Scene(
         times(8, each(12, PIECE, "flash_fwd_kernel"), PIECE, Pause(200)), 8, told=False
@@ -209,5 +210,8 @@ SCENES: dict[str, Scene] = {
     # several passes of models a step
     "two networks": Scene(times(8, LAYER * 5, BACK * 5, ADAM, LAYER * 8, BACK * 8, ADAM), 8, told=False),
     "drafts": Scene(times(8, each(4, LAYER * 2, HEAD, ARGMAX), LAYER * 16, HEAD, ARGMAX), 8, told=False),
+    # nothing that models have once a pass, but a result that the host waits for
+    "frames": Scene(times(12, FRAME, Copy("DtoH", 4000)), 12),
+    "pairs a wait": Scene(times(12, FRAME * 2, Copy("DtoH", 4000)), 24, told=False),
     "images": Scene(times(8, Copy("HtoD", 1 << 20), CONV * 12, HEAD, Copy("DtoH", 4000)), 8, 12),
 }

@@ -89,7 +89,7 @@ def test_the_refill_after_a_wait_belongs_to_the_wait(tmp_path: Path) -> None:
 
 
 def test_host_code_long_after_a_wait_is_the_hosts_own(tmp_path: Path) -> None:
-    late = 20_000 + REFILL_NS + 50_000
+    late = 20_000 + 2 * REFILL_NS + 50_000
     export = (
         Export()
         .process(1)
@@ -99,10 +99,10 @@ def test_host_code_long_after_a_wait_is_the_hosts_own(tmp_path: Path) -> None:
     )
     found = parts(budget(export, tmp_path))
     assert "sync" not in found
-    assert found["host_gap"] == late - 20_000  # without steps, from 0.1 ms on
+    assert found["host_gap"] == late - 20_000
 
 
-def test_host_code_over_a_millisecond_is_a_gap_of_its_own(tmp_path: Path) -> None:
+def test_host_code_over_a_fifth_of_a_millisecond_is_a_gap_of_its_own(tmp_path: Path) -> None:
     export = (
         Export()
         .process(1)

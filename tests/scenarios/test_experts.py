@@ -37,7 +37,9 @@ def decoder(experts: Sequence[tuple[Kernel, float]], layers: int = 6, marked: bo
                 m.layers(1, DECODE_LAYER[:4])
                 m.layers(1, experts)
             m.launch(NORM, 3)
-            m.wait()
+            if marked:
+                m.wait()
+    m.wait()
     return m
 
 

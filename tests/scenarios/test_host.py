@@ -11,7 +11,7 @@ import advisor
 from advisor.model.findings import Diagnosis
 from tests.builder import NO_ID, Export
 from tests.kineto_builder import Profile
-from tests.scenarios.machine import DECODE_LAYER, NORM, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, NORM, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
 
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
@@ -669,3 +669,19 @@ def test_sampling_on_the_cpu_is_done_on_the_gpu_instead(tmp_path: Path) -> None:
     expect(d, "host-gap")
     assert d.findings[0].recommendations[0].id == "compute-on-device"
     assert severity(d, "host-gap") == "high"
+
+
+def test_host_code_between_two_copies_of_a_step_is_a_gap(tmp_path: Path) -> None:
+    """0.4 ms in each of 1.1: too long to be the cost of a launch, though it lies inside the step."""
+    m = Machine()
+    for i in range(20):
+        with m.step(f"iteration {i}"):
+            m.launch(NORM, 5)
+            m.copy("DtoH", 256, "pageable", gb_per_s=5)
+            m.work(400, "MPI_Sendrecv")
+            m.copy("HtoD", 256, "pageable", gb_per_s=5)
+            m.launch(GEMM, 600)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap", never=("launch-bound",))
+    assert fact(d, "host.gap_ratio") == pytest.approx(0.35, abs=0.03)

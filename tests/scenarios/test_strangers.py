@@ -135,3 +135,47 @@ def test_a_decoder_of_pictures_alone_has_no_steps(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     assert d.inputs[0].workload == "diffusion inference"
     assert d.inputs[0].steps is None
+
+
+EMBED = Kernel(
+    "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::Half, long>(int)", blocks=8
+)
+
+
+def test_tokens_behind_trials_that_hold_most_of_the_time(tmp_path: Path) -> None:
+    """Every shape of a kernel is compiled and tried before the twenty tokens that follow."""
+    m = Machine()
+    for i in range(20):
+        m.work(20_000)
+        m.call("cuModuleLoadData", 800)
+        for _ in range(5):
+            m.memset(20)
+            m.launch(Kernel("matmul_kernel"), 100 + 9 * i)
+        m.wait("cudaDeviceSynchronize_v3020")
+    for _ in range(20):
+        m.launch(EMBED, 3)
+        m.layers(28, DECODER)
+        m.launch(ARGMAX, 12)
+        m.copy("DtoH", 4 / 1024, "pageable")
+    d = diagnosed(m, tmp_path)
+    assert d.inputs[0].steps == 19
+
+
+def test_frames_of_a_video(tmp_path: Path) -> None:
+    """Each frame is decoded while the host waits in the driver, then scaled and classified: the steps
+    are the frames, so that the gain of decoding ahead is known."""
+    m = Machine(gpu="NVIDIA L4")
+    for _ in range(40):
+        m.blocked(6_000, "ioctl")
+        for name in ("NV12ToRGB_kernel(unsigned char*, int)", "resize_bilinear_kernel(float*)"):
+            m.launch(Kernel(name), 50)
+        m.layers(20, [(FEATURES, 60), (NORM_2D, 10), (GELU, 8)])
+        m.copy("DtoH", 30, gb_per_s=10)
+        m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "os-blocked")
+    assert d.inputs[0].steps == 39
+    found = d.findings[0]
+    assert found.gain is not None
+    assert found.gain.speedup is not None
+    assert found.gain.speedup.mid == pytest.approx(7.7 / 1.7, rel=0.05)

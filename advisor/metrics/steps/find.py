@@ -28,6 +28,7 @@ from advisor.metrics.steps.sequence import (
     opaque_graphs,
     periodic_graphs,
     segmented,
+    waited_behind,
 )
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING
@@ -156,7 +157,11 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         if confirming:
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
-        elif (is_outer is None and _fed_once(work, steps, kinds)) or (work.denoises and _is_denoiser(steps)):
+        elif (
+            (is_outer is None and _fed_once(work, steps, kinds))
+            or (is_outer is not False and _waited_for_once(work, steps))
+            or (work.denoises and _is_denoiser(steps))
+        ):
             steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
             continue  # what repeats in the only marked iteration may well be layers
@@ -212,6 +217,21 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     once = [Marker("", a, work.groups(a)) for a in at if len(a)]
     odd = np.flatnonzero(parts != np.median(parts))
     return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
+
+
+def _waited_for_once(work: Work, steps: Steps) -> bool:
+    """True where the host waits once in each part, and each is as long as the others: layers and blocks
+    are launched one behind the other, and what decides how a loop goes on is a pass of it. Parts that
+    are one thing again and again may hold several passes."""
+    parts = steps.size[1:-1]
+    name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
+    name = name[name >= 0]
+    if any((name[n:] == name[:-n]).all() for n in range(1, len(name) // 2 + 1)):
+        return False
+    if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * np.median(parts):
+        return False
+    held = np.bincount(steps.op_step[waited_behind(work)] + 1, minlength=len(steps) + 1)[2:-1]
+    return bool((held == 1).all())
 
 
 def _is_denoiser(steps: Steps) -> bool:

@@ -107,11 +107,14 @@ class Work(Struct, frozen=True, dict=True):
     lost: float = 0.0
     #: Whether each step of the program is one pass of a denoiser.
     denoises: bool = False
+    #: What was issued before does not count.
+    since: int = 0
 
     @cached_property
     def mine(self) -> Array:
         """Mask of these operations."""
-        return np.asarray((self.ops.process == self.process) & (self.ops.device == self.device))
+        mine = (self.ops.process == self.process) & (self.ops.device == self.device)
+        return np.asarray(mine & (self.launched >= self.since) if self.since else mine)
 
     @cached_property
     def length(self) -> Array:

@@ -9,8 +9,8 @@ import numpy as np
 
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
-from advisor.model.arrays import Array
-from advisor.sources.schema import DTOH, HTOD, MISSING
+from advisor.model.arrays import Array, distinct
+from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
 SPREAD = 0.05
@@ -162,6 +162,17 @@ def copied(work: Work, direction: int) -> Array:
     copies = work.main_stream[work.ops.kind[work.main_stream] == Kind.COPY]
     kind = work.trace.columns("copies", ("kind",))["kind"]
     return np.asarray(copies[kind[work.ops.row[copies]] == direction])
+
+
+def waited_behind(work: Work) -> Array:
+    """Positions of the operations behind which the host waits: with nothing issued between two waits
+    they are one. Inputs that go up wait for no result."""
+    down = distinct(work.ops.api[copied(work, DTOH)])
+    calls = work.calls["call"]
+    waits = np.flatnonzero((calls == Call.SYNC) & (work.calls["process"] == work.process))
+    rows = np.union1d(down[(down >= 0) & (calls[down] == Call.COPY)], waits)
+    last = np.searchsorted(work.launched[work.by_launch], work.calls["start"][rows], "right") - 1
+    return np.asarray(work.by_launch[distinct(last[last >= 0])])
 
 
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
