@@ -438,3 +438,10 @@ def test_report_names() -> None:
     assert set(NAMES) == set(REPORTS)
     with pytest.raises(InputError, match="did you mean kernels"):
         report_names(["kernel"])
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_on_kernels_that_no_call_launched(tmp_path: Path, name: str) -> None:
+    """A capture of which only the kernels are left: each report has rows, or says why not."""
+    found = table(Export().gpu().kernel(0).kernel(20_000), tmp_path, name)
+    assert len(found) or found.note

@@ -139,7 +139,7 @@ def launch_trace(q: Query) -> pd.DataFrame:
     before its call returned was not in the queue."""
     shape = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
     rows = launched(q).sort_values("call_start", kind="stable")
-    text = pd.DataFrame(q.a.trace.columns("kernels", shape)).loc[rows.index].map("{:4d}".format)
+    text = pd.DataFrame(q.a.trace.columns("kernels", shape)).loc[rows.index].map("{:4d}".format).astype(str)
     waited = (rows["start"] > rows["call_end"]).to_numpy()
     ends = rows[["end", "call_end"]].max(axis=1)
     return pd.DataFrame(
