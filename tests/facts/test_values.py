@@ -839,13 +839,13 @@ def test_unified_memory(tmp_path: Path) -> None:
 
 
 def test_host_code_up_to_pages_of_unified_memory(tmp_path: Path) -> None:
-    """Ten times a kernel, an idle 200 us up to a page on its way (100 us of them the fault), and a
+    """Ten times a kernel, an idle 400 us up to a page on its way (100 us of them the fault), and a
     kernel; nine times then 350 us of host code up to the next launch."""
     e = Export().gpu().process(1)
     for i in range(10):
-        t = i * 600 * US
+        t = i * 800 * US
         e.launch(t, 5 * US, NORM.name, t + 10 * US, 10 * US)
-        e.migration(t + 220 * US, 10 * US, "DtoH")
-        e.launch(t + 232 * US, 5 * US, NORM.name, t + 240 * US, 10 * US)
+        e.migration(t + 420 * US, 10 * US, "DtoH")
+        e.launch(t + 432 * US, 5 * US, NORM.name, t + 440 * US, 10 * US)
     base = built(e, tmp_path)
-    expect_values(base, {"host.gap_on_pages_ratio": 10 * 100 / (10 * 100 + 9 * 350)})
+    expect_values(base, {"host.gap_on_pages_ratio": 10 * 300 / (10 * 300 + 9 * 350)})
