@@ -289,8 +289,8 @@ DIAGNOSIS_OPS = 20_000
 MOST_OPS = 200_000
 #: Steps before the ones that are measured, so that the first of these starts as it did.
 _LEAD = 1
-#: Share of the launches or graph nodes without their work, from which on what is left of a step is not
-#: the step (`min_lost_rows` of damaged-capture).
+#: Share of the kernels that are missing, from which on what is left of a step is not the step
+#: (`min_lost_rows` of damaged-capture).
 _LOST = 0.05
 #: Steps that a stretch holds at least.
 _LEAST_STEPS = 3
@@ -322,8 +322,8 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
     window's where they hold more than `limit` operations. Raises NoReplay."""
     if len(a.ops) == 0:
         raise NoReplay("the capture holds no GPU operations to replay")
-    lost = max(a.losses.share, a.losses.lost_nodes / max(a.losses.nodes, 1))
-    if a.thinned.share or lost >= _LOST:
+    lost = a.losses.lost_kernels
+    if a.thinned.share or lost >= _LOST * (a.losses.kernels + lost) > 0:
         raise NoReplay("a part of the events is missing all along, so the timeline cannot be replayed")
     if len(a.window.cut(a.damage.holes)):
         raise NoReplay("events were lost inside the window, so the timeline cannot be replayed")
