@@ -226,7 +226,8 @@ def _waited_for_once(work: Work, steps: Steps) -> bool:
     parts = steps.size[1:-1]
     name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
     name = name[name >= 0]
-    if any((name[n:] == name[:-n]).all() for n in range(1, len(name) // 2 + 1)):
+    again = np.flatnonzero(name[1 : len(name) // 2 + 1] == name[:1]) + 1
+    if any((name[n:] == name[:-n]).all() for n in again.tolist()):
         return False
     if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * np.median(parts):
         return False
