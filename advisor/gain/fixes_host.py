@@ -23,9 +23,9 @@ _HOST_LEFT = 0.2
 
 
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """One graph launch for each stretch of a step between two waits; host code, collections and calls
-    into the operating system inside it stay. Pessimistic: stretches whose launch shapes do not come
-    again stay as they are."""
+    """One graph launch for each stretch of a step between two waits; host code, collections, calls into
+    the operating system and allocations inside it stay: they have fixes of their own, which graphs
+    require. Pessimistic: stretches whose launch shapes do not come again stay as they are."""
     waits = inputs.waits
     dropped = np.isin(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
     if fix.params["syncs"] == "removed":
@@ -47,6 +47,7 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     cost = constant("graph_launch") + constant("graph_launch_node") * nodes
     stays = np.where(calls.host_code, calls.pre, np.minimum(calls.gc + calls.os, calls.pre))
     stays[first] = calls.pre[first]
+    stays += np.where(np.isin(calls.kind, (Call.ALLOC, Call.FREE)), calls.own, 0.0)
     before = np.bincount(piece[inside], stays[inside], minlength=len(first))
     # Launching a few nodes as a graph costs no more than launching them one by one did.
     singly = np.bincount(piece[inside], (calls.own + calls.pre)[inside], minlength=len(first))

@@ -289,8 +289,8 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
         name = f"{f.code} {f.cause}" + (f" ({times[code]} places)" if times[code] > 1 else "")
         state = (phrases.state(f),) if marked else ()
         share, saved = phrases.share_text(f) or "-", saves(f) or "-"
-        do = first_fix(f) if f.scope.rank is None or times[code] > 1 else f"rank {f.scope.rank}: {first_fix(f)}"
-        rows.append((str(f.rank), f.severity, *state, name, share, saved, do))
+        on = f"rank {f.scope.rank}: " if f.scope.rank is not None and times[code] == 1 else ""
+        rows.append((str(f.rank), f.severity, *state, name, share, saved, on + first_fix(f)))
     heads = ("#", "severity", *(("state",) if marked else ()), "finding", "share", "saves", "do first")
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 
