@@ -330,4 +330,6 @@ def test_the_name_of_an_option_is_not_broken_at_its_dashes() -> None:
     option = '<span class="option">--gpu-metrics-devices</span>'
     assert prose("capture with --gpu-metrics-devices=all") == f"capture with {option}=all"
     assert prose("give `--gpu-metrics-devices`") == f"give <code>{option}</code>"
+    short = '<span class="option">-q</span>'
+    assert prose("`nvidia-smi -q`") == f"<code>nvidia-smi {short}</code>"
     assert prose("a--b <i>") == "a--b &lt;i&gt;"

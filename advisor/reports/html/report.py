@@ -94,7 +94,7 @@ def prose(text: str) -> Markup:
 
 
 def _options(text: str) -> Markup:
-    pieces = re.split(r"(?<![\w-])(--[a-z][\w-]*)", text)
+    pieces = re.split(r"(?<![\w-])(--?[a-z][\w-]*)", text)
     whole = Markup('<span class="option">{}</span>')
     return Markup("").join(whole.format(p) if i % 2 else p for i, p in enumerate(pieces))
 
