@@ -198,7 +198,7 @@ _AS_FAST = (
     "its kernels take as long as the same ones of the other ranks; between nine tenths of what that "
     "ends and all by which the rank is later than the last but one",
 )
-#: In a job of four ranks, one of them slowed by 10 to 40 %, five times: within 11 % of what it won.
+#: In a job of four ranks, one of them slowed by 10 to 40 %, four times: within 11 % of what it won.
 _LEAST_OF_SLOWED, _TOWARDS_MOST = 0.9, 0.25
 
 
