@@ -14,7 +14,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shape_key, shorten
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
 from advisor.metrics.pauses import step_times
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls, trend_ratio
@@ -166,11 +166,10 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if len(at) == 0:
         return
     row, name = a.ops.row[at], a.op_name[at]
-    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads", "blocks"))
-    blocks_of = columns["blocks"][row]
+    blocks_of = a.trace.columns("kernels", ("blocks",))["blocks"][row]
     if (blocks_of <= 0).any():
         return  # not recorded
-    shape = shape_key({k: v[row] for k, v in columns.items()})
+    shape = launch_shape(a.trace, row)
     varies = _varying(name, step, shape, len(a.names.ids))
     time = np.bincount(name, (a.ops.end - a.ops.start)[at], minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)

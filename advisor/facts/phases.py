@@ -20,7 +20,7 @@ from advisor.knowledge.files import StepName
 from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, LAUNCHING, PARTS
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, shape_key
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, launch_shape
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pauses import step_sizes, step_times
 from advisor.model.arrays import Array
@@ -225,8 +225,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     number = np.full(len(a.steps) + 1, len(batch))
     number[a.window_steps] = np.arange(len(batch))
     step = number[a.steps.op_step[at]]
-    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
-    shape = shape_key({k: v[a.ops.row[at]] for k, v in columns.items()}).astype(np.uint64)
+    shape = launch_shape(a.trace, a.ops.row[at]).astype(np.uint64)
     mark = (shape + np.uint64(1)) * (
         a.op_name[at].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     )

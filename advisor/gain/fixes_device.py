@@ -19,7 +19,7 @@ from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
 _OVERLAP_SPREAD = 0.3
-#: What stands this long before an operation is no cost of its own: the device waited for something.
+#: Idle time of this length before an operation is a wait, not a cost of the operation, ns.
 _WAIT_NS = 10_000
 #: Bytes of an operand in memory.
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}

@@ -249,10 +249,12 @@ def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[st
     return dict(sorted(out.items(), key=lambda kv: (-kv[1], kv[0])))
 
 
-def shape_key(columns: dict[str, Array]) -> Array:
-    """One integer a launch shape (grid and block sizes); collisions do not matter for counting."""
+def launch_shape(trace: Trace, rows: Array) -> Array:
+    """One integer for grid and block sizes of each of these rows of `kernels`; collisions do not matter
+    for counting."""
     factors = {"grid_x": 1_000_003, "grid_y": 7_919, "grid_z": 104_729, "threads": 31}
-    return np.asarray(sum(columns[name].astype(np.int64) * by for name, by in factors.items()))
+    columns = trace.columns("kernels", tuple(factors))
+    return np.asarray(sum(columns[name][rows].astype(np.int64) * by for name, by in factors.items()))
 
 
 def shorten(name: str, width: int) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import dense, distribution, shape_key
+from advisor.metrics.kernels import dense, distribution, launch_shape
 from advisor.metrics.tails import call_key
 
 #: Kernels that are compared, the heaviest first: they hold nearly all of the time of real models.
@@ -32,8 +32,7 @@ def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
     at = at[~a.communication[at]]
     if not len(at) or a.trace.summed:
         return ()
-    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
-    shape = shape_key({name: values[a.ops.row[at]] for name, values in columns.items()})
+    shape = launch_shape(a.trace, a.ops.row[at])
     keys, group = dense(call_key(a.op_name[at], shape))
     spread = distribution(group, (a.ops.end - a.ops.start)[at], len(keys))
     example = np.zeros(len(keys), np.int64)

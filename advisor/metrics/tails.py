@@ -14,7 +14,7 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import Distribution, dense, distribution, shape_key
+from advisor.metrics.kernels import Distribution, dense, distribution, launch_shape
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, distinct
@@ -53,10 +53,9 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     Groups of fewer than `least` calls are joined into one for each kernel and launch shape.
     """
     at = a.device_kernels(device)
-    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
-    row, name = a.ops.row[at], a.op_name[at]
+    name = a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at]
-    shape = shape_key({k: v[row] for k, v in columns.items()})
+    shape = launch_shape(a.trace, a.ops.row[at])
     place = _place(name, shape, a.ops.stream[at])
     keys, group = dense(place)
     if least:
@@ -263,9 +262,7 @@ def _like_kernels(
 ) -> tuple[Array, Array, Array]:
     """Time (ns) in the first and the last third, and the ratio of the mean durations, of each kernel
     name and launch shape that is called about as often in both."""
-    columns = a.trace.columns("kernels", ("grid_x", "grid_y", "grid_z", "threads"))
-    shape = shape_key({k: v[a.ops.row[at]] for k, v in columns.items()})
-    group = dense(call_key(a.op_name[at], shape))[1]
+    group = dense(call_key(a.op_name[at], launch_shape(a.trace, a.ops.row[at])))[1]
     duration = (a.ops.end - a.ops.start)[at]
     size = int(group.max(initial=-1)) + 1
     time, calls = (

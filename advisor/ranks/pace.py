@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
+import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.pace import KernelPace
@@ -44,19 +44,26 @@ class Pace(Struct, frozen=True):
 
 def paces(ranks: Sequence[RankRows]) -> list[Pace | None]:
     """By rank; None where too little of its time can be compared."""
+    if len(ranks) < 2:
+        return [None] * len(ranks)
     tables = [{k.key: k for k in rows.paces} for rows in ranks]
-    return [_pace(own, [t for t in tables if t is not own]) for own in tables]
+    shared = [key for key in tables[0] if all(key in t for t in tables)]
+    calls, medians = (
+        np.array([[getattr(t[key], field) for key in shared] for t in tables]).reshape(len(ranks), -1)
+        for field in ("calls", "median")
+    )
+    apart = np.maximum(calls.max(axis=0) - calls, calls - calls.min(axis=0))
+    like = (apart <= _SAME_CALLS * calls) & (medians > 0).all(axis=0)
+    found = []
+    for i, own in enumerate(tables):
+        usable = np.flatnonzero(like[i]).tolist()
+        beside = np.median(np.delete(medians, i, axis=0), axis=0)
+        mine = [(own[shared[k]], float(beside[k])) for k in usable]
+        found.append(_pace(own, [SlowerKernel(k.name, k.median, other, k.time) for k, other in mine]))
+    return found
 
 
-def _pace(own: dict[int, KernelPace], others: Sequence[dict[int, KernelPace]]) -> Pace | None:
-    compared = []
-    for key, mine in own.items():
-        theirs = [t[key] for t in others if key in t]
-        if len(theirs) == len(others) > 0 and all(
-            abs(k.calls - mine.calls) <= _SAME_CALLS * mine.calls and k.median > 0 for k in theirs
-        ):
-            beside = median(k.median for k in theirs)
-            compared.append(SlowerKernel(mine.name, mine.median, beside, mine.time))
+def _pace(own: dict[int, KernelPace], compared: list[SlowerKernel]) -> Pace | None:
     whole = sum(k.time for k in own.values())
     if len(compared) < _KERNELS or sum(k.time for k in compared) < _COMPARED * whole:
         return None
