@@ -39,6 +39,33 @@ GPU_LIMITS = ("memory-bandwidth-bound", "compute-bound", "transfer-bound", "host
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync")
 
 
+def slow_between_launches(kernel: float, host: float) -> Machine:
+    """Kernels and the host code between their launches, us each."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for k in range(40):
+                m.launch(GEMM if k % 2 else NORM, kernel)
+                m.work(host)
+            m.wait()
+    return m
+
+
+def test_host_code_between_launches_of_long_kernels(tmp_path: Path) -> None:
+    """85 us of host for each kernel of 50 us: a graph leaves the kernels alone."""
+    found = diagnosed(slow_between_launches(50, 80), tmp_path)
+    assert ranked(found)[0] == "launch-gaps"
+    assert {"launch-bound", "gpu-idle"}.isdisjoint(ranked(found))
+    gain = next(f.gain for f in found.findings if f.cause == "launch-gaps")
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(40 * 0.05, rel=0.05)
+
+
+def test_host_code_that_hides_behind_kernels_leaves_no_gaps(tmp_path: Path) -> None:
+    assert "launch-gaps" not in ranked(diagnosed(slow_between_launches(50, 20), tmp_path))
+
+
 def launch_bound(**how: Any) -> Machine:
     m = Machine()
     for i in range(12):
@@ -51,14 +78,15 @@ def launch_bound(**how: Any) -> Machine:
 @pytest.mark.parametrize(
     ("kernel", "between", "pause", "actions"),
     [
-        pytest.param(30, 50, 0, ["fuse-small-kernels"], id="launching"),
+        pytest.param(100, 117, 0, ["fuse-small-kernels"], id="launching"),
         pytest.param(100, 106, 230, ["fuse-small-kernels", "move-host-work-off-loop"], id="both"),
     ],
 )
 def test_idle_time_that_no_cause_explains_is_answered_by_its_parts(
     tmp_path: Path, kernel: int, between: int, pause: int, actions: list[str]
 ) -> None:
-    """Kernels of 30 us are no launch-bound program, and less than a tenth of host code no host gap."""
+    """Under a fifth of launching is no cause where kernels are long, and under a tenth of host code no
+    host gap."""
     m = Machine()
     for i in range(12):
         with m.step(f"iteration {i}"):
