@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 #: Parts of a package that are no source of the engine's own options.
-SKIPPED = re.compile(r"(?:^|/)(?:tests?|testing|multimodal_gen|\.agents|examples?|node_modules)/")
+SKIPPED = re.compile(r"(?:^|/)(?:(?:op_)?tests?|testing|multimodal_gen|\.agents|examples?|node_modules)/")
 _MOST_BYTES = 8_000_000
 
 
