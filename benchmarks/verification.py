@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from advisor.knowledge.files import shipped
+from advisor.knowledge.files import engines, shipped
 from advisor.knowledge.kernel_names import required_literals
 from advisor.knowledge.shapes import Data, EngineData, File, Text, release
 
@@ -137,3 +137,16 @@ def faults(wanted: Sequence[Item], known: Mapping[str, Verification], releases: 
             missing = [r for r in releases if item.expected_in(r) and r not in outcome.found]
             out += [f"{item.name}: missing in {', '.join(missing)}"] if missing else []
     return out
+
+
+def releases_table() -> str:
+    """Markdown: what was looked for of each engine, and how often a release lacks what it should have."""
+    rows = ["| engine | releases | names | found | found elsewhere | not looked for | missing |"]
+    rows.append("|---|---|---|---|---|---|---|")
+    for name, known in sorted(verified().items()):
+        answers, data = list(known.items.values()), engines()[name]
+        found, excused = sum(bool(a.found) for a in answers), sum(a.excuse is not None for a in answers)
+        counts = (len(answers), found, len(answers) - found - excused, excused, len(unverified(name, data)))
+        used = ", ".join(known.releases) or known.source or ""
+        rows.append(f"| {data.title} | {used} | {' | '.join(map(str, counts))} |")
+    return "\n".join(rows)

@@ -29,6 +29,8 @@ def build() -> dict[Path, str]:
     files[examples] = outputs.with_block(examples, "table", outputs.examples_table(examples))
     guide = ROOT / "CONTRIBUTING.md"
     files[guide] = outputs.with_block(guide, "folders", pages.folders())
+    checked = ROOT / "benchmarks/knowledge.md"
+    files[checked] = outputs.with_block(checked, "releases", pages.releases())
     keys, tour = ROOT / "docs/json.md", ROOT / "docs/tour.md"
     files[keys] = outputs.with_block(keys, "keys", pages.json_keys())
     files[tour] = outputs.with_outputs(tour)

@@ -66,6 +66,13 @@ def folders() -> str:
     return "\n".join(["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))])
 
 
+def releases() -> str:
+    """What was looked for in which releases of engines."""
+    from benchmarks.verification import releases_table
+
+    return releases_table()
+
+
 # --- rules -----------------------------------------------------------------------------------
 
 
