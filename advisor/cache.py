@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -26,8 +25,8 @@ _T = TypeVar("_T")
 
 #: Modules whose classes a cached file may hold.
 _MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
-#: Files of other versions are removed when this old; they are made anew where still in use.
-_KEPT_S = 30 * 24 * 3600.0
+#: So many files of a name stay, the newest: a few versions or checkouts can share the folder.
+_KEPT = 8
 
 
 def folder() -> Path | None:
@@ -107,6 +106,6 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _remove_old(where: Path, name: str) -> None:
-    for path in where.glob(f"{name}-*.pickle"):
-        if path.stat().st_mtime < time.time() - _KEPT_S:
-            path.unlink()
+    found = sorted(where.glob(f"{name}-*.pickle"), key=lambda path: path.stat().st_mtime)
+    for path in found[:-_KEPT]:
+        path.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from advisor import cache
 from advisor.cache import cached
 from advisor.engine.load import builtin_dir, load_rules, read_rules
+from advisor.knowledge import files
 from advisor.knowledge.shapes import Sign
 
 
@@ -87,20 +88,29 @@ def test_without_a_folder_everything_is_made(
     assert cached("signs", [b"a"], lambda: sign(1)) == sign(1)
 
 
+@pytest.mark.parametrize("read", [files.kernel_families, files.step_patterns, files.call_site_patterns])
+def test_patterns_are_read_once(read: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    read.__wrapped__()  # type: ignore[attr-defined]
+    monkeypatch.setattr(files, "load", lambda *_: never())
+    read.__wrapped__()  # type: ignore[attr-defined]
+
+
 def test_what_cannot_be_made_is_not_kept(folder: Path) -> None:
     with pytest.raises(AssertionError):
         cached("signs", [b"a"], never)
     assert not folder.exists()
 
 
-def test_files_that_nobody_has_made_for_a_month_go(folder: Path) -> None:
-    cached("signs", [b"a"], lambda: sign(1))
+def test_the_newest_files_of_a_name_stay(folder: Path) -> None:
+    for i in range(10):
+        cached("signs", [bytes([i])], lambda: sign(1))
+        for file in folder.iterdir():
+            os.utime(file, ns=(known := file.stat().st_mtime_ns - 10**9, known))
     cached("others", [b"a"], lambda: sign(1))
-    for file in folder.iterdir():
-        old = time.time() - 31 * 24 * 3600
-        os.utime(file, (old, old))
-    cached("signs", [b"b"], lambda: sign(2))
-    assert sorted(f.name.split("-")[0] for f in folder.iterdir()) == ["others", "signs"]
+    assert len([*folder.glob("signs-*")]) == 8
+    assert len([*folder.glob("others-*")]) == 1
+    assert cached("signs", [bytes([9])], never) == sign(1)
+    assert cached("signs", [bytes([0])], lambda: sign(2)) == sign(2)
 
 
 def test_rules_from_the_cache_are_the_rules_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ class KernelFamilies:
         self._nameless = data.nameless
         self._nameless_names = Patterns(n.match for n in data.nameless)
         #: True for a name that kernels of all kinds share.
-        self.is_nameless = self._nameless_names.found
+        self.is_nameless = self._nameless_names
         self._frameworks = Patterns(data.frameworks)
         self._traits = [t.set.model_dump(exclude_none=True) for t in data.traits]
         self._trait_names = Patterns(t.match for t in data.traits)
@@ -235,7 +235,7 @@ class NamedPatterns(Generic[_R]):
         self._names = [name for name, texts in patterns.items() for _ in texts]
         self._patterns = Patterns(text for texts in patterns.values() for text in texts)
 
-    def name_of(self, text: str) -> _R | None:
+    def __call__(self, text: str) -> _R | None:
         found = self._patterns.first(text)
         return None if found is None else self._names[found[0]]
 
@@ -247,19 +247,19 @@ class StepPatterns:
         self._steps, self._step_texts = data.steps, Patterns(s.match for s in data.steps)
         # Each takes the text of a range (or the name of a function):
         #: what it is, where it does not mark a step: garbage collection, GIL, ...
-        self.role = NamedPatterns(data.roles).name_of
+        self.role = NamedPatterns(data.roles)
         #: The part of speculative decoding that it is around: draft or verify.
-        self.speculation = NamedPatterns(data.speculation).name_of
+        self.speculation = NamedPatterns(data.speculation)
         #: What a range or mark says of a transfer of the KV cache.
-        self.transfer = NamedPatterns(data.transfers).name_of
+        self.transfer = NamedPatterns(data.transfers)
         #: What comes once in a pass of the model and it stands for.
-        self.marker = NamedPatterns(data.markers).name_of
+        self.marker = NamedPatterns(data.markers)
         #: True where it names a layer, a block or a micro-batch: a part of a pass.
-        self.is_inner = Patterns(data.inner).found
+        self.is_inner = Patterns(data.inner)
         #: True for a range around many passes: a run, an epoch, a benchmark.
-        self.is_container = Patterns(data.containers).found
+        self.is_container = Patterns(data.containers)
         #: True for a Python function that is called once a step by its name.
-        self.is_step_function = Patterns(data.functions).found
+        self.is_step_function = Patterns(data.functions)
 
     def step(self, text: str) -> StepName | None:
         """The step that a range of this text delimits, or None."""
@@ -298,7 +298,7 @@ class CallSitePatterns:
         frames: dict[FrameKind, Frames] = {"below": data.below, "framework": data.framework}
         self._kinds = [(k, Patterns(f.modules), Patterns(f.symbols)) for k, f in frames.items()]
         #: True for a range that a library puts around every operation.
-        self.is_operation = Patterns(data.operation_ranges).found
+        self.is_operation = Patterns(data.operation_ranges)
 
     def frame(self, name: str, module: str) -> FrameKind:
         """What a frame is; `name` is the function's without arguments, empty where not resolved.

@@ -148,7 +148,7 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order. It can be pickled; compiled patterns stay behind."""
+    """Patterns in order. It can be pickled (its methods cannot); compiled patterns stay behind."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = tuple(texts)
@@ -179,6 +179,8 @@ class Patterns:
     def found(self, text: str) -> bool:
         """True where any pattern is found in the text."""
         return self.first(text) is not None
+
+    __call__ = found
 
     def among(self, texts: tuple[str, ...]) -> list[str]:
         """The texts in which any pattern is found, in order. One look at all of them together tells
