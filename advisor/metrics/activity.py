@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 
 import numpy as np
 from msgspec import Struct
@@ -305,16 +304,17 @@ def best_lag(samples: Samples, busy: Spans) -> float:
         return 0.0
     some = slice(None, None, max(len(samples) // _LAG_SAMPLES, 1))
     time, values = samples.time[some], values[some]
-    covered = Coverage(busy)
-    cover = cache(lambda shift: covered(time + shift))
     flat = values.std() < 1e-3
     apart = values - values.mean()
     norm = math.sqrt(apart @ apart)
     shifts = np.arange(-2.0, 2.01, 0.25)
+    begin = np.array([round(shift * samples.period) for shift in shifts.tolist()])
+    # All shifts of one sample at once: they lie close, and each search begins where the last one ended.
+    time = np.add.outer(time, np.concatenate((begin, begin + samples.period)))
+    covered = Coverage(busy)(time.ravel()).reshape(time.shape).T
     correlations = []
-    for shift in shifts.tolist():
-        lo = round(shift * samples.period)
-        occupied = (cover(lo + samples.period) - cover(lo)) / samples.period
+    for until, since in zip(covered[len(begin) :], covered, strict=False):
+        occupied = (until - since) / samples.period
         occupied -= occupied.mean()
         spread = math.sqrt(occupied @ occupied)
         steady = spread < 0.05 * math.sqrt(len(occupied))

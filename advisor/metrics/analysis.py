@@ -48,7 +48,7 @@ from advisor.metrics.window import (
     steady_window,
 )
 from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, grouped
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
@@ -242,9 +242,7 @@ class Analysis:
         """Mask of the operations that overlap the window."""
         ops, window = self.ops, self.window
         inside = (ops.end > window.start) & (ops.start < window.end)
-        if len(window.holes):
-            inside &= ~window.holes.holds(ops.start)
-        return inside
+        return inside & ~window.holes.holds(ops.start) if len(window.holes) else inside
 
     @cached_property
     def window_steps(self) -> Array:
@@ -276,8 +274,8 @@ class Analysis:
 
     @cached_property
     def communication(self) -> Array:
-        mask = self.names.mask(lambda k: k.family == "communication")
-        return np.append(mask, False)[self.op_name]  # MISSING is the last: no name
+        """Mask of the operations that are collectives (MISSING is the last name)."""
+        return np.append(self.names.mask(lambda k: k.family == "communication"), False)[self.op_name]
 
     @cached_property
     def roles(self) -> dict[int, str]:
@@ -392,5 +390,11 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        rows, wanted = self.calls_in_window, np.isin(np.arange(len(Call)), kinds)  # by class, not by call
-        return rows[wanted[self.trace.columns("api_calls", ("call",))["call"][rows]]]
+        found = [self._calls_by_class[kind] for kind in kinds]
+        return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
+
+    @cached_property
+    def _calls_by_class(self) -> list[Array]:
+        rows = self.calls_in_window
+        call = self.trace.columns("api_calls", ("call",))["call"][rows].astype(np.int8)
+        return [rows[at] for at in grouped(call, len(Call))]

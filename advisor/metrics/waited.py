@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind, call_keys, join
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, grouped
 from advisor.sources.schema import DTOH, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -81,7 +81,7 @@ def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
     if not len(streams):
         return waits
     main = int(np.argmax(np.bincount(number, (end - a.ops.start[at]) * ~copies)))
-    of_stream = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+    of_stream = grouped(number, len(streams))
     until = np.stack([_last_end(issued[rows], end[rows], waits.start) for rows in of_stream])
     until = np.where((waits.kind == CONTEXT) | (waits.stream == streams[:, None]), until, MISSING)
     result = _last_end(issued[back], end[back], waits.start)

@@ -34,6 +34,11 @@ def distinct(values: Array) -> Array:
     return np.asarray(ranked[np.append(np.ones(len(ranked[:1]), bool), ranked[1:] != ranked[:-1])])
 
 
+def grouped(group: Array, groups: int) -> list[Array]:
+    """Positions of the entries of each group, ascending."""
+    return np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group, minlength=groups))[:-1])
+
+
 def largest(values: Array, most: int | None = None, known: Array | None = None) -> Array:
     """Positions of the largest values, the largest first, equal ones in their order: at most `most`,
     and none of 0 (or of which `known` is 0)."""

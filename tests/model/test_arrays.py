@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.arrays import compact, distinct
+from advisor.model.arrays import compact, distinct, grouped
 
 
 @given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
@@ -42,3 +42,8 @@ def test_a_column_of_one_value_takes_no_memory() -> None:
     assert compact(same).tolist() == same.tolist()
     for values in (np.arange(3), np.empty(0, np.int64)):
         assert compact(values) is values
+
+
+def test_entries_group_by_group() -> None:
+    found = grouped(np.array([2, 0, 2, 3, 0], np.int8), 5)
+    assert [at.tolist() for at in found] == [[1, 4], [], [0, 2], [3], []]
