@@ -31,9 +31,10 @@ def build() -> dict[Path, str]:
     files[guide] = outputs.with_block(guide, "folders", pages.folders())
     checked = ROOT / "benchmarks/knowledge.md"
     files[checked] = outputs.with_block(checked, "releases", pages.releases())
-    keys, tour = ROOT / "docs/json.md", ROOT / "docs/tour.md"
+    keys = ROOT / "docs/json.md"
     files[keys] = outputs.with_block(keys, "keys", pages.json_keys())
-    files[tour] = outputs.with_outputs(tour)
+    for page in (ROOT / "docs/tour.md", ROOT / "tests/reports/printed.md"):
+        files[page] = outputs.with_outputs(page)
     return files
 
 
