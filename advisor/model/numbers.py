@@ -66,6 +66,12 @@ def percent(ratio: float, most: int = MOST) -> str:
     return f"{digits(round(100.0 * ratio, most - 1), most)} %"
 
 
+def percent_range(ratios: Sequence[float]) -> str:
+    """The least and the greatest: ``14.4 to 59.9 %``; one number where both read alike."""
+    ends = dict.fromkeys(percent(r) for r in (min(ratios), max(ratios)))
+    return " to ".join(ends).replace(" %", "", len(ends) - 1)
+
+
 def signed(ratio: float, sign: bool = True) -> str:
     """A change in per cent, without the sign for it: ``-83.7``, ``+2.3``, ``+513``."""
     value = 100.0 * ratio

@@ -7,14 +7,15 @@ from statistics import median
 from typing import NamedTuple
 
 from advisor.model.findings import Budget, Part
-from advisor.model.numbers import percent, value_text
+from advisor.model.numbers import percent, percent_range, value_text
 from advisor.model.parts import BUSY, PARTS
 from advisor.reports.layout import GLUE, Page, clean, pad
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
-#: Parts from this share on are named in the short form, which has so many bars; it says why no finding
-#: speaks of those from `LARGE` on, and of compute, which is what the device is for, from `MOST` on.
-WORTH, BRIEF, LARGE, MOST = 0.03, 2, 0.1, 0.5
+#: Parts from this share on are named in the short form: below one bar, and below so many that show the
+#: spread; it says why no finding speaks of those from `LARGE` on, and of compute, which is what the
+#: device is for, from `MOST` on.
+WORTH, WORTH_OF_MANY, BRIEF, LARGE, MOST = 0.03, 0.05, 2, 0.1, 0.5
 COLUMNS = 8
 NAME = 20
 
@@ -101,18 +102,17 @@ def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
 
 
 def brief(page: Page, budgets: Sequence[Budget]) -> None:
-    """One bar a device, of many the least and the most busy, over the parts from `WORTH` on."""
+    """One bar a device, of many the least and the most busy, over the parts that hold enough."""
     drawn = _drawn(list(budgets), BRIEF)
     order = _order(drawn)
     given = signs(order, page.glyphs.bar)
     tables = [_shares(b) for b in drawn]
     _bars(page, _labels(drawn) if len(drawn) > 1 else ["budget"], drawn, given, 12)
     held = {p: [t.get(p, 0.0) for t in tables] for p in order}
-    texts = []
-    for part in sorted((p for p in order if max(held[p]) >= WORTH), key=lambda p: -max(held[p])):
-        ends = dict.fromkeys(percent(s) for s in (min(held[part]), max(held[part])))
-        texts.append(f"{given[part][0]}{GLUE}{words(part)} {' to '.join(ends)}".replace(" ", GLUE))
-    page.labelled("", ", ".join(texts))
+    least = WORTH if len(drawn) == 1 else WORTH_OF_MANY
+    named = sorted((p for p in order if max(held[p]) >= least), key=lambda p: -max(held[p]))
+    texts = (f"{given[p][0]} {words(p)} {percent_range(held[p])}" for p in named)
+    page.labelled("", ", ".join(t.replace(" ", GLUE) for t in texts))
     for sentence in unanswered(budgets, brief=True):
         page.labelled("", sentence)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
-from advisor.model.numbers import column, digits, milliseconds, value_text
+from advisor.model.numbers import column, digits, milliseconds, percent_range, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, labelled
 from advisor.reports.layout import GLUE
@@ -119,7 +119,7 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
     yield Title(first.path)
     if first.path != last.path:
         yield Title(f"to {last.path}")
-    yield Labelled("ranks", ranks_read(diagnosis))
+    yield Labelled("ranks", f"{ranks_read(diagnosis)} read")
     if read:
         names = ("device", "producer", "driver")
         shared = read[0].model_copy(update={n: _same([getattr(i, n) for i in read]) for n in names})
@@ -127,8 +127,7 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
         yield Labelled("workload", workload(read[0]))
         busy = [i.busy_share for i in read if i.busy_share is not None]
         if busy:
-            ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
-            yield Labelled("load", f"GPUs busy {' to '.join(ends)} of their windows")
+            yield Labelled("load", f"GPUs busy {percent_range(busy)} of their windows")
     for entry in (i for i in diagnosis.inputs if i.format == UNREADABLE):
         yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
     for rank, text in ((i.rank, w) for i in read for w in i.warnings):
@@ -136,11 +135,11 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
 
 
 def ranks_read(diagnosis: Diagnosis) -> str:
-    """``2 of 3 read``: of the ranks of the job, as far as its captures say how many there are."""
+    """``2 of 3`` were read: of the ranks of the job, as far as its captures say how many there are."""
     read = sum(i.format != UNREADABLE for i in diagnosis.inputs)
     sizes = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
     world = max([len(diagnosis.inputs), *(v for v in sizes if isinstance(v, int))])
-    return f"{read} of {world} read" if world > read else f"{read} read"
+    return f"{read} of {world}" if world > read else str(read)
 
 
 def _same(texts: Sequence[str | None]) -> str | None:

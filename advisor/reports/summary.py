@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
-from advisor.model.numbers import amount, digits, milliseconds, times, value_text
+from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, times, value_text
 from advisor.reports import blocks as b
 from advisor.reports import phrases
 from advisor.reports.finding_text import span_text, times_text
@@ -25,7 +25,7 @@ WARNINGS = 2
 #: Devices of a capture whose numbers are explained.
 DEVICES = 2
 #: Ranks of a job that are listed: those that cause most waiting.
-RANKS = 4
+RANKS = 3
 #: Advice that changes this number asks for the captures of the other ranks.
 MISSING_RANKS = "ranks.missing_count"
 
@@ -40,10 +40,10 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
         yield from ranks(d, shown_ranks)
     yield from findings(d, top)
     if (target := d.next_target) is not None:
-        most = f"{target.family}, {value_text(target.share, 'ratio')} of kernel time"
+        most = f"{target.family}, {percent(target.share)}"
         if target.collectives_share > target.share:
-            most = f"collectives, {value_text(target.collectives_share, 'ratio')}; then {most}"
-        yield b.Labelled("kernels", f"most time: {most}")
+            most = f"collectives, {percent(target.collectives_share)}; {most}"
+        yield b.Labelled("kernels", f"most time: {most} of kernel time")
         if d.headline is None:
             yield b.Command(target.command)
 
@@ -132,11 +132,11 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
         return
     yield b.Title(d.inputs[0].path)
     about = _about(read[0], d) if read else []
+    if len(d.inputs) > 1:
+        about.append(f"{ranks_read(d)} ranks")
     if about:
         yield b.Paragraph(" · ".join(about), dense=True)
-    if len(d.inputs) > 1:
-        yield b.Labelled("ranks", ranks_read(d))
-    elif read and (numbers := phrases.devices(read[0], most=DEVICES)):
+    if len(d.inputs) == 1 and read and (numbers := phrases.devices(read[0], most=DEVICES)):
         yield b.Labelled("devices", numbers)
     for entry in d.inputs:
         if entry.format == UNREADABLE:
@@ -172,11 +172,10 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
         load.append(f"{count} kernel{'' if count == '1' else 's'} a step")
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     if busy:
-        ends = dict.fromkeys(value_text(b, "ratio") for b in (min(busy), max(busy)))
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
-        load.append(f"GPU busy {' to '.join(ends)}{of}")
-    many = len(d.main_steps) > 1 or entry is None
-    medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in d.main_steps if many)
+        load.append(f"GPU busy {percent_range(busy)}{of}")
+    several = d.main_steps if len(d.main_steps) > 1 else ()
+    medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in several)
     yield from b.labelled(
         ("step", phrases.step_time(d.inputs)),
         ("medians", ", ".join(medians)),

@@ -40,7 +40,7 @@ def test_a_folder_of_ranks(run: Run, tmp_path: Path, capsys: pytest.CaptureFixtu
     job(2, steps=5).write(folder)
     assert run(folder, "--jobs", "2") == 0
     out = capsys.readouterr().out
-    assert "ranks     2 read" in out
+    assert "· 2 ranks" in out
     assert "  rank    busy" in out
 
 
@@ -85,7 +85,7 @@ def test_a_rank_that_cannot_be_read_is_told_and_exit_is_2(
     assert run("rank0.sqlite", "rank1.sqlite", "rank2.sqlite", "--jobs", "1") == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("advisor: error: rank 2 is missing: rank2.sqlite: an empty file")
-    assert "ranks     2 of 3 read" in shown.out
+    assert "· 2 of 3 ranks" in shown.out
     assert "missing   rank 2" in shown.out
 
 

@@ -127,7 +127,7 @@ def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
     assert "  kernels   most time: gemv, 43 % of kernel time" in shown
     target = target.model_copy(update={"collectives_share": 0.5})
     shown = short(HEALTHY.model_copy(update={"next_target": target}))
-    assert "  kernels   most time: collectives, 50 %; then gemv, 43 % of kernel time" in shown
+    assert "  kernels   most time: collectives, 50 %; gemv, 43 % of kernel time" in shown
 
 
 def test_several_captures_get_a_row_each_and_totals() -> None:
