@@ -34,7 +34,7 @@ _PACES = {"kernels": f"{origin.SPAN} name_id grid_x grid_y grid_z threads"}
 #: What collectives are matched by.
 _MATCHED = {
     "kernels": f"{origin.SPAN} stream name_id",
-    "collectives": "start device stream bytes group_id sequence",
+    "collectives": "start device stream name_id bytes group_id sequence",
 }
 
 #: A sample tells of communication when at least half of it is that.

@@ -13,6 +13,8 @@ from advisor.metrics.intervals import Coverage, intersect, union
 from advisor.model.arrays import Array
 from advisor.sources.schema import MISSING
 
+#: Calls between two ranks, where the tracer recorded which (their kernels have one name).
+SEND, RECEIVE = "send", "receive"
 #: What a collective does, by the words in its kernel name; the first that fits counts.
 _KINDS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -22,10 +24,14 @@ _KINDS = tuple(
         ("all-gather", r"all_?gather"),
         ("all-to-all", r"all_?(?:to|2)_?all|dispatch|combine"),
         ("send-recv", r"send_?recv"),
+        (SEND, r"^send$"),
+        (RECEIVE, r"^recv$"),
         ("broadcast", r"broad_?cast"),
         ("reduce", r"reduce"),
     )
 )
+
+_UNKNOWN = "collective"
 
 #: What a device does between two collectives, in words -> idle parts of the budget.
 _LEAD_PARTS: dict[str, tuple[str, ...]] = {
@@ -79,7 +85,7 @@ class Collectives(Struct, frozen=True):
 
 def kind_of(name: str) -> str:
     """``ncclDevKernel_AllReduce_Sum_bf16`` -> ``all-reduce``; ``collective`` where unknown."""
-    return next((kind for kind, pattern in _KINDS if pattern.search(name)), "collective")
+    return next((kind for kind, pattern in _KINDS if pattern.search(name)), _UNKNOWN)
 
 
 def device_collectives(a: Analysis, device: int) -> Collectives:
@@ -87,13 +93,15 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     recorded the calls' arguments (table `collectives`); kernels carry none."""
     mine = _rows(a, device)
     start, end = a.ops.start[mine], a.ops.end[mine]
-    distinct, index = np.unique(a.op_name[mine], return_inverse=True)
-    kinds_of = [kind_of(a.names.texts[int(i)]) for i in distinct]
+    name, size, groups, group, sequence = _arguments(a, device, mine)
+    distinct, index = np.unique([a.op_name[mine], name], axis=1, return_inverse=True)
+    kinds_of = [_kind(a, *pair) for pair in distinct.T.tolist()]
     kinds = tuple(sorted(set(kinds_of)))
-    kind = np.array([kinds.index(k) for k in kinds_of], np.int64)[index]
+    kind = np.array([kinds.index(k) for k in kinds_of], np.int64)[index.reshape(-1)]
+    # The numbers of sends and receives are not those of the collectives of the same communicator.
+    between_two = np.array([k in (SEND, RECEIVE) for k in kinds] or [False])[kind]
     _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
     cover = Coverage(a.budgets[device].compute)
-    size, groups, group, sequence = _arguments(a, device, mine)
     return Collectives(
         kinds,
         kind,
@@ -105,15 +113,24 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
         size,
         groups,
         group,
-        sequence,
+        np.where(between_two, MISSING, sequence),
     )
+
+
+def _kind(a: Analysis, kernel: int, call: int) -> str:
+    """The kind by the name of the kernel, or of the call where several share the kernel."""
+    kind = kind_of(a.names.texts[kernel])
+    if kind != "send-recv" or call == MISSING:
+        return kind
+    recorded = kind_of(a.trace.texts([call])[0])
+    return kind if recorded == _UNKNOWN else recorded
 
 
 def small_collectives(a: Analysis, device: int) -> Array:
     """Operations of a device's window that are collectives below `SMALL_BYTES`, as far as sizes are
     known."""
     mine = _rows(a, device)
-    size = _arguments(a, device, mine)[0]
+    size = _arguments(a, device, mine)[1]
     return np.asarray(mine[(size != MISSING) & (size < SMALL_BYTES)])
 
 
@@ -196,17 +213,18 @@ def _rows(a: Analysis, device: int) -> Array:
     return at[a.communication[at]]
 
 
-def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, tuple[str, ...], Array, Array]:
-    """Bytes, communicator and sequence number of each collective, by device, stream and start."""
+def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, Array, tuple[str, ...], Array, Array]:
+    """Name of the call, bytes, communicator and sequence number of each collective, by device, stream
+    and start."""
     missing = np.full(len(mine), MISSING, np.int64)
     if not a.trace.has("collectives") or len(mine) == 0:
-        return missing, (), missing, missing
-    names = ("start", "device", "stream", "bytes", "group_id", "sequence")
+        return missing, missing, (), missing, missing
+    names = ("start", "device", "stream", "name_id", "bytes", "group_id", "sequence")
     rows_of = a.trace.columns("collectives", names)
     rows = np.flatnonzero(rows_of["device"] == device)
     order = rows[np.lexsort((rows_of["stream"][rows], rows_of["start"][rows]))]
     if len(order) == 0:
-        return missing, (), missing, missing
+        return missing, missing, (), missing, missing
     start, stream = a.ops.start[mine], a.ops.stream[mine]
     # Operations are sorted by start; two of one start differ by their stream.
     at = np.searchsorted(rows_of["start"][order], start)
@@ -223,6 +241,7 @@ def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, tuple[str,
     texts = a.trace.texts(int(i) for i in ids if i != MISSING)
     known = (ids != MISSING).cumsum() - 1
     return (
+        column("name_id"),
         column("bytes"),
         tuple(texts),
         np.where(ids[group] == MISSING, MISSING, known[group]),

@@ -1,8 +1,9 @@
 """Transfers between neighbouring stages of a pipeline: sends and receives of two stages at a time.
 
-The kernel of a send, of a receive and of an all-to-all has one name (``ncclDevKernel_SendRecv``). An
-all-to-all ends at once on all of its ranks, always the same ones; a transfer ends on the ranks of two
-stages, and a stage in the middle has another partner each time. Two stages alone wait in turns.
+They are known where the tracer recorded the name of the call. The kernel of a send, of a receive and
+of an all-to-all has one name (``ncclDevKernel_SendRecv``). An all-to-all ends at once on all of its
+ranks, always the same ones; a transfer ends on the ranks of two stages, and a stage in the middle has
+another partner each time. Two stages alone wait in turns.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advisor.metrics.collectives import RECEIVE, SEND
 from advisor.model.arrays import Array
 from advisor.ranks.align import RankRows
 
@@ -30,9 +32,15 @@ _LEAST = 12
 
 
 def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]:
-    """Masks of the calls of each rank that pass data from stage to stage. Ends are compared on the
-    absolute clocks, or on the `one_clock` that all share: without these, or where they differ by more
-    than a transfer takes, none is found."""
+    """Masks of the calls of each rank that pass data from stage to stage. Where their names are not
+    recorded, ends are compared on the absolute clocks, or on the `one_clock` that all share: without
+    these, or where they differ by more than a transfer takes, none is found."""
+    named = [np.array([k in (SEND, RECEIVE) for k in r.kinds] or [False])[r.kind] for r in ranks]
+    ended = _by_end(ranks, one_clock=one_clock)
+    return [a | b for a, b in zip(named, ended, strict=True)]
+
+
+def _by_end(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]:
     kind = [np.array([k == "send-recv" for k in r.kinds] or [False])[r.kind] for r in ranks]
     none = [np.zeros(len(r), bool) for r in ranks]
     if (not one_clock and any(r.zero is None for r in ranks)) or sum(bool(k.any()) for k in kind) < 2:

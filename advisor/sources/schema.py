@@ -120,8 +120,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     # `tensors`: bytes of a caching allocator's memory that are in use by then.
     "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address", "tensors"),
     "page_faults": ("start", "end", "device", "process", "address", "count"),
+    # `name_id`: what the program called; the kernel of a send, a receive and an all-to-all is one.
     "collectives": (
-        "start", "device", "stream", "process", "correlation", "bytes", "group_id", "sequence",
+        "start", "device", "stream", "process", "correlation", "name_id", "bytes", "group_id", "sequence",
     ),
     "events": ("time", "device", "process", "stream", "event", "correlation", "sync"),
     # What a wait is for: an event, or a stream, or with neither of them a whole context; both where a

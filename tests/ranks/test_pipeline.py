@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.model.findings import Diagnosis
+from tests.kineto_builder import Profile
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, fact, finding
 from tests.scenarios.machine import ALL_REDUCE, GEMM, Kernel
@@ -120,3 +121,37 @@ def test_an_all_to_all_is_no_pipeline(tmp_path: Path, ranks: int, groups: int) -
 def test_without_one_time_for_all_nothing_is_taken_for_a_pipeline(tmp_path: Path) -> None:
     d = diagnosed(pipeline(absolute=False).write(tmp_path))
     assert "pipeline-bubbles" not in causes(d)
+
+
+def stage(rank: int, call: str) -> Profile:
+    """One of two stages, as PyTorch records it: 200 us of products, and a call whose kernel sends,
+    receives and exchanges. The second waits in it for the first."""
+    own = Profile().gpu().head(distributedInfo={"backend": "nccl", "rank": rank, "world_size": 2})
+    for i in range(20):
+        at = i * 500_000
+        own.annotation(f"ProfilerStep#{i}", at, 490_000)
+        shared: dict[str, Any] = {"kernel_start": at + 210_000, "kernel_dur": 10_000}
+        if rank == 1:
+            shared = {"kernel_start": at + 8_000, "kernel_dur": 212_000}
+        products = at + (8_000 if rank == 0 else 222_000)
+        told = {"Collective name": call, "Process Group Name": "0", "Seq": i}
+        own.launch(at=at, kernel=SEND_RECV.name, **shared, **told)
+        own.launch(at=at + 1_000, kernel="gemm", kernel_start=products, kernel_dur=200_000)
+        own.sync(at=at + 10_000, dur=470_000)
+    return own
+
+
+@pytest.mark.parametrize(
+    ("calls", "found", "never"),
+    [
+        (("send", "recv"), "pipeline-bubbles", "rank-arrival-skew"),
+        (("all_to_all", "all_to_all"), "rank-arrival-skew", "pipeline-bubbles"),
+    ],
+)
+def test_recorded_names_tell_transfers_from_collectives(
+    tmp_path: Path, calls: tuple[str, str], found: str, never: str
+) -> None:
+    """20 calls with the numbers of collectives, from which the kernels cannot tell them."""
+    d = diagnosed([stage(r, c).write(tmp_path / f"rank{r}.json") for r, c in enumerate(calls)])
+    assert found in causes(d)
+    assert never not in causes(d)

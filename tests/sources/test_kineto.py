@@ -369,6 +369,7 @@ def test_05_collectives_tell_their_size_and_group(opened: Opened) -> None:
         (7_000, 1000, 1, 8192, 17)
     ]
     assert texts(trace, "collectives", "group_id") == ["3"]
+    assert texts(trace, "collectives", "name_id") == ["allreduce"]
     assert trace.rows("kernels") == 2
 
 

@@ -195,6 +195,7 @@ class Collector:
             "bytes": np.where((elements < 0) | (size < 0), MISSING, elements * size),
             "group_id": self.pool.ids([None if a.group is None else str(a.group) for a in args]),
             "sequence": integers([a.sequence for a in args]),
+            "name_id": self.pool.ids([str(a.collective) for a in args]),
         }
         return columns
 

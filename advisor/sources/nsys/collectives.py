@@ -146,6 +146,7 @@ def collectives(raw: RawTables, nvtx: str, kernels: Columns, nccl: Ints, calls: 
         "bytes": size[known],
         "communicator": group[known].astype(np.int64, casting="unsafe"),
         "sequence": np.full(len(rows), MISSING, np.int64),
+        "name_id": np.full(len(rows), MISSING, np.int64),
     }
 
 
