@@ -21,6 +21,7 @@ from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.serving import Program, detect, named, options_for
 from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
 from advisor.knowledge.yaml_text import read_yaml
+from advisor.model.capture import Device
 from advisor.sources.schema import TABLES
 
 ATEN = "void at::native::"
@@ -435,6 +436,19 @@ def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None
 def test_unknown_gpus_have_no_peaks() -> None:
     for name in (None, "", "NVIDIA H900", "AMD Instinct MI300A", "NVIDIA Thor", "Orin"):
         assert gpus.gpu(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "reported", "peak"),
+    [
+        ("NVIDIA B200", 7.672e12, 7.672e12), ("NVIDIA H200", 4.9e12, 4.8e12), ("NVIDIA H200", None, 4.8e12),
+        ("Orin", 204.8e9, 204.8e9), ("NVIDIA H20-3e", None, None),
+    ],
+)  # fmt: skip
+def test_peak_bandwidth_is_the_lower_of_device_and_datasheet(
+    name: str, reported: float | None, peak: float | None
+) -> None:
+    assert gpus.dram_peak(Device(id=0, name=name, bandwidth_bytes_per_s=reported)) == peak
 
 
 #: Names as nvidia-smi prints them, of GPUs that stand beside one that is known.

@@ -10,7 +10,7 @@ from advisor.facts import needs, origin
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.gpus import gpu
+from advisor.knowledge.gpus import dram_peak, gpu
 from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
@@ -75,7 +75,10 @@ FACTS = (
     ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED,)),
     *group("device", needs.CUDA, [
         Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_HAS_WEIGHTS, WEIGHT_BYTES)),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_HAS_WEIGHTS, needs.PEAK, WEIGHT_BYTES)),
+    *group("device", "", [
+        Entry("bandwidth.peak_rate", "bytes_per_s", "", "Peak DRAM bandwidth that shares of it are of", "what the device reports, or its datasheet; the lower of both"),
+    ], columns={}, needs=(needs.PEAK,)),
     *group("device", needs.SAMPLES, [
         Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
         Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
@@ -165,6 +168,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
     busy = budget.busy_ns / window
+    out.put("bandwidth.peak_rate", dram_peak(a.device(device)))
     if weight_bytes:
         time = float((a.ops.end - a.ops.start)[a.device_kernels(device)].sum())
         read = read_ratio(a, device, weight_bytes * a.step_count, time)
@@ -245,9 +249,7 @@ def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | N
     """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (seed-4: BW_efficiency =
     weight_bytes / kernel_time / peak). None where the peak is not known, and where memory cannot
     be as fast: then the size is not that of what was read."""
-    about = a.device(device)
-    known = gpu(about.name)
-    peak = about.bandwidth_bytes_per_s or (known.dram_bytes_per_s if known else None)
+    peak = dram_peak(a.device(device))
     if not peak or not size or not time_ns:
         return None
     ratio = size / time_ns * 1e9 / peak

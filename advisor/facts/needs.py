@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.facts.spec import Entry, Need
+from advisor.knowledge.gpus import dram_peak
 
 CUDA = "--trace=cuda,nvtx"
 SAMPLES = "--gpu-metrics-devices=all"
@@ -31,6 +32,7 @@ STEPS = Need("no certain step structure was found", STEP_RANGES, lambda a: a.ste
 NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
 FEEDER = Need("no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None)  # fmt: skip
 KERNELS = Need("no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0)
+PEAK = Need("the peak bandwidth of this GPU is not known", None, lambda a: dram_peak(a.device(a.main_device)) is not None)  # fmt: skip
 CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(a.device(a.main_device).compute_capability))  # fmt: skip
 COLLECTIVES = Need("no collective ran in the window", None, lambda a: bool(a.communication[a.device_ops(a.main_device)].any()))  # fmt: skip
 SAMPLED = Need("no sample of the device lies in the window", None, lambda a: a.samples(a.main_device) is not None)  # fmt: skip

@@ -10,7 +10,7 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import call_site_patterns, step_patterns
-from advisor.knowledge.gpus import gpu
+from advisor.knowledge.gpus import dram_peak, gpu
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
@@ -160,7 +160,7 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
             reached, spent = reached + flop / (peak * 1e3), spent + time
     ratio = reached / spent if spent else None
     out.put("kernel.matmul_flop_ratio", ratio if ratio is not None and ratio <= 1 else None)
-    known = a.device(device).bandwidth_bytes_per_s or (about.dram_bytes_per_s if about else None)
+    known = dram_peak(a.device(device))
     rows: list[list[Value | None]] = []
     for i, (operator, product) in enumerate(found.products):
         mine = found.product == i

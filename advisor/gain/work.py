@@ -13,7 +13,7 @@ from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
 from advisor.knowledge.files import KernelFamily
-from advisor.knowledge.gpus import gpu
+from advisor.knowledge.gpus import dram_peak, gpu
 from advisor.knowledge.shapes import GpuSpec, Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
@@ -216,8 +216,7 @@ class Work:
 
     def _peak(self) -> float | None:
         """Peak DRAM bandwidth, bytes/s."""
-        device, about = self.a.device(int(self.device[0])), self._about()
-        return device.bandwidth_bytes_per_s or (about.dram_bytes_per_s if about else None)
+        return dram_peak(self.a.device(int(self.device[0])))
 
     def _about(self) -> GpuSpec | None:
         return gpu(self.a.device(int(self.device[0])).name) if len(self) else None

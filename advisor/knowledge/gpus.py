@@ -33,6 +33,14 @@ def gpu(name: str | None) -> GpuSpec | None:
     return next((g for g in gpus() if any(pattern(p).found(name or "") for p in g.match)), None)
 
 
+def dram_peak(device: Device) -> float | None:
+    """Peak DRAM bandwidth, bytes/s: what the device reports or the datasheet says, the lower where
+    both do; None where neither does."""
+    about = gpu(device.name)
+    known = (device.bandwidth_bytes_per_s, about.dram_bytes_per_s if about else None)
+    return min((rate for rate in known if rate), default=None)
+
+
 @cache
 def gpu_features() -> Mapping[str, GpuFeature]:
     """What only some GPUs can do, by name."""

@@ -8,7 +8,7 @@ from shlex import quote
 from advisor.engine.rank import because, causes_behind, requirement, saved_of, worth_doing, worth_reporting
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
-from advisor.knowledge.gpus import gpu
+from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
@@ -70,7 +70,7 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
             and facts.value("phase.is_decode", fact.scope) is True
             and facts.value("phase.gemm_dram_ratio", fact.scope) is None
             and about is not None
-            and (about.bandwidth_bytes_per_s or gpu(about.name))
+            and dram_peak(about)
         ):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
             return (

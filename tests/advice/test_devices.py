@@ -97,8 +97,8 @@ def test_rates_are_given_for_types_that_the_device_takes() -> None:
 def test_a_memory_bound_decode_is_advised_what_its_gpu_takes(
     tmp_path: Path, name: str | None, capability: tuple[int, int] | None, width: str
 ) -> None:
-    m = Machine(Export().gpu(name=name, bandwidth=4.8e12, capability=capability))
-    weights = round(0.8 * 4.8e12 * 22 * 66e-6)
+    m = Machine(Export().gpu(name=name, bandwidth=2e12, capability=capability))
+    weights = round(0.8 * 2e12 * 22 * 66e-6)
     for i in range(12):
         with m.step(f"decode_step {i}"):
             m.replay(22, [(ADD, 2), (DECODE_ATTENTION, 4), (GEMV, 60)])

@@ -13,7 +13,7 @@ from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import ALIKE
 from advisor.facts.missing import combine, options_of, reason, remedy
-from advisor.facts.needs import COLLECTIVES, STEPS
+from advisor.facts.needs import COLLECTIVES, PEAK, STEPS
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.metrics.analysis import Analysis
 from advisor.sources.open import open_trace
@@ -181,8 +181,8 @@ def eager(count: int = 30) -> Export:
     return e
 
 
-def steps(count: int) -> Export:
-    e = Export().gpu().process(1)
+def steps(count: int, **gpu: Any) -> Export:
+    e = Export().gpu(**gpu).process(1)
     for i in range(count):
         e.range(f"decode_step {i}", i * 1_000_000, i * 1_000_000 + 250_000)
         for j in range(10):
@@ -216,6 +216,7 @@ def simulation() -> Export:
         ("kernel.unfused_p50_ns", steps(20), "no kernel of these families ran"),
         ("copy.link_rate_ratio", steps(20), "the capture holds no copies"),
         ("bandwidth.weights_ratio", eager(), WEIGHT_BYTES.lack),
+        ("bandwidth.weights_ratio", steps(20, name="Orin", bandwidth=None), PEAK.lack),
         ("bandwidth.weights_ratio", simulation(), "a program of this kind has no weights"),
         ("rank.wait_ratio", steps(20), "the captures of the other ranks were not given"),
     ],

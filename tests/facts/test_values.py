@@ -322,7 +322,7 @@ def test_bytes_of_the_weights(tmp_path: Path) -> None:
     """480 MB in the 250 us of all kernels, or the 200 of the GEMM, of 4.8 TB/s; kernels reach 92 %
     of it at best."""
     base = built(decode(), tmp_path, 480_000_000)
-    expect_values(base, {"bandwidth.weights_ratio": 100 / 250})
+    expect_values(base, {"bandwidth.weights_ratio": 100 / 250, "bandwidth.peak_rate": 4.8e12})
     expect_values(
         base,
         {"phase.gemm_dram_ratio": 0.5, "phase.gemm_headroom_window_ratio": 0.2 * (1 - 0.5 / 0.92)},
