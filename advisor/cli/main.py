@@ -191,7 +191,7 @@ def _terminate(number: int, _frame: object) -> NoReturn:
 
 
 #: Options of glibc's mallopt (malloc.h).
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 
 def run() -> None:
@@ -228,6 +228,7 @@ def _keep_memory() -> None:
         glibc = ctypes.CDLL(None)
         for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
             glibc.mallopt(option, 2**31 - 1)  # the largest int
+        glibc.mallopt(_ARENA_MAX, 1)  # what a thread that reads gives back is for all
 
 
 def _open_streams() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.model.arrays import Array, compact, distinct
-from advisor.sources.schema import MISSING, Call
+from advisor.sources.schema import MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 
 
@@ -24,13 +24,6 @@ class Kind(IntEnum):
 
 _TABLES = ("kernels", "copies", "memsets", "graph_runs")
 _ID_COLUMNS = ("start", "end", "device", "stream", "process", "correlation")
-#: What later stages need of the big tables is read along, in one pass over each.
-_READ = {
-    "api_calls": "start end process thread correlation call name_id result",
-    "kernels": "start end device context stream process correlation name_id short_name_id grid_x grid_y "
-    "grid_z blocks threads registers shared_bytes graph_node local_bytes launch_type cluster_blocks",
-}
-
 #: Correlation ids above this are numbered anew: a key of process and id would not fit 64 bits.
 _LARGE_ID = 1 << 40
 
@@ -69,8 +62,8 @@ class Operations(Rows, frozen=True):
 
 def operations(trace: Trace) -> Operations:
     """Every kernel, copy, memset and graph run of the capture."""
-    for table, wanted in _READ.items():
-        trace.columns(table, wanted.split())
+    for table in ("api_calls", "kernels"):
+        trace.columns(table, NEEDED[table])
     parts: dict[str, list[Array]] = {n: [] for n in (*_ID_COLUMNS, "graph_node", "kind", "row")}
     for kind, table in zip(Kind, _TABLES, strict=True):
         if not trace.has(table):

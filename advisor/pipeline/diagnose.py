@@ -66,12 +66,13 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
 
     Raises InputError for captures that cannot be read or do not fit each other.
     """
-    from advisor.metrics.analysis import Analysis
-    from advisor.metrics.window import Selection
-
-    selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
+        trace.read_ahead()
+        from advisor.metrics.analysis import Analysis  # meanwhile
+        from advisor.metrics.window import Selection
+
+        selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
         analysis = Analysis(trace, selection)
         if chosen.together is not None:
             say(f"reading {chosen.together.name}")
@@ -113,11 +114,7 @@ def analyse(
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
-    from advisor.engine.infer import default_engine, infer, take_out_undecided
     from advisor.engine.load import builtin_dir
-    from advisor.facts.build import build_facts
-    from advisor.pipeline import document
-    from advisor.pipeline.rank_rows import cross_rank, waits_inside
     from advisor.sources.open import needs_export
 
     chosen = options or Options()
@@ -128,6 +125,11 @@ def analyse(
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
     with analysis_of(path, chosen, say) as analysis:
+        from advisor.engine.infer import default_engine, infer, take_out_undecided
+        from advisor.facts.build import build_facts
+        from advisor.pipeline import document
+        from advisor.pipeline.rank_rows import cross_rank, waits_inside
+
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)

@@ -141,6 +141,15 @@ TABLES: dict[str, tuple[str, ...]] = {
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
 }  # fmt: skip
 
+#: What every analysis needs of the large tables, read in one pass over each.
+NEEDED = {
+    "api_calls": tuple(c for c in TABLES["api_calls"] if c != "callchain"),
+    "kernels": tuple(
+        c for c in TABLES["kernels"] if c not in ("mangled_name_id", "block_x", "block_y", "block_z")
+    ),
+    "samples": TABLES["samples"],
+}
+
 #: Ids, kinds and what launches ask for, held in 32 bits where all fit: they are compared and counted.
 #: Whoever makes a key of several, or multiplies them, widens them first.
 NARROW_COLUMNS = frozenset((

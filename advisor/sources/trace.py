@@ -10,9 +10,11 @@ import numpy as np
 from advisor.model.arrays import Array, compact
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
-from advisor.sources.schema import NARROW_COLUMNS, TABLES
+from advisor.sources.schema import NARROW_COLUMNS, NEEDED, TABLES
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import pandas as pd
 
 
@@ -24,6 +26,8 @@ Window = tuple[int, int]
 FAR_NS = 30 * 86_400 * 10**9
 #: Up to this share of a table's rows they are single rows, without which the rest can be judged.
 FEW = 0.01
+#: Bytes of a file from which on threads to read it pay.
+_LARGE = 32 << 20
 
 
 class Source(Protocol):
@@ -57,6 +61,7 @@ class Trace:
         self._tables = source.tables()
         self._kept: dict[str, Columns] = {}
         self._near: dict[str, Array | None] = {}
+        self._ahead: dict[str, Future[Columns]] = {}
         self.left_out: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self.capture: Capture = source.capture
@@ -82,8 +87,22 @@ class Trace:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was left out of what has been read, in words."""
-        far = (f"{t} that begin months from the others, left out: {n}" for t, n in self.left_out.items())
+        left = sorted(self.left_out.items())
+        far = (f"{t} that begin months from the others, left out: {n}" for t, n in left)
         return (*self.capture.warnings, *far)
+
+    def read_ahead(self) -> None:
+        """Begin to read the large tables of a large capture, on threads: decoding them leaves the
+        interpreter to whatever goes on meanwhile."""
+        if self.capture.size_bytes < _LARGE:
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = ThreadPoolExecutor(2)
+        for table, names in NEEDED.items():
+            if self.has(table) and table not in self._kept:
+                self._ahead[table] = threads.submit(self._read, table, names)
+        threads.shutdown(wait=False)
 
     def columns(self, table: str, names: Iterable[str], window: Window | None = None) -> Columns:
         """Named columns of a table, all of one length; zero rows where the table is absent.
@@ -98,6 +117,8 @@ class Trace:
         if not self.has(table):
             return {n: np.empty(0, np.int64) for n in wanted}
         kept = self._kept.setdefault(table, {})
+        if table in self._ahead:
+            kept.update(self._ahead.pop(table).result())
         absent = [n for n in wanted if n not in kept]
         if absent:
             kept.update(self._read(table, absent))
@@ -134,7 +155,7 @@ class Trace:
         if not self.has(table):
             return 0
         kept = self._kept.get(table)
-        if kept:
+        if kept and table not in self._ahead:
             return len(next(iter(kept.values())))
         return len(self.columns(table, TABLES[table][:1])[TABLES[table][0]])
 
@@ -157,6 +178,9 @@ class Trace:
         return pd.DataFrame(self.columns(table, TABLES[table]))
 
     def close(self) -> None:
+        for begun in self._ahead.values():
+            if not begun.cancel():
+                begun.exception()  # waits for it: it reads from what is closed now
         self.source.close()
 
     def __enter__(self) -> Trace:
@@ -192,7 +216,9 @@ class Ledger(dict[tuple[LedgerKind, str, str], tuple[int, int]]):
             self[kind, what, table] = count, max(rows, count)
 
     def rows(self) -> tuple[LedgerRow, ...]:
-        return tuple(LedgerRow.of(*key, *numbers) for key, numbers in self.items())
+        # In one order, whichever table was read first.
+        noted = sorted(self.items(), key=lambda entry: (entry[0][0], entry[0][2]))
+        return tuple(LedgerRow.of(*key, *numbers) for key, numbers in noted)
 
     def warnings(self, texts: Iterable[str]) -> tuple[str, ...]:
         """What a report must say beside `told`; a rule speaks of rows that cannot be true."""

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class PageReader:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
+        self._one_at_a_time = Lock()
         head = self._file.read(100)
         size = int.from_bytes(head[16:18], "big")
         self._size = 65536 if size == 1 else size
@@ -149,14 +151,15 @@ class PageReader:
 
     def _read_into(self, view: memoryview, first: int) -> None:
         """Fills `view` with whole pages, from page number `first` (counted from 1) on."""
-        self._file.seek((first - 1) * self._size)
         got = 0
-        while got < len(view):
-            count = self._file.readinto(view[got:])
-            if not count:
-                raise NotPlain("the file ends early")
-            got += count
-        READING.count += got
+        with self._one_at_a_time:
+            self._file.seek((first - 1) * self._size)
+            while got < len(view):
+                count = self._file.readinto(view[got:])
+                if not count:
+                    raise NotPlain("the file ends early")
+                got += count
+            READING.count += got
 
     def _leaves(self, root: int) -> Ints:
         """Numbers of the table's leaf pages in the order of rows."""
