@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import typer
 
 from advisor.cli.deliver import check_files, deliver, save, write_bytes
-from advisor.cli.messages import message
+from advisor.cli.messages import errors, message
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
@@ -123,7 +123,7 @@ def diagnosed(
     if found is not None:
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
-    failed = False
+    unread: list[str] = []
     if len(paths) > 1:
         gc.enable()  # what one capture leaves should not wait for the last
     for path in paths:
@@ -133,9 +133,9 @@ def diagnosed(
             # One bad file among many must not hide what the others say.
             if len(paths) == 1:
                 raise
-            message(f"error: {error}")
-            failed = True
-    return done, failed, False
+            unread.append(str(error))
+    errors(unread)
+    return done, bool(unread), False
 
 
 def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
@@ -164,8 +164,7 @@ def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool]
     with Progress(f"{len(paths)} ranks") as progress:
         run = runner(settings.jobs, settings.dask, lambda n, of: progress(f"{n} of {of} read"))
         diagnosis = diagnose_ranks(plan.files, settings, run, lost.append)
-    for line in lost:
-        message(f"error: {line}")
+    errors(lost)
     return diagnosis, bool(lost)
 
 

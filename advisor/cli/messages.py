@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 #: Whether `--debug` was given: tracebacks, and no error is passed over.
@@ -17,3 +18,20 @@ def message(text: str) -> None:
     lines = "\n".join(clean(line) for line in text.splitlines())
     with suppress(OSError):
         print(f"advisor: {lines}", file=sys.stderr, flush=True)
+
+
+#: Up to so many errors have a line each, and of more that share a reason so many are named.
+_FEW = 3
+
+
+def errors(lines: Sequence[str]) -> None:
+    """Print an error a capture, `NAME: REASON; HINT`; of many, one line a reason."""
+    alike: dict[str, list[str]] = {}
+    for line in lines:
+        alike.setdefault(line.partition(";")[0].rpartition(": ")[2], []).append(line)
+    for reason, found in alike.items():
+        if len(found) > _FEW:
+            names = ", ".join(line.partition(f": {reason}")[0] for line in found[:_FEW])
+            found = [f"{reason} ({len(found)} captures): {names}, ..."]
+        for line in found:
+            message(f"error: {line}")

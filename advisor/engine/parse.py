@@ -23,6 +23,8 @@ from advisor.reading import MOST_WRITTEN_BYTES, read_text
 M = TypeVar("M", bound=BaseModel)
 
 MAX_DEPTH = 50
+#: Of one file: each is looked up in all of the file.
+_MOST_PROBLEMS = 100
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?\Z")
@@ -214,7 +216,10 @@ def _scalar(text: str) -> Any:
 
 def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> Iterator[Problem]:
     """Pydantic's errors in our words, one a place."""
-    for error in exc.errors(include_url=False):
+    found = exc.errors(include_url=False)
+    if len(found) > _MOST_PROBLEMS:
+        yield source.problem((), f"{len(found):,} mistakes; the first {_MOST_PROBLEMS} are listed")
+    for error in found[:_MOST_PROBLEMS]:
         loc = error["loc"]
         where = dotted(loc) or "the document"
         kind, given = error["type"], error.get("input")

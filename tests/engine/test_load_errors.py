@@ -212,6 +212,14 @@ def test_deep_nesting_is_an_error_not_a_crash(tmp_path: Path, text: str) -> None
     assert found.endswith("ABC101.yaml:1: nested too deeply; flatten the document")
 
 
+def test_of_thousands_of_mistakes_the_first_hundred_are_listed(tmp_path: Path) -> None:
+    write(tmp_path, GOOD + "".join(f"key{i}: 1\n" for i in range(20_000)))
+    found = failing(tmp_path)
+    assert len(found) == 101
+    assert found[0].endswith(":1: 20,000 mistakes; the first 100 are listed")
+    assert found[-1].endswith("key99 is an unknown key; remove it")
+
+
 def test_the_same_code_twice(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a", GOOD), write(tmp_path / "b", GOOD)
     (found,) = failing(tmp_path)

@@ -90,6 +90,21 @@ def test_a_rank_that_cannot_be_read_is_told_and_exit_is_2(
 
 
 @pytest.mark.parametrize(
+    ("how", "first"), [("--ranks", "rank 1 is missing: rank1.sqlite"), ("--independent", "rank1.sqlite")]
+)
+def test_many_captures_that_are_missing_share_a_line(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, first: str
+) -> None:
+    job(1, steps=5).write(tmp_path)
+    (tmp_path / "rank40.sqlite").write_text("")
+    assert run(*(f"rank{i}.sqlite" for i in range(41)), how, "--jobs", "1") == 2
+    missing, empty = capsys.readouterr().err.splitlines()
+    assert missing.startswith(f"advisor: error: no such file (39 captures): {first}, ")
+    assert missing.endswith("rank3.sqlite, ...")
+    assert "rank40.sqlite: an empty file" in empty
+
+
+@pytest.mark.parametrize(
     "content",
     [
         None,  # the packed file is cut short

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,15 @@ def test_what_is_no_workbook_of_ours(book: Workbook, tmp_path: Path) -> None:
     book["Findings"].cell(head, at["Key"]).value = "Something"
     with pytest.raises(InputError, match="Findings: the sheet is missing its header row"):
         read(saved(book, tmp_path), "1")
+
+
+def test_a_small_file_with_a_million_cells_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = saved(Workbook(), tmp_path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("xl/worksheets/sheet2.xml", "<sheetData><row>" + "<c/>" * 1_000_000)
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(InputError, match=r"tags of XML, at most 1,000,000\)"):
+        read(path, "1")
 
 
 def test_markdown_for_the_minutes(book: Workbook, tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FINDINGS, CHECKLIST, ADVICE = "Findings", "Checklist", "Recommendations"
 #: Headers are looked for in this many rows.
 TOP = 60
+#: A review of one capture has some 40 thousand; a cell takes 0.7 KB when its row is read.
+_MOST_TAGS = 1_000_000
 
 
 class Row(NamedTuple):
@@ -103,8 +105,11 @@ def _open(path: Path) -> Workbook:
     try:
         with zipfile.ZipFile(path) as package:
             size = sum(member.file_size for member in package.infolist())
-        if size > MOST_BYTES:
-            raise ValueError(f"{size >> 20} MB when unpacked, at most {MOST_BYTES >> 20}")
+            if size > MOST_BYTES:
+                raise ValueError(f"{size >> 20} MB when unpacked, at most {MOST_BYTES >> 20}")
+            tags = sum(package.read(name).count(b"<") for name in package.namelist())
+        if tags > _MOST_TAGS:
+            raise ValueError(f"{tags:,} tags of XML, at most {_MOST_TAGS:,}")
         with warnings.catch_warnings():
             # Extensions that other programs write and that we do not need.
             warnings.simplefilter("ignore")
