@@ -56,7 +56,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
         at = at[a.ops.device[at] == a.main_device]
     if len(at) == 0:
         raise NoReplay("the steps hold no GPU operations to replay")
-    ops = a.ops.take(at)
+    ops = _in_line(a.ops.take(at))
     step = a.steps.op_step[at]
     step = np.where((step >= excerpt.first) & (step <= excerpt.last), step, NONE)
     times = _calls(a, ops, lo, hi, elsewhere)
@@ -293,6 +293,23 @@ def _before(a: Analysis, ops: Operations, stream: Array, by_stream: Array, count
     api = ops.api[by_stream]
     same = np.concatenate(([False], api[1:] == api[:-1])) & ~first & (api != MISSING)
     return _Before(previous, same, ready)
+
+
+def _in_line(ops: Operations) -> Operations:
+    """Copies and memsets whose stream is not recorded stand in the stream that holds most work of the
+    device, where they run beside none of it: what follows may wait for them."""
+    stream = ops.stream.copy()
+    lost = stream == MISSING
+    for device in distinct(ops.device[lost]).tolist():
+        here = ops.device == device
+        ids, count = np.unique(stream[here & ~lost], return_counts=True)
+        if len(ids):
+            fullest = ids[count.argmax()]
+            mine, own = np.flatnonzero(here & lost), here & (stream == fullest)
+            ended = np.concatenate(([0], np.maximum.accumulate(ops.end[own])))
+            before = ended[np.searchsorted(ops.start[own], ops.end[mine])]
+            stream[mine[before <= ops.start[mine]]] = fullest
+    return replace(ops, stream=stream)
 
 
 def _stream_key(ops: Operations) -> Array:

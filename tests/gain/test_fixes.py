@@ -262,6 +262,15 @@ def test_a_pinned_copy_is_faster_and_holds_nobody(tmp_path: Path) -> None:
         after(scenes.copying("pinned"), tmp_path, fix("pin_memory"))
 
 
+def test_a_copy_without_stream_holds_up_what_follows(tmp_path: Path) -> None:
+    """A megabyte at 12 GB/s: 83 us, and the kernel of 20 us behind it, not beside it."""
+    known, lost = scenes.copying(), scenes.copying()
+    lost.without_columns("CUPTI_ACTIVITY_KIND_MEMCPY", "streamId")
+    pinned = fix("pin_memory", gb_per_s=12)
+    for export in (known, lost):
+        assert after(export, tmp_path, pinned) == pytest.approx(83.3 + 20, rel=0.03)
+
+
 def test_the_host_still_waits_for_a_pinned_result(tmp_path: Path) -> None:
     """A kernel [7, 27), a megabyte down [28, 128) inside its call [10, 130), a wait [131, 133), and 67 us
     of host code that works on the result: 90 us of the copy go, the code stays."""
