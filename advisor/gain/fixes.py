@@ -21,8 +21,8 @@ from advisor.knowledge.gpus import gpu_has
 Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
 _NAMES = {
-    fixes_host: "cuda_graphs faster_launches remove_sync async_readback remove_allocations remove_host_gap"
-    " remove_gc remove_gil_wait",
+    fixes_host: "cuda_graphs faster_launches remove_sync async_readback async_memset remove_allocations"
+    " remove_host_gap remove_gc remove_gil_wait",
     fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
     " faster_products"
     " fp8_kv_cache int8_kv_cache int8_weights shorten_node_gaps fuse_elementwise"

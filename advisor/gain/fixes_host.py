@@ -191,6 +191,13 @@ def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario,
     return _without_waits(changed, mine[inputs.waits.call])
 
 
+def async_memset(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    waits = (inputs.calls.kind == Call.MEMSET)[inputs.waits.call]
+    if not waits.any():
+        raise NoEstimate("no memset of the replayed steps waits for the device")
+    return _without_waits(inputs, waits)
+
+
 def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False) -> Inputs:
     """How far the host runs ahead once nothing else is in its way.
 

@@ -48,6 +48,8 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
         (times.kind == Call.SYNC)
         | (np.isin(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
     )
+    memsets = np.flatnonzero((times.kind == Call.MEMSET) & (own <= _IMPLICIT_NS))
+    asks = np.union1d(asks, memsets[~_named(a, times, memsets, "Async")])
     found += _synchronised(a, times, taken, ops, asks)
     found += _blocked_launches(times, taken, ops, own)
     if not found:
@@ -93,7 +95,7 @@ def _synchronised(
         end = taken.end[op]
         fits = (k >= 0) & (taken.process[op] == times.process[asks])
         late = fits & (end > until)
-        for i in np.flatnonzero(late & _is_event_sync(a, times, asks)).tolist():
+        for i in np.flatnonzero(late & _named(a, times, asks, "EventSynchronize")).tolist():
             # Waiting for an event: an earlier operation, the latest that had ended.
             j = int(k[i])
             while j >= 0 and taken.end[last[j]] > until[i]:
@@ -104,16 +106,16 @@ def _synchronised(
                 fits[i] = False
         fits &= ~late & (end > best_end)
         best[fits], best_end[fits] = op[fits], end[fits]
-    # An allocating call waits only where the device ran dry inside it.
+    # A call that allocates or clears waits only where the device ran dry inside it.
     dry = (times.kind[asks] == Call.SYNC) | (best_end > times.start[asks])
     return [(int(c), int(o)) for c, o, d in zip(asks, best, dry, strict=True) if o != NONE and d]
 
 
-def _is_event_sync(a: Analysis, times: CallTimes, asks: Array) -> Array:
-    names = a.trace.columns("api_calls", ("name_id",))["name_id"][times.row[asks]]
+def _named(a: Analysis, times: CallTimes, calls: Array, part: str) -> Array:
+    """Which of the calls have `part` in their name."""
+    names = a.trace.columns("api_calls", ("name_id",))["name_id"][times.row[calls]]
     ids, at = np.unique(names, return_inverse=True)
-    is_event = np.array(["EventSynchronize" in t for t in a.trace.texts(ids.tolist())], bool)
-    return np.asarray(is_event[at])
+    return np.asarray(np.array([part in t for t in a.trace.texts(ids.tolist())], bool)[at])
 
 
 def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array) -> list[tuple[int, int]]:

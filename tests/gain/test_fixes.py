@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,21 @@ def test_nothing_to_wait_for(tmp_path: Path) -> None:
         after(scenes.eager(), tmp_path, fix("remove_sync"))
     with pytest.raises(NoEstimate, match="nothing to the host"):
         after(scenes.waiting(), tmp_path, fix("async_readback"))
+
+
+def test_an_asynchronous_memset_lets_the_host_run_on(tmp_path: Path) -> None:
+    """A kernel [7, 37), a memset [38, 40) in its call [5, 43), and 57 us of host code, of which 33 hide
+    behind the device: a step is the host's 5, 5 and 57."""
+
+    def step(api: str, dur: int, e: Export, t: int) -> None:
+        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=30 * US)
+        e.memset(t + 5 * US, dur * US, memset_start=t + 38 * US, memset_dur=2 * US, api=api)
+
+    blocking = scenes.capture(partial(step, "cudaMemset_v3020", 38), 100)
+    assert after(blocking, tmp_path) == 100
+    assert after(blocking, tmp_path, fix("async_memset")) == pytest.approx(67, abs=3)
+    with pytest.raises(NoEstimate, match="no memset"):
+        after(scenes.capture(partial(step, "cudaMemsetAsync_v3020", 5), 100), tmp_path, fix("async_memset"))
 
 
 # ---------------------------------------------------------------- copies
