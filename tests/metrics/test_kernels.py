@@ -64,8 +64,10 @@ def test_dense_takes_keys_of_64_bits(values: list[int]) -> None:
     assert keys[index].tolist() == values
 
 
-def test_dense_keeps_keys_apart_that_share_a_slot() -> None:
-    values = np.random.default_rng(1).integers(-(2**62), 2**62, 20_000)  # on 262,144 slots
+@pytest.mark.parametrize("kinds", [2, 60_000])
+def test_dense_keeps_keys_apart_that_share_a_slot(kinds: int) -> None:
+    known = np.random.default_rng(1).integers(-(2**62), 2**62, kinds)  # on 262,144 slots
+    values = np.resize(known, 60_000)
     keys, index = dense(values)
     assert keys.tolist() == sorted(set(values.tolist()))
     assert (keys[index] == values).all()
