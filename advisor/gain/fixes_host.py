@@ -153,7 +153,8 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Also between steps, of steps that copy nothing to the host: nothing needs that wait to go on.
     Pessimistic: these stay, they may bound on purpose how far the host runs ahead, and so does a
-    wait that hands over a result, which the host code after it needs."""
+    wait that hands over a result, which the host code after it needs, and the time that a call takes
+    with nothing to wait for."""
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
     readback = work.direction[waits.op] == DTOH
@@ -163,8 +164,16 @@ def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     if not len(work.taken.inputs.waits):
         raise NoEstimate("no call of the replayed steps waits for the device")
     if fix.params["which"] == "in_step":
-        dropped &= _waits_in_steps(inputs) | _hands_over_nothing(inputs, work)
-    return _without_waits(inputs, dropped)
+        again = np.ones(len(waits), bool)  # the operation has been waited for before
+        again[np.unique(waits.op, return_index=True)[1]] = False
+        dropped &= _waits_in_steps(inputs) | _hands_over_nothing(inputs, work) | again
+    changed = _without_waits(inputs, dropped)
+    if lean < 0:
+        return changed
+    own = changed.calls.own.copy()
+    gone = waits.call[dropped & (kind == Call.SYNC)]
+    own[gone] = np.minimum(own[gone], constant("sync_call"))
+    return changed.with_calls(own=own)
 
 
 def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:

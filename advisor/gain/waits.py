@@ -65,7 +65,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     own = own.copy()
     for kind in distinct(times.kind[call[waited]]).tolist():
         mine = call[waited & (times.kind[call] == kind)]
-        free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine)
+        free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine) & (own <= _BLOCKED_NS)
         usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
         typical = float(np.median(own[free])) if free.sum() >= 4 else usual_call
         own[mine] = np.minimum(own[mine], typical)

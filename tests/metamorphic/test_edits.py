@@ -108,6 +108,7 @@ CASES = [
     Case("allocation in each step", "eager-u", e.calls_each_step(*["cudaMalloc_v3020", "cudaFree_v3020"] * 5, each_ns=500_000), "steps", "allocation-churn"),
     Case("pooled allocation in each step", "served", e.calls_each_step("cudaMallocAsync_v11020", "cudaFreeAsync_v11020", each_ns=1_000), "steps"),
     Case("waits in each step", "served", e.calls_each_step(*[SYNC] * 10, each_ns=50_000), "steps", "blocking-sync"),
+    Case("waits in each step", "eager-u", e.calls_each_step(*[SYNC] * 10, each_ns=400_000), "steps", "blocking-sync"),
     Case("waits for the device in each step", "launched", e.calls_each_step(*[DEVICE_SYNC] * 10, each_ns=50_000), "steps", "device-wide-sync"),
     Case("pageable uploads in each step", "served", e.with_copies_table(e.copies_each_step(0, MS)), "steps", "transfer-bound pageable-copies"),
     Case("pageable uploads in each step", "eager-u", e.copies_each_step(0, 8 * MS), "steps", "transfer-bound pageable-copies"),
