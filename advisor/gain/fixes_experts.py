@@ -46,7 +46,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     waits = inputs.waits
     gone = inside[waits.op] & ((calls.kind[waits.call] == Call.SYNC) | work.to_host[waits.op])
     share[waits.call[gone]] = 0.0
-    held = calls.explained
+    held = np.where(calls.host_code, calls.pre, calls.explained)
     kernel = work.kind == Kind.KERNEL
     changed = inputs.with_ops(
         duration=duration,

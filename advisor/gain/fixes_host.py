@@ -233,18 +233,13 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     if fix.params["what"] == "os":
         if not calls.os.any():
             raise NoEstimate("no blocking calls into the operating system were recorded on these threads")
-        changed = inputs.with_calls(pre=np.maximum(calls.pre - calls.os, 0.0), os=np.zeros(len(calls)))
+        changed = _with_host_time(inputs, calls.pre - calls.os, os=np.zeros(len(calls)))
     else:
         if work.computes_on_host:
             raise NoEstimate(
                 "the host computes on data between two copies: how long the GPU takes for it is not recorded"
             )
-        kept, mine = calls.explained, calls.host_code
-        changed = inputs.with_calls(pre=np.where(mine, kept, calls.pre))
-        # The work may lie between one thread's last call and another's first.
-        turns = inputs.handovers
-        delay = np.where(mine[turns.call], np.minimum(kept[turns.call], turns.delay), turns.delay)
-        changed = replace(changed, handovers=replace(turns, delay=delay))
+        changed = _with_host_time(inputs, np.where(calls.host_code, calls.explained, calls.pre))
     return launched_ahead(fix, changed, work, all_waits=lean > 0)
 
 
@@ -263,4 +258,13 @@ def _explained_away(inputs: Inputs, what: str, otherwise: str) -> Inputs:
     held: Array = getattr(calls, what)
     if not held.any():
         raise NoEstimate(otherwise)
-    return inputs.with_calls(pre=np.maximum(calls.pre - held, 0.0), **{what: np.zeros(len(calls))})
+    return _with_host_time(inputs, calls.pre - held, **{what: np.zeros(len(calls))})
+
+
+def _with_host_time(inputs: Inputs, pre: Array, **parts: Array) -> Inputs:
+    """The inputs with this time before each call. What goes may lie between one thread's last call and
+    another's first: that thread takes over as much earlier."""
+    pre, turns = np.maximum(pre, 0.0), inputs.handovers
+    sooner = (inputs.calls.pre - pre)[turns.call]
+    changed = inputs.with_calls(pre=pre, **parts)
+    return replace(changed, handovers=replace(turns, delay=np.maximum(turns.delay - sooner, 0.0)))

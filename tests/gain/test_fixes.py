@@ -226,6 +226,18 @@ def test_what_a_thread_waits_for(tmp_path: Path, what: str, name: str) -> None:
         after(scenes.waiting(), tmp_path, fix(name))
 
 
+def test_a_collection_before_a_thread_takes_over(tmp_path: Path) -> None:
+    def step(e: Export, t: int) -> None:
+        e.thread(1).launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=3 * US)
+        e.thread(2).range("Python GC", t + 10 * US, t + 40 * US)
+        e.launch(at=t + 50 * US, dur=5 * US, kernel_start=t + 57 * US, kernel_dur=3 * US)
+        e.thread(1)
+
+    export = scenes.capture(step, 100)
+    assert after(export, tmp_path) == 100
+    assert after(export, tmp_path, fix("remove_gc")) == 70
+
+
 def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
     export = scenes.waiting()
     for i in range(6):

@@ -113,6 +113,15 @@ def kernels_lost(every: int) -> Change:
     return change
 
 
+def without_durations(category: str) -> Change:
+    def change(document: Document) -> None:
+        for event in events(document):
+            if event.get("cat") == category:
+                event.pop("dur", None)
+
+    return change
+
+
 def to_whole_us(document: Document) -> None:
     """Times as they were written until 2023."""
     for event in timed(document):

@@ -185,6 +185,8 @@ EVENT_CASES = [
     Case("stacks recorded", "script", k.with_stacks, "steps", stays="launch-bound"),
     Case("a data loader before each step", "script", k.with_loader, "steps", "input-preparation", stays="host-gap"),
     Case("no calls", "script", k.without("cuda_runtime"), "", goes="launch-bound", unjudged="launch-bound"),
+    Case("kernels without a duration", "script", k.without_durations("kernel"), "", "damaged-capture", goes="launch-bound"),
+    Case("calls without a duration", "kineto", k.without_durations("cuda_runtime"), "", "damaged-capture"),
     Case("half of the kernels lost", "script", k.kernels_lost(2), "", "damaged-capture"),
 ]
 # fmt: on

@@ -179,13 +179,13 @@ def test_02_events_out_of_order_are_put_in_order(opened: Opened, tmp_path: Path)
         assert rows(plain, table, *names) == rows(other, table, *names)
 
 
-def test_02_a_duration_below_zero_or_none_is_zero(opened: Opened) -> None:
+def test_02_work_of_a_duration_below_zero_or_none_ends_before_it_starts(opened: Opened) -> None:
     profile = Profile().launch(at=0)
     kernel = next(e for e in profile.events if e["cat"] == "kernel")
     kernel["dur"] = -5
     profile.kernel(20_000)
     del next(e for e in reversed(profile.events) if e["cat"] == "kernel")["dur"]
-    assert rows(opened(profile), "kernels", "start", "end") == [(7_000, 7_000), (20_000, 20_000)]
+    assert rows(opened(profile), "kernels", "start", "end") == [(7_000, 6_999), (20_000, 19_999)]
 
 
 # ------------------------------------------------------------------ 3. devices and ranks

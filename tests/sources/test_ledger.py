@@ -56,13 +56,14 @@ def test_a_trace(tmp_path: Path) -> None:
     for i in range(40):
         p.launch(at=i * 50_000, kernel="gemm", kernel_start=i * 50_000 + 7_000, kernel_dur=10_000)
     p.event(ph="X", cat="kernel", name="k", ts="late", dur=1, pid=0, tid=7)
-    p.event(ph="X", cat="cpu_op", name=["no text"], ts=1, dur=1, pid=1, tid=1)
+    p.event(ph="X", cat="cpu_op", name=["no text"], ts=1, dur=-1, pid=1, tid=1)
     p.event(ph="X", cat="kernel", name="k", ts=9, dur=-3, pid=0, tid=7, args={"device": 0, "stream": 7})
     p.event(ph="X", cat="kernel", name="k", ts=99, pid=0, tid=7, args={"device": 0, "stream": 7})
     counts, _ = ledger(p.write(tmp_path / "t.json"))
     rows = len(p.events)
     assert counts["dropped", "traceEvents"][:2] == (1, rows)
-    assert counts["repaired", "traceEvents"][:2] == (2, rows)  # durations missing or below 0
+    assert counts["repaired", "traceEvents"][:2] == (1, rows)  # an operator's duration is below 0
+    assert counts["doubted", "kernels"][:2] == (2, 42)  # so is a kernel's, and another's is missing
 
 
 def test_a_log(tmp_path: Path) -> None:

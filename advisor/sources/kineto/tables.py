@@ -123,8 +123,9 @@ class Collector:
 
     # ------------------------------------------------------------------ kinds of events
 
-    def _timed(self, events: list[Event]) -> tuple[list[Event], Columns]:
-        """The spans among the events, with start and end."""
+    def _timed(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
+        """The spans among the events, with start and end. None is shorter than `least` ns: with -1 one
+        that cannot be true stays one."""
         if any(e.ph != "X" for e in events):
             events = [e for e in events if e.ph == "X"]
         start = nanoseconds([e.ts for e in events])
@@ -134,12 +135,13 @@ class Collector:
             self.timeless += int((~known).sum())
             events = [e for e, k in zip(events, known.tolist(), strict=True) if k]
             start, length = start[known], length[known]
-        self.negative += int((length < 0).sum())
-        return events, {"start": start, "end": start + np.maximum(length, 0)}
+        if least == 0:
+            self.negative += int((length < 0).sum())
+        return events, {"start": start, "end": start + np.maximum(length, least)}
 
     def _work(self, events: list[Event]) -> tuple[list[Event], list[Any], Columns]:
         """What GPU operations have in common; the process comes later."""
-        events, columns = self._timed(events)
+        events, columns = self._timed(events, -1)
         args = [e.args or NO_ARGS for e in events]
         device = [
             a.device if a.device is not None else e.pid if a.in_device is None else a.in_device
@@ -183,9 +185,9 @@ class Collector:
         events = [e for e in events if e.args is not None and e.args.collective is not None]
         if not events:
             return None
-        before = self.timeless, self.negative
+        before = self.timeless
         events, args, columns = self._work(events)
-        self.timeless, self.negative = before  # they have been counted among the kernels
+        self.timeless = before  # they have been counted among the kernels
         del columns["end"], columns["context"]
         elements = np.maximum(
             integers([a.elements_in for a in args]), integers([a.elements_out for a in args])
@@ -226,7 +228,7 @@ class Collector:
         return columns
 
     def _api_calls(self, events: list[Event]) -> Columns:
-        events, columns = self._hosted(events)
+        events, columns = self._hosted(events, -1)
         missing = np.full(len(events), MISSING, np.int64)
         args = [e.args or NO_ARGS for e in events]
         if self._external_ids:
@@ -328,8 +330,8 @@ class Collector:
             known.append((int(columns["start"].min()), int(columns["end"].max())))
             self.span = min(a for a, _ in known), max(b for _, b in known)
 
-    def _hosted(self, events: list[Event]) -> tuple[list[Event], Columns]:
-        events, columns = self._timed(events)
+    def _hosted(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
+        events, columns = self._timed(events, least)
         thread = integers([e.tid for e in events])
         columns |= {
             "process": integers([e.pid for e in events]),
