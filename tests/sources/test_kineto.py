@@ -438,7 +438,7 @@ def test_08_a_trace_made_by_hand(tmp_path: Path) -> None:
     with open_trace(path) as trace:
         columns = ("start", "end", "device", "stream", "correlation", "process", "graph_node")
         assert rows(trace, "kernels", *columns) == [
-            (0, 0, 0, MISSING, MISSING, MISSING, 0),
+            (0, -1, 0, MISSING, MISSING, MISSING, 0),
             (2_000, 4_000, 1, 9, *[MISSING] * 2, 0),
         ]
         assert texts(trace, "kernels", "name_id") == ["", "k"]
