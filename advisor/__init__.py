@@ -26,39 +26,23 @@ if TYPE_CHECKING:
     from advisor.pipeline.workers import ranks
 
 __all__ = [
-    "AdvisorError",
-    "Diagnosis",
-    "InputError",
-    "Options",
-    "RuleError",
-    "__version__",
-    "compare",
-    "diagnose",
-    "doctor",
-    "explain",
-    "open_trace",
-    "plan",
-    "ranks",
-    "stats",
-    "whatif",
-]
+    "AdvisorError", "Diagnosis", "InputError", "Options", "RuleError", "__version__", "compare", "diagnose",
+    "doctor", "explain", "open_trace", "plan", "ranks", "stats", "whatif",
+]  # fmt: skip
 
-_LAZY = {
-    "AdvisorError": "advisor.errors",
-    "Diagnosis": "advisor.model.findings",
-    "InputError": "advisor.errors",
-    "Options": "advisor.model.options",
-    "RuleError": "advisor.errors",
-    "compare": "advisor.pipeline.compare",
-    "diagnose": "advisor.pipeline.diagnose",
-    "doctor": "advisor.pipeline.doctor",
-    "explain": "advisor.pipeline.explain",
-    "open_trace": "advisor.pipeline.diagnose",
-    "plan": "advisor.pipeline.doctor",
-    "ranks": "advisor.pipeline.workers",
-    "stats": "advisor.pipeline.stats",
-    "whatif": "advisor.pipeline.whatif",
+_NAMES = {
+    "errors": ("AdvisorError", "InputError", "RuleError"),
+    "model.findings": ("Diagnosis",),
+    "model.options": ("Options",),
+    "pipeline.compare": ("compare",),
+    "pipeline.diagnose": ("diagnose", "open_trace"),
+    "pipeline.doctor": ("doctor", "plan"),
+    "pipeline.explain": ("explain",),
+    "pipeline.stats": ("stats",),
+    "pipeline.whatif": ("whatif",),
+    "pipeline.workers": ("ranks",),
 }
+_LAZY = {name: f"advisor.{module}" for module, names in _NAMES.items() for name in names}
 
 
 class _Verb(ModuleType):

@@ -261,7 +261,7 @@ def _file(
 def troubles(symptom: str | None = None) -> m.Troubles:
     """The tree; raises InputError for an unknown symptom."""
     data = troubleshooting()
-    known = {n.id: n for n in data.nodes}
+    known = data.by_id
     symptoms = tuple(n.id for n in data.nodes if n.symptom is not None)
     if symptom is not None and symptom not in known:
         near = get_close_matches(symptom, symptoms, 1)

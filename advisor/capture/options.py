@@ -151,14 +151,8 @@ def flag_of(option: str) -> Flag | None:
     flags = _flags()
     if name_of(option) == "--trace":
         source = option[8:]
-        return next(
-            (
-                f
-                for f in flags
-                if name_of(f.flag) == "--trace" and source in (f.flag[8:], *f.flag[8:].split(","))
-            ),
-            None,
-        )
+        traced = (f for f in flags if name_of(f.flag) == "--trace")
+        return next((f for f in traced if source in (f.flag[8:], *f.flag[8:].split(","))), None)
     begun = [f for f in flags if "=" in f.flag and option.startswith(f.flag)]
     if begun:
         return max(begun, key=lambda f: len(f.flag))

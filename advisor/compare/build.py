@@ -17,10 +17,11 @@ from advisor.compare.differences import (
     hidden_host,
     in_words,
 )
-from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
+from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
 from advisor.compare.operations import call_changes, in_equal_steps, operation_changes
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
@@ -142,8 +143,8 @@ def _times(side: Side, phase: str | None) -> StepTimes | None:
 
 def _facts(
     before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured], noise_floor: float
-) -> ComparisonFacts:
-    out = ComparisonFacts()
+) -> FactWriter:
+    out = FactWriter(COMPARISON)
     by_check = {r.check: r for r in alike.reasons}
 
     def changed(check: str) -> bool | None:
@@ -156,57 +157,47 @@ def _facts(
     old, new = by_check["clock"].before, by_check["clock"].after
     if isinstance(old, float) and isinstance(new, float):
         toolkits += f"; SM clock {megahertz(old)} and {megahertz(new)}"
-    out.put_all(
-        {
-            "compare.captures_count": len(before.diagnoses) + len(after.diagnoses),
-            "compare.driver_changed": changed("driver"),
-            "compare.cuda_changed": changed("CUDA"),
-            "compare.clock_shift_ratio": comparability.clock_shift(before, after),
-            "compare.toolkits": toolkits,
-            "compare.model_similarity_ratio": alike.model,
-            "compare.phase_overlap_ratio": alike.phase_overlap,
-        }
-    )
+    out |= {
+        "compare.captures_count": len(before.diagnoses) + len(after.diagnoses),
+        "compare.driver_changed": changed("driver"),
+        "compare.cuda_changed": changed("CUDA"),
+        "compare.clock_shift_ratio": comparability.clock_shift(before, after),
+        "compare.toolkits": toolkits,
+        "compare.model_similarity_ratio": alike.model,
+        "compare.phase_overlap_ratio": alike.phase_overlap,
+    }
     for m in measured:
         if m.before is None or m.after is None:
             continue
-        out.put_all(
-            {
-                "compare.comparability_ratio": alike.score(m.label),
-                "compare.work_similarity_ratio": alike.work.get(m.label),
-                "compare.differences": "; ".join(alike.differing(m.label)) or "nothing",
-                "compare.step_before_ms": m.before.median_ms,
-                "compare.step_after_ms": m.after.median_ms,
-                "compare.resolution_ratio": m.resolution(noise_floor),
-            },
-            m.scope,
-        )
-        _change_facts(out, m)
+        own = out.at(m.scope)
+        own |= {
+            "compare.comparability_ratio": alike.score(m.label),
+            "compare.work_similarity_ratio": alike.work.get(m.label),
+            "compare.differences": "; ".join(alike.differing(m.label)) or "nothing",
+            "compare.step_before_ms": m.before.median_ms,
+            "compare.step_after_ms": m.after.median_ms,
+            "compare.resolution_ratio": m.resolution(noise_floor),
+        }
+        _change_facts(own, m)
     return out
 
 
-def _change_facts(out: ComparisonFacts, m: Measured) -> None:
+def _change_facts(out: FactWriter, m: Measured) -> None:
     for name, change in (("step_time", m.typical), ("step_mean", m.mean)):
         if change is None:
             continue
-        out.put_all(
-            {
-                f"compare.{name}_change_ratio": change.mid,
-                f"compare.{name}_slower_least_ratio": change.least_rise,
-                f"compare.{name}_faster_ratio": -change.mid,
-                f"compare.{name}_faster_least_ratio": change.least_drop,
-            },
-            m.scope,
-        )
+        out |= {
+            f"compare.{name}_change_ratio": change.mid,
+            f"compare.{name}_slower_least_ratio": change.least_rise,
+            f"compare.{name}_faster_ratio": -change.mid,
+            f"compare.{name}_faster_least_ratio": change.least_drop,
+        }
     if m.typical is not None and m.mean is not None:
-        out.put_all(
-            {
-                "compare.step_time_shift_ratio": abs(m.typical.mid),
-                "compare.step_time_shift_least_ratio": m.typical.least,
-                "compare.slowdown_ratio": max(m.typical.mid, m.mean.mid),
-            },
-            m.scope,
-        )
+        out |= {
+            "compare.step_time_shift_ratio": abs(m.typical.mid),
+            "compare.step_time_shift_least_ratio": m.typical.least,
+            "compare.slowdown_ratio": max(m.typical.mid, m.mean.mid),
+        }
 
 
 # ---------------------------------------------------------------- judging

@@ -7,9 +7,10 @@ from math import prod
 from advisor.compare import comparability
 from advisor.compare.build import measure, side_doc
 from advisor.compare.differences import budget_changes
-from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge
+from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge
 from advisor.compare.operations import Operation, by_operation
 from advisor.compare.sides import NOT_HOST, Side, paired, phase_words, ratio
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
@@ -113,30 +114,24 @@ def _row(name: str, old: Operation | None, new: Operation | None, step: float) -
     )
 
 
-def _facts(
-    rows: list[Scaling], score: float, growth: float | None, attention: float | None
-) -> ComparisonFacts:
-    out = ComparisonFacts()
-    out.put_all(
-        {
-            "context.comparability_ratio": score,
-            "context.step_growth_ratio": growth,
-            "context.attention_step_growth_ratio": attention,
-        }
-    )
+def _facts(rows: list[Scaling], score: float, growth: float | None, attention: float | None) -> FactWriter:
+    out = FactWriter(COMPARISON)
+    out |= {
+        "context.comparability_ratio": score,
+        "context.step_growth_ratio": growth,
+        "context.attention_step_growth_ratio": attention,
+    }
     for row in rows[:_KEPT]:
-        out.put_all(
-            {
-                "context.is_attention": row.attention,
-                "context.operation_family": row.family,
-                # What is new at the long context grew from nothing: by all of itself.
-                "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
-                "context.operation_step_growth_ratio": row.step_growth,
-                "context.operation_short_ms": row.short_ms,
-                "context.operation_long_ms": row.long_ms,
-            },
-            Scope(operation=row.operation),
-        )
+        own = out.at(Scope(operation=row.operation))
+        own |= {
+            "context.is_attention": row.attention,
+            "context.operation_family": row.family,
+            # What is new at the long context grew from nothing: by all of itself.
+            "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
+            "context.operation_step_growth_ratio": row.step_growth,
+            "context.operation_short_ms": row.short_ms,
+            "context.operation_long_ms": row.long_ms,
+        }
     return out
 
 
@@ -166,8 +161,7 @@ def _impossible(
     reasons: tuple[Reason, ...],
     options: RuleOptions | None,
 ) -> ContextScaling:
-    facts = ComparisonFacts()
-    judged = judge(facts, "context", options or RuleOptions())
+    judged = judge(FactWriter(COMPARISON), "context", options or RuleOptions())
     return ContextScaling(
         short=side_doc(short),
         long=side_doc(long),

@@ -74,10 +74,9 @@ def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
                 ms_after=_ms(a),
             )
         )
-    order = {"new": 0, "changed": 1, "gone": 2, "unknown": 3, "same": 4}
-    return tuple(
-        sorted(out, key=lambda c: (order[c.status], -max(c.share_before or 0, c.share_after or 0), c.code))
-    )
+    order = ("new", "changed", "gone", "unknown", "same").index
+    out.sort(key=lambda c: (order(c.status), -max(c.share_before or 0, c.share_after or 0), c.code))
+    return tuple(out)
 
 
 def _moved(before: Finding, after: Finding) -> bool:

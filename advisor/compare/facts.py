@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,8 @@ from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.params import ParamKey, parse_params, resolve_params
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.spec import INPUT, RECORDING, FactSpec
-from advisor.model.facts import TRACE, Fact, FactBase, Level, Scope, Subject, Unit, Value
+from advisor.facts.writer import FactWriter
+from advisor.model.facts import TRACE, Level, Scope, Subject, Unit
 from advisor.model.findings import Tool
 
 
@@ -29,24 +29,6 @@ class RuleOptions(Struct, frozen=True):
     params: tuple[str, ...] = ()
     settings: Mapping[ParamKey, Any] | None = None
     engine: Literal["durable", "python"] | None = None
-
-
-class ComparisonFacts:
-    """Fills a `FactBase` with facts of the comparison catalogue."""
-
-    def __init__(self) -> None:
-        self.base = FactBase()
-
-    def put(self, name: str, value: Value | None, scope: Scope = TRACE) -> None:
-        """Store a value; None and NaN stay missing."""
-        spec = COMPARISON[name]
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
-            return
-        self.base.add(Fact(name, value, spec.unit, scope, method=spec.how))
-
-    def put_all(self, values: Mapping[str, Value | None], scope: Scope = TRACE) -> None:
-        for name, value in values.items():
-            self.put(name, value, scope)
 
 
 class Judgement(Struct, frozen=True):
@@ -105,7 +87,7 @@ def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> f
 
 
 def judge(
-    facts: ComparisonFacts, subject: Subject, options: RuleOptions, ms: Mapping[Scope, float] | None = None
+    facts: FactWriter, subject: Subject, options: RuleOptions, ms: Mapping[Scope, float] | None = None
 ) -> Judgement:
     """Run the rules of a subject. `ms` are the step times that shares are of, by scope."""
     rules, params = _chosen(subject, options)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 
 from advisor.compare.benchmarks import Runs, read_sides
-from advisor.compare.facts import ComparisonFacts, Judgement, RuleOptions, judge, parameter
+from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
 from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.compare import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
@@ -43,10 +44,8 @@ def experiment(
     if not 1 / 1000 < 1 + gain < 1000:  # also where it overflows
         raise InputError("the two sides differ by more than a thousand times: they do not measure the same")
     low, high = _interval(a, b, gain)
-    facts = ComparisonFacts()
-    facts.put_all(
-        {"moe.gain_ratio": gain, "moe.gain_least_ratio": low, "moe.runs_count": len(a.values) + len(b.values)}
-    )
+    facts, runs = FactWriter(COMPARISON), len(a.values) + len(b.values)
+    facts |= {"moe.gain_ratio": gain, "moe.gain_least_ratio": low, "moe.runs_count": runs}
     chosen = options or RuleOptions()
     worth = parameter("router", "MOE102", "worth_loss", chosen)  # from which a loss is named
     facts.put("moe.result", _result(gain, worth))

@@ -210,22 +210,13 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     if known_:
         out.put("activity.matmul_tensor_ratio", sum(v * s for v, s in known_) / sum(s for _, s in known_))
     safe = {measure: found.safe(measure) for measure in found.level}
-    out.table(
-        "activity.groups",
-        [
-            [
-                f,
-                label or "all",
-                float(shares[i]),
-                *(
-                    float(found.level[m][i]) if m in safe and safe[m][i] else None
-                    for m in ("dram", "sm", "tensor")
-                ),
-                max((float(found.error[m][i]) for m in safe if safe[m][i]), default=None),
-            ]
-            for i, (f, label) in enumerate(found.groups)
-        ],
-    )
+    rows = []
+    for i, (f, label) in enumerate(found.groups):
+        seen = {m: float(found.level[m][i]) for m, of in safe.items() if of[i]}
+        levels = (seen.get(m) for m in ("dram", "sm", "tensor"))
+        error = max((float(found.error[m][i]) for m in seen), default=None)
+        rows.append([f, label or "all", float(shares[i]), *levels, error])
+    out.table("activity.groups", rows)
 
 
 def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activity | None:

@@ -238,13 +238,9 @@ def _calls(a: Analysis, out: FactWriter) -> None:
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
-    out.table(
-        "capture.errors",
-        [
-            [name, int(calls["result"][i]), float(calls["start"][i] / 1e9)]
-            for name, i in zip(names, bad[:20].tolist(), strict=True)
-        ],
-    )
+    some = bad[:20]
+    failed = zip(names, calls["result"][some].tolist(), (calls["start"][some] / 1e9).tolist(), strict=True)
+    out.table("capture.errors", list(failed))
     eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET))
     if a.window.length:
         out.put("capture.traced_call_cost_ratio", eager * TRACED_CALL_NS / a.window.length)

@@ -102,12 +102,21 @@ class CrossRank(NamedTuple):
     put: Callable[[FactWriter], None]
 
 
-def call_facts(
-    kind: Array, duration: Array, exposed: Array, size: Array, place: Array, window: int
-) -> dict[str, Value | None]:
-    """Numbers about the single calls: `duration` and `exposed` in ns, without waiting where that
-    is known. Only calls of one kind and size are alike, or of one place in the step where the size
-    is not known."""
+class Calls(NamedTuple):
+    """Columns of collectives, a row a call: `duration` and `exposed` in ns, `size` in bytes, `place` in
+    the step."""
+
+    kind: Array
+    duration: Array
+    exposed: Array
+    size: Array
+    place: Array
+
+
+def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
+    """Numbers about the single calls, without waiting where that is known. Only calls of one kind and
+    size are alike, or of one place in the step where the size is not known."""
+    kind, duration, exposed, size, place = calls
     out: dict[str, Value | None] = {}
     sized = size != MISSING
     # Of what has neither size nor place nothing is known to be alike.
@@ -128,31 +137,17 @@ def call_facts(
 
 
 def transfer_facts(
-    kind: Array,
-    duration: Array,
-    exposed: Array,
-    size: Array,
-    place: Array,
-    wait: Array,
-    found: Array,
-    exposed_ratio: float,
-    window: int,
+    calls: Calls, wait: Array, found: Array, exposed_ratio: float, window: int
 ) -> dict[str, Value | None]:
     """`call_facts` without the waiting, and the exposed share without it. `wait` is known of the
     calls that were `found` on the other ranks, and counts as exposed as far as its call is; the
     other calls are taken to be alike. `exposed_ratio` is the budget's: streams overlap."""
-    known = exposed[found]
-    part = float(duration[found].sum()) / max(float(duration.sum()), 1.0)
-    waiting = float(np.minimum(known, wait[found]).sum()) / max(float(known.sum()), 1.0)
-    some = call_facts(
-        kind[found],
-        (duration - wait)[found],
-        np.maximum(known - wait[found], 0),
-        size[found],
-        place[found],
-        max(round(window * part), 1),
-    )
-    return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **some}
+    some, waited = Calls(*(column[found] for column in calls)), wait[found]
+    part = float(some.duration.sum()) / max(float(calls.duration.sum()), 1.0)
+    waiting = float(np.minimum(some.exposed, waited).sum()) / max(float(some.exposed.sum()), 1.0)
+    rest = some._replace(duration=some.duration - waited, exposed=np.maximum(some.exposed - waited, 0))
+    numbers = call_facts(rest, max(round(window * part), 1))
+    return {"comm.exposed_transfer_ratio": max(exposed_ratio * (1.0 - waiting), 0.0), **numbers}
 
 
 def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
@@ -174,6 +169,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     known = waits is not None and bool((waits >= 0).any())
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
+    calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place)
     out |= {
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
@@ -181,17 +177,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         "comm.waiting_known": known,
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
-        **transfer_facts(
-            found.kind,
-            found.duration,
-            found.exposed,
-            found.bytes,
-            found.place,
-            waits,
-            waits >= 0,
-            exposed,
-            window,
-        ),
+        **transfer_facts(calls, waits, waits >= 0, exposed, window),
         **a.rates(device, {"comm.small_calls": float(small.sum()) if sized.any() else None}),
     }
     _evidence(found, window, out)

@@ -265,13 +265,8 @@ def _outside(own: Analysis) -> OutsideWork:
         lo, hi = own.host_window
         begun = own.trace.columns("api_calls", ("start",))["start"][np.maximum(ops.api, 0)]
         launched = mine & (ops.api >= 0) & (begun >= lo) & (begun < hi)
-    return outside_work(
-        union(ops.start[mine], ops.end[mine]),
-        union(ops.start[launched], ops.end[launched]),
-        own.window,
-        own.steps,
-        own.startup,
-    )
+    work, by_graph = (union(ops.start[at], ops.end[at]) for at in (mine, launched))
+    return outside_work(work, by_graph, own.window, own.steps, own.startup)
 
 
 def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
@@ -291,13 +286,6 @@ def _place_rows(by_device: list[OutsideWork], whole: int) -> list[list[Value | N
         found = [f.places[place] for f in by_device if len(f.places[place])]
         if found:
             ns = sum(spans.total for spans in found)
-            rows.append(
-                [
-                    place,
-                    ns / 1e6,
-                    ns / whole,
-                    min(int(s.start[0]) for s in found) / 1e9,
-                    max(int(s.end[-1]) for s in found) / 1e9,
-                ]
-            )
+            first, last = min(int(s.start[0]) for s in found), max(int(s.end[-1]) for s in found)
+            rows.append([place, ns / 1e6, ns / whole, first / 1e9, last / 1e9])
     return rows

@@ -81,15 +81,8 @@ def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
     total = max(float(d.total.sum()), 1.0)
     order, named = largest(d.total, known=d.count), a.names
     times = (v / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum))
-    columns: tuple[Any, ...] = (
-        named.texts,
-        named.operations,
-        named.families,
-        d.count,
-        d.total / 1e6,
-        d.total / total,
-        *times,
-    )
+    labels: tuple[Any, ...] = (named.texts, named.operations, named.families)
+    columns = (*labels, d.count, d.total / 1e6, d.total / total, *times)
     out.table("kernels.top", rows_at(order[:_ROWS], *columns))
     families: dict[str, list[float]] = {}
     for family, count, time in rows_at(order, named.families, d.count, d.total):

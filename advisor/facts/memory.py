@@ -116,13 +116,8 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     _faults(a, device, out)
     longest = np.argsort(start - end, kind="stable")[:_PLACES]
     for part in ("migration", "unified_memory"):
-        out.places(
-            part,
-            [
-                Interval(int(start[i]), int(end[i]), None, None, COPY_KIND_NAMES[int(kind[i])])
-                for i in longest.tolist()
-            ],
-        )
+        moves = zip(start[longest].tolist(), end[longest].tolist(), kind[longest].tolist(), strict=True)
+        out.places(part, [Interval(lo, hi, None, None, COPY_KIND_NAMES[k]) for lo, hi, k in moves])
     _table(out, window, (size, kind, cause, end - start))
 
 
@@ -168,16 +163,9 @@ def _table(out: FactWriter, window: int, columns: tuple[Array, ...]) -> None:
     for direction, why in np.unique(np.stack((kind, cause)), axis=1).T.tolist():
         mine = (kind == direction) & (cause == why)
         time = float(length[mine].sum())
-        rows.append(
-            [
-                COPY_KIND_NAMES[direction],
-                _CAUSES.get(why, "unknown"),
-                int(mine.sum()),
-                float(size[mine].mean()),
-                time / window,
-                float(size[mine].sum()) / max(time, 1) * 1e9,
-            ]
-        )
+        moved, rate = float(size[mine].mean()), float(size[mine].sum()) / max(time, 1) * 1e9
+        named = COPY_KIND_NAMES[direction], _CAUSES.get(why, "unknown")
+        rows.append([*named, int(mine.sum()), moved, time / window, rate])
     rows.sort(key=lambda r: -float(r[4]))
     out.table("unified.migrations", rows)
 

@@ -103,21 +103,11 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
         if names:  # recorded at all
             out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()))
     _places(a, found, device, out)
-    whole = duration.sum()
-    out.table(
-        "origins.modules",
-        [
-            [
-                f"{'. ' * r.level}{r.name}",
-                r.objects,
-                r.kernels,
-                r.self_ns / 1e6,
-                r.total_ns / 1e6,
-                r.total_ns / whole,
-            ]
-            for r in module_tree(found, at, duration)[:_TREE_ROWS]
-        ],
-    )
+    rows = []
+    for r in module_tree(found, at, duration)[:_TREE_ROWS]:
+        name, own, total = f"{'. ' * r.level}{r.name}", r.self_ns / 1e6, r.total_ns / 1e6
+        rows.append([name, r.objects, r.kernels, own, total, r.total_ns / duration.sum()])
+    out.table("origins.modules", rows)
     if products is not None:
         _products(a, device, products, out)
 
@@ -169,19 +159,9 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
         peak = rates.get(_PRECISION[product.size]) if product.size in _PRECISION else None
         of_peak = flop / time / (peak * 1e3) if peak and time else None
         of_memory = moved / time * 1e9 / known if known and time and moved else None
-        rows.append(
-            [
-                operator,
-                str(product),
-                product.size or None,
-                count,
-                time / 1e6,
-                flop / max(time, 1.0) / 1e3,
-                of_peak,
-                of_memory,
-                time / max(whole, 1.0),
-            ]
-        )
+        reached_tflops, share = flop / max(time, 1.0) / 1e3, time / max(whole, 1.0)
+        size_of, numbers = product.size or None, (reached_tflops, of_peak, of_memory, share)
+        rows.append([operator, str(product), size_of, count, time / 1e6, *numbers])
     rows.sort(key=lambda row: -float(row[4] or 0))
     out.table("kernels.matmuls", rows[:_ROWS])
 

@@ -67,18 +67,7 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         slow = warmup_steps(a.steps, found, a.ops)
         out.put("startup.warmup_step_count", len(slow))
         out.put("startup.warmup_ratio", float(slow.sum()) / span if len(slow) else None)
-    out.table(
-        "capture.startup_parts",
-        [
-            [_WORDS[kind][0], length / 1e6, length / span, _WORDS[kind][1]]
-            for kind, length in sorted(parts.items(), key=lambda p: -p[1])
-            if length
-        ],
-    )
-    out.table(
-        "capture.startup_events",
-        [
-            [e.what, (e.end - e.start) / 1e6, e.start / 1e9]
-            for e in sorted(found.events, key=lambda e: e.start - e.end)[:20]
-        ],
-    )
+    longest = sorted(((ns, _WORDS[kind]) for kind, ns in parts.items() if ns), key=lambda p: -p[0])
+    out.table("capture.startup_parts", [[word, ns / 1e6, ns / span, how] for ns, (word, how) in longest])
+    events = sorted(found.events, key=lambda e: e.start - e.end)[:20]
+    out.table("capture.startup_events", [[e.what, (e.end - e.start) / 1e6, e.start / 1e9] for e in events])

@@ -125,15 +125,8 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
     copied = union(a.ops.start[copies], a.ops.end[copies])
     out.put("interruption.longest_ms", float(length.max()) / 1e6)
     out.put("interruption.copy_ratio", intersect(found, copied).total / total)
-    out.table(
-        "interruptions",
-        [
-            [session_time(int(lo)), (hi - lo) / 1e6, ns / 1e6]
-            for lo, hi, ns in zip(
-                found.start, found.end, Coverage(copied).within(found.start, found.end), strict=True
-            )
-        ],
-    )
+    spans = zip(found.start, found.end, Coverage(copied).within(found.start, found.end), strict=True)
+    out.table("interruptions", [[session_time(int(lo)), (hi - lo) / 1e6, ns / 1e6] for lo, hi, ns in spans])
     feeder = a.feeder(device)
     if feeder is None:
         return

@@ -102,19 +102,9 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     between_two = np.array([k in (SEND, RECEIVE) for k in kinds] or [False])[kind]
     _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
     cover = Coverage(a.budgets[device].compute)
-    return Collectives(
-        kinds,
-        kind,
-        np.argsort(np.argsort(first))[stream],
-        start,
-        end,
-        (end - start) - cover.within(start, end),
-        _places(a.on(device), mine, kind),
-        size,
-        groups,
-        group,
-        np.where(between_two, MISSING, sequence),
-    )
+    lane, exposed = np.argsort(np.argsort(first))[stream], (end - start) - cover.within(start, end)
+    places, sequence = _places(a.on(device), mine, kind), np.where(between_two, MISSING, sequence)
+    return Collectives(kinds, kind, lane, start, end, exposed, places, size, groups, group, sequence)
 
 
 def _kind(a: Analysis, kernel: int, call: int) -> str:

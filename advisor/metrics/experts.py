@@ -53,14 +53,8 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     opens, closes = topk[last >= 0], combine[last[last >= 0]]
     whole = (closes > opens) & (step[closes] == step[opens])
     opens, closes = opens[whole], closes[whole]
-    return LooseExperts(
-        len(topk),
-        len(grouping),
-        len(combine),
-        a.ops.start[at[opens]],
-        a.ops.end[at[closes]],
-        closes - opens + 1,
-    )
+    start, end = a.ops.start[at[opens]], a.ops.end[at[closes]]
+    return LooseExperts(len(topk), len(grouping), len(combine), start, end, closes - opens + 1)
 
 
 # ------------------------------------------------------------------------- how even routing is

@@ -84,24 +84,10 @@ def device_gaps(
     issued = np.clip(call_end, idle.start, idle.end)
     held = (call != MISSING) & (2 * Coverage(others).within(issued, idle.end) > idle.end - issued)
     call_kind, thread = call.astype(np.int8), thread.astype(np.int32)
-    return (
-        Gaps(
-            idle.start,
-            idle.end,
-            np.where(known, at, MISSING),
-            np.where(has_prev, prev, MISSING),
-            call_start,
-            call_end,
-            call_kind,
-            compact(thread),
-            compact(np.where(known, ops.process[at], MISSING).astype(np.int32)),
-            internal,
-            crosses,
-            migrated,
-            held,
-        ),
-        busy,
-    )
+    process = compact(np.where(known, ops.process[at], MISSING).astype(np.int32))
+    around = np.where(known, at, MISSING), np.where(has_prev, prev, MISSING)
+    of_call = call_start, call_end, call_kind, compact(thread), process
+    return Gaps(idle.start, idle.end, *around, *of_call, internal, crosses, migrated, held), busy
 
 
 def empty_queue_share(found: Gaps) -> float | None:

@@ -76,6 +76,10 @@ class Scope:
                 return name
         return "trace"
 
+    def aside(self) -> str:
+        """`` (device 0)`` behind a name; empty for the whole trace."""
+        return f" ({label})" if (label := self.label()) else ""
+
     def encloses(self, other: Scope) -> bool:
         """True when all that is named here is named alike in `other`; itself included."""
         return all(mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items())

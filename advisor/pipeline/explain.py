@@ -203,7 +203,7 @@ def _sources(
 def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findings: int, steps: int) -> str:
     """What became of the rule, with the number that decided it."""
     first, name = scopes[0], f"{code} {cause}"
-    where = _where(first)
+    where = first.scope.aside()
     if first.state == "fired" and first.rank is not None:
         held = ""
         if first.impact is not None and first.impact.share is not None:
@@ -227,11 +227,6 @@ def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findi
         return f"{name} was not judged{where}: {guard.text}."
     near = " but is close" if first.close else ""
     return f"{name} did not fire{where}{near}: {obstacle(first.reasons)}."
-
-
-def _where(one: ScopeExplanation) -> str:
-    label = one.scope.label()
-    return f" ({label})" if label else ""
 
 
 def _gap(one: ScopeExplanation) -> str:

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from advisor.facts.communication import transfer_facts
+from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
 from advisor.ranks.pace import Pace, SlowerKernel, paces
@@ -137,17 +137,8 @@ def rank_call_facts(
         exposed = known.get((rows.rank, rows.device))
         if exposed is None or not found.any():
             continue
-        measured = transfer_facts(
-            rows.kind,
-            rows.duration,
-            rows.exposed,
-            rows.bytes,
-            rows.place,
-            wait,
-            found,
-            exposed,
-            rows.window_ns,
-        )
+        calls = Calls(rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place)
+        measured = transfer_facts(calls, wait, found, exposed, rows.window_ns)
         out[Scope(rank=rows.rank, device=rows.device)] = measured | {"comm.waiting_known": True}
     for name in TRANSFERS:
         some = [v for measured in out.values() if isinstance(v := measured.get(name), float)]

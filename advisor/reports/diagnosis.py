@@ -244,9 +244,8 @@ def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
 
 
 def _looked_at(entry: Healthy, sign: str, conditions: bool) -> b.Item:
-    where = f" ({entry.scope.label()})" if entry.scope.label() else ""
     notes = tuple(map(condition_text, entry.conditions)) if conditions else ()
-    return b.Item(entry.text, sign, f"{entry.code} {entry.cause}{where}", notes)
+    return b.Item(entry.text, sign, f"{entry.code} {entry.cause}{entry.scope.aside()}", notes)
 
 
 def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
@@ -267,8 +266,7 @@ def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
 
 
 def _why(entry: NotEvaluated) -> str:
-    where = f" ({entry.scope.label()})" if entry.scope.label() else ""
-    return f"{entry.code}: {entry.why or f'needs {chr(44).join(entry.missing)}'}{where}"
+    return f"{entry.code}: {entry.why or f'needs {chr(44).join(entry.missing)}'}{entry.scope.aside()}"
 
 
 def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Block]:
@@ -277,16 +275,11 @@ def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Bloc
     shown = [t for t in diagnosis.thresholds if unchanged or t.value != t.default]
     if not shown:
         return
-    rows = tuple(
-        (
-            f"{t.code}.{t.param}",
-            b.Number(t.value, t.unit),
-            b.Number(t.default, t.unit),
-            f"{t.origin}, {t.source}" if unchanged and t.source else t.origin,
-        )
-        for t in shown
-    )
-    listed = b.Grid(("parameter", "value", "default", "origin"), rows, item="threshold")
+    rows = []
+    for t in shown:
+        origin = f"{t.origin}, {t.source}" if unchanged and t.source else t.origin
+        rows.append((f"{t.code}.{t.param}", b.Number(t.value, t.unit), b.Number(t.default, t.unit), origin))
+    listed = b.Grid(("parameter", "value", "default", "origin"), tuple(rows), item="threshold")
     if unchanged:
         yield b.Fold("Thresholds", f"{len(rows)}, {changed} changed; set with `--param`", (listed,))
     else:
@@ -337,20 +330,16 @@ def _flip(flip: Flip, limit: int | None) -> b.Item:
     found = {(c.code, c.before, c.after): c for c in flip.changes}
     changes = []
     for c in list(found.values())[:limit]:
-        where = f" ({c.scope.label()})" if c.scope.label() else ""
-        changes.append(
-            f"{c.code} {c.cause}{where} {c.before} → {c.after}".replace("not_evaluated", "not evaluated")
-        )
+        became = f"{c.before} → {c.after}".replace("not_evaluated", "not evaluated")
+        changes.append(f"{c.code} {c.cause}{c.scope.aside()} {became}")
     if len(changes) < len(found):
         changes.append(f"and {len(found) - len(changes)} more (-v)")
     unit = fact_unit(flip.facts[0].fact if flip.facts else "", flip.unit)
     old, new = value_text(flip.threshold, unit), value_text(flip.moved_to, unit)
     notes = [f"threshold {flip.code}.{flip.param} {old}, tried {new}"]
     for fact in flip.facts:
-        where = f" ({fact.scope.label()})" if fact.scope.label() else ""
-        notes.append(
-            f"number {fact.fact} is {value_text(fact.value, fact_unit(fact.fact, fact.unit))}{where}"
-        )
+        number = value_text(fact.value, fact_unit(fact.fact, fact.unit))
+        notes.append(f"number {fact.fact} is {number}{fact.scope.aside()}")
     if flip.first_before or flip.first_after:
         notes.append(f"first {flip.first_after or 'nothing'} instead of {flip.first_before or 'nothing'}")
     return b.Item("; ".join(changes), notes=tuple(notes))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from advisor.model.explanation import Explanation, Reason, Related, ScopeExplanation
-from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc
 from advisor.model.numbers import (
     UNKNOWN,
@@ -107,7 +106,7 @@ def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[
 
 def _related(label: str, item: Related, verbosity: int) -> str:
     by = "by " if label in ("folded in", "overruled") else ""
-    name = f"{by}{item.code}{GLUE}{item.cause}{_where(item.scope)}"
+    name = f"{by}{item.code}{GLUE}{item.cause}{item.scope.aside()}"
     return f"{name}: {item.message}" if item.message and verbosity > 0 else name
 
 
@@ -164,15 +163,10 @@ def _text(reason: Reason) -> str:
         return _condition(reason.condition, reason.off_by, reason.why)
     if reason.kind == "state":
         rules = [r.rule for r in reason.reasons if r.rule is not None]
-        names = [f"{r.code}{_where(r.scope)}" for r in rules[:3]]
+        names = [f"{r.code}{r.scope.aside()}" for r in rules[:3]]
         more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
         return reason.text + (f": {', '.join(names)}{more}" if names else "")
     return reason.text
-
-
-def _where(scope: Scope) -> str:
-    label = scope.label()
-    return f" ({label})" if label else ""
 
 
 def _condition(condition: ConditionDoc, off: float | None, why: str | None, guard: bool = False) -> str:

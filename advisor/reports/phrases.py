@@ -116,8 +116,7 @@ def scope(finding: Finding | Gone) -> str:
 
 def name(finding: Finding | Gone) -> str:
     """``LCH101 launch-bound (device 0)``"""
-    where = scope(finding)
-    return f"{clean(finding.code)} {clean(finding.cause)}{f' ({where})' if where else ''}"
+    return clean(f"{finding.code} {finding.cause}{finding.scope.aside()}")
 
 
 def state(finding: Finding) -> str:

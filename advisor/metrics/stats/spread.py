@@ -115,12 +115,8 @@ def heatmap(q: Query) -> pd.DataFrame:
                     lanes[name] = np.divide(total, count, np.full(_HEAT_BINS, np.nan), where=count > 0)
         names = {n: f"GPU {device} {n}" if len(a.budgets) > 1 else n for n in lanes}
         for name, share in lanes.items():
-            rows = {
-                "Start (ns)": edges[:-1],
-                "End (ns)": edges[1:],
-                "Busy (%)": share * 100.0,
-                "Device": device,
-            }
+            ends = {"Start (ns)": edges[:-1], "End (ns)": edges[1:]}
+            rows = {**ends, "Busy (%)": share * 100.0, "Device": device}
             blocks.append(pd.DataFrame(rows | {"Lane": names[name]}))
     return pd.concat(blocks) if blocks else pd.DataFrame()
 
@@ -246,13 +242,12 @@ def modules(q: Query) -> pd.DataFrame:
     duration = (a.ops.end - a.ops.start)[at]
     rows = [] if found is None else module_tree(found, at, duration, apart=True)
     whole = max(int(duration.sum()), 1)
-    frame = pd.DataFrame(
-        [
-            [f"{'  ' * r.level}{r.name}", r.kernels, r.self_ns, r.total_ns, 100 * r.total_ns / whole, r.level]
-            for r in rows
-        ],
-        columns=["Module", "GPU Ops", "Self (ns)", "Total (ns)", "Total (%)", "Level"],
-    )
+    heads = ["Module", "GPU Ops", "Self (ns)", "Total (ns)", "Total (%)", "Level"]
+    cells = [
+        (f"{'  ' * r.level}{r.name}", r.kernels, r.self_ns, r.total_ns, 100 * r.total_ns / whole, r.level)
+        for r in rows
+    ]
+    frame = pd.DataFrame(cells, columns=heads)
     if rows:
         held = sum(r.total_ns for r in rows if r.level == 0)
         frame.attrs["note"] = f"{held / whole:.1%} of the GPU time lies in modules"
