@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from advisor.knowledge.files import engines, shipped
 from advisor.knowledge.kernel_names import required_literals
-from advisor.knowledge.shapes import Data, EngineData, File, Text, release
+from advisor.knowledge.shapes import Data, EngineData, File, Text, release, up_to
 
 #: Options as a parser takes them; identifiers that no English word looks like, keywords and calls.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w")
@@ -45,7 +45,7 @@ class Item(NamedTuple):
         return (
             first is not None
             and first <= used
-            and (self.until is None or used <= (release(self.until) or ()))
+            and up_to(used, self.until)
             and (self.before is None or used < (release(self.before) or ()))
         )
 
@@ -94,7 +94,7 @@ def items(data: EngineData) -> list[Item]:
         found += [Item(name, line.since, line.until) for name in names_in(text)]
         if line.before is not None:
             found += [Item(name, None, line.until, line.since) for name in names_in(line.before)]
-    found += [Item(variable.variable, variable.since) for variable in data.capture]
+    found += [Item(variable.variable, variable.since, variable.until) for variable in data.capture]
     for sign in data.recognise.ranges:
         literals = sorted(t for t in required_literals(sign.match) if len(t) >= _MIN_RANGE)
         found += [Item(f"{RANGE}{' | '.join(literals)}")] if literals else []

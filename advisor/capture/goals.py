@@ -183,12 +183,12 @@ def _confined(context: PlanContext) -> list[str]:
 def _variables(context: PlanContext) -> list[CaptureVariable]:
     """The engine's environment variables that this goal wants."""
     found = []
-    for variable in engines()[context.engine].capture:
+    for variable in context.variables:
         if "capture-range" in variable.supplies:
             if context.window == "variable" and not context.goal.session:
                 value = context.asked.iterations or context.goal.iterations
                 found.append(variable.model_copy(update={"value": value}))
-        elif {*variable.supplies} & {*context.goal.wants, "children"}:
+        elif {*variable.supplies} & {*context.goal.wants, "children", "profiler"}:
             found.append(variable)
     return found
 
@@ -232,7 +232,7 @@ def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) ->
 
 
 def _variant_lines(context: PlanContext, data: VariantData, options: Sequence[str]) -> Iterator[str]:
-    known = {v.variable: v for v in engines()[context.engine].capture}
+    known = {v.variable: v for v in context.variables}
     variables = [f"{n}={known[n].value}" for n in data.variables if n in known]
     added = [o for o in data.add if o not in options]
     if added:

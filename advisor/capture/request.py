@@ -16,6 +16,7 @@ from advisor.errors import InputError
 from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, capture_goals
 from advisor.knowledge.files import engines
 from advisor.knowledge.serving import options_for
+from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.advice import Option
 from advisor.model.options import PlanRequest, declared
 
@@ -92,6 +93,11 @@ class PlanContext(Struct, frozen=True):
         longer = self.asked.output_len if self.phase != "prefill" else None
         return self.asked.input_len or usual.prompt, longer or usual.output
 
+    @property
+    def variables(self) -> list[CaptureVariable]:
+        """The engine's environment variables that its version takes."""
+        return [v for v in engines()[self.engine].capture if v.known_in(self.version)]
+
     def lines(self, action: str) -> tuple[Option, ...]:
         """How the engine, in its version where known, carries out an action."""
         return options_for(action, self.engine, version=self.version)
@@ -112,7 +118,7 @@ def context_of(asked: PlanRequest) -> PlanContext:
     place = _named("place", asked.place, {p.id: p for p in data.places})
     engine, _, version = (asked.engine or "any").partition("@")
     _named("serving engine", engine, engines())
-    program = data.program(engine)
+    program = data.program(engine, version or None)
     if goal.session and (asked.iterations or asked.repeat or asked.delay is not None):
         raise InputError(
             f"{goal.id}: nsys start and stop confine the recording; --iterations, "

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from advisor.knowledge.files import capture_knowledge, engines, shipped
-from advisor.knowledge.shapes import Data, File, Flag, Key, Text
+from advisor.knowledge.shapes import Data, File, Flag, Key, Text, release
 
 OptionText = Annotated[str, Field(pattern=r"^-")]
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
@@ -49,6 +49,16 @@ class Goal(Data):
     variants: list[Key] = Field(default_factory=list)
 
 
+class Spelling(Data):
+    """`text` of the commands of an engine, which releases before `since` spell as in `before`; `note` says
+    so where the release is not known."""
+
+    text: str = Field(min_length=1)
+    since: Text
+    before: str
+    note: Text | None = None
+
+
 class Program(Data):
     """How an engine is started, measured and told when to record."""
 
@@ -64,6 +74,20 @@ class Program(Data):
     forks: bool = False
     warm_seconds: int = Field(default=30, gt=0)
     notes: list[Text] = Field(default_factory=list)
+    spelled: list[Spelling] = Field(default_factory=list)
+
+    def of(self, version: str | None) -> Self:
+        """The same as this release of the engine spells it."""
+        used, found = release(version), self
+        for one in self.spelled:
+            if used is None:
+                notes = [*found.notes, *([one.note] if one.note else [])]
+                found = found.model_copy(update={"notes": notes})
+            elif used < (release(one.since) or ()):
+                commands = ("serve", "benchmark", "load")
+                older = {name: getattr(found, name).replace(one.text, one.before) for name in commands}
+                found = found.model_copy(update=older)
+        return found
 
 
 class Place(Data):
@@ -127,13 +151,14 @@ class GoalFile(File):
         """The engines to choose from: those with a program of their own first, in its order."""
         return [e for e in dict.fromkeys((*self.programs, *engines())) if e != "any"]
 
-    def program(self, engine: str) -> Program:
-        """How the engine is started; one without a program of its own is as its base is."""
+    def program(self, engine: str, version: str | None = None) -> Program:
+        """How the engine is started; one without a program of its own is as the newest release of its
+        base is."""
         known = engines()
         name: str | None = engine
         while name is not None and name not in self.programs:
             name = known[name].base if name in known else None
-        return self.programs[name or "any"]
+        return self.programs[name or "any"].of(version if name == engine else None)
 
 
 @cache

@@ -230,6 +230,12 @@ def release(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(n) for n in found[0].split(".")) if found else None
 
 
+def up_to(version: tuple[int, ...], last: str | None) -> bool:
+    """Whether a release is `last`, a patch of it (0.12.1 of 0.12) or an earlier one."""
+    numbers = release(last)
+    return numbers is None or version[: len(numbers)] <= numbers
+
+
 class OptionLine(Data):
     """`since` is the first release that takes the line, `before` its spelling in earlier ones,
     `until` the last release that takes it. `language_model`: only for language models, or only
@@ -263,7 +269,7 @@ class OptionLine(Data):
             if self.before is not None:
                 notes.append(f"before {since}: {self.before}")
         else:
-            if self.until is not None and used > (release(self.until) or used):
+            if not up_to(used, self.until):
                 return None
             if first is not None and used < first:
                 if self.before is None:
@@ -275,15 +281,23 @@ class OptionLine(Data):
 
 class CaptureVariable(Data):
     """An environment variable of the engine for a capture; `supplies` says what it adds to it,
-    `since` the first release that knows it."""
+    `since` the first release that knows it, `until` the last."""
 
     variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
     value: Text
     effect: Text
     since: Text | None = None
-    supplies: list[Literal["gc", "ranges", "preparation", "capture-range", "children"]] = Field(
+    until: Text | None = None
+    supplies: list[Literal["gc", "ranges", "preparation", "capture-range", "children", "profiler"]] = Field(
         default_factory=list
     )
+
+    def known_in(self, version: str | None) -> bool:
+        """Whether this release takes it; the newest one where `version` is None."""
+        used = release(version)
+        if used is None:
+            return self.until is None
+        return (release(self.since) or ()) <= used and up_to(used, self.until)
 
 
 class EngineData(File):

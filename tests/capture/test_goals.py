@@ -130,6 +130,27 @@ def test_the_clock_where_nothing_else_tells() -> None:
     assert "--capture-range" not in line
 
 
+@pytest.mark.parametrize(
+    ("engine", "has", "lacks"),
+    [
+        ("vllm", ["--profiler-config.profiler cuda", "through 0.12"], ["VLLM_TORCH_CUDA_PROFILE=1 VLLM"]),
+        ("vllm@0.33.0", ["--profiler-config.profiler cuda"], ["VLLM_TORCH_CUDA_PROFILE"]),
+        ("vllm@0.12.0", ["VLLM_TORCH_CUDA_PROFILE=1"], ["--profiler-config"]),
+        ("sglang", ["sglang.benchmark.one_batch", "before 0.5.20"], ["-m sglang.bench_one_batch"]),
+        ("sglang@0.5.23", ["sglang.benchmark.one_batch"], ["sglang.bench_", "before 0.5"]),
+        ("sglang@0.5.5", ["-m sglang.bench_one_batch"], ["sglang.benchmark.", "SGLANG_ENABLE_NVTX"]),
+    ],
+)
+def test_commands_and_variables_are_those_of_the_release(
+    engine: str, has: list[str], lacks: list[str]
+) -> None:
+    made = plan(PlanRequest("kernel-breakdown", engine, "decode"))
+    said = [line.command for step in made.steps for line in step.lines]
+    text = "\n".join([*said, *(note for step in made.steps for note in step.notes)])
+    assert [t for t in has if t not in text] == []
+    assert [t for t in lacks if t in text] == []
+
+
 def test_a_running_server_is_launched_once_and_recorded_often() -> None:
     made = plan(PlanRequest("running-server", "vllm", duration=20))
     (launch,) = commands(made, "launch")
