@@ -19,7 +19,7 @@ from advisor.knowledge import files as knowledge
 from advisor.knowledge import gpus
 from advisor.knowledge.capture import capture_goals
 from advisor.knowledge.serving import Program, detect, named, options_for
-from advisor.knowledge.shapes import EngineData, GpuFile, KernelFile, OptionLine
+from advisor.knowledge.shapes import EngineData, KernelFile, OptionLine
 from advisor.knowledge.yaml_text import read_yaml
 from advisor.model.capture import Device
 from advisor.sources.schema import TABLES
@@ -817,13 +817,13 @@ def test_a_faulty_file_is_a_clear_error(tmp_path: Path, text: str, says: str) ->
     path = tmp_path / "gpus.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(AdvisorError, match=re.escape(says)) as caught:
-        knowledge.load(path, GpuFile)
+        knowledge.load(path, gpus.GpuFile)
     assert str(path) in str(caught.value)
 
 
 def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(AdvisorError, match="cannot read"):
-        knowledge.load(tmp_path / "none.yaml", GpuFile)
+        knowledge.load(tmp_path / "none.yaml", gpus.GpuFile)
 
 
 def test_folders_are_found() -> None:

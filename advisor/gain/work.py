@@ -13,8 +13,8 @@ from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
 from advisor.knowledge.files import KernelFamily
-from advisor.knowledge.gpus import dram_peak, gpu
-from advisor.knowledge.shapes import GpuSpec, Precision
+from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu
+from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives

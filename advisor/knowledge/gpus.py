@@ -7,10 +7,70 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
+from pydantic import Field
+
 from advisor.knowledge.files import shipped
 from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.shapes import GpuFeature, GpuFile, GpuSpec
+from advisor.knowledge.shapes import Data, File, Name, Pattern, Precision, Text
 from advisor.model.capture import Device
+
+
+class GpuSpec(Data):
+    """Peaks of one GPU as its vendor states them, dense; None where not known for certain."""
+
+    name: Text
+    match: list[Pattern] = Field(min_length=1)
+    source: Text
+    sm: int | None = Field(default=None, ge=60, le=130)  # None for other vendors than NVIDIA
+    dram_gb_per_s: float = Field(ge=100, le=20_000)
+    sm_count: int | None = Field(default=None, ge=10, le=400)
+    memory_gb: int | None = Field(default=None, ge=4, le=400)
+    tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
+    fp32_tflops: float | None = Field(default=None, ge=1, le=200)
+    tdp_w: int | None = Field(default=None, ge=10, le=3_000)
+    nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=2_000)
+    pcie_generation: int | None = Field(default=None, ge=3, le=6)
+    htod_gb_per_s: float | None = Field(default=None, ge=5, le=500)
+
+    @property
+    def dram_bytes_per_s(self) -> float:
+        return self.dram_gb_per_s * 1e9
+
+    @property
+    def htod_bytes_per_s(self) -> float | None:
+        """What large pinned copies reach in practice."""
+        return None if self.htod_gb_per_s is None else self.htod_gb_per_s * 1e9
+
+    def flop_per_s(self, precision: Precision) -> float | None:
+        """Dense peak for operands of this precision; fp32 is that of the ordinary cores."""
+        if precision == "fp32":
+            value = self.fp32_tflops
+        else:
+            value = self.tensor_tflops.get("fp16" if precision == "bf16" else precision)
+        return None if value is None else value * 1e12
+
+
+class Generations(Data):
+    """Compute capabilities, both ends included."""
+
+    since: float
+    until: float = 1e3
+
+
+class GpuFeature(Data):
+    """The GPUs of each vendor that can do something; none of a vendor that is not named. `words`:
+    how texts speak of it."""
+
+    nvidia: Generations | None = None
+    amd: Generations | None = None
+    words: Pattern
+    source: Text
+
+
+class GpuFile(File):
+    features: dict[Name, GpuFeature]
+    gpus: list[GpuSpec] = Field(min_length=1)
+
 
 #: GPUs of AMD, by name.
 _AMD = r"AMD|Radeon|Instinct|\bMI\d"
