@@ -84,7 +84,10 @@ class _Replay:
         """Carries stream and clock state from segment to segment. Returns the shift of each
         operation's clock and what each join asks of its stream; keeps the shifts of waits and
         handovers."""
-        inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, (self.inputs.joins)
+        inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, self.inputs.joins
+        if not (len(waits) or len(joins) or len(inputs.handovers)):  # nothing shifts a clock
+            self.wait_shift, self.hand_shift = np.empty(0), np.empty(0)
+            return np.zeros(len(ops)), np.empty(0)
         # One group of operations a segment, stream and thread: their highest demand.
         of_op = self.segment[ops.call] if len(self.segment) else np.zeros(len(ops), np.int64)
         key = (of_op * max(len(inputs.ready), 1) + ops.stream) * self.threads + self.thread
