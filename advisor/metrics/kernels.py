@@ -117,6 +117,8 @@ def dense(values: Array) -> tuple[Array, Array]:
     if len(values) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     lo, hi = int(values.min()), int(values.max())
+    if lo == hi:  # one process, one device: most captures
+        return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits
         return _hashed(values) if len(values) > _FEW else _ranked(values)
     shifted = values - lo
