@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from advisor.engine.compile import CompiledJoin, CompiledRule, Condition, State, Test
 from advisor.engine.values import Atom, atom, k_and, k_not, k_or, key
-from advisor.model.facts import LEVELS, TRACE, Fact, FactBase, Row, Scope, Value, enclosing
+from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope, Value, outward
 
 OutcomeState = Literal["fired", "quiet", "unknown", "overruled"]
 
@@ -119,7 +119,6 @@ class FactView:
 
     def __init__(self, facts: FactBase) -> None:
         self.facts = facts
-        self._outer: dict[Scope, tuple[Scope, ...]] = {}
         self._atoms: dict[tuple[str, Scope], Atom | None] = {}
         self._seen: dict[tuple[str, Scope], Fact | None] = {}
         self._scopes: dict[str, tuple[Scope, ...]] = {}
@@ -152,22 +151,13 @@ class FactView:
         fields = (*join.on, "rank") if self.facts.of_job else join.on
         return {f: k for f in fields if (k := key(named[f])) is not None}
 
-    def outer(self, scope: Scope) -> tuple[Scope, ...]:
-        """The scope and every wider one, in the order in which a fact is looked for."""
-        if scope not in self._outer:
-            wider = sorted(enclosing(scope), key=lambda s: -LEVELS.index(s.level))
-            self._outer[scope] = (scope, *wider)
-        return self._outer[scope]
-
     def fact(self, name: str, scope: Scope) -> Fact | None:
         """As :meth:`FactBase.get`, remembered."""
         at = (name, scope)
         try:
             return self._seen[at]
         except KeyError:
-            table = self.facts.facts
-            found = next((f for s in self.outer(scope) if (f := table.get((name, s))) is not None), None)
-            self._seen[at] = found
+            found = self._seen[at] = self.facts.get(name, scope)
             return found
 
     def atom(self, name: str, scope: Scope) -> Atom | None:
@@ -244,7 +234,7 @@ class OutcomeLog:
             yield from self._of.get(state.cause, ())
             return
         if state.view != "within":
-            for outer in self.view.outer(scope):
+            for outer in outward(scope):
                 if (found := self.outcomes.get((state.cause, outer))) is not None:
                     yield found
         if state.view != "here":

@@ -6,7 +6,7 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.tails import MIN_STEPS, find_drift
+from advisor.metrics.pace import MIN_STEPS, find_drift
 
 _THIRDS = "median of the last third of the steps against that of the first"
 _LIKE = "calls of one kernel and launch shape, as often in both thirds"

@@ -15,9 +15,10 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
+from advisor.metrics.pace import trend_ratio
 from advisor.metrics.pauses import step_times
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls, trend_ratio
+from advisor.metrics.tails import MIN_CALLS, SLOW, alone_ratio, like_calls
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE, MISSING

@@ -273,6 +273,11 @@ def launch_shape(trace: Trace, rows: Array) -> Array:
     return np.asarray(sum(columns[name][rows].astype(np.int64) * by for name, by in factors.items()))
 
 
+def call_key(name: Array, shape: Array) -> Array:
+    """A key of each call's kernel and launch shape."""
+    return np.asarray(name.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ shape.astype(np.uint64))
+
+
 def shorten(name: str, width: int) -> str:
     """Cut in the middle, where template arguments are least telling."""
     if len(name) <= width:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from functools import lru_cache
+from itertools import combinations
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import Struct, field
 from pydantic import ConfigDict, Field
@@ -182,6 +184,7 @@ class Interval:
 
 
 Row = Mapping[str, Value | None]
+T = TypeVar("T")
 
 
 class FactBase(Struct):
@@ -219,17 +222,7 @@ class FactBase(Struct):
 
     def get(self, name: str, scope: Scope = TRACE) -> Fact | None:
         """The value of `name` seen from `scope`: there, else in the narrowest enclosing scope."""
-        found = self.facts.get((name, scope))
-        if found is not None:
-            return found
-        best: Fact | None = None
-        for outer in enclosing(scope):
-            found = self.facts.get((name, outer))
-            if found is not None and (
-                best is None or LEVELS.index(outer.level) > LEVELS.index(best.scope.level)
-            ):
-                best = found
-        return best
+        return _nearest(self.facts, name, scope)
 
     def value(self, name: str, scope: Scope = TRACE) -> Value | None:
         """Like :meth:`get`, the bare value."""
@@ -254,17 +247,11 @@ class FactBase(Struct):
 
     def table(self, name: str, scope: Scope) -> Table | None:
         """The evidence table of this name in the scope, or in an enclosing one."""
-        for outer in (scope, *enclosing(scope)):
-            if (name, outer) in self.tables:
-                return self.tables[name, outer]
-        return None
+        return _nearest(self.tables, name, scope)
 
     def places(self, name: str, scope: Scope) -> Sequence[Interval]:
         """The timeline places of this name in the scope, or in an enclosing one."""
-        for outer in (scope, *enclosing(scope)):
-            if (name, outer) in self.intervals:
-                return self.intervals[name, outer]
-        return ()
+        return _nearest(self.intervals, name, scope) or ()
 
     def __iter__(self) -> Iterator[Fact]:
         return iter(sorted(self.facts.values(), key=lambda f: (f.name, f.scope.sort_key())))
@@ -273,13 +260,16 @@ class FactBase(Struct):
         return len(self.facts)
 
 
-def enclosing(scope: Scope) -> Iterator[Scope]:
-    """Every wider scope of `scope`, narrowest first, the whole trace last."""
+@lru_cache(maxsize=1 << 14)
+def outward(scope: Scope) -> tuple[Scope, ...]:
+    """The scope and every wider one, by the level that each names last: narrowest first, the whole
+    trace last."""
     named = [k for k, v in scope.as_dict().items() if v is not None]
-    for keep in sorted((c for c in _subsets(named) if len(c) < len(named)), key=lambda c: (-len(c), c)):
-        yield scope.only(keep)
+    kept = sorted((c for n in range(len(named)) for c in combinations(named, n)), key=lambda c: (-len(c), c))
+    wider = sorted(map(scope.only, kept), key=lambda s: -LEVELS.index(s.level))
+    return scope, *wider
 
 
-def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for bits in range(1 << len(names)):
-        yield tuple(n for i, n in enumerate(names) if bits >> i & 1)
+def _nearest(known: Mapping[tuple[str, Scope], T], name: str, scope: Scope) -> T | None:
+    """What is known under a name in the scope, else in the narrowest enclosing one."""
+    return next((known[name, s] for s in outward(scope) if (name, s) in known), None)

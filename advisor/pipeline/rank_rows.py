@@ -23,19 +23,25 @@ if TYPE_CHECKING:
 def rank_rows(a: Analysis) -> tuple[tuple[RankRows, ...], bool]:
     """A rank for each device with collectives, or one where they are fewer than two; and whether
     their numbers come from the capture's metadata. Else they count from 0."""
+    ranks, known = _ranks(a)
+    return tuple(_rows(a, *rank) for rank in ranks), known
+
+
+def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool]:
+    """Number, device and collectives of each rank, and whether the numbers are known."""
     found = {device: device_collectives(a, device) for device in a.devices}
     several = {d: c for d, c in found.items() if len(c)}
     if len(several) < 2:
         listed = [d.id for d in a.trace.devices]
         device = next(iter(several or found), listed[0] if listed else 0)
         number = a.trace.capture.rank
-        return (_rows(a, number or 0, device, found.get(device)),), number is not None
+        return [(number or 0, device, found.get(device))], number is not None
     numbers = [_mpi_rank(a, device) for device in several]
     known = None not in numbers and len(set(numbers)) == len(numbers)
-    return tuple(
-        _rows(a, number if known and number is not None else i, device, calls)
+    return [
+        (number if known and number is not None else i, device, calls)
         for i, (number, (device, calls)) in enumerate(zip(numbers, several.items(), strict=True))
-    ), known
+    ], known
 
 
 def waits_inside(a: Analysis) -> Waits | None:
@@ -43,10 +49,10 @@ def waits_inside(a: Analysis) -> Waits | None:
     where fewer than two communicate."""
     from advisor.ranks.waits import reduce_ranks
 
-    rows, _ = rank_rows(a)
-    if len(rows) < 2:
+    ranks, _ = _ranks(a)
+    if len(ranks) < 2:
         return None
-    found = reduce_ranks(rows, one_clock=True)
+    found = reduce_ranks([_rows(a, *rank) for rank in ranks], one_clock=True)
     a.waited = {
         r.device: float(wait.sum()) / max(int(r.duration.sum()), 1)
         for r, wait in zip(found.ranks, found.wait, strict=True)

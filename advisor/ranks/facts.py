@@ -11,7 +11,7 @@ import numpy as np
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
-from advisor.ranks.pace import Pace, SlowerKernel, paces
+from advisor.ranks.pace import Pace, SlowerKernel
 from advisor.ranks.waits import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
@@ -58,7 +58,6 @@ def job_facts(
     }
     out.put("ranks.most_caused_ratio", max(waits.caused) / total if total else 0.0)
     _late_parts(out, waits)
-    speed = paces(ranks)
     for i, rows in enumerate(ranks):
         own, late = out.at(Scope(rank=rows.rank)), waits.late[i]
         caused = waits.caused[i] / total if total else 0.0
@@ -76,7 +75,7 @@ def job_facts(
         if late is not None:
             values["rank.late_ns"] = late.late / late.calls
             values["rank.late_part"] = late_part(late, rows.leads)
-        if (pace := speed[i]) is not None:
+        if (pace := waits.paces[i]) is not None:
             values["rank.slower_ratio"] = max(pace.slowdown - 1, 0.0)
             values["rank.slower_alike_ratio"] = pace.alike
             own.table("ranks.pace", [_pace_row(k, pace) for k in pace.kernels[:_FEW]])

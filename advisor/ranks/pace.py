@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.pace import KernelPace
+from advisor.metrics.pace import KernelPace, alike_ratio
 from advisor.ranks.align import RankRows
 
 #: Calls of a kernel in a step may differ by so much between ranks that run the same program.
@@ -15,8 +15,6 @@ _SAME_CALLS = 0.1
 #: Of the time of a rank's kernels, so much must be in kernels that the others run as well, and in
 #: so many of them: one kernel alone may work on more data.
 _COMPARED, _KERNELS = 0.5, 3
-#: A kernel is slowed like the rest where its own slow-down is at least this part of the mean.
-_LIKE = 0.5
 
 
 class SlowerKernel(Struct, frozen=True):
@@ -68,16 +66,7 @@ def _pace(own: dict[int, KernelPace], compared: list[SlowerKernel]) -> Pace | No
     if len(compared) < _KERNELS or sum(k.time for k in compared) < _COMPARED * whole:
         return None
     compared.sort(key=lambda k: -k.time)
-    slowdown = _mean(compared)
-    alike = min(_alike(compared, slowdown), _alike(compared[1:], slowdown))
-    return Pace(slowdown, alike, tuple(compared))
-
-
-def _mean(kernels: Sequence[SlowerKernel]) -> float:
-    """All of their time over what it would be at the pace of the others."""
-    return sum(k.time for k in kernels) / sum(k.time / k.slowdown for k in kernels)
-
-
-def _alike(kernels: Sequence[SlowerKernel], slowdown: float) -> float:
-    least = 1 + _LIKE * (slowdown - 1)
-    return sum(k.time for k in kernels if k.slowdown >= least) / max(sum(k.time for k in kernels), 1.0)
+    time, slower = np.array([(k.time, k.slowdown) for k in compared]).T
+    mean = float(time.sum() / (time / slower).sum())  # over their time at the pace of the others
+    alike = min(alike_ratio(time[i:], slower[i:] - 1, mean - 1) for i in (0, 1))
+    return Pace(mean, alike, tuple(compared))

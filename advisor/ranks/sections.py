@@ -15,7 +15,6 @@ from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, Step
 from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
 from advisor.ranks.merge import listed, percent
-from advisor.ranks.pace import paces
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
 
@@ -224,7 +223,7 @@ def pace_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> G
     less, and it comes with the last but one at best."""
     gain = arrival_gain(waits, rank, untraced)
     i = next(i for i, rows in enumerate(waits.ranks) if rows.rank == rank)
-    late, pace = waits.late[i], paces(waits.ranks)[i]
+    late, pace = waits.late[i], waits.paces[i]
     if gain.step_before_ms is None or late is None or pace is None:
         return gain
     less = late.kernels * (1 - 1 / pace.slowdown)

@@ -4,6 +4,7 @@ rest of the others is waiting for the rank that came last."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from advisor.metrics.collectives import EXPERTS, KERNELS
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.match import match
+from advisor.ranks.pace import Pace, paces
 from advisor.ranks.pipeline import between_stages
 
 #: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
@@ -46,7 +48,7 @@ class Late(Struct, frozen=True):
         return int(self.ahead.sum())
 
 
-class Waits(Struct, frozen=True):
+class Waits(Struct, frozen=True, dict=True):
     """Waiting of every rank, in the order of the ranks. `wait[i]` has one entry a call of rank i,
     ns, 0 where `found[i]` says that the call was not matched.
 
@@ -80,6 +82,11 @@ class Waits(Struct, frozen=True):
     def judged(self) -> int:
         """Matched collectives that are not left out."""
         return self.matched - sum(self.left_out)
+
+    @cached_property
+    def paces(self) -> list[Pace | None]:
+        """How fast each rank runs the kernels that all of them run."""
+        return paces(self.ranks)
 
     @property
     def total(self) -> int:
