@@ -187,7 +187,7 @@ def _variables(context: PlanContext) -> list[CaptureVariable]:
         if "capture-range" in variable.supplies:
             if context.window == "variable" and not context.goal.session:
                 value = context.asked.iterations or context.goal.iterations
-                found.append(variable.model_copy(update={"value": value}))
+                found.append(variable.replaced(value=value))
         elif {*variable.supplies} & {*context.goal.wants, "children", "profiler"}:
             found.append(variable)
     return found

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.model.capture import Capture
-from advisor.sources.trace import Source, Trace
+from advisor.sources.trace import Around, Source, Trace
 
 MARK = "redacted"
 
@@ -289,11 +289,11 @@ def names_here() -> Iterator[str]:
         yield getpass.getuser()
 
 
-class Redacted:
+class Redacted(Around):
     """Another source, each text of which goes through a `Scrubber`."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        super().__init__(source)
         given = source.capture
         private = (
             given.path,
@@ -304,23 +304,16 @@ class Redacted:
         users = (user for text in private for user in path_users(text))
         self._scrubber = Scrubber((*names_here(), *users))
         self.capture = self._clean(given)
-        self.devices = source.devices
-        self.ledger = source.ledger
-        self.tables = source.tables
-        self.read_columns = source.read_columns
-        self.close = source.close
 
     def text(self, ids: Sequence[int]) -> list[str]:
         return [self._scrubber.text(text) for text in self._source.text(ids)]
 
     def _clean(self, capture: Capture) -> Capture:
         scrubber, command = self._scrubber, capture.command
-        return capture.model_copy(
-            update={
-                "path": scrubber.text(Path(capture.path).name),
-                "command": tuple(scrubber.argument(w, " ".join(command[:i])) for i, w in enumerate(command)),
-                "options": {key: scrubber.text(value) for key, value in capture.options.items()},
-                "processes": tuple((pid, scrubber.program(name)) for pid, name in capture.processes),
-                "warnings": tuple(map(scrubber.text, capture.warnings)),
-            }
+        return capture.replaced(
+            path=scrubber.text(Path(capture.path).name),
+            command=tuple(scrubber.argument(w, " ".join(command[:i])) for i, w in enumerate(command)),
+            options={key: scrubber.text(value) for key, value in capture.options.items()},
+            processes=tuple((pid, scrubber.program(name)) for pid, name in capture.processes),
+            warnings=tuple(map(scrubber.text, capture.warnings)),
         )

@@ -204,7 +204,7 @@ def _documents(test: Condition, known: CaptureFacts) -> Iterator[ConditionDoc]:
     values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
     for value in values[:1] if asks else values:
         found = doc_of(test, value, known.units.get(test.fact, ""), test.holds(atom(value)))
-        yield found.model_copy(update={"threshold": None}) if asks else found
+        yield found.replaced(threshold=None) if asks else found
 
 
 def _proof(item: ChecklistItem, known: CaptureFacts) -> str:

@@ -49,7 +49,7 @@ class FileAsker:
 def shortened(checklist: Checklist) -> Checklist:
     """The questions of the eight steps, in their order."""
     steps = sorted((e for e in checklist.entries if e.step is not None), key=lambda e: e.step or 0)
-    return checklist.model_copy(update={"entries": tuple(steps)})
+    return checklist.replaced(entries=tuple(steps))
 
 
 def walk(
@@ -72,7 +72,7 @@ def walk(
             continue
         if isinstance(reply, Reply):
             entries = tuple(answered(e, reply) if e.id == entry.id else e for e in checklist.entries)
-            checklist = checklist.model_copy(update={"entries": entries})
+            checklist = checklist.replaced(entries=entries)
             keep(checklist)
         at += 1
     return checklist

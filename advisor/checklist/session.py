@@ -92,13 +92,13 @@ def load(path: Path) -> dict[str, Any]:
 
 def answered(entry: CheckEntry, reply: Reply) -> CheckEntry:
     """The entry with a person's answer; what the capture says stays beside it."""
-    return entry.model_copy(update={"answer": reply.answer, "by": "person", "note": reply.note})
+    return entry.replaced(answer=reply.answer, by="person", note=reply.note)
 
 
 def with_replies(checklist: Checklist, replies: Mapping[str, Reply]) -> Checklist:
     """The checklist with all these answers."""
     entries = tuple(answered(e, replies[e.id]) if e.id in replies else e for e in checklist.entries)
-    return checklist.model_copy(update={"entries": entries})
+    return checklist.replaced(entries=entries)
 
 
 SCHEMA = 1
@@ -192,7 +192,7 @@ def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
     commands = {i.id: command_of(i, captures) for i in checklist_items().items}
     entries = []
     for entry in fresh.entries:
-        entry = entry.model_copy(update={"command": commands[entry.id]})
+        entry = entry.replaced(command=commands[entry.id])
         kept = measured.get(entry.id)
         if isinstance(kept, Reply):
             changes: dict[str, Any] = {
@@ -201,13 +201,13 @@ def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
                 "measured": kept.answer,
                 "proof": kept.note,
             }
-            entry = entry.model_copy(update=changes)
+            entry = entry.replaced(**changes)
         elif kept:
-            entry = entry.model_copy(update={"proof": kept})
+            entry = entry.replaced(proof=kept)
         entries.append(entry)
     changes = {
         "entries": tuple(entries),
         "captures": captures,
         "serving_engine": fresh.serving_engine or content.get("serving_engine"),
     }
-    return fresh.model_copy(update=changes)
+    return fresh.replaced(**changes)

@@ -328,10 +328,10 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
         kept = keep(diagnosis.findings)
         new = sum(f.baseline == "new" for f in kept)
         counts = {"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
-        baseline = baseline.model_copy(update=counts)
+        baseline = baseline.replaced(**counts)
     coded = ("findings", "overruled", "healthy", "not_evaluated")
     kept_of = {name: keep(getattr(diagnosis, name)) for name in coded}
-    return diagnosis.model_copy(update={"baseline": baseline, **kept_of})
+    return diagnosis.replaced(baseline=baseline, **kept_of)
 
 
 def codes(given: Sequence[str]) -> tuple[str, ...]:

@@ -113,11 +113,8 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
         for f in saved.findings
     }
     findings = tuple(
-        f.model_copy(
-            update={
-                "baseline": "known" if f.identity in before else "new",
-                "changed": change(before.get(f.identity), f),
-            }
+        f.replaced(
+            baseline="known" if f.identity in before else "new", changed=change(before.get(f.identity), f)
         )
         for f in diagnosis.findings
     )
@@ -135,7 +132,7 @@ def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
             if f.baseline == "new" and any(among(saved.not_evaluated, f.code, f.scope))
         ),
     )
-    return diagnosis.model_copy(update={"findings": findings, "baseline": baseline})
+    return diagnosis.replaced(findings=findings, baseline=baseline)
 
 
 class Before(NamedTuple):

@@ -89,7 +89,7 @@ def _machine(before: Side, after: Side) -> Iterator[Reason]:
     b, a = ("unknown" if c is None else megahertz(c) for c in clock)
     text = f"the SM clock is {b} before and {a} after" if apart else ""
     found = reason("clock", clock, not apart, 1.0 / (1.0 + shift) if apart else 1.0, text)
-    yield found.model_copy(update={"state": "unknown"}) if None in clock else found
+    yield found.replaced(state="unknown") if None in clock else found
 
 
 def _clock(side: Side) -> float | None:

@@ -45,10 +45,7 @@ def scaling(
         rows, score, measured.typical.mid if measured.typical else None, attention / step if step else None
     )
     judged = judge(facts, "context", options or RuleOptions(), {TRACE: step})
-    rows = [
-        r.model_copy(update={"grows": judged.fired("context-scaling", Scope(operation=r.operation))})
-        for r in rows
-    ]
+    rows = [r.replaced(grows=judged.fired("context-scaling", Scope(operation=r.operation))) for r in rows]
     growth = in_ms = None
     if (change := measured.typical) is not None:
         growth = Span(low=change.low, mid=change.mid, high=change.high)
@@ -75,7 +72,7 @@ def scaling(
         **judged.parts(),
     )
     notes = _notes(doc, short, long, chosen, judged)
-    return doc.model_copy(update={"summary": _summary(doc), "notes": tuple(notes)})
+    return doc.replaced(summary=_summary(doc), notes=tuple(notes))
 
 
 def _phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str, str] | None:

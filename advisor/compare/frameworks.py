@@ -68,7 +68,7 @@ def table(
     sides = [side for _, side in columns]
     chosen = _phase(sides, phase)
     metrics = _metrics(names, sides, chosen, throughput, batch)
-    docs = tuple(side_doc(s).model_copy(update={"name": n}) for n, s in zip(names, sides, strict=True))
+    docs = tuple(side_doc(s).replaced(name=n) for n, s in zip(names, sides, strict=True))
     return FrameworkTable(
         tool=Tool(version=__version__, engine="none"),
         columns=docs,

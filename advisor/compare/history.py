@@ -91,8 +91,8 @@ def suppressed(history: History, finding: str, reason: str, until: str) -> Histo
     if name is None:
         raise InputError(f"{finding}: no finding of the history; there are: {', '.join(names) or 'none'}")
     change = {"suppressed": Suppression(reason=reason, until=until)}
-    findings = (t.model_copy(update=change) if t.finding == name else t for t in history.findings)
-    return history.model_copy(update={"findings": tuple(findings)})
+    findings = (t.replaced(**change) if t.finding == name else t for t in history.findings)
+    return history.replaced(findings=tuple(findings))
 
 
 def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
@@ -101,7 +101,7 @@ def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
     found = Tracked(finding=finding.identity, scope=scope, state="new", since=day, seen=day, **known)
     if before is None:
         return found
-    found = found.model_copy(update={"was": before.share})
+    found = found.replaced(was=before.share)
     back = before.state == "closed"
     old = Before(before.code, before.scope, before.severity, before.share)
     state = "new" if back else change(old, finding) or "same"
@@ -109,13 +109,13 @@ def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
     if state in ("new", "worse"):
         # What was decided was decided about something smaller.
         kept |= _reopened(before.decision or before.reopened) | {"suppressed": None}
-    return found.model_copy(update={**kept, "state": state, "since": day if back else before.since})
+    return found.replaced(**kept, state=state, since=day if back else before.since)
 
 
 def _absent(before: Tracked, seen: Iterable[Diagnosis]) -> Tracked:
     gone = all(absence(d, before.code, before.scope).status == "gone" for d in seen)
     state = "closed" if gone or before.state == "closed" else "unknown"
-    return before.model_copy(update={"state": state})
+    return before.replaced(state=state)
 
 
 def _reopened(decision: str) -> dict[str, Any]:
@@ -132,4 +132,4 @@ def _decided(tracked: Tracked, decision: Decision | None, now: Finding | None) -
         then = Before(tracked.code, tracked.scope, decision.severity, decision.share)
         if change(then, now) == "worse":
             given |= _reopened(decision.decision or tracked.reopened)
-    return tracked.model_copy(update=given)
+    return tracked.replaced(**given)

@@ -164,22 +164,20 @@ def _divided(d: Diagnosis, k: int) -> Diagnosis:
     steps = []
     for s in d.steps:
         times = {name: getattr(s, name) / k for name in ("median_ms", "mean_ms", "p99_ms")}
-        steps.append(s.model_copy(update={"count": s.count * k, **times}))
-    work = d.work and d.work.model_copy(update={"phases": tuple(_phase(p, k) for p in d.work.phases)})
-    return d.model_copy(update={"steps": tuple(steps), "work": work})
+        steps.append(s.replaced(count=s.count * k, **times))
+    work = d.work and d.work.replaced(phases=tuple(_phase(p, k) for p in d.work.phases))
+    return d.replaced(steps=tuple(steps), work=work)
 
 
 def _phase(p: PhaseWork, k: int) -> PhaseWork:
-    kernels = tuple(x.model_copy(update={"calls": x.calls / k, "ms": x.ms / k}) for x in p.kernels)
+    kernels = tuple(x.replaced(calls=x.calls / k, ms=x.ms / k) for x in p.kernels)
     rest = {name: getattr(p, name) / k for name in ("kernel_calls", "kernel_ms", "attention", "matmul")}
-    return p.model_copy(
-        update={
-            "steps": p.steps * k,
-            "times_ms": tuple(t / k for t in p.times_ms),
-            "layers": p.layers // k if p.layers and p.layers % k == 0 else p.layers,
-            "kernels": kernels,
-            **rest,
-        }
+    return p.replaced(
+        steps=p.steps * k,
+        times_ms=tuple(t / k for t in p.times_ms),
+        layers=p.layers // k if p.layers and p.layers % k == 0 else p.layers,
+        kernels=kernels,
+        **rest,
     )
 
 

@@ -44,9 +44,9 @@ def answered(
             enough = enough or (finding.share or 0.0) >= MOST * whole
         enough = enough or any(f.invalidates for f in about)
         causes = tuple(dict.fromkeys(f.cause for f in about))
-        return part.model_copy(update={"findings": causes, "why": None if enough else why(budget, part)})
+        return part.replaced(findings=causes, why=None if enough else why(budget, part))
 
-    return tuple(b.model_copy(update={"parts": tuple(answer(b, p) for p in b.parts)}) for b in budgets)
+    return tuple(b.replaced(parts=tuple(answer(b, p) for p in b.parts)) for b in budgets)
 
 
 def _here(finding: Finding | Outcome, budget: Budget) -> bool:

@@ -134,6 +134,7 @@ def _run(
         return CaseRun(spec.code, (), (source.problem(("rule",), text),))
     rule = program.by_code[spec.code]
     alone = program.only(spec.code)
+    used = {name for _, name in facts_used(spec)}
     results, outcomes = [], []
     for i, case in enumerate(cases.cases):
         inference = infer(_facts(case, rule, units or {}), alone, engine=engine, given=_given(case, rule))
@@ -141,7 +142,7 @@ def _run(
         outcomes.append(outcome)
         problems = [
             source.problem(("cases", i, *loc), f"{case.name}: {text}")
-            for loc, text in (*_strays(case, rule), *_judge(case, outcome, inference))
+            for loc, text in (*_strays(case, rule, used), *_judge(case, outcome, inference))
         ]
         results.append(CaseResult(spec.code, case.name, tuple(problems)))
     return CaseRun(spec.code, tuple(results), tuple(_contract(rule, outcomes, source)))
@@ -182,9 +183,8 @@ def _given(case: Case, rule: CompiledRule) -> dict[str, OutcomeState]:
     return given
 
 
-def _strays(case: Case, rule: CompiledRule) -> Iterator[tuple[tuple[int | str, ...], str]]:
+def _strays(case: Case, rule: CompiledRule, used: set[str]) -> Iterator[tuple[tuple[int | str, ...], str]]:
     """Names that the rule does not know: the case would test nothing with them."""
-    used = {name for _, name in facts_used(rule.spec)}
     for name in case.facts:
         if name not in used:
             yield ("facts", name), f"the rule does not use the fact {name}; correct the name"

@@ -158,7 +158,7 @@ class Explainer(Struct, frozen=True):
         word = {True: "stopped, as", False: "not stopped, as", None: "not checked, as"}
         holds = None if checked.truth is None else not checked.truth
         text = f"{word[checked.truth]} {inner.text}"
-        return inner.model_copy(update={"kind": "guard", "text": text, "holds": holds})
+        return inner.replaced(kind="guard", text=text, holds=holds)
 
     # --- not fired ---------------------------------------------------------------------------
 

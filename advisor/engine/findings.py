@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -37,10 +38,11 @@ from advisor.model.findings import (
     Threshold,
     Verify,
 )
-from advisor.model.rules import GainSpec, RuleSpec
+from advisor.model.rules import Action, GainSpec, RuleSpec
 
 #: Codes of the rules about the capture itself: they hold even where its rows cannot be believed.
 CAPTURE_RULES = "CAP"
+A = TypeVar("A", bound=Action)
 Estimate = Callable[[Sequence[Finding]], Sequence[Finding]]
 MAX_RANGES = 50
 #: A place is not worth a visit that takes this share of the longest or less.
@@ -209,12 +211,7 @@ def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Adv
 
 
 def _applying(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
-    """Of several texts for one action the first."""
-    listed: set[str] = set()
-    for item, tests in zip(rule.spec.recommendations, rule.applies, strict=True):
-        if item.id in listed or not _may_hold(inference, tests, scope):
-            continue
-        listed.add(item.id)
+    for item in _first_texts(inference, rule.spec.recommendations, rule.applies, scope):
         verify = None
         if item.verify is not None:
             fact = inference.view.fact(item.verify.fact, scope)
@@ -228,13 +225,20 @@ def _applying(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterato
         yield Advice(id=item.id, action=action, effort=item.effort, verify=verify)
 
 
+def _first_texts(
+    inference: Inference, items: Iterable[A], conditions: Iterable[tuple[Test, ...]], scope: Scope
+) -> Iterable[A]:
+    """The actions that apply: of several texts for one action the first."""
+    found: dict[str, A] = {}
+    for item, tests in zip(items, conditions, strict=True):
+        if item.id not in found and _may_hold(inference, tests, scope):
+            found[item.id] = item
+    return found.values()
+
+
 def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
     """The other ways to win that apply, as recommendations do."""
-    listed: set[str] = set()
-    for item, tests in zip(rule.spec.alternatives, rule.alternatives, strict=True):
-        if item.id in listed or not _may_hold(inference, tests, scope):
-            continue
-        listed.add(item.id)
+    for item in _first_texts(inference, rule.spec.alternatives, rule.alternatives, scope):
         gain = item.gain
         yield Alternative(
             action=item.id,

@@ -201,7 +201,7 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
     def of(wanted: Gain | None) -> Gain | None:
         return next((found for ask, found in prediction.others if ask == wanted), None)
 
-    asked = (o.model_copy(update={"gain": of(o.gain)}) for o in finding.alternatives)
+    asked = (o.replaced(gain=of(o.gain)) for o in finding.alternatives)
     others = tuple(
         o for o in asked if o.gain is None or o.gain.speedup is None or o.gain.speedup.mid >= LEAST
     )
@@ -209,15 +209,15 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
     if prediction.doubt and (terms := finding.ranking) is not None:
         cap = terms.cap if terms.cap in ("low", "info") else "medium"
         changes["message"] = f"{finding.message} {prediction.doubt}"
-        changes["ranking"] = terms.model_copy(update={"cap": cap})
-    return finding.model_copy(update=changes)
+        changes["ranking"] = terms.replaced(cap=cap)
+    return finding.replaced(**changes)
 
 
 def as_sure(finding: Finding) -> Finding:
     """The finding with what its estimate adds to its confidence."""
     sure = round(finding.confidence * prod(t.factor for t in estimate_terms(finding.gain)), 3)
-    terms = finding.ranking and finding.ranking.model_copy(update={"confidence": sure})
-    return finding.model_copy(update={"confidence": sure, "ranking": terms})
+    terms = finding.ranking and finding.ranking.replaced(confidence=sure)
+    return finding.replaced(confidence=sure, ranking=terms)
 
 
 def calibrated(base: float, right: int, known: int) -> float:

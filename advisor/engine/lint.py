@@ -23,6 +23,7 @@ from advisor.engine.lint_names import (
     known_facts,
     known_part,
     known_references,
+    models_in,
     templates,
     what_ifs,
 )
@@ -77,13 +78,6 @@ def _wrong_names(paths: Iterable[str], known: Catalogues) -> Iterator[Problem]:
         if rule is not None:
             context = Context(RuleSet((rule,), {rule.code: source}), known)
             yield from (source.problem(at, text) for check in NAMES for at, text in check(rule, context))
-
-
-def _comparisons(rule: RuleSpec) -> Iterator[tuple[Loc, Comparison]]:
-    yield from fact_tests(rule)
-    for i, join in enumerate(rule.when.join):
-        for j, where in enumerate(join.where):
-            yield ("when", "join", i, "where", j), where
 
 
 # --- validators ------------------------------------------------------------------------------
@@ -178,11 +172,9 @@ def _all_required(cause: str, context: Context) -> set[str]:
 
 
 def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    named: list[tuple[Loc, str]] = [
-        *((("then", "overrules", i), name) for i, name in enumerate(rule.then.overrules)),
-        *((("then", "overrules_where", i), o.cause) for i, o in enumerate(rule.then.overrules_where)),
-    ]
-    for loc, name in named:
+    for loc, name, _ in references(rule):
+        if loc[0] != "then" or not str(loc[1]).startswith("overrules"):
+            continue
         target = context.rules.by_cause.get(name)
         if rule.kind == "symptom":
             yield loc, f"a symptom overrules nothing; remove {name}"
@@ -197,7 +189,7 @@ def overruled_causes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:
     """Every parameter is used, and every one that is used exists."""
-    used = {c.param for _, c in _comparisons(rule)}
+    used = {c.param for _, c in models_in(rule) if isinstance(c, Comparison)}
     for loc, template in templates(rule):
         for p in placeholders(template):
             if p.is_param:

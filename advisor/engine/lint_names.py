@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct
 
-from advisor.engine.compile import conditions
 from advisor.engine.load import Loc, RuleSet
 from advisor.engine.wording import placeholders
 from advisor.facts.spec import FactSpec
-from advisor.model.rules import FactCondition, GainSpec, Param, RuleSpec
+from advisor.model.operands import Strict
+from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, Param, RuleSpec
 
 
 class Catalogues(Struct, frozen=True):
@@ -61,44 +60,32 @@ def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
 
 
 def fact_tests(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition]]:
-    for loc, item in conditions(rule):
-        if isinstance(item, FactCondition):
-            yield loc, item
-    for name in ("invalidates", "withholds", "withholds_health"):
-        if isinstance(test := getattr(rule, name), FactCondition):
-            yield (name,), test
-    listed: list[tuple[str, str, tuple[Any, ...]]] = [
-        *((name, "applies_when", getattr(rule, name)) for name in ("recommendations", "alternatives")),
-        ("doubts", "when", rule.doubts),
-    ]
-    for name, field, entries in listed:
-        for i, entry in enumerate(entries):
-            for j, item in enumerate(getattr(entry, field)):
-                yield (name, i, field, j), item
-    for i, gain in enumerate(rule.gain.choices if rule.gain else ()):
-        for j, item in enumerate(gain.applies_when):
-            yield ("gain", *("otherwise",) * i, "applies_when", j), item
-    for key in ("overrules_where", "same_as"):
-        for i, other in enumerate(getattr(rule.then, key)):
-            for j, item in enumerate(other.when):
-                yield ("then", key, i, "when", j), item
+    return ((loc, item) for loc, item in models_in(rule) if isinstance(item, FactCondition))
 
 
 def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
-    yield ("message",), rule.message
-    if rule.healthy is not None:
-        yield ("healthy",), rule.healthy
-    for i, doubt in enumerate(rule.doubts):
-        yield ("doubts", i, "text"), doubt.text
-    for i, advice in enumerate(rule.recommendations):
-        yield ("recommendations", i, "action"), advice.action
-    for i, other in enumerate(rule.alternatives):
-        yield ("alternatives", i, "action"), other.action
-    for i, answer in enumerate(rule.answers):
-        loc: Loc = ("otherwise",) if i == len(rule.when.branches) else ("when", "any", i, "answer")
-        yield (*loc, "reason"), answer.reason
-        if answer.remedy is not None:
-            yield (*loc, "remedy"), answer.remedy
+    """Every text with placeholders, with its place."""
+    for loc, item in models_in(rule):
+        names = next((names for kind, names in _TEXTS.items() if isinstance(item, kind)), ())
+        yield from (((*loc, n), text) for n in names if (text := getattr(item, n)) is not None)
+
+
+#: The texts of a rule in which values of facts and parameters may stand.
+_TEXTS: dict[type[Strict], tuple[str, ...]] = {
+    RuleSpec: ("message", "healthy"), Doubt: ("text",), Action: ("action",), Answer: ("reason", "remedy"),
+}  # fmt: skip
+
+
+def models_in(item: object, loc: Loc = ()) -> Iterator[tuple[Loc, Strict]]:
+    """A part of a rule and everything inside it that has keys of its own, each with its place."""
+    if isinstance(item, Strict):
+        yield loc, item
+        for name, value in item:
+            if isinstance(value, Strict | tuple):
+                yield from models_in(value, (*loc, name))
+    elif isinstance(item, tuple):
+        for i, each in enumerate(item):
+            yield from models_in(each, (*loc, i))
 
 
 # --- validators ------------------------------------------------------------------------------
@@ -141,29 +128,20 @@ def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     known = context.known.what_ifs
-    named: list[tuple[Loc, GainSpec]] = [
-        (("gain", *("otherwise",) * i, "what_if"), gain)
-        for i, gain in enumerate(rule.gain.choices if rule.gain else ())
-    ]
-    named += [(("alternatives", i, "gain"), o.gain) for i, o in enumerate(rule.alternatives) if o.gain]
-    for loc, gain in named:
-        if known is not None and gain.what_if not in known:
-            yield loc, f"unknown what-if {gain.what_if}; {near(gain.what_if, known)}"
+    for loc, item in models_in(rule):
+        if isinstance(item, GainSpec) and known is not None and item.what_if not in known:
+            yield (*loc, "what_if"), f"unknown what-if {item.what_if}; {near(item.what_if, known)}"
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """An id that resembles a known one is a slip of the pen, which would lose the options of the
     engines; any other is advice of the user's own."""
     known = context.known.actions
-    named: list[tuple[Loc, str]] = [
-        *((("recommendations", i, "id"), r.id) for i, r in enumerate(rule.recommendations)),
-        *((("alternatives", i, "id"), a.id) for i, a in enumerate(rule.alternatives)),
-    ]
-    for loc, name in named:
-        if known is None or name in known:
+    for loc, item in models_in(rule):
+        if not isinstance(item, Action) or known is None or item.id in known:
             continue
-        if near := difflib.get_close_matches(name, list(known), n=1, cutoff=0.8):
-            yield loc, f"unknown action {name}; did you mean {near[0]}?"
+        if near := difflib.get_close_matches(item.id, list(known), n=1, cutoff=0.8):
+            yield (*loc, "id"), f"unknown action {item.id}; did you mean {near[0]}?"
 
 
 def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:

@@ -60,18 +60,16 @@ def graded(finding: Finding) -> Finding:
     share, factor = (held, HELD_FACTOR) if saved is None else (saved, 1.0)
     if known.levels is not None:
         share, factor = held, 1.0
-    ranking = known.model_copy(
-        update={
-            "share": share,
-            "share_from": "impact" if share is held else "gain",
-            "saved": saved,
-            "score": round(factor * share * finding.confidence, 6),
-            "throughput": finding.gain is not None and finding.gain.measure == "throughput",
-            "tier": 0 if finding.invalidates else 2 if known.cap == "info" else 1,
-        }
+    ranking = known.replaced(
+        share=share,
+        share_from="impact" if share is held else "gain",
+        saved=saved,
+        score=round(factor * share * finding.confidence, 6),
+        throughput=finding.gain is not None and finding.gain.measure == "throughput",
+        tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
     )
     severity = severity_of(known, max(held, known.tail), saved)
-    return finding.model_copy(update={"severity": severity, "score": ranking.score, "ranking": ranking})
+    return finding.replaced(severity=severity, score=ranking.score, ranking=ranking)
 
 
 def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Finding, ...]:
@@ -83,7 +81,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
         rated = [_behind_latency(f, cap) for f in rated]
     placed = required_first(sorted(rated, key=_place), rules, lambda a, b: _group(a) == _group(b))
-    return tuple(f.model_copy(update={"rank": number}) for number, f in enumerate(placed, 1))
+    return tuple(f.replaced(rank=number) for number, f in enumerate(placed, 1))
 
 
 def _wins_latency(finding: Finding) -> bool:
@@ -105,7 +103,7 @@ def _behind_latency(finding: Finding, cap: Severity) -> Finding:
     terms = finding.ranking
     if terms is None or not terms.throughput:
         return finding
-    return finding.model_copy(update={"severity": least(finding.severity, cap)})
+    return finding.replaced(severity=least(finding.severity, cap))
 
 
 def _group(finding: Finding) -> tuple[int, int]:
@@ -283,11 +281,9 @@ def _joined(stays: Finding, goes: Finding) -> Finding:
     already_listed = {r.id for r in stays.recommendations}
     more = () if goes.kind == "symptom" else goes.recommendations
     own = Symptom(code=goes.code, cause=goes.cause, scope=goes.scope, message=goes.message)
-    return stays.model_copy(
-        update={
-            "gain": goes.gain if saved_of(stays.gain) is None else stays.gain,
-            "explains": (*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),
-            "recommendations": (*stays.recommendations, *(r for r in more if r.id not in already_listed)),
-            "alternatives": tuple({a.action: a for a in (*goes.alternatives, *stays.alternatives)}.values()),
-        }
+    return stays.replaced(
+        gain=goes.gain if saved_of(stays.gain) is None else stays.gain,
+        explains=(*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),
+        recommendations=(*stays.recommendations, *(r for r in more if r.id not in already_listed)),
+        alternatives=tuple({a.action: a for a in (*goes.alternatives, *stays.alternatives)}.values()),
     )

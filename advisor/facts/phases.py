@@ -23,7 +23,7 @@ from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, launch_shape
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pauses import step_sizes, step_times
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, marked
 from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
@@ -122,8 +122,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     found = a.activity.get(device) if one_phase else None
     for phase in sorted(set(phases.tolist())):
         own = out.at(Scope(device=device, phase=phase))
-        chosen = np.zeros(len(a.steps) + 1, bool)
-        chosen[a.window_steps[phases == phase]] = True
+        chosen = marked(len(a.steps) + 1, a.window_steps[phases == phase])
         mine = chosen[step]
         mine &= step >= 0
         parts = rows[phases == phase].sum(axis=0)

@@ -84,7 +84,7 @@ class Gains:
         if (own := self._of(finding)) is not self:
             return own.prediction(finding)
         gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
-        gain = gain.model_copy(update={"why_more": self._why_more(finding, gain)})
+        gain = gain.replaced(why_more=self._why_more(finding, gain))
         others = ((o.gain, self._gain(finding, o.gain)) for o in finding.alternatives)
         return Prediction(gain, tuple(others), self._perhaps_traced(gain))
 
@@ -131,19 +131,17 @@ class Gains:
             try:
                 fix = settled(fix, self._replayer.work)
             except NoEstimate as full:
-                return asked.model_copy(update={"reason": str(full)})
+                return asked.replaced(reason=str(full))
         found = self._estimate(fix)
         if isinstance(found, str):
-            return asked.model_copy(update={"reason": found})
+            return asked.replaced(reason=found)
         assert self._replayer is not None
-        return asked.model_copy(
-            update={
-                "params": fix.shown,
-                "step_before_ms": found.before,
-                "step_after_ms": found.after,
-                "speedup": found.speedup,
-                "assumptions": assumptions(self._replayer, [fix]),
-            }
+        return asked.replaced(
+            params=fix.shown,
+            step_before_ms=found.before,
+            step_after_ms=found.after,
+            speedup=found.speedup,
+            assumptions=assumptions(self._replayer, [fix]),
         )
 
     def _estimate(self, fix: Fix) -> Estimate | str:

@@ -33,7 +33,7 @@ from advisor.gain.replay import DIAGNOSIS_OPS, Played, Replayed, choose_steps, r
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, begins_run, distinct
 from advisor.model.findings import Span
 
 #: The fix that hides collectives behind kernels.
@@ -233,10 +233,12 @@ class Replayer:
         if self._order is None or self._order[0] is not ops.stream or self._order[1] is not ops.step:
             mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
             mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
-            stream, step = ops.stream[mine], ops.step[mine]
-            new = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1])
-            first = np.concatenate(([0], np.flatnonzero(new) + 1))
-            self._order = ops.stream, ops.step, mine, first
+            self._order = (
+                ops.stream,
+                ops.step,
+                mine,
+                np.flatnonzero(begins_run(ops.stream[mine], ops.step[mine])),
+            )
         return self._order[2:]
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
@@ -336,7 +338,7 @@ class Replayer:
         after_ns = _span(after, afters, model)
         return Estimate(
             before=self._before_ms(befores),
-            after=_ms(after_ns.model_copy(update={"low": max(after_ns.low, least_ns.low)})),
+            after=_ms(after_ns.replaced(low=max(after_ns.low, least_ns.low))),
             speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
             bound=_ms(least_ns),
             bound_speedup=most,

@@ -22,7 +22,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.turns import threads_elsewhere
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, begins_run, distinct, marked
 from advisor.sources.schema import MISSING, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
@@ -96,10 +96,9 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
     """Acting calls of all threads, but for those `elsewhere`, in [lo, hi) in the order of their begin."""
     parts: list[tuple[Array, ...]] = []
     if not a.trace.has("api_calls"):
-        return CallTimes(*(np.empty(0, np.int64) for _ in range(6)))
+        return CallTimes.none()
     columns = a.trace.columns("api_calls", ("start", "thread", "process"))
-    issues = np.zeros(len(columns["start"]), bool)
-    issues[ops.api[ops.api >= 0]] = True
+    issues = marked(len(columns["start"]), ops.api[ops.api >= 0])
     inside = (columns["start"] >= lo) & (columns["start"] < hi)
     if elsewhere is not None:
         inside &= ~np.isin(columns["thread"], elsewhere)
@@ -122,10 +121,9 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
                 )
             )
     if not parts:
-        return CallTimes(*(np.empty(0, np.int64) for _ in range(6)))
-    joined = [np.concatenate([p[k] for p in parts]) for k in range(6)]
-    order = np.argsort(joined[1], kind="stable")
-    return CallTimes(*(c[order] for c in joined))
+        return CallTimes.none()
+    joined = CallTimes(*map(np.concatenate, zip(*parts, strict=True)))
+    return joined.take(np.argsort(joined.start, kind="stable"))
 
 
 def _steps_of_calls(count: int, call: Array, step: Array) -> Array:
@@ -273,7 +271,7 @@ def _before(a: Analysis, ops: Operations, stream: Array, by_stream: Array, count
     """Predecessors on each stream; before the first, the last operation that is not replayed."""
     ranked = stream[by_stream]
     ended = ops.end[by_stream].astype(float)
-    first = np.concatenate(([True], ranked[1:] != ranked[:-1]))
+    first = begins_run(ranked)
     ready = np.full(count, float(lo))
     start = ops.start[by_stream].astype(float)
     heads = np.flatnonzero(first)
@@ -365,7 +363,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
                 and ops.call[other] < ops.call[i]
             ):
                 # The state kept for waits is that of the last operation of its call and stream.
-                chosen.append((i, _last_of_call(ops, other), float(taken.start[i] - ends[k])))
+                chosen.append((i, ops.last_of_call(other), float(taken.start[i] - ends[k])))
                 break
             k -= 1
     if not chosen:
@@ -378,13 +376,6 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
     on = np.array([c[1] for c in chosen])
     delay = taken.start[op] - taken.end[on].astype(float)
     return Joins(op, on, delay), changed
-
-
-def _last_of_call(ops: Ops, op: int) -> int:
-    """The last operation of the same call and stream: the state at its end is what is kept."""
-    hi = int(np.searchsorted(ops.call, ops.call[op], "right"))
-    same = np.flatnonzero(ops.stream[op:hi] == ops.stream[op])
-    return op + int(same[-1])
 
 
 def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Replayed) -> int:

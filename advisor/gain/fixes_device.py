@@ -14,7 +14,7 @@ from advisor.gain.work import NoEstimate, Work
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, marked
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
@@ -111,10 +111,8 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     """Calls of these copies return at once, and the waits right behind them go."""
     calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
     held = mine & ops.by_start
-    copying = np.zeros(len(calls), bool)
-    copying[ops.calls_of(mine)] = True
-    waiting = np.zeros(len(calls), bool)
-    waiting[waits.call] = True
+    copying = marked(len(calls), ops.calls_of(mine))
+    waiting = marked(len(calls), waits.call)
     free = (calls.kind == Call.COPY) & ~waiting
     usual = float(np.median(calls.own[free])) if free.any() else constant("copy_call")
     own, pre = np.where(copying, np.minimum(calls.own, usual), calls.own), calls.pre.copy()
@@ -264,8 +262,7 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     back[order] = np.arange(len(order))
     candidate = (work.unfused & (ops.duration > 0))[order]
     stream, step = ops.stream[order], ops.step[order]
-    waited = np.zeros(len(ops), bool)
-    waited[inputs.waits.op] = True
+    waited = marked(len(ops), inputs.waits.op)
     waited[inputs.joins.on] = True
     cut = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1]) | waited[order][:-1]
     follows = np.concatenate(([False], candidate[:-1] & ~cut)) & candidate
@@ -277,15 +274,13 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     longest = np.zeros(int(chain[-1]) + 1)
     np.maximum.at(longest, chain[candidate], duration[candidate])
     at = np.flatnonzero(candidate & (duration == longest[np.maximum(chain, 0)]))
-    keeper = np.zeros(len(order), bool)
-    keeper[at[np.unique(chain[at], return_index=True)[1]]] = True
+    keeper = marked(len(order), at[np.unique(chain[at], return_index=True)[1]])
     name = work.name[order]
     moves = work.family(frozenset(("index", "copy")))[order]
     alike = follows & moves & np.concatenate(([False], name[1:] == name[:-1]))
     gone = (candidate & ~keeper)[back]
     share = np.where(gone & ~alike[back], stays, 1.0)
-    launched = np.zeros(len(calls), bool)
-    launched[ops.calls_of(gone)] = True
+    launched = marked(len(calls), ops.calls_of(gone))
     launched &= calls.kind == Call.LAUNCH
     held = np.where(calls.host_code, calls.pre, calls.explained)
     gap = np.where(ops.gap < _WAIT_NS, ops.gap * share, ops.gap)

@@ -10,7 +10,7 @@ from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, marked
 from advisor.sources.schema import DTOH, Call
 
 #: A read-back is a copy to the host of at most this many bytes.
@@ -32,8 +32,7 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
         dropped |= _waits_in_steps(inputs)
     inputs = _without_waits(inputs, dropped)
     calls, ops = inputs.calls, inputs.ops
-    eager = np.zeros(len(calls), bool)
-    eager[ops.calls_of((work.kind != Kind.COPY) & (ops.step != NONE))] = True
+    eager = marked(len(calls), ops.calls_of((work.kind != Kind.COPY) & (ops.step != NONE)))
     eager &= calls.kind != Call.GRAPH_LAUNCH
     if not eager.any():
         raise NoEstimate("no kernel of these steps is launched by a call of its own")
@@ -81,8 +80,7 @@ def _pieces(inputs: Inputs, eager: Array) -> tuple[Array, Array]:
     """Piece of each call that becomes part of a graph (NONE for others) and each piece's first
     call. A piece is cut where a call waits, and at the end of a step."""
     calls = inputs.calls
-    waits = np.zeros(len(calls), bool)
-    waits[inputs.waits.call] = True
+    waits = marked(len(calls), inputs.waits.call)
     piece = np.full(len(calls), NONE)
     first: list[int] = []
     member = np.isin(calls.kind, _LAUNCHING) | np.isin(calls.kind, (Call.ALLOC, Call.FREE))
@@ -124,8 +122,7 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
     own = calls.own.copy()
     copies = waits.call[dropped][calls.kind[waits.call[dropped]] == Call.COPY]
     own[copies] = np.minimum(own[copies], constant("copy_call"))
-    freed = np.zeros(len(calls), bool)
-    freed[copies] = True
+    freed = marked(len(calls), copies)
     held = ops.by_start & freed[ops.call]
     latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
     return replace(

@@ -74,6 +74,11 @@ class Ops(Rows, frozen=True):
         """The calls that issued these operations and whose end they wait for."""
         return self.call[mine & (self.latency > NEVER)]
 
+    def last_of_call(self, op: int) -> int:
+        """The last operation of the same call and stream: the state at its end is what is kept."""
+        until = int(np.searchsorted(self.call, self.call[op], "right"))
+        return op + int(np.flatnonzero(self.stream[op:until] == self.stream[op])[-1])
+
 
 class Waits(Rows, frozen=True):
     """Calls that return no earlier than `lag` after an operation ended, ascending by call."""

@@ -22,7 +22,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, marked
 from advisor.sources.schema import Call
 
 #: Calls whose tracing costs as much as that of a launch.
@@ -107,8 +107,7 @@ def has_launches(inputs: Inputs) -> bool:
 def _graph_launches(inputs: Inputs) -> Inputs:
     """Launches of graphs whose nodes were traced take no longer than untraced ones."""
     calls, ops = inputs.calls, inputs.ops
-    traced = np.zeros(len(calls), bool)
-    traced[ops.call[ops.node]] = True
+    traced = marked(len(calls), ops.call[ops.node])
     traced &= calls.kind == Call.GRAPH_LAUNCH
     if not traced.any():
         return inputs

@@ -14,6 +14,7 @@ a second (benchmarks/gains.py).
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +22,7 @@ from msgspec import Struct
 from advisor.gain.inputs import Inputs
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, begins_run, distinct, marked
 
 
 class Played:
@@ -93,72 +94,35 @@ class _Replay:
         key = (of_op * max(len(inputs.ready), 1) + ops.stream) * self.threads + self.thread
         order = _by(key)
         ranked = key[order]
-        first = (
-            np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
-            if len(ranked)
-            else np.empty(0, np.int64)
-        )
+        first = np.flatnonzero(begins_run(ranked))
         highest = np.maximum.reduceat(self.asked[order], first) if len(first) else np.empty(0)
-        group = zip(
-            (ranked[first] // self.threads // max(len(inputs.ready), 1)).tolist(),
-            (ranked[first] // self.threads % max(len(inputs.ready), 1)).tolist(),
-            (ranked[first] % self.threads).tolist(),
-            highest.tolist(),
-            strict=True,
-        )
+        streams = max(len(inputs.ready), 1)
+        at_stream, at_thread = np.divmod(ranked[first], self.threads)
+        group = iter(_listed(at_stream // streams, at_stream % streams, at_thread, highest))
         keeps = distinct(np.concatenate((waits.op, joins.on)))
-        keep_at = np.argsort(of_op[keeps], kind="stable") if len(keeps) else keeps
-        keep = list(
-            zip(
-                of_op[keeps[keep_at]].tolist(),
-                keeps[keep_at].tolist(),
-                ops.stream[keeps[keep_at]].tolist(),
-                self.total[keeps[keep_at]].tolist(),
-                strict=True,
-            )
+        keep_at = np.argsort(of_op[keeps], kind="stable")
+        kept = keeps[keep_at]
+        keep = _listed(of_op[kept], kept, ops.stream[kept], self.total[kept])
+        join_at = np.argsort(of_op[joins.op], kind="stable")
+        until = joins.delay + ops.duration[joins.op] - self.total[joins.op]
+        join = _listed(
+            of_op[joins.op[join_at]],
+            joins.on[join_at],
+            ops.stream[joins.op[join_at]],
+            until[join_at],
+            join_at,
         )
-        join_at = np.argsort(of_op[joins.op], kind="stable") if len(joins) else joins.op
-        join = (
-            list(
-                zip(
-                    of_op[joins.op[join_at]].tolist(),
-                    joins.on[join_at].tolist(),
-                    ops.stream[joins.op[join_at]].tolist(),
-                    (joins.delay + ops.duration[joins.op] - self.total[joins.op])[join_at].tolist(),
-                    join_at.tolist(),
-                    strict=True,
-                )
-            )
-            if len(joins)
-            else []
-        )
-        handovers = inputs.handovers
-        hand = list(
-            zip(
-                self.segment[handovers.call].tolist() if len(handovers) else [],
-                inputs.calls.thread[handovers.after].tolist() if len(handovers) else [],
-                inputs.calls.thread[handovers.call].tolist() if len(handovers) else [],
-                (
-                    self.clock[handovers.after]
-                    + handovers.delay
-                    - self.clock[handovers.call]
-                    + inputs.calls.own[handovers.call]
-                ).tolist()
-                if len(handovers)
-                else [],
-                strict=True,
-            )
-        )
-        wait = list(
-            zip(
-                self.segment[waits.call].tolist() if len(waits) else [],
-                waits.op.tolist(),
-                inputs.calls.thread[waits.call].tolist() if len(waits) else [],
-                waits.lag.tolist(),
-                self.clock[waits.call].tolist() if len(waits) else [],
-                _early(inputs).tolist(),
-                strict=True,
-            )
+        call, after, delay = inputs.handovers.call, inputs.handovers.after, inputs.handovers.delay
+        thread = inputs.calls.thread
+        offset = self.clock[after] + delay - self.clock[call] + inputs.calls.own[call]
+        hand = _listed(self.segment[call], thread[after], thread[call], offset)
+        wait = _listed(
+            self.segment[waits.call],
+            waits.op,
+            thread[waits.call],
+            waits.lag,
+            self.clock[waits.call],
+            _early(inputs),
         )
         level = inputs.ready.tolist()
         shift = [0.0] * self.threads
@@ -167,6 +131,11 @@ class _Replay:
         wait_shift: list[float] = []
         hand_shift: list[float] = []
         joined = [0.0] * len(joins)
+
+        def returns(_segment: int, op: int, thread: int, lag: float, clock: float, _early: bool) -> None:
+            shift[thread] = max(shift[thread], ended[op] + lag - clock)
+            wait_shift.append(shift[thread])
+
         k = j = w = h = 0
         pending = next(group, None)
         last = int(self.segment[-1]) if len(self.segment) else 0
@@ -179,9 +148,7 @@ class _Replay:
                 h += 1
             if w < len(wait) and wait[w][0] == s and wait[w][5]:
                 # It holds back what its call launches, too; the call is alone in its segment.
-                _, op, thread, lag, clock, _ = wait[w]
-                shift[thread] = max(shift[thread], ended[op] + lag - clock)
-                wait_shift.append(shift[thread])
+                returns(*wait[w])
                 w += 1
             while j < len(join) and join[j][0] == s:
                 _, on, stream, offset, which = join[j]
@@ -198,9 +165,7 @@ class _Replay:
                 ended[op] = level[stream] + total
                 k += 1
             while w < len(wait) and wait[w][0] == s:
-                _, op, thread, lag, clock, _ = wait[w]
-                shift[thread] = max(shift[thread], ended[op] + lag - clock)
-                wait_shift.append(shift[thread])
+                returns(*wait[w])
                 w += 1
         shift_of_op = np.empty(len(ops))
         if len(first):
@@ -227,13 +192,17 @@ class _Replay:
         return self.clock - calls.own + before, self.clock + after
 
 
+def _listed(*columns: Array) -> list[tuple[Any, ...]]:
+    """The rows of the columns as plain numbers: the walk over them is Python's."""
+    return list(zip(*(c.tolist() for c in columns), strict=True))
+
+
 def _segments(inputs: Inputs) -> Array:
     """Segment of each call. A segment ends with a waiting call and with the call of an operation
     that something waits for, and begins with a call that takes over from another thread, one that
     waits before it launches, and with the call of an operation that joins."""
     calls, ops = len(inputs.calls), inputs.ops
-    edge = np.zeros(calls + 1, bool)
-    edge[inputs.waits.call + 1] = True
+    edge = marked(calls + 1, inputs.waits.call + 1)
     edge[ops.call[inputs.waits.op] + 1] = True
     edge[ops.call[inputs.joins.on] + 1] = True
     edge[ops.call[inputs.joins.op]] = True
@@ -247,8 +216,7 @@ def _early(inputs: Inputs) -> Array:
     """Mask of the waits for earlier work by calls that launch work of their own: that work waits,
     too. A copy that holds its call is not of them."""
     waits, ops = inputs.waits, inputs.ops
-    issues = np.zeros(len(inputs.calls) + 1, bool)
-    issues[ops.call] = True
+    issues = marked(len(inputs.calls) + 1, ops.call)
     return np.asarray((ops.call[waits.op] < waits.call) & issues[waits.call])
 
 
@@ -267,7 +235,7 @@ def _running(values: Array, group: Array, origin: Array) -> Array:
         return np.asarray(np.cumsum(values) + (origin[0] if len(origin) else 0.0))
     order = _by(group)
     ranked, total = group[order], np.cumsum(values[order])
-    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    first = np.flatnonzero(begins_run(ranked))
     before = np.concatenate(([0.0], total))[first]
     size = np.diff(np.append(first, len(ranked)))
     out = np.empty(len(values))
@@ -280,7 +248,7 @@ def _groups(key: Array, order: Array) -> list[tuple[int, Array]]:
     if len(key) == 0:
         return []
     ranked = key[order]
-    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    first = np.flatnonzero(begins_run(ranked))
     return [(int(ranked[i]), at) for i, at in zip(first, np.split(order, first[1:]), strict=True)]
 
 
@@ -344,8 +312,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
     wide = int(np.searchsorted(total, limit, "right")) - 1 - _LEAD
     wide = min(max(wide, _LEAST_STEPS), hi - lo + 1)
     time = np.diff(recorded_ends(a))[lo - _LEAD : hi]  # of steps lo..hi
-    inside = np.zeros(hi - lo + 1, bool)
-    inside[steps - lo] = True
+    inside = marked(hi - lo + 1, steps - lo)
     sums = _rolling(np.where(inside, time, 0), wide)
     count = _rolling(inside.astype(np.int64), wide)
     mean = float(time[inside].mean())

@@ -9,12 +9,11 @@ A launch call that took long while hundreds of operations were queued waited for
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
 
 from advisor.gain.catalog import constant
 from advisor.gain.inputs import NONE, Ops, Waits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.operations import Operations
+from advisor.metrics.operations import Operations, Rows
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import Call
 
@@ -26,7 +25,7 @@ _IMPLICIT_NS = 50_000
 _QUEUED, _BLOCKED_NS, _BLOCKED_TIMES = 100, 50_000, 5.0
 
 
-class CallTimes(Struct, frozen=True):
+class CallTimes(Rows, frozen=True):
     """Captured times of the acting calls, ascending by begin; ns of the session."""
 
     thread: Array
@@ -159,11 +158,5 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
     for i, (call, op) in enumerate(blocked):
         last = i + 1 == len(blocked)
         if last or place[i + 1] - place[i] > 2 or (times.thread[blocked[i + 1][0]] != times.thread[call]):
-            kept.append((call, _end_of_call(ops, op)))
+            kept.append((call, ops.last_of_call(op)))
     return kept
-
-
-def _end_of_call(ops: Ops, op: int) -> int:
-    hi = int(np.searchsorted(ops.call, ops.call[op], "right"))
-    same = np.flatnonzero(ops.stream[op:hi] == ops.stream[op])
-    return op + int(same[-1])

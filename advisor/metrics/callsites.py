@@ -17,7 +17,7 @@ from advisor.metrics.host import Ranges, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.metrics.origins import Origins
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, begins_run, marked
 from advisor.sources.calls import base_name
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
@@ -109,8 +109,7 @@ class CallSiteFinder:
         return np.flatnonzero(mine)
 
     def _of_class(self, classes: tuple[Call, ...]) -> Array:
-        wanted = np.zeros(max(Call) + 1, bool)
-        wanted[list(classes)] = True
+        wanted = marked(max(Call) + 1, list(classes))
         return wanted[self._calls.call]
 
     def of(self, group: str) -> CallSites | None:
@@ -249,9 +248,9 @@ class CallSiteFinder:
                 continue
             chains, frames = of[rows], name[rows]
             # A frame that repeats the one below it (kernel stubs, wrappers) says nothing new.
-            fresh = np.append(True, (chains[1:] != chains[:-1]) | (frames[1:] != frames[:-1]))
+            fresh = begins_run(chains, frames)
             chains, frames = chains[fresh], frames[fresh]
-            first = np.flatnonzero(np.append(True, chains[1:] != chains[:-1]))
+            first = np.flatnonzero(begins_run(chains))
             last = np.append(first[1:], len(chains)) - 1
             path = _PATHS[wanted](frames, first, last)
             recorded, which = np.unique(path, axis=0, return_inverse=True)

@@ -53,8 +53,11 @@ LEADS = (KERNELS, EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 SMALL_BYTES = 1 << 20
 
 
-class Collectives(Struct, frozen=True):
-    """Collective calls of one device, ascending by start; times in the capture's own ns.
+_NONE = np.empty(0, np.int64)
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """Collective calls of one device, ascending by start; times in ns of the capture's own session.
 
     `kind` indexes `kinds`; `stream` counts the communicating streams in order of first use (their
     numbers differ between ranks); `exposed` is the time without any other kernel. `place` counts
@@ -63,24 +66,24 @@ class Collectives(Struct, frozen=True):
     tracer did not record the calls' arguments.
     """
 
-    kinds: tuple[str, ...]
-    kind: Array
-    stream: Array
-    start: Array
-    end: Array
-    exposed: Array
-    place: Array
-    bytes: Array
-    groups: tuple[str, ...]
-    group: Array
-    sequence: Array
+    kinds: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    kind: Array = _NONE
+    stream: Array = _NONE
+    start: Array = _NONE
+    duration: Array = _NONE
+    exposed: Array = _NONE
+    place: Array = _NONE
+    bytes: Array = _NONE
+    group: Array = _NONE
+    sequence: Array = _NONE
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
-    def duration(self) -> Array:
-        return np.asarray(self.end - self.start)
+    def end(self) -> Array:
+        return np.asarray(self.start + self.duration)
 
 
 def kind_of(name: str) -> str:
@@ -102,9 +105,19 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     between_two = np.array([k in (SEND, RECEIVE) for k in kinds] or [False])[kind]
     _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
     cover = Coverage(a.budgets[device].compute)
-    lane, exposed = np.argsort(np.argsort(first))[stream], (end - start) - cover.within(start, end)
-    places, sequence = _places(a.on(device), mine, kind), np.where(between_two, MISSING, sequence)
-    return Collectives(kinds, kind, lane, start, end, exposed, places, size, groups, group, sequence)
+    return Collectives(
+        kinds=kinds,
+        groups=groups,
+        kind=kind,
+        stream=np.argsort(np.argsort(first))[stream],
+        start=start,
+        duration=end - start,
+        exposed=(end - start) - cover.within(start, end),
+        place=_places(a.on(device), mine, kind),
+        bytes=size,
+        group=group,
+        sequence=np.where(between_two, MISSING, sequence),
+    )
 
 
 def _kind(a: Analysis, kernel: int, call: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, marked
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
 
@@ -110,15 +110,12 @@ class Ranges:
     @cached_property
     def by_profiler(self) -> Array:
         """Which texts a profiler put around the operators of a framework."""
-        out = np.zeros(len(self.texts), bool)
-        out[self._inverse[self._columns["domain"] == OPERATIONS]] = True
-        return out
+        return marked(len(self.texts), self._inverse[self._columns["domain"] == OPERATIONS])
 
     def rows(self, chosen: list[int]) -> dict[str, Array]:
         """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),
         sorted by start; `text` is the position in `texts`."""
-        wanted = np.zeros(len(self.texts) + 1, bool)
-        wanted[chosen] = True
+        wanted = marked(len(self.texts) + 1, chosen)
         style = self._columns["style"]
         at = np.flatnonzero(wanted[self._inverse] & ((style == PUSH_POP) | (style == START_END)))
         at = at[np.argsort(self._columns["start"][at], kind="stable")]

@@ -14,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, marked
 from advisor.sources.schema import MISSING, Call
 
 #: A call is slow when it takes this many times the median of comparable calls.
@@ -85,8 +85,7 @@ def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
     """Share (0..1) of the time of slow calls (positions in `ops`) during which nothing else runs on
     the device."""
     own = union(a.ops.start[slow], a.ops.end[slow])
-    other = np.zeros(len(a.ops), bool)
-    other[a.device_ops(device)] = True
+    other = marked(len(a.ops), a.device_ops(device))
     other[slow] = False
     rest = union(a.ops.start[other], a.ops.end[other])
     shared = int(Coverage(rest).within(own.start, own.end).sum())
@@ -142,8 +141,7 @@ def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
         step = steps.op_step[at]
         out["first"] = (step == 0) | ((step == MISSING) & (start < steps.gpu_start[0]))
     else:
-        first = np.zeros(len(at), bool)
-        first[np.unique(like.group, return_index=True)[1]] = True
+        first = marked(len(at), np.unique(like.group, return_index=True)[1])
         out["first"] = first
     return out
 

@@ -27,11 +27,26 @@ def distinct(values: Array) -> Array:
         if lo == hi:
             return values[:1].copy()
         if hi - lo <= 4 * len(values) + 1000:
-            seen = np.zeros(hi - lo + 1, bool)
-            seen[values - np.int64(lo)] = True
+            seen = marked(hi - lo + 1, values - np.int64(lo))
             return np.asarray(np.flatnonzero(seen) + lo, values.dtype)
     ranked: Array = np.sort(values)
-    return np.asarray(ranked[np.append(np.ones(len(ranked[:1]), bool), ranked[1:] != ranked[:-1])])
+    return np.asarray(ranked[begins_run(ranked)])
+
+
+def marked(size: int, at: Array | Sequence[int]) -> Array:
+    """A mask of `size` entries, true at these positions."""
+    mask = np.zeros(size, bool)
+    mask[at] = True
+    return mask
+
+
+def begins_run(*columns: Array) -> Array:
+    """Mask of the rows that differ from the row before them in one of the columns; the first does."""
+    new = np.zeros(len(columns[0]), bool)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return new
 
 
 def grouped(group: Array, groups: int) -> list[Array]:

@@ -4,7 +4,7 @@ documents are: frozen, and shown as one line in Python or a short page in a note
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,6 +14,10 @@ class Frozen(BaseModel):
 
     # Checks are built on first use: a diagnosis needs those of a third of the models.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same with other values of these fields, unchecked."""
+        return self.model_copy(update=changes)
 
 
 class Device(Frozen):

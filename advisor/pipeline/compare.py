@@ -86,7 +86,7 @@ def compare(
     one = side("before", _named(before), chosen, progress)
     other = side("after", _named(after), chosen, progress)
     made = build(one, other, _rules(chosen))
-    return made.model_copy(update={"sketch": sketch(one, other)}) if chosen and chosen.drawn else made
+    return made.replaced(sketch=sketch(one, other)) if chosen and chosen.drawn else made
 
 
 def _named(sources: Sources) -> list[str]:

@@ -155,7 +155,7 @@ def diagnose(
         if drawn:
             from advisor.export.excerpts import excerpts
 
-            found = found.model_copy(update={"excerpts": excerpts(done.analysis, found.findings)})
+            found = found.replaced(excerpts=excerpts(done.analysis, found.findings))
         return found
 
 
@@ -194,15 +194,13 @@ def assemble(done: Analysed) -> Diagnosis:
     rules = done.inference.program.rules.by_code
     budget = answered(document.budgets(analysis), findings, rules, why_not(done.inference))
     if len(analysis.window_steps):
-        source = source.model_copy(
-            update={
-                "step_ms": float(step_times(analysis).mean()) / 1e6,
-                "untraced_step_ms": done.gains.untraced,
-                **_rates(facts, analysis.main_device),
-            }
+        source = source.replaced(
+            step_ms=float(step_times(analysis).mean()) / 1e6,
+            untraced_step_ms=done.gains.untraced,
+            **_rates(facts, analysis.main_device),
         )
     if done.waits is not None:
-        source = source.model_copy(update={"ranks": len(done.waits.ranks)})
+        source = source.replaced(ranks=len(done.waits.ranks))
         tables["ranks"] = rank_section(done.waits, budget, facts)
     combined = done.gains.combined(worth_doing(found.findings, rules))
     language_model = document.is_language_model(analysis.workload) is True

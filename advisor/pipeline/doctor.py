@@ -82,9 +82,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     again = record_again(recording, needs, about)
     if capture.vendor != "NVIDIA":  # nsys records nothing of another vendor's GPUs
         again = Plan(command="", options=(), also=again.also)
-        asked = tuple(
-            q.model_copy(update={"remedy": None}) if document.of_nsys(q.remedy or "") else q for q in asked
-        )
+        asked = tuple(q.replaced(remedy=None) if document.of_nsys(q.remedy or "") else q for q in asked)
     rules = len(done.inference.program.by_code)
     return Checkup(
         tool=Tool(version=__version__, engine=done.inference.engine),

@@ -94,12 +94,10 @@ def with_options(
     out = []
     for finding in findings:
         advice = tuple(
-            item.model_copy(update={"title": action_title(item.id), "options": lines(item.id)})
+            item.replaced(title=action_title(item.id), options=lines(item.id))
             for item in finding.recommendations
         )
-        others = tuple(
-            item.model_copy(update={"options": lines(item.action)}) for item in finding.alternatives
-        )
+        others = tuple(item.replaced(options=lines(item.action)) for item in finding.alternatives)
         changes: dict[str, Any] = {
             "recommendations": advice,
             "alternatives": others,
@@ -107,7 +105,7 @@ def with_options(
         }
         if finding.gain is None:
             changes["gain"] = Gain(reason=NO_ESTIMATE)
-        out.append(finding.model_copy(update=changes))
+        out.append(finding.replaced(**changes))
     return tuple(out)
 
 
@@ -189,7 +187,7 @@ def with_remedies(
     for entry in entries:
         known = [name for name in entry.missing if name in CATALOGUE]
         flag = combine(f for name in known if (f := of(name))) if known else entry.flag
-        out.append(entry.model_copy(update={"flag": flag and by_tool(flag, recorder)}))
+        out.append(entry.replaced(flag=flag and by_tool(flag, recorder)))
     return tuple(out)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import asdict
 
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
 from advisor.metrics.pace import kernel_paces
@@ -82,7 +83,7 @@ def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Tab
     from advisor.ranks.sections import rank_table
 
     rank_of = {r.device: r.rank for r in waits.ranks}
-    own = [b.model_copy(update={"rank": rank_of[b.device]}) for b in budgets if b.device in rank_of]
+    own = [b.replaced(rank=rank_of[b.device]) for b in budgets if b.device in rank_of]
     overlaps = {
         (rank, device): ratio
         for device, rank in rank_of.items()
@@ -94,36 +95,20 @@ def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Tab
 def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> RankRows:
     window = a.window
     if found is None:
-        found = device_collectives(a, device) if device in a.budgets else _none()
+        found = device_collectives(a, device) if device in a.budgets else Collectives()
     lead = leads(a, device, found) if len(found) else np.empty((0, len(LEADS)))
-    length = a.budgets[device].window.length if device in a.budgets else window.length
     return RankRows(
-        rank,
-        device,
-        a.trace.capture.start_utc_ns,
-        (window.start, window.end),
-        length,
-        a.step_count,
-        found.kinds,
-        found.groups,
-        LEADS,
-        found.kind,
-        found.stream,
-        found.start,
-        found.duration,
-        found.exposed,
-        found.place,
-        found.bytes,
-        found.group,
-        found.sequence,
-        np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
-        kernel_paces(a, device) if len(found) else (),
+        **asdict(found),
+        rank=rank,
+        device=device,
+        zero=a.trace.capture.start_utc_ns,
+        window=(window.start, window.end),
+        window_ns=a.budgets[device].window.length if device in a.budgets else window.length,
+        steps=a.step_count,
+        leads=LEADS,
+        lead=np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
+        paces=kernel_paces(a, device) if len(found) else (),
     )
-
-
-def _none() -> Collectives:
-    empty = np.empty(0, np.int64)
-    return Collectives((), empty, empty, empty, empty, empty, empty, empty, (), empty, empty)
 
 
 def _mpi_rank(a: Analysis, device: int) -> int | None:

@@ -74,7 +74,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     if all(f.part == "communication" for f in worth_reporting(alone.findings)):
         # Whether collectives wait or transfer, only all ranks show.
         options = done.gains.options(document.is_language_model(analysis.workload) is True)
-        alone = alone.model_copy(update={"options": options or ()})
+        alone = alone.replaced(options=options or ())
     rules = done.inference.program.rules.by_code.values()
     evidence = {name for rule in rules for name in rule.evidence}
     remedy = document.remedies(analysis, base, done.serving)
@@ -198,7 +198,7 @@ def _document(
     findings = tuple(
         f
         if f.gain is not None and (f.gain.speedup is not None or f.gain.reason)
-        else f.model_copy(update={"gain": Gain(reason=no_estimate(f.cause))})
+        else f.replaced(gain=Gain(reason=no_estimate(f.cause)))
         for f in document.with_options(job.findings, serving, known)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)

@@ -138,13 +138,11 @@ def _as_one(finding: Finding, combined: Combined | None) -> Gain | None:
     """The estimate of a finding's fix together with the fixes that it requires."""
     if finding.gain is None or combined is None:
         return None
-    return finding.gain.model_copy(
-        update={
-            "step_before_ms": combined.step_before_ms,
-            "step_after_ms": combined.step_after_ms,
-            "speedup": combined.speedup,
-            "assumptions": combined.assumptions,
-        }
+    return finding.gain.replaced(
+        step_before_ms=combined.step_before_ms,
+        step_after_ms=combined.step_after_ms,
+        speedup=combined.speedup,
+        assumptions=combined.assumptions,
     )
 
 

@@ -14,22 +14,22 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.metrics.collectives import Collectives
 from advisor.metrics.pace import KernelPace
 from advisor.model.arrays import Array, distinct
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
+from advisor.sources.schema import MISSING
 
-UNKNOWN = -1
+UNKNOWN = MISSING
 
 
-class RankRows(Struct, frozen=True):
-    """Collectives of one device of one rank, ascending by start.
+class RankRows(Collectives, frozen=True, kw_only=True):
+    """Collectives of one device of one rank.
 
-    Times are ns of the capture's own session; `zero` is the absolute time (ns since 1970) of its
-    0, None where the capture does not record it. `window` and `steps` are those of the analysis.
-    `lead[i]` is what the device did since the collective before, by the columns that `leads`
-    names, UNKNOWN in the first row. `place` is that in the step, UNKNOWN outside of steps; `bytes`,
-    `group` (indexing `groups`) and `sequence` are UNKNOWN where the tracer did not record them.
-    `paces` are the heaviest kernels of the device.
+    `zero` is the absolute time (ns since 1970) of the session's 0, None where the capture does not
+    record it. `window` and `steps` are those of the analysis. `lead[i]` is what the device did since
+    the collective before, by the columns that `leads` names, UNKNOWN in the first row. `paces` are
+    the heaviest kernels of the device.
     """
 
     rank: int
@@ -38,23 +38,9 @@ class RankRows(Struct, frozen=True):
     window: tuple[int, int]
     window_ns: int
     steps: int
-    kinds: tuple[str, ...]
-    groups: tuple[str, ...]
     leads: tuple[str, ...]
-    kind: Array
-    stream: Array
-    start: Array
-    duration: Array
-    exposed: Array
-    place: Array
-    bytes: Array
-    group: Array
-    sequence: Array
     lead: Array
     paces: tuple[KernelPace, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.start)
 
     def packed(self) -> RankRows:
         """The same in as few bytes as the values take."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from advisor.engine.compile import Program
-from advisor.engine.findings import conclude
+from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
@@ -19,7 +19,7 @@ from advisor.facts.communication import ALIKE
 from advisor.facts.missing import reason
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import TRACE, FactBase, Scope
-from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Threshold
+from advisor.model.findings import Finding
 from advisor.ranks import merge
 from advisor.ranks.align import RankRows
 from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
@@ -44,7 +44,7 @@ class Part(Struct, frozen=True):
         return tuple(r.rank for r in self.rows)
 
 
-class Job(Struct, frozen=True):
+class Job(Conclusions, frozen=True, kw_only=True):
     """All that is concluded about a job, before it is made into a document. `by_rank` are its
     findings as they hold on each rank."""
 
@@ -53,11 +53,6 @@ class Job(Struct, frozen=True):
     waits: Waits
     inference: Inference
     by_rank: tuple[Finding, ...]
-    findings: tuple[Finding, ...]
-    overruled: tuple[Overruled, ...]
-    healthy: tuple[Healthy, ...]
-    not_evaluated: tuple[NotEvaluated, ...]
-    thresholds: tuple[Threshold, ...]
 
     @property
     def facts(self) -> FactBase:
@@ -104,20 +99,10 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
     found = conclude(inference, ms_of=_milliseconds(parts), estimate=estimate)
     merged = merge.over_ranks(found, program.by_code, len(waits.ranks), world)
     rules = program.rules.by_code
-    findings = rank(without_repeats(merged.findings, rules, unconditional), rules)
-    codes = {f.code for f in findings}
-    return Job(
-        parts,
-        world,
-        waits,
-        inference,
-        tuple(f for f in found.findings if f.code in codes),
-        findings,
-        merged.overruled,
-        merged.healthy,
-        merged.not_evaluated,
-        merged.thresholds,
-    )
+    merged = replace(merged, findings=rank(without_repeats(merged.findings, rules, unconditional), rules))
+    codes = {f.code for f in merged.findings}
+    by_rank = tuple(f for f in found.findings if f.code in codes)
+    return Job(**asdict(merged), parts=parts, world=world, waits=waits, inference=inference, by_rank=by_rank)
 
 
 def _predicted(findings: Sequence[Finding], parts: Sequence[Part], facts: FactBase) -> Iterator[Finding]:

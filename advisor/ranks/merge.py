@@ -91,7 +91,7 @@ def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:
     if len(shares) > 1:
         by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
         changes["evidence"] = (*worst.evidence, by_rank)
-    return worst.model_copy(update=changes)
+    return worst.replaced(**changes)
 
 
 def _extent(ranks: Sequence[int], total: int, world: int, shown: int | None, shares: Sequence[float]) -> str:
@@ -142,7 +142,7 @@ def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
         "scope": _widened(group),
         "close": any(h.close for h in group),
     }
-    return first.model_copy(update=changes)
+    return first.replaced(**changes)
 
 
 def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:
@@ -151,7 +151,7 @@ def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int
     out: list[Item] = []
     for group in _grouped(found, key_of):
         if 2 * len(_ranks(group)) > total:
-            out.append(group[0].model_copy(update={"scope": _widened(group)}))
+            out.append(group[0].replaced(scope=_widened(group)))
         else:
             out += group
     return tuple(out)

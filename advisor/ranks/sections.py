@@ -32,14 +32,14 @@ def inputs(parts: Sequence[tuple[RankSummary, Sequence[int]]]) -> tuple[Input, .
     out = []
     for summary, ranks in parts:
         entry = summary.diagnosis.inputs[0]
-        out += [entry.model_copy(update={"rank": rank, "ranks": 1}) for rank in ranks]
+        out += [entry.replaced(rank=rank, ranks=1) for rank in ranks]
     return tuple(sorted(out, key=lambda e: (e.rank or 0, e.path)))
 
 
 def budgets(parts: Sequence[tuple[RankSummary, Mapping[int, int]]]) -> tuple[Budget, ...]:
     """The budgets of all ranks; `parts` has the rank of each device of a capture."""
     out = [
-        budget.model_copy(update={"rank": rank_of.get(budget.device, min(rank_of.values()))})
+        budget.replaced(rank=rank_of.get(budget.device, min(rank_of.values())))
         for summary, rank_of in parts
         for budget in summary.diagnosis.budget
     ]
@@ -274,10 +274,7 @@ def with_arrivals(
         "one-gpu-slower": lambda rank: pace_gain(waits, rank, untraced),
         "expert-imbalance": lambda _: expert_gain(waits, untraced),
     }
-    return tuple(
-        f.model_copy(update={"gain": gains[f.cause](f.scope.rank)}) if f.cause in gains else f
-        for f in findings
-    )
+    return tuple(f.replaced(gain=gains[f.cause](f.scope.rank)) if f.cause in gains else f for f in findings)
 
 
 def _job_share(waits: Waits, ns: int) -> float:
@@ -288,13 +285,11 @@ def _job_share(waits: Waits, ns: int) -> float:
 
 def _gain(gain: Gain, before: Span, saved: tuple[float, float, float], assumptions: tuple[str, ...]) -> Gain:
     low, mid, high = (min(s, 0.95) for s in saved)
-    return gain.model_copy(
-        update={
-            "step_before_ms": before,
-            "step_after_ms": Span(
-                low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low)
-            ),
-            "speedup": Span(low=1 / (1 - low), mid=1 / (1 - mid), high=1 / (1 - high)),
-            "assumptions": assumptions,
-        }
+    return gain.replaced(
+        step_before_ms=before,
+        step_after_ms=Span(
+            low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low)
+        ),
+        speedup=Span(low=1 / (1 - low), mid=1 / (1 - mid), high=1 / (1 - high)),
+        assumptions=assumptions,
     )

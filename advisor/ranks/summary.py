@@ -72,13 +72,13 @@ def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     if not whole:
         changes["tables"] = {name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()}
         changes["work"] = None
-    return diagnosis.model_copy(update=changes)
+    return diagnosis.replaced(**changes)
 
 
 def renamed(summary: RankSummary, path: str) -> RankSummary:
     """The summary with the path that the user gave: workers may know the file by another."""
-    inputs = tuple(i.model_copy(update={"path": path}) for i in summary.diagnosis.inputs)
-    return replace(summary, diagnosis=summary.diagnosis.model_copy(update={"inputs": inputs}))
+    inputs = tuple(i.replaced(path=path) for i in summary.diagnosis.inputs)
+    return replace(summary, diagnosis=summary.diagnosis.replaced(inputs=inputs))
 
 
 def flat_facts(base: FactBase) -> tuple[tuple[str, Scope, Value], ...]:

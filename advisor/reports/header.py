@@ -122,7 +122,7 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
     yield Labelled("ranks", f"{ranks_read(diagnosis)} read")
     if read:
         names = ("device", "producer", "driver")
-        shared = read[0].model_copy(update={n: _same([getattr(i, n) for i in read]) for n in names})
+        shared = read[0].replaced(**{n: _same([getattr(i, n) for i in read]) for n in names})
         yield Labelled("captured", f"{GLUE}· ".join(machine(shared)))
         yield Labelled("workload", workload(read[0]))
         busy = [i.busy_share for i in read if i.busy_share is not None]

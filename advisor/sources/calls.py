@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.model.arrays import begins_run
 from advisor.sources.schema import MISSING, Call
 
 Ints = NDArray[np.int64]
@@ -80,10 +81,6 @@ def inner_rows(thread: Ints, correlation: Ints, base: Ints, start: Ints, end: In
     """
     rows = np.flatnonzero((base != MISSING) & (correlation != MISSING))
     order = rows[np.lexsort((-end[rows], start[rows], base[rows], correlation[rows], thread[rows]))]
-    if not len(order):
-        return order
-    first = np.ones(len(order), np.bool_)
-    keys = (thread[order], correlation[order], base[order])
-    first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    first = begins_run(thread[order], correlation[order], base[order])
     outer = order[np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))]
     return order[~first & (start[order] >= start[outer]) & (end[order] <= end[outer])]

@@ -16,7 +16,7 @@ from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
 from advisor.sources.nsys.report import export
 from advisor.sources.packed import HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
-from advisor.sources.trace import Source, Trace
+from advisor.sources.trace import Around, Source, Trace
 
 #: What follows the name of a capture that may be compressed.
 PACKED = ("", ".xz", ".gz")
@@ -114,7 +114,7 @@ def _open_held(shown: Path) -> Source:
     except InputError as error:
         folder.close()
         raise InputError(str(error).replace(str(copy), str(shown))) from error
-    source.capture = source.capture.model_copy(update={"path": str(shown)})
+    source.capture = source.capture.replaced(path=str(shown))
     return source
 
 
@@ -135,21 +135,15 @@ def _recognised(found: Found) -> Source:
 # ------------------------------------------------------------------ compressed files
 
 
-class _Unpacked:
+class _Unpacked(Around):
     """A source read from a temporary copy, which goes when the source is closed."""
 
     def __init__(self, source: Source, folder: Scratch) -> None:
-        self._source = source
+        super().__init__(source)
         self._folder = folder
-        self.capture = source.capture
-        self.devices = source.devices
-        self.ledger = source.ledger
-        self.tables = source.tables
-        self.read_columns = source.read_columns
-        self.text = source.text
 
     def close(self) -> None:
-        self._source.close()
+        super().close()
         self._folder.close()
 
 

@@ -13,7 +13,7 @@ from advisor.model.arrays import distinct
 from advisor.reading import similar
 from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.schema import FLOAT_COLUMNS
-from advisor.sources.trace import Columns, Source, Trace
+from advisor.sources.trace import Around, Columns, Source, Trace
 
 #: For so many periods of the log its last sample stands; then it was not running.
 _HELD = 2.0
@@ -30,7 +30,7 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 
-class WithSamples:
+class WithSamples(Around):
     """`source` with the samples of `log` in its table `samples`, in the source's own time. Where it
     has samples itself, which are finer, the log only fills the columns that these lack.
 
@@ -41,9 +41,8 @@ class WithSamples:
     """
 
     def __init__(self, source: Source, log: SampleLog, offset_ns: int | None) -> None:
-        self._source, self._log = source, log
-        self.devices = source.devices
-        self.ledger = source.ledger
+        super().__init__(source)
+        self._log = log
         self.ledger.update(log.ledger)
         warnings = list(log.capture.warnings)
         self._own_number, note = _numbers(source, log)
@@ -61,8 +60,8 @@ class WithSamples:
                 f"--gpu-metrics: {without.path} does not record its absolute time; say where the log "
                 "begins in session time with --gpu-metrics-offset, such as 1.5s"
             )
-        self.capture = source.capture.model_copy(
-            update={"warnings": (*source.capture.warnings, *(f"GPU samples: {w}" for w in warnings))}
+        self.capture = source.capture.replaced(
+            warnings=(*source.capture.warnings, *(f"GPU samples: {w}" for w in warnings))
         )
 
     def tables(self) -> frozenset[str]:
@@ -92,12 +91,6 @@ class WithSamples:
         log = self._log_columns(list(dict.fromkeys(("time", "device", *columns))))
         filled = with_coarser(own, log | {"time": log["time"] + self._shift})
         return {name: filled[name] for name in columns}
-
-    def text(self, ids: Sequence[int]) -> list[str]:
-        return self._source.text(ids)
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def with_coarser(own: Columns, other: Columns) -> Columns:

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.model.arrays import Array, compact
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
-from advisor.sources.schema import NARROW_COLUMNS, NEEDED, TABLES
+from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -47,6 +47,56 @@ class Source(Protocol):
         """The strings behind ids; an unknown id reads as an empty string."""
 
     def close(self) -> None: ...
+
+
+class InMemory:
+    """A source that is read at once when it is opened: columns by table, and its texts by id."""
+
+    capture: Capture
+    devices: tuple[Device, ...] = ()
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self._tables: dict[str, Columns] = {}
+        self._texts: list[str] = []
+
+    def tables(self) -> frozenset[str]:
+        return frozenset(self._tables)
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        """The columns; one that the source has nothing for reads `MISSING`."""
+        read = self._tables[table]
+        rows = len(next(iter(read.values())))
+        return {name: read[name] if name in read else np.full(rows, MISSING, np.int64) for name in columns}
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        texts = self._texts
+        return [texts[i] if 0 <= i < len(texts) else "" for i in map(int, ids)]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Around:
+    """Another source, of which a subclass changes something."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.capture = source.capture
+        self.devices = source.devices
+        self.ledger = source.ledger
+
+    def tables(self) -> frozenset[str]:
+        return self._source.tables()
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        return self._source.read_columns(table, columns)
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        return self._source.text(ids)
+
+    def close(self) -> None:
+        self._source.close()
 
 
 class Trace:

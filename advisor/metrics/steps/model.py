@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, marked
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -225,8 +225,7 @@ def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
     """First start and last end of each step on the main stream: work of other streams may reach
     into the next step. A single step is whole, and so is one without work on the main stream."""
     inside = op_step >= 0
-    main = np.zeros(len(work.ops), bool)
-    main[work.main_stream] = True
+    main = marked(len(work.ops), work.main_stream)
     main &= inside
     if count == 1:
         main = inside

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, begins_run, distinct, marked
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
@@ -128,7 +128,7 @@ def _returns(work: Work, main: Array) -> Iterator[Array]:
     sequence = work.name[main]
     order = np.argsort(sequence, kind="stable")
     ranked = sequence[order]
-    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    first = np.flatnonzero(begins_run(ranked))
     count = np.diff(np.append(first, len(ranked)))
     for i in np.lexsort((order[first], -count)).tolist():
         if count[i] >= MIN_REPEATS:
@@ -183,8 +183,7 @@ def segmented(work: Work, last: Array, method: Any, confidence: float, **more: A
         last = _without_fragments(last, work.main_stream)
     issued = np.maximum.accumulate(work.launched[last])
     step = np.searchsorted(issued, work.launched, "left")
-    on_main = np.zeros(len(work.ops), bool)
-    on_main[work.main_stream] = True
+    on_main = marked(len(work.ops), work.main_stream)
     step = np.where(on_main, np.searchsorted(last, np.arange(len(work.ops)), "left"), step)
     step = np.where(step < len(last), step, MISSING)
     # What comes before the first whole step does not belong to it.

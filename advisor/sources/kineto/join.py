@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.model.arrays import distinct
+from advisor.model.arrays import begins_run, distinct
 from advisor.sources.kineto.columns import Ints
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns
@@ -170,7 +170,7 @@ def _ranks(keys: Ints, time: Ints | None = None) -> Ints:
     """Position of each row among those of its key, from 1: in the order of time, else of rows."""
     order = np.argsort(keys, kind="stable") if time is None else np.lexsort((time, keys))
     ranked = keys[order]
-    first = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1])))
+    first = np.flatnonzero(begins_run(ranked))
     length = np.diff(np.append(first, len(ranked)))
     rank = np.empty(len(keys), np.int64)
     rank[order] = np.arange(len(keys)) - np.repeat(first, length) + 1

@@ -47,10 +47,10 @@ def read_devices(head: Head, used: Iterable[int]) -> tuple[Device, ...]:
         number = integer(entry.get("id", position))
         if number != MISSING:
             devices[number] = _device(number, entry, amd)
-    kinds = {d.model_copy(update={"id": 0}) for d in devices.values()}
+    kinds = {d.replaced(id=0) for d in devices.values()}
     like = kinds.pop() if len(kinds) == 1 else Device(id=0)
     for number in used:
-        devices.setdefault(number, like.model_copy(update={"id": number}))
+        devices.setdefault(number, like.replaced(id=number))
     return tuple(devices[number] for number in sorted(devices))
 
 

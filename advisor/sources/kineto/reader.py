@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from advisor.model.arrays import distinct
-from advisor.model.capture import Capture, Device
 from advisor.reading import READING
 from advisor.sources.calls import classify
 from advisor.sources.kineto import join as kineto_join
@@ -19,7 +17,7 @@ from advisor.sources.kineto.decode import Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.kineto.tables import Collector
 from advisor.sources.schema import MISSING
-from advisor.sources.trace import Columns, Ledger
+from advisor.sources.trace import Columns, InMemory
 
 #: What Kineto writes for a call that it has no name for.
 _NAMELESS = "INVALID"
@@ -27,14 +25,12 @@ _NAMELESS = "INVALID"
 _BRACKET = re.compile(r"([<>])")
 
 
-class KinetoJson:
-    """Fills the tables that the trace has events for. All of it is read when it is opened."""
-
-    capture: Capture
-    devices: tuple[Device, ...]
+class KinetoJson(InMemory):
+    """Fills the tables that the trace has events for, in order of time."""
 
     def __init__(self, path: Path, shown: Path | None = None) -> None:
         """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
+        super().__init__()
         shown = shown or path
         data = path.read_bytes()
         READING.count += len(data) if path == shown else 0  # a copy is counted while it is unpacked
@@ -67,7 +63,6 @@ class KinetoJson:
                 "severity": np.array([severity for severity, _ in complaints], np.int64),
                 "text_id": pool.ids([text for _, text in complaints]),
             }
-        self.ledger = Ledger()
         events = len(head.traceEvents or ())
         lost, note = trace.dropped + collected.timeless, self.ledger.note
         note("dropped", "events without a time or of no known shape", "traceEvents", lost, events)
@@ -78,24 +73,6 @@ class KinetoJson:
         self.capture = kineto_metadata.read_capture(
             head, shown, collected, zero, processes, ranks, graphs, trace.dropped
         )
-
-    def tables(self) -> frozenset[str]:
-        """Tables that hold at least one row."""
-        return frozenset(self._tables)
-
-    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
-        """The columns in order of time; one that the trace has nothing for reads `MISSING`."""
-        read = self._tables[table]
-        rows = len(next(iter(read.values())))
-        return {name: read[name] if name in read else np.full(rows, MISSING, np.int64) for name in columns}
-
-    def text(self, ids: Sequence[int]) -> list[str]:
-        """The strings behind ids; an unknown id reads as an empty string."""
-        texts = self._texts
-        return [texts[i] if 0 <= i < len(texts) else "" for i in map(int, ids)]
-
-    def close(self) -> None:
-        """Nothing is open: the file was read at once."""
 
 
 def _collect(trace: TraceJson, external_ids: bool) -> Collector:

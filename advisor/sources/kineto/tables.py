@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from advisor.model.arrays import begins_run
 from advisor.sources.kineto.columns import (
     CUDA_DEVICE,
     ELEMENT_BYTES,
@@ -362,7 +363,7 @@ def _allocations(level: Columns) -> Columns:
     order = np.lexsort((level["time"], level["device"]))
     names = ("time", "device", "process", "reserved", "allocated")
     time, device, process, reserved, allocated = (level[n][order] for n in names)
-    first = np.concatenate(([True], device[1:] != device[:-1]))
+    first = begins_run(device)
     before = np.where(first, 0, np.concatenate(([0], reserved[:-1])))
     change = reserved - before
     rows = np.flatnonzero(change)

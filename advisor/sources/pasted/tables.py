@@ -17,10 +17,10 @@ import numpy as np
 from msgspec import Struct, field
 
 from advisor.errors import InputError
-from advisor.model.capture import Capture, Device, Recorder
+from advisor.model.capture import Capture, Recorder
 from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, is_header, number
 from advisor.sources.schema import TABLES, Summed
-from advisor.sources.trace import Columns, Ledger
+from advisor.sources.trace import Columns, InMemory
 
 #: Name of the row for what the shares of a table say is missing.
 REST = "[rows that were not pasted]"
@@ -294,8 +294,8 @@ _MOST_BYTES = 256 << 20
 _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
 
 
-class PastedTables:
-    """The sums of one text as a `Source`. They are of all GPUs and processes of the recording
+class PastedTables(InMemory):
+    """The sums of one text. They are of all GPUs and processes of the recording
     together, which are taken for one device."""
 
     def __init__(self, shown: Path, text: str) -> None:
@@ -305,12 +305,10 @@ class PastedTables:
                 f"{shown}: no capture, no sampler log that is known and no readable table of nsys stats; "
                 "print it with its headings: nsys stats --format csv REPORT.nsys-rep"
             )
-        self._texts: list[str] = []
-        self._columns = self._filled(tables)
-        self.devices: tuple[Device, ...] = ()
+        super().__init__()
+        self._tables["sums"] = self._filled(tables)
         version = _VERSION.search(text)
         torn, rows = sum(t.torn for t in tables), sum(len(t.rows) for t in tables)
-        self.ledger = Ledger()
         self.ledger.note(
             "dropped", "lines inside the tables that could not be read or be true", "sums", torn, rows + torn
         )
@@ -335,20 +333,6 @@ class PastedTables:
             columns[name] = np.array([row.values.get(name, math.nan) for _, row in rows])
         self._texts = list(ids)
         return columns
-
-    def tables(self) -> frozenset[str]:
-        return frozenset({"sums"})
-
-    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
-        if table != "sums":
-            raise KeyError(table)
-        return {name: self._columns[name] for name in columns}
-
-    def text(self, ids: Sequence[int]) -> list[str]:
-        return [self._texts[i] if 0 <= i < len(self._texts) else "" for i in ids]
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def open_tables(path: Path, shown: Path) -> PastedTables:

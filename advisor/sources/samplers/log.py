@@ -24,7 +24,7 @@ from advisor.sources.samplers.rows import (
     read_stamp,
 )
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
-from advisor.sources.trace import Columns, Ledger
+from advisor.sources.trace import Columns, InMemory
 
 RECORDER = Recorder(clock="times from the first sample of the log on", samples_only=True)
 #: Period of samplers that print no time: the default of both `dmon` tools.
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
     bus_id: str | None = None
 
 
-class SampleLog:
+class SampleLog(InMemory):
     """The samples of one log as a `Source` of its own; times count from its first sample.
 
     `begin_ns` is that sample's time since 1970, None where the log does not record it. It is `local`
@@ -51,6 +51,7 @@ class SampleLog:
 
     def __init__(self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0) -> None:
         """`lines`: of the log that may hold a sample, where it was read from one."""
+        super().__init__()
         if not samples:
             raise InputError(f"{path}: a {format_name} log without a single sample")
         stamps = [s.stamp for s in samples if s.stamp is not None]
@@ -58,13 +59,13 @@ class SampleLog:
         self.local = not all(s.zoned for s in stamps)
         times, known = _times(samples)
         self.begin_ns = int(np.min(times)) if dated else None
-        self._columns = _as_columns(samples, times - np.min(times))
+        self._tables["samples"] = columns = _as_columns(samples, times - np.min(times))
         names = {s.device: s.name for s in samples if s.name}
         buses = {s.device: s.bus_id for s in samples if s.bus_id}
-        total = self._columns["memory_total_bytes"]
+        total = columns["memory_total_bytes"]
         devices = []
         for device in sorted({s.device for s in samples}):
-            mine = total[self._columns["device"] == device]
+            mine = total[columns["device"] == device]
             mine = mine[~np.isnan(mine)]
             devices.append(
                 Device(
@@ -86,24 +87,9 @@ class SampleLog:
             device_numbers=f"those of {format_name.split()[0]}, in the order of the PCI bus",
             warnings=() if known else (warning,),
         )
-        self.ledger = Ledger()
         self.ledger.note(
             "dropped", "lines cut short or without a value", "samples", lines - len(samples), lines
         )
-
-    def tables(self) -> frozenset[str]:
-        return frozenset({"samples"})
-
-    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
-        if table != "samples":
-            raise KeyError(table)
-        return {name: self._columns[name] for name in columns}
-
-    def text(self, ids: Sequence[int]) -> list[str]:
-        return [""] * len(ids)
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def looks_like_log(head: bytes) -> bool:
