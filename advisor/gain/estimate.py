@@ -288,7 +288,7 @@ class Replayer:
 
     def _before_ms(self, befores: Sequence[float]) -> Span:
         noise = 0.0 if self.unprofiled_ns else self.noise
-        return _ms(_span(self.step_ns((), self.middle), befores, noise))
+        return _span(self.step_ns((), self.middle), befores, noise).in_ms()
 
     def _befores(self, ends: Sequence[Scenario]) -> list[float]:
         """Step times under these scenarios without a fix."""
@@ -338,9 +338,9 @@ class Replayer:
         after_ns = _span(after, afters, model)
         return Estimate(
             before=self._before_ms(befores),
-            after=_ms(after_ns.replaced(low=max(after_ns.low, least_ns.low))),
+            after=after_ns.replaced(low=max(after_ns.low, least_ns.low)).in_ms(),
             speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
-            bound=_ms(least_ns),
+            bound=least_ns.in_ms(),
             bound_speedup=most,
             measure="throughput" if throughput else "latency",
         )
@@ -395,7 +395,3 @@ def _ratio_noise(before: float, after: float, noise: float) -> float:
     """Noise of a ratio of two step times. What a step varies by is at most what the fix removes,
     so a fix that removes little keeps a narrow range."""
     return min(noise, max(math.log(before / after), 0.0)) if before > 0 and after > 0 else 0.0
-
-
-def _ms(span: Span) -> Span:
-    return Span(low=span.low / 1e6, mid=span.mid / 1e6, high=span.high / 1e6)

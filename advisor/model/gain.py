@@ -18,6 +18,10 @@ class Span(Frozen):
     mid: float
     high: float
 
+    def in_ms(self) -> Span:
+        """Of one in ns."""
+        return Span(low=self.low / 1e6, mid=self.mid / 1e6, high=self.high / 1e6)
+
 
 def over_all(spans: Sequence[Span | None]) -> Span | None:
     """From the lowest end to the highest, around the mean; None where one is not known."""
