@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from advisor.knowledge.files import kernel_families
+import pytest
+import yaml
+
+from advisor.knowledge.files import data_dir, kernel_families
 from advisor.knowledge.kernel_names import function_name, words
+from tests.test_patterns import texts_in, valid
 
 ATEN = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 
@@ -242,6 +246,19 @@ SERVING = [
 def test_family_by_the_own_name(name: str, family: str) -> None:
     found = kernel_families().classify([name])[0]
     assert found.family == family, found
+
+
+def test_the_number_at_the_end_of_a_name_decides_nothing() -> None:
+    """Names that differ in it alone share one answer: no pattern may tell them apart."""
+    patterns = yaml.safe_load((data_dir("knowledge") / "kernel_families.yaml").read_text())
+    texts = {*texts_in(patterns)}
+    texts |= {rf"(?:^|_)(?:{text})\d*(?=_|$)" for text in texts}  # as words of a name
+    stems = ["triton_poi_fused_add", *(words(name) for name, _ in (MISLEADING + CURRENT + SERVING)[::8])]
+    for text in sorted(filter(valid, texts)):
+        search = re.compile(text).search
+        for stem in stems:
+            found = {bool(search(f"{stem}_{number}")) for number in (0, 80, 1234)}
+            assert len(found) == 1, (text, stem)
 
 
 def test_symmetric_nccl_kernels_keep_their_kind() -> None:

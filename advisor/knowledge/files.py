@@ -121,6 +121,10 @@ class KernelFamily(NamedTuple):
         return int(arch[2:]) if isinstance(arch, str) else None
 
 
+#: The number at the end of a name, as a word of its own.
+_NUMBER = re.compile(r"_\d+$")
+
+
 class KernelFamilies:
     """The ordered patterns of ``kernel_families.yaml``; answers are remembered by name."""
 
@@ -157,6 +161,13 @@ class KernelFamilies:
         return known
 
     def _classify(self, name: str) -> KernelFamily:
+        # Compilers number thousands of kernels (triton_poi_fused_add_7), which says nothing.
+        numbered = _NUMBER.sub("_0", name)
+        answer = self._known.get(numbered) or self._judged(numbered)
+        self._known[numbered] = self._known[name] = answer
+        return answer
+
+    def _judged(self, name: str) -> KernelFamily:
         known = function_name(name)
         carrier = self._carriers.found(known.own)
         text = known.full if carrier else known.own
@@ -168,7 +179,7 @@ class KernelFamilies:
         for i, found in self._trait_names.all(known.full):
             for key, value in self._traits[i].items():
                 traits.setdefault(key, _fill(value, found))
-        answer = KernelFamily(
+        return KernelFamily(
             entry.family,
             str(_fill(entry.operation, hit)),
             entry.phase,
@@ -176,8 +187,6 @@ class KernelFamilies:
             MappingProxyType(traits),
             self._frameworks.found(known.full),
         )
-        self._known[name] = answer
-        return answer
 
     def _find(self, text: str, in_words: str) -> tuple[KernelEntry, re.Match[str]]:
         """The first entry of which a pattern is found; the last one matches anything."""
