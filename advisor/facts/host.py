@@ -68,7 +68,7 @@ FACTS = (
         Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
         Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
         Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "sum / window"),
-        Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window"),
+        Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window, at most alloc.idle_ratio"),
         Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
     ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
@@ -261,6 +261,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
+    slow = min(slow, budget.ns["alloc"])  # idle of start-up is none of theirs
     out |= {
         **a.rates(budget.device, {"alloc.calls": len(rows)}),
         "alloc.time_ratio": float(length.sum()) / host,
@@ -268,7 +269,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
         "alloc.stall_max_ns": float(length.max(initial=0)),
         "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
         "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
-        "alloc.stall_of_idle_ratio": min(slow / max(budget.ns["alloc"], 1), 1.0),
+        "alloc.stall_of_idle_ratio": slow / max(budget.ns["alloc"], 1),
         "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
     }
 

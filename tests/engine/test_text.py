@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from advisor.engine.load import load_rules
 from advisor.engine.wording import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
 from advisor.model.numbers import value_text
+from advisor.model.rules import RuleSpec
 
 
 @pytest.mark.parametrize(
@@ -87,3 +91,14 @@ def test_every_format_shows_every_number() -> None:
     for form in FORMATS:
         for value in (0, -1, 1e-12, 1e18, 0.5):
             assert show(Shown(value, "count"), form)
+
+
+CUT = re.compile(r"\b(?:a|and|at|by|costs?|for|from|holds?|in|is|of|takes?|than|the|with)[.,;]")
+
+
+@pytest.mark.parametrize("rule", load_rules().active, ids=lambda r: r.code)
+def test_a_message_is_whole_without_any_one_of_its_facts(rule: RuleSpec) -> None:
+    """What a capture lacks takes its optional part along; no sentence is left without an end."""
+    for missing in {p.name for p in placeholders(rule.message)}:
+        text = render(rule.message, lambda p, m=missing: None if p.name == m else Shown("7", "text"))
+        assert not CUT.search(text), f"without {missing}: {text}"

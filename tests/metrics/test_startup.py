@@ -219,6 +219,22 @@ def test_start_up_inside_the_only_step_is_told_of_the_window(tmp_path: Path) -> 
     assert "Start-up inside the steps still holds 27" in found.message
 
 
+def test_allocations_hold_no_idle_time_of_start_up(tmp_path: Path) -> None:
+    """A free loads a library for 6 ms in the first of two kernels; another one takes 2 ms."""
+    m = Machine()
+    with m.step("prefill 0"):
+        for i, (kernel, _) in enumerate((DECODE_LAYER[1], DECODE_LAYER[2], DECODE_LAYER[1])):
+            for _ in range(40):
+                m.launch(kernel, 200)
+            m.wait()
+            if i == 0:
+                m.export.call("cuLibraryLoadData", round(m.now * 1_000) + 100, 5_990_000)
+            m.call("cudaFree_v3020", (6000, 2000, 5)[i])
+    told = {f.name: f.value for f in advisor.diagnose(m.write(tmp_path)).facts}
+    assert told["alloc.stall_idle_ratio"] == pytest.approx(2 / 32, abs=0.005)
+    assert told["alloc.stall_idle_ratio"] <= told["alloc.idle_ratio"]
+
+
 def test_modules_unloaded_after_the_work_are_tear_down(tmp_path: Path) -> None:
     """As a compiler's runtime does at exit: 40 ms of unloading after 6 ms of work."""
     export = steps([1000] * 6)
