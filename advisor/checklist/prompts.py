@@ -16,7 +16,7 @@ from advisor.model.review import WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reports.blocks import Block
 from advisor.reports.review import question
 
-# --- the walk through the questions: whoever answers, every answer is kept at once ----------------
+# --- the walk through the questions, for any kind of answerer: every answer is saved at once ------
 
 BACK: Literal["back"] = "back"
 
@@ -41,7 +41,7 @@ class FileAsker:
         self, entry: CheckEntry, checklist: Checklist, number: int, of: int
     ) -> Reply | Literal["back"] | None:
         if entry.id in self._replies:
-            # Once: who goes back to the question is asked.
+            # Used once: after going back the question is asked again.
             return self._replies.pop(entry.id)
         return None if self._then is None else self._then.ask(entry, checklist, number, of)
 

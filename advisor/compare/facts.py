@@ -89,7 +89,7 @@ def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> f
 def judge(
     facts: FactWriter, subject: Subject, options: RuleOptions, ms: Mapping[Scope, float] | None = None
 ) -> Judgement:
-    """Run the rules of a subject. `ms` are the step times that shares are of, by scope."""
+    """Run the rules of a subject. `ms`: by scope, the step time that a share refers to."""
     rules, params = _chosen(subject, options)
     reason = "not recorded in the captures"
     present = {name for name, _ in facts.base.facts}
@@ -170,5 +170,5 @@ COMPARISON: Mapping[str, FactSpec] = {
     ]),
 }  # fmt: skip
 
-#: Everything that any rule may speak of.
+#: Every fact that a rule may name.
 EVERY_FACT: Mapping[str, FactSpec] = {**CATALOGUE, **COMPARISON, **RECORDING, **INPUT}

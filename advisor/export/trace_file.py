@@ -11,9 +11,9 @@ from advisor.export import packets as pb
 from advisor.export.lanes import in_order, lanes
 from advisor.model.arrays import Array
 
-#: Events of which the bytes are made at once.
+#: Events that are encoded in one go.
 _CHUNK = 1 << 16
-#: Slices that are put in order at once, about.
+#: About how many slices are sorted in one go.
 _ROWS = 1 << 17
 #: Texts in one packet.
 _TEXTS = 1 << 12
@@ -77,7 +77,7 @@ class TraceFile(Struct):
         return pb.packet(pb.number(pb.SEQUENCE_FLAGS, pb.CLEARED))
 
     def track(self, described: bytes) -> tuple[int, bytes]:
-        """Id and packet of a new track, of which `described` is all but the id."""
+        """Id and packet of a new track; `described` is the encoded description without the id."""
         self._ids += 1
         self._described[self._ids] = described
         return self._ids, pb.packet(pb.block(pb.DESCRIPTOR, pb.number(1, self._ids) + described))

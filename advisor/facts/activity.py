@@ -18,8 +18,8 @@ from advisor.metrics.kernels import MATMUL
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array
 
-#: From this share of graph launches of which nothing is recorded on, the capture does not hold
-#: what the device did: the busy time of its rows falls short by as much.
+#: If at least this share of the graph launches left no rows, the capture does not hold the work of the
+#: device: the busy time of its rows is too short by about as much.
 HIDDEN_GRAPHS = 0.1
 
 _RESOLVE = Need("the samples do not resolve the kernels", needs.FASTER)
@@ -34,7 +34,7 @@ _RESOLVED = {
 }
 _BUSY_SAMPLES = {**origin.OPS, "samples": "time device gr_active"}
 _DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}
-#: A sample is of a busy device from this activity on.
+#: Least activity of a sample that counts as busy.
 _BUSY = 0.5
 #: Power within this share of its limit counts as at the limit; samplers average over a second.
 _AT_LIMIT = 0.97
@@ -45,7 +45,7 @@ _CLOCK_COLUMNS = (
 
 _AT_WORK = Need(f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None, lambda a: bool(_clock_samples(a, a.main_device)[2].any()))  # fmt: skip
 _FOLLOWED = Need("GR Active is not sampled, or does not follow the recorded work in time")
-#: Busy samples in a quarter of the window, at least, that show where the clock goes.
+#: Fewest busy samples in a quarter of the window for a trend of the clock.
 _IN_QUARTER = 3
 _CLOCKS = Need("too few busy samples show the clock")
 _CLOCKED = Need("no sample of a busy device has it", needs.SMI_LOG)
@@ -138,7 +138,7 @@ def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWr
             out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0))
     if dram is None or samples.dram is None:
         return
-    # However the samples divide over the kernels, no more time can be at the limit.
+    # An upper bound, whichever kernels the samples belong to.
     out.put("activity.dram_bound_most_ratio", min(dram / busy / DRAM_LIMIT, 1.0))
     if inside is not None:
         held = time_at_level(samples.dram, inside, DRAM_LIMIT)
@@ -294,10 +294,10 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
     held, heated = rows["throttled"][busy], rows["overheated"][busy]
     out.put("clock.held_back_ratio", _mean(held))
-    # What the driver says of a sample counts before what its power suggests.
+    # The reasons that the driver gives take precedence over the measured power.
     limited = np.where(np.isnan(held), at_limit, held)
     shares = {"clock.power_limited_ratio": at_limit, "clock.limited_ratio": limited}
-    # The limit may have been set below the rating, so that what is below that may be at its limit.
+    # The limit may be set below the rated power: samples below the rating may still be at the limit.
     known = {name: found for name, of in shares.items() if (found := _mean(of)) is not None}
     unsure = rated and bool(np.isnan(held).any())
     out.put_between({name: (least, 1.0 if unsure else least) for name, least in known.items()})

@@ -19,7 +19,7 @@ from advisor.model.arrays import Array, largest, rows_at
 from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING, NIC_WAITS
 
-#: The median of so many calls stands two slow ones.
+#: With this many calls two slow ones do not move the median.
 _MIN_CALLS = 5
 
 _FOLLOWED = Need("no collective is exposed, or no launch is known of the kernels after them")
@@ -37,7 +37,7 @@ _MATCHED = {
     "collectives": "start device stream name_id bytes group_id sequence",
 }
 
-#: A sample tells of communication when at least half of it is that.
+#: A sample counts as communication if collectives run for at least this share of it.
 _INSIDE = 0.5
 
 _FINE = Need("no sample of a network card lies mostly in exposed communication", needs.NETWORK)
@@ -119,7 +119,7 @@ def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
     kind, duration, exposed, size, place = calls
     out: dict[str, Value | None] = {}
     sized = size != MISSING
-    # Of what has neither size nor place nothing is known to be alike.
+    # Calls with neither size nor place cannot be compared.
     known = np.flatnonzero(sized | (place != MISSING))
     keys = np.column_stack([kind, size, np.where(sized, MISSING, place)])[known]
     alike = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
@@ -213,7 +213,7 @@ def rank_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Nothing is said of a capture without samples of network cards."""
+    """Without samples of network cards no fact is written."""
     if not a.trace.has("network"):
         return
     budget = a.budgets[device]

@@ -102,8 +102,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _memory_known(a: Analysis, device: int) -> bool:
-    """False where the tracer does not record the kind of host memory of most of the copy time: then
-    nothing can be said of it."""
+    """False where the kind of host memory is not recorded for most of the copy time."""
     at = a.device_ops(device)
     at = at[a.ops.kind[at] == Kind.COPY]
     columns = a.trace.columns("copies", ("kind", "src_memory", "dst_memory"))
@@ -122,7 +121,7 @@ def practical_rate(a: Analysis, device: int) -> float | None:
 
 
 def _link(a: Analysis, device: int, out: FactWriter, size: Array, start: Array, end: Array) -> None:
-    """Large pinned copies against what the link does in practice."""
+    """Rates of large pinned copies over what the link reaches in practice."""
     budget = a.budgets[device]
     window = max(budget.window.length, 1)
     spans = budget.window.cut(union(start, end))

@@ -35,7 +35,7 @@ _SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
 _PEAK = Need("the peak rate of the GPU is not known")
 _LAUNCHED = {**origin.OPS, "api_calls": origin.CALLS}
 _SITES = 10
-#: One place makes most of the calls where it holds this part of their time.
+#: A place is named as the origin of calls if it holds this share of their time.
 _MOST = 0.5
 _WHAT = {
     "launch": "launch calls", "sync": "waiting calls", "copy": "copy and memset calls",
@@ -48,10 +48,10 @@ _HOW = {
     "ranges": "enclosing ranges",
 }
 _UNNAMED = Need("nothing in the capture names code that makes most of these calls")
-#: Of the times between neighbouring begins and ends the one that this part stays below is taken for
-#: what one callback of the tracer costs: between the nearest ones Python does next to nothing else.
+#: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and
+#: ends. Between the nearest ones Python does next to nothing else.
 _NEAREST = 0.1
-#: Fewer neighbours than this tell nothing.
+#: Fewer neighbours than this give no estimate.
 _LEAST = 100
 
 _RECORDED = Need("no option recorded Python calls", None, lambda a: _recorded(a.trace.capture))
@@ -129,7 +129,7 @@ def _places(a: Analysis, found: Origins, device: int, out: FactWriter) -> None:
 
 
 def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
-    """Where most time of kernels comes from: place, kernels, ms, share; empty where nothing tells it."""
+    """The places that launch most kernel time: place, kernels, ms, share; empty where none is recorded."""
     if not found.known[at].any():
         return []
     duration = (a.ops.end - a.ops.start)[at].astype(float)

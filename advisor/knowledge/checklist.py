@@ -13,7 +13,7 @@ from advisor.model.review import Stage
 
 
 class ChecklistItem(Data):
-    """An item of which only a person knows has its texts here, any other in the rule whose cause is its
+    """An item that only a person can answer has its texts here, any other in the rule whose cause is its
     `id`. `say` tells the number: the first line whose facts are all known is taken."""
 
     id: Key

@@ -151,7 +151,7 @@ class CallSiteFile(File):
 
 
 class Sign(Data):
-    """Something seen in a capture that speaks for an engine, and how loudly."""
+    """Evidence of an engine in a capture, with its weight."""
 
     match: Pattern
     weight: float = Field(gt=0, le=20)

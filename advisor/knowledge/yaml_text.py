@@ -13,7 +13,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _UniqueKeys(_Loader):  # type: ignore[misc]
-    """Refuses a key that appears twice: YAML would let the last one win without a word."""
+    """Refuses a key that appears twice: YAML silently keeps the last one."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()

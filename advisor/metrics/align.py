@@ -1,4 +1,4 @@
-"""Two recordings of one program: which operation of one is which of the other.
+"""Two recordings of one program: which operation of one corresponds to which of the other.
 
 Steps of both are compared by the order of their operations, names as operations of the
 kernel families (the two tools spell C++ names differently); where the steps are the same in both, or one
@@ -22,13 +22,13 @@ from advisor.sources.schema import MISSING
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
-#: Steps with less than this in common are not of one kind.
+#: Two steps are of one kind if they have at least this share of their operations in common.
 LEAST_ALIKE = 0.5
 #: Sequences up to this length are compared exactly.
 _LONGEST = 5_000
 #: Kinds of steps that are compared.
 _KINDS = 200
-#: So many operations on each side tell where one stands, the most telling first.
+#: Neighbours on each side that identify an operation, tried from the most to the fewest.
 _NEIGHBOURS = (16, 8, 4, 2, 1)
 
 
@@ -177,7 +177,7 @@ def _matched(own: Array, other: Array) -> Array:
 
 
 def _by_neighbours(own: Array, other: Array, positions: Array) -> Array:
-    """Of operations that stand between the same neighbours the first is the first, and so on; where the
+    """Operations between the same neighbours are matched in their order; where the
     other recording has fewer of them, they begin again. `positions` are those of `other`."""
     found = np.full(len(own), MISSING, np.int64)
     if not len(own) or not len(other):

@@ -53,7 +53,7 @@ from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
-#: What views of other devices share.
+#: Attributes that the views of all devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
     "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "interruptions",

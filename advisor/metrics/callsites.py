@@ -30,9 +30,9 @@ _CLASSES = {
     "launch": (Call.LAUNCH, Call.GRAPH_LAUNCH), "sync": (Call.SYNC,),
     "copy": (Call.COPY, Call.MEMSET), "alloc": (Call.ALLOC, Call.FREE),
 }  # fmt: skip
-#: So many frames of the application name a site; more do not fit a line.
+#: Frames of the application that name a site; more do not fit on a line.
 _FRAMES = 3
-#: With fewer samples inside the calls, ranges say more.
+#: Fewer samples inside the calls locate them less well than ranges do.
 _LEAST_SAMPLES = 20
 
 _TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
@@ -44,7 +44,7 @@ _FOLDERS = re.compile(r".*[/\\]")
 
 
 class Site(Struct, frozen=True):
-    """Calls of one API function from one place. `where` is None for calls that nothing names;
+    """Calls of one API function from one place. `where` is None where the caller is unknown;
     `idle_ns` is device idle inside the calls and until the next call, where it is short."""
 
     where: str | None
@@ -113,7 +113,7 @@ class CallSiteFinder:
         return wanted[self._calls.call]
 
     def of(self, group: str) -> CallSites | None:
-        """Sites of a group; None where nothing in the capture names any, or without calls."""
+        """Sites of a group; None without calls, and where the capture names no caller."""
         at = self.members(group)
         if len(at) == 0:
             return None
@@ -197,7 +197,7 @@ class CallSiteFinder:
         return (site, labels, at) if labels else None
 
     def _by_stack(self, at: Array) -> tuple[Array, list[str], Array] | None:
-        """Modules and lines; ranges name operators as well, but not those of another recording."""
+        """Modules and lines. Ranges name operators too, except those of another recording."""
         found = self._origins(self._calls.row[at])
         if found is None or not found.known.any():
             return None

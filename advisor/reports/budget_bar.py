@@ -178,5 +178,5 @@ def _columns(page: Page, budgets: list[Budget], given: Signs) -> None:
 
 
 def words(part: str) -> str:
-    """A part of the budget as people call it."""
+    """The name of a part of the budget in a text."""
     return PARTS[part].words if part in PARTS else part.replace("_", " ")

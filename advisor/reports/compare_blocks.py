@@ -66,7 +66,7 @@ def sides(*named: tuple[str, m.SideDoc], verbosity: int = 0) -> Iterator[Block]:
         entry = side.inputs[0]
         about = [
             entry.device,
-            (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys"),
+            phrases.recorder(entry),
             f"driver {entry.driver}" if entry.driver else None,
             f"CUDA {entry.cuda}" if entry.cuda else None,
             entry.serving_engine,

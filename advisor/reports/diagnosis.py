@@ -266,7 +266,8 @@ def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
 
 
 def _why(entry: NotEvaluated) -> str:
-    return f"{entry.code}: {entry.why or f'needs {chr(44).join(entry.missing)}'}{entry.scope.aside()}"
+    why = entry.why or f"needs {', '.join(entry.missing)}"
+    return f"{entry.code}: {why}{entry.scope.aside()}"
 
 
 def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Block]:

@@ -34,13 +34,18 @@ def title(diagnosis: Diagnosis) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def recorder(entry: Input) -> str:
+    """``nsys 2024.6.1``: the tool with its version, empty where the capture does not name it."""
+    return (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys")
+
+
 def machine(entry: Input) -> list[str]:
     """Device and software of a capture; what it does not name is unknown."""
     if entry.format == UNREADABLE:
         return []
     parts = [
         entry.device or f"device {UNKNOWN}",
-        (entry.producer or f"recorder {UNKNOWN}").replace("NVIDIA Nsight Systems", "nsys"),
+        recorder(entry) or f"recorder {UNKNOWN}",
         f"driver {entry.driver or UNKNOWN}",
         f"CUDA {entry.cuda}" if entry.cuda else None,
         serving_text(entry) or f"engine {UNKNOWN}",

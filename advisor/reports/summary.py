@@ -151,8 +151,7 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
 
 def _about(entry: Input, d: Diagnosis) -> list[str]:
     """Machine, recorder, program and work in a few words."""
-    producer = (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys")
-    parts = [entry.device, producer, entry.serving_engine, entry.workload]
+    parts = [entry.device, phrases.recorder(entry), entry.serving_engine, entry.workload]
     steps = (amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
     found = ", ".join(steps) or (not entry.steps and entry.step_method)
     parts.append(found or "no steps found")

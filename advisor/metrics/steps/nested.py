@@ -24,7 +24,7 @@ from advisor.metrics.steps.sequence import (
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH
 
-#: A level comes equally often in this share of the steps.
+#: A level repeats the same number of times in this share of the steps.
 _ALIKE = 0.8
 #: The operations between two returns of a kernel number the same in this share of the returns, and
 #: the repeats hold so much of the step.
@@ -89,7 +89,7 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
 
 
 def _per_step(step: Array, steps: Steps) -> int:
-    """How often it comes in a step; 0 where that differs from step to step."""
+    """Its number of repeats in a step; 0 where that differs from step to step."""
     count = np.bincount(step[step >= 0], minlength=len(steps))
     usual = int(np.median(count))
     return usual if float((count == usual).mean()) >= _ALIKE else 0
@@ -98,12 +98,12 @@ def _per_step(step: Array, steps: Steps) -> int:
 #: Parts that hold layers are passes of a model, of which at most so many make a step: drafts and their
 #: verification, two networks in turn. At a longer stride a loop does something more every so often.
 _PASSES = 8
-#: Nothing tells that this is a step, and not a part of one again.
+#: Confidence of steps that may themselves be parts of longer ones.
 _CONFIDENCE = 0.5
 
 
 def outer_steps(work: Work, steps: Steps) -> Steps | None:
-    """The longer parts that these lie in, None where nothing shows any."""
+    """The longer steps that contain these as parts; None where there is no sign of any."""
     if len(steps) < 2 * MIN_REPEATS:
         return None
     size = steps.size

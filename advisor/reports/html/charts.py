@@ -18,7 +18,7 @@ from advisor.model.work import Excerpt
 from advisor.reports.finding_text import times_text
 from advisor.reports.layout import clean, cut_middle, name_text
 
-#: Names are not longer; the middle of longer ones is left out.
+#: Characters of a name; the middle of longer ones is left out.
 EVENT_NAME = 240
 
 
@@ -86,7 +86,7 @@ class Phase(Struct, frozen=True):
 
     @property
     def p99_apart(self) -> bool:
-        """Whether there is room for both labels."""
+        """Whether both labels fit beside each other."""
         return self.p99_x - self.median_x > 150
 
     @property

@@ -41,14 +41,14 @@ _DATES: dict[str, Any] = {
 
 
 def speedup(finding: Finding) -> tuple[float | None, str]:
-    """What a fix would win and the unit that says of what: of a step, or of throughput."""
+    """The speed-up of the fix, and its unit: times for a step, or for throughput."""
     gain = finding.gain
     if gain is None or gain.speedup is None:
         return None, "times"
     return gain.speedup.mid, "throughput" if gain.measure == "throughput" else "times"
 
 
-#: What people fill in comes early: it is in sight without scrolling.
+#: Cells to fill in come early, in sight without scrolling.
 FIELDS = (
     field("#", 4, "finding.rank", "id"), field(SEVERITY, 10, "finding.severity"), field(CODE, 9, "proof"),
     field(CAUSE, 18, "finding.cause", wrap=True), field(FINDING, 30, "finding.title", wrap=True),
