@@ -305,8 +305,8 @@ def contributions(
 
 
 def _holder(side: Side, part: str, other: Side) -> Finding | None:
-    """The finding that speaks of a part in at least half of the captures and holds most time. What
-    kernels lack on both sides did not change them."""
+    """The first finding that speaks of a part in at least half of the captures and holds half of what
+    any of them does. What kernels lack on both sides did not change them."""
     causes = {
         cause
         for d in side.diagnoses
@@ -321,7 +321,8 @@ def _holder(side: Side, part: str, other: Side) -> Finding | None:
         for key, f in common_findings(side).items()
         if f.cause in causes and not f.invalidates and key not in there
     ]
-    return max(named, key=lambda f: f.impact.ms or 0.0 if f.impact else 0.0, default=None)
+    most = max((_ms(f) or 0.0 for f in named), default=0.0)
+    return min((f for f in named if (_ms(f) or 0.0) >= most / 2), key=lambda f: f.rank, default=None)
 
 
 def _operation(part: m.PartChange, operations: Sequence[m.OperationChange]) -> m.OperationChange | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from advisor.model.capture import Frozen, Shown
-from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Option, Tool
+from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Option, StepSummary, Tool
 from advisor.model.rules import Reply
 
 
@@ -217,6 +217,7 @@ class Checkup(Shown):
     schema_version: int = SCHEMA_VERSION
     tool: Tool
     input: Input
+    steps: tuple[StepSummary, ...] = ()
     sentence: str
     recorded: Recorded
     questions: tuple[Question, ...]

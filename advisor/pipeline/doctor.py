@@ -87,6 +87,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     return Checkup(
         tool=Tool(version=__version__, engine=done.inference.engine),
         input=document.input_of(a, done.serving),
+        steps=document.steps(a),
         sentence=checks.sentence(asked, findings, len(needs), rules),
         recorded=checks.recorded(capture, recording, {t: trace.rows(t) for t in sorted(trace.tables)}),
         questions=asked,

@@ -24,7 +24,7 @@ def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
         yield from job(d)
         yield from _steps(d.main_steps, None)
     for entry in d.inputs[:limit] if limit is None or not ranks else ():
-        yield from header_input(entry, d.main_steps if len(d.inputs) == 1 else ())
+        yield from header_input(entry, d.main_steps if len(d.inputs) == 1 else None)
     if limit is not None and not ranks and len(d.inputs) > limit:
         yield Labelled("", f"and {len(d.inputs) - limit} more captures")
     if not ranks and len(d.inputs) != 1:
@@ -32,8 +32,8 @@ def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
     yield Labelled("analysed", f"by {d.tool.name} {d.tool.version}, engine {d.tool.engine}")
 
 
-def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[Block]:
-    """One capture."""
+def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> Iterator[Block]:
+    """One capture, with its steps where they are not those of a whole job (None)."""
     yield Title(entry.path)
     if entry.format != UNREADABLE:
         evidence, startup = "; ".join(entry.serving_evidence), entry.startup_ms
@@ -55,7 +55,7 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] = ()) -> Iterator[
         yield Labelled("import", f"{row.severity}: {row}")
 
 
-def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Block]:
+def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterator[Block]:
     if steps:
         yield Labelled("steps", ", ".join(f"{s.count} {s.phase}" for s in steps) + _method(entry))
         times = "; ".join(
@@ -65,6 +65,8 @@ def _steps(steps: tuple[StepSummary, ...], entry: Input | None) -> Iterator[Bloc
         yield Labelled("step time", f"{times} (profiled)")
         if entry is not None and entry.untraced_step_ms is not None:
             yield Labelled("mean step", phrases.step_time([entry]))
+    elif entry is not None and entry.steps and steps is None:
+        yield Labelled("steps", f"{entry.steps}{_method(entry)}")
     elif entry is not None and entry.steps:
         yield Labelled("steps", f"not found; {entry.steps} parts that repeat may be layers{_method(entry)}")
     elif entry is not None and entry.busy_share is not None:

@@ -57,6 +57,13 @@ def test_a_good_capture() -> None:
     assert found.recorded.command == ("python3", "llm_workload.py")
 
 
+def test_steps_are_those_of_the_diagnosis(capsys: pytest.CaptureFixture[str]) -> None:
+    path = committed("decode_eager_bs1")
+    assert checked("decode_eager_bs1").steps == diagnose(path).steps
+    main(["doctor", str(path)])
+    assert "15 decode (from ranges" in capsys.readouterr().out
+
+
 def test_only_findings_about_the_capture_are_listed() -> None:
     found = checked("decode_eager_bs1")
     wanted = [f.code for f in diagnose(committed("decode_eager_bs1")).findings]

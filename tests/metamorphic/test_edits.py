@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from advisor.compare.build import compare
+from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis, Span
 from tests.metamorphic import edits as e
 from tests.metamorphic import events as k
@@ -108,7 +110,7 @@ CASES = [
     Case("allocation in each step", "eager-u", e.calls_each_step(*["cudaMalloc_v3020", "cudaFree_v3020"] * 5, each_ns=500_000), "steps", "allocation-churn"),
     Case("pooled allocation in each step", "served", e.calls_each_step("cudaMallocAsync_v11020", "cudaFreeAsync_v11020", each_ns=1_000), "steps"),
     Case("waits in each step", "served", e.calls_each_step(*[SYNC] * 10, each_ns=50_000), "steps", "blocking-sync"),
-    Case("waits in each step", "eager-u", e.calls_each_step(*[SYNC] * 10, each_ns=400_000), "steps", "blocking-sync"),
+    Case("waits for nothing in each step", "eager-u", e.calls_each_step(*[SYNC] * 10, each_ns=400_000), "steps", "blocking-sync"),
     Case("waits for the device in each step", "launched", e.calls_each_step(*[DEVICE_SYNC] * 10, each_ns=50_000), "steps", "device-wide-sync"),
     Case("pageable uploads in each step", "served", e.with_copies_table(e.copies_each_step(0, MS)), "steps", "transfer-bound pageable-copies"),
     Case("pageable uploads in each step", "eager-u", e.copies_each_step(0, 8 * MS), "steps", "transfer-bound pageable-copies"),
@@ -292,3 +294,21 @@ def test_what_is_missing_promises_nothing(capture: str, edit: e.Edit, tmp_path: 
 
 def test_the_suite_is_as_large_as_promised() -> None:
     assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize(
+    ("cause", "edit"),
+    [
+        ("host-gap", e.host_gaps(3 * MS)),
+        ("allocation-churn", e.calls_each_step("cudaMalloc_v3020", "cudaFree_v3020", each_ns=300_000)),
+        ("blocking-sync", e.calls_each_step(*[SYNC] * 10, each_ns=50_000)),
+        ("pageable-copies", e.with_copies_table(e.copies_each_step(0, MS))),
+        ("transfer-bound", e.with_copies_table(e.copies_each_step(1, MS))),
+        ("python-gc", e.ranges_each_step("Python GC", 2 * MS)),
+    ],
+)
+def test_a_comparison_names_the_cause_that_was_put_in(cause: str, edit: e.Edit, tmp_path: Path) -> None:
+    was, now = before("served"), after("served", edit, tmp_path / "edited.sqlite")
+    for first, second, verdict in ((was, now, "regression"), (now, was, "improvement")):
+        found = compare(Side("before", [first]), Side("after", [second]))
+        assert (found.verdict, found.contributions[0].cause) == (verdict, cause)

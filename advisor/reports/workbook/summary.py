@@ -243,7 +243,7 @@ def _about(grid: GridSheet, captures: Captures) -> None:
     for d in captures.diagnoses:
         for entry in d.inputs:
             entries += [("File", entry.path), ("Format", entry.format)]
-            known = header_input(entry, d.main_steps if len(d.inputs) == 1 else ())
+            known = header_input(entry, d.main_steps if len(d.inputs) == 1 else None)
             entries += [(b.label.capitalize(), b.text) for b in known if isinstance(b, Labelled)]
     grid.heading("About")
     for label, text in entries:
