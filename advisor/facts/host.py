@@ -12,10 +12,10 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
-from advisor.metrics.idle_host import exchanges, gap_name, loop_thread, os_time
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.pauses import pause_ns, slow_steps
+from advisor.metrics.waited import exchanges, gap_name, loop_thread, os_time
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 

@@ -14,11 +14,19 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
-from advisor.metrics.idle_host import gap_name, loop_thread, os_time
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
-from advisor.metrics.waited import CONTEXT, EVENT, STREAM, feeder_waits, recorded_waits
+from advisor.metrics.waited import (
+    CONTEXT,
+    EVENT,
+    STREAM,
+    feeder_waits,
+    gap_name,
+    loop_thread,
+    os_time,
+    recorded_waits,
+)
 from advisor.model.arrays import Array
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING

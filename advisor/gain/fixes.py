@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from advisor.gain import fixes_batch, fixes_device, fixes_experts, fixes_host
+from advisor.gain import fixes_batch, fixes_device, fixes_host
 from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -27,13 +27,12 @@ _NAMES = {
     " faster_products"
     " fp8_kv_cache int8_kv_cache int8_weights shorten_node_gaps fuse_elementwise"
     " overlap_communication one_shot_collectives",
-    fixes_batch: "batch speculate",
-    fixes_experts: "fuse_experts balance_experts",
+    fixes_batch: "batch speculate fuse_experts balance_experts",
 }
 FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
 #: Lines on what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
-    "balance_experts": fixes_experts.routing_numbers,
+    "balance_experts": fixes_batch.routing_numbers,
     "batch": fixes_batch.batch_numbers,
 }
 #: Fixes that leave the work of the device and its overlap as they are.

@@ -19,10 +19,10 @@ from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
-from advisor.metrics.idle_host import exchanges
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
+from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
