@@ -169,6 +169,10 @@ def test_02_the_trace_begins_with_its_earliest_event_of_any_kind(opened: Opened)
     assert rows(trace, "api_calls", "start") == [(9_000,)]
 
 
+def test_02_a_trace_without_spans_keeps_the_time_of_the_file(opened: Opened) -> None:
+    assert opened(Profile().memory(10, 500)).capture.zero_ns == 0
+
+
 def test_02_events_out_of_order_are_put_in_order(opened: Opened, tmp_path: Path) -> None:
     profile = decode(steps=3)
     plain = opened(profile)
@@ -270,6 +274,23 @@ def test_04_work_launched_before_the_trace(opened: Opened) -> None:
     assert rows(trace, "kernels", "correlation", "process") == [(77, MISSING), (1, 5)]
 
 
+def test_04_what_is_not_correlated_belongs_to_none_of_several_processes(opened: Opened) -> None:
+    profile = Profile()
+    for pid in (10, 20):
+        profile.process(pid).call("cudaGetDevice", pid, correlation=0)
+    assert rows(opened(profile.kernel(9_000)), "kernels", "process") == [(MISSING,)]
+
+
+@pytest.mark.parametrize(("pids", "process"), [((10, 10), 10), ((10, 20), MISSING)])
+def test_04_without_calls_work_belongs_to_the_only_annotated_process(
+    opened: Opened, pids: tuple[int, int], process: int
+) -> None:
+    profile = Profile()
+    for at, pid in enumerate(pids):
+        profile.process(pid).annotation("step", at * 1_000, 1_000)
+    assert rows(opened(profile.kernel(500, correlation=3)), "kernels", "process") == [(process,)]
+
+
 def test_04_no_correlation_is_none(opened: Opened) -> None:
     profile = Profile().kernel(0, correlation=0)
     profile.kernel(20_000)
@@ -277,10 +298,11 @@ def test_04_no_correlation_is_none(opened: Opened) -> None:
     assert rows(opened(profile), "kernels", "correlation") == [(MISSING,), (MISSING,)]
 
 
-def test_04_huge_correlation_ids_are_numbered_anew(opened: Opened) -> None:
+@pytest.mark.parametrize("highest", [1 << 31, 1 << 60])
+def test_04_huge_correlation_ids_are_numbered_anew(opened: Opened, highest: int) -> None:
     profile = Profile()
     for i in range(3):
-        profile.call("cudaLaunchKernel", i * 9_000, correlation=(1 << 60) + i)
+        profile.call("cudaLaunchKernel", i * 9_000, correlation=highest - 2 + i)
         profile.kernel(i * 9_000 + 5_000)
     trace = opened(profile)
     assert rows(trace, "kernels", "correlation") == [(1,), (2,), (3,)]
@@ -347,6 +369,14 @@ def test_04_amd(opened: Opened) -> None:
     assert trace.capture.vendor == "AMD"
 
 
+@pytest.mark.parametrize("said", ["hip_runtime_version", "roctracer_version", "the list of devices"])
+def test_04_amd_is_known_by_its_runtime_or_its_devices(opened: Opened, said: str) -> None:
+    profile = Profile().launch(at=0)
+    listed = said == "the list of devices"
+    profile.gpu(name="AMD Instinct MI300X") if listed else profile.head(**{said: 4})
+    assert opened(profile).capture.vendor == "AMD"
+
+
 # ------------------------------------------------------------------ 5. collectives
 
 
@@ -376,6 +406,11 @@ def test_05_collectives_tell_their_size_and_group(opened: Opened) -> None:
 def test_05_a_collective_of_unknown_type_has_no_size(opened: Opened) -> None:
     trace = opened(Profile().launch(at=0, **{"Collective name": "allgather", "dtype": "Quad"}))
     assert rows(trace, "collectives", "bytes", "sequence") == [(MISSING, MISSING)]
+
+
+def test_05_a_barrier_moves_nothing(opened: Opened) -> None:
+    args = {"Collective name": "barrier", "In msg nelems": 0, "Out msg nelems": 0, "dtype": "Byte"}
+    assert rows(opened(Profile().launch(at=0, **args)), "collectives", "bytes") == [(0,)]
 
 
 # ------------------------------------------------------------------ 6., 7. annotations
@@ -465,6 +500,18 @@ def test_kernels_of_a_graph_share_the_id_of_its_launch(opened: Opened) -> None:
     assert trace.capture.graph_trace_mode == "node"
 
 
+def test_graphs_are_told_apart_by_process(opened: Opened) -> None:
+    """The launches of two ranks have the same ids; only one of them launched a graph."""
+    profile = Profile().process(10).graph_launch(at=0, nodes=[("a", 30_000, 1_000), ("b", 32_000, 1_000)])
+    profile.correlation = 0
+    profile.process(20).launch(at=50_000)
+    assert [n for (n,) in rows(opened(profile), "kernels", "graph_node")] == [1, 2, 0]
+
+
+def test_without_graphs_nothing_says_that_their_nodes_were_recorded(opened: Opened) -> None:
+    assert opened(Profile().launch(at=0)).capture.graph_trace_mode is None
+
+
 def test_a_graph_launched_before_the_trace(opened: Opened) -> None:
     profile = Profile().kernel(0, correlation=7).kernel(20_000, correlation=7)
     trace = opened(profile.kernel(40_000, correlation=8).launch(at=60_000))
@@ -503,6 +550,22 @@ def test_the_caching_allocators_reserve_is_device_memory(opened: Opened) -> None
         (50, 1, 77, ALLOCATED),
     ]
     assert rows(trace, "allocations", "tensors") == [(-1,), (700,), (500,), (-1,)]
+
+
+def test_a_single_byte_is_an_allocation(opened: Opened) -> None:
+    trace = opened(Profile().launch(at=0).memory(10, 500).memory(20, 501))
+    assert rows(trace, "allocations", "bytes", "kind") == [(500, ALLOCATED), (1, ALLOCATED)]
+
+
+def test_events_dropped_and_repaired_are_counted(opened: Opened) -> None:
+    profile = Profile().launch(at=0, dur=0)
+    profile.event(ph="X", cat="kernel", name="k", ts="late", dur=1, pid=0, tid=7)
+    profile.event(ph="X", cat="cpu_op", name=["no text"], ts=1, dur=1, pid=1, tid=1)
+    profile.event(ph="X", cat="kernel", name="k", ts=9, dur=-3, pid=0, tid=7)
+    profile.events += [7, "x"]
+    counts = [(r.kind, r.count, r.rows) for r in opened(profile).ledger.rows()]
+    of = len(profile.events)
+    assert counts == [("dropped", 3, of), ("repaired", 1, of), ("repaired", 1, of)]
 
 
 def test_what_the_profiler_complained_of(opened: Opened) -> None:
@@ -600,6 +663,27 @@ def test_amd_work_is_joined_by_external_id_where_nothing_else_tells(opened: Open
     }
     (nodes,) = ([n for (n,) in rows(trace, "kernels", "graph_node")],)
     assert nodes == [0, 0, 0, 0, 1, 2, 3, 0]
+
+
+def test_amd_work_beyond_the_launches_of_its_operator_stays_alone(opened: Opened) -> None:
+    """One launch has one kernel; what it does not explain, and the work of operators without a
+    launch, is not given to another."""
+    profile = Profile(amd=True).gpu().launch(at=0, kernel_start=20_000).kernel(40_000)
+    by_external_id(profile, 50, 3)
+    for start, external in ((60_000, 49), (80_000, 51)):
+        profile.kernel(start)
+        by_external_id(profile, external, 1)
+    ((launch,),) = rows(opened(profile), "api_calls", "correlation")
+    assert rows(opened(profile), "kernels", "correlation") == [(launch,), (MISSING,), (MISSING,), (MISSING,)]
+
+
+def test_amd_launches_before_a_graph_in_one_operator_keep_their_kernels(opened: Opened) -> None:
+    profile = Profile(amd=True).gpu().call("hipGetDevice", 0).launch(at=2_000, kernel_start=20_000)
+    profile.graph_launch(9_000, nodes=[("a", 40_000, 10), ("b", 41_000, 10)])
+    by_external_id(profile, 50, 6)
+    trace = opened(profile)
+    calls = {c: at for at, c in rows(trace, "api_calls", "start", "correlation")}
+    assert [calls[c] for (c,) in rows(trace, "kernels", "correlation")] == [2_000, 9_000, 9_000]
 
 
 # --- the ranks of SGLang, merged into one file -----------------------------------------------------

@@ -141,10 +141,10 @@ def test_a_trace_that_was_still_being_written(path: Path) -> None:
 
 
 def test_control_characters_and_lone_backslashes(path: Path) -> None:
-    text = Profile().annotation("C:@temp^x", 0, 9).launch(at=0).text()
+    text = Profile().annotation('C:@temp^x "y"', 0, 9).launch(at=0).text()
     path.write_text(text.replace("@", "\\d").replace("^", "\n"))
     with open_trace(path) as trace:
-        assert trace.texts(trace.columns("ranges", ["text_id"])["text_id"]) == ["C:\\dtemp x"]
+        assert trace.texts(trace.columns("ranges", ["text_id"])["text_id"]) == ['C:\\dtemp x "y"']
 
 
 def test_text_that_is_not_utf8(path: Path) -> None:

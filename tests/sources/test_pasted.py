@@ -16,8 +16,8 @@ from advisor.cli.inputs import expand
 from advisor.cli.main import main
 from advisor.errors import InputError
 from advisor.sources.open import open_trace
-from advisor.sources.pasted.headings import header_of, number, spaced
-from advisor.sources.pasted.tables import REST, Table, read_tables
+from advisor.sources.pasted.headings import cells_of, header_of, number, spaced
+from advisor.sources.pasted.tables import REST, Table, is_text, read_tables
 from tests.pasted import FORMATS, Printed, as_columns, as_csv, as_old, pasted, printed
 
 GEMM = "void cutlass::Kernel<cutlass_80_tensorop_s16816gemm_bf16_64x64, a | b>(T1::Params, int, float)"
@@ -65,6 +65,108 @@ def test_up_to_two_columns_may_be_unknown() -> None:
     known = "Name,Total Time (ns),Instances"
     assert header_of(f"{known},Foo,Bar") is not None
     assert header_of(f"{known},Foo,Bar,Baz") is None
+
+
+def test_unknown_columns_may_hold_words() -> None:
+    table = by_report("Name,Foo,Total Time (ns),Instances\ngemm,red,500,5\n")["kernels"]
+    assert (table.torn, table.rows[0].values) == (0, {"total": 500, "count": 5})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Name,Total Time (ns),Med (ns)",
+        "Time (%),Name,StdDev (ns),Avg (ns)",
+        "Total Time (ns),Instances,Avg (ns)",
+        "Name," + " " * 2_000 + "Total Time (ns),Instances",
+    ],
+    ids=["one number", "one number and its spread", "no name", "too long"],
+)
+def test_headings_of_sums_have_a_name_and_two_numbers(line: str) -> None:
+    assert header_of(line) is None
+
+
+def test_two_commas_are_enough() -> None:
+    assert header_of("Name,Total Time (ns),Instances") is not None
+
+
+def test_quoted_cells_may_stand_behind_a_space() -> None:
+    assert cells_of('1, "a, b", 2', ",") == ["1", "a, b", "2"]
+
+
+def test_a_count_of_none_follows_from_total_and_average() -> None:
+    rows = by_report("Total Time (ns),Instances,Avg (ns),Name\n500,0,100,gemm\n")["kernels"].rows
+    assert rows[0].values["count"] == 5
+
+
+@pytest.mark.parametrize(
+    ("percent", "total", "rest"), [("0.5", 5, 995), ("99.0", 990, None), ("50.0", 0, None)]
+)
+def test_what_was_not_pasted_follows_from_the_shares(percent: str, total: int, rest: float | None) -> None:
+    rows = by_report(f"Time (%),Total Time (ns),Instances,Name\n{percent},{total},5,gemm\n")["kernels"].rows
+    assert [r.values["total"] for r in rows if r.name == REST] == ([] if rest is None else [rest])
+
+
+@pytest.mark.parametrize(
+    ("names", "report"),
+    [
+        (("poll", "read"), "host_calls"),
+        (("poll", "softmax_fwd"), "kernels"),  # a word of kernels
+        (("poll", "my_kernel2"), "kernels"),
+        (("poll", "Foo::bar"), "kernels"),
+        (("cudaFree", "cuMemFree", "poll"), "calls"),
+        (("cudaFree", "poll"), "calls"),
+        (("cudaFree", "poll", "read"), "kernels"),
+        (("[CUDA memset]", "[CUDA memcpy Host-to-Device]"), "copies"),
+    ],
+)
+def test_without_a_title_the_names_tell_the_report(names: tuple[str, ...], report: str) -> None:
+    lines = "".join(f"500,5,{name}\n" for name in names)
+    assert list(by_report(f"Total Time (ns),Instances,Name\n{lines}")) == [report]
+
+
+def test_columns_of_bytes_or_a_title_tell_sizes() -> None:
+    text = "Total ({}),Operations,Operation\n500,5,[CUDA memset]\n"
+    assert list(by_report(text.format("MB"))) == ["sizes"]
+    assert list(by_report("cuda_gpu_mem_size_sum\n" + text.format(""))) == ["sizes"]
+
+
+def test_a_table_ends_with_an_empty_line() -> None:
+    assert by_report(as_csv(KERNELS) + "\nthat was slow, was it not?\n")["kernels"].torn == 0
+    assert by_report(as_csv(KERNELS) + "that was slow, was it not?\n")["kernels"].torn == 1
+
+
+def test_the_title_nearest_before_an_array_counts() -> None:
+    row = '[\n {"Total Time (ns)": 500, "Instances": 5, "Name": "x"}]\n'
+    found = by_report(f"cuda_gpu_kern_sum\n{row}osrt_sum\n{row}cuda_api_sum nvtx osrtsum\n{row}")
+    assert set(found) == {"kernels", "host_calls"}
+
+
+def test_rows_of_an_array_that_are_torn_are_counted() -> None:
+    rows = '{"Total Time (ns)": 500, "Instances": 5, "Name": "x"}, {"Instances": "many", "Name": "y"}'
+    (table,) = read_tables(f"[{rows}]")
+    assert (len(table.rows), table.torn) == (1, 1)
+
+
+def test_the_median_of_an_even_number_of_rows_lies_between_the_middle_two() -> None:
+    rows = "".join(f"{i},{t},k\n" for i, t in enumerate((70, 10, 20, 40)))
+    (row,) = by_report(f"Start (ns),Duration (ns),Name\n{rows}")["kernels"].rows
+    assert (row.values["median"], row.values["average"], row.values["count"]) == (30, 35, 4)
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        (b"", False),
+        (b" \n", False),
+        (b"a\0b", False),
+        (b"a\xffb", False),
+        ("gro\u00df".encode()[:-1], True),  # the last character is cut
+        ("\ufeffa".encode("utf-16-le"), True),
+    ],
+)
+def test_what_begins_like_text(head: bytes, text: bool) -> None:
+    assert is_text(head) is text
 
 
 def test_a_name_with_spaces_may_stand_first() -> None:
@@ -163,6 +265,8 @@ def test_kernels_by_range_count_once() -> None:
 )  # fmt: skip
 def test_numbers(text: str, value: float) -> None:
     assert number(text) == value
+    with pytest.raises(ValueError, match="apples"):
+        number(f"{text} apples")
     assert math.isnan(number("-"))
 
 
@@ -230,13 +334,15 @@ def test_files_without_a_report_in_common_are_one_recording(tmp_path: Path) -> N
         expand(files, together=True)
 
 
-@pytest.mark.parametrize("cells", ["1.0,5000,12", "1.0,-5,1,-5,-5,-5,-5,0,k", f"1.0,{10**40},1,1,1,1,1,0,k"])
+@pytest.mark.parametrize("cells", ["1.0,5000,12", "1.0,-5,1,-5,-5,-5,-5,0,k", f"1.0,{1 << 63},1,1,1,1,1,0,k"])
 def test_torn_and_impossible_lines_are_counted(cells: str, tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     path.write_text(as_csv(KERNELS).rstrip("\n") + f"\n{cells}\n")
     with open_trace(path) as trace:
         (row,) = trace.ledger.rows()
-        assert (row.what, row.count) == ("lines inside the tables that could not be read or be true", 1)
+        assert row.what == "lines inside the tables that could not be read or be true"
+        assert (row.count, row.rows) == (1, 3)
+        assert trace.columns("sums", ("count", "total"))["count"].tolist() == [256, 256]
         assert (trace.capture.format, trace.capture.producer_version) == ("nsys-stats", "2023.2.3")
 
 

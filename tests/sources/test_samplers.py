@@ -13,7 +13,7 @@ from advisor.errors import InputError
 from advisor.sources.open import open_trace
 from advisor.sources.overlay import WithSamples
 from advisor.sources.samplers.log import SampleLog, read_log
-from advisor.sources.samplers.rows import Stamp, read_stamp
+from advisor.sources.samplers.rows import SMI_CSV, Stamp, read_stamp, recognise
 from advisor.sources.trace import Columns, Trace
 from tests.builder import Export
 from tests.kineto_builder import EPOCH_NS, Profile
@@ -270,6 +270,63 @@ def test_fractions_of_a_second_are_exact() -> None:
         assert stamp.ns == 1_700_000_000 * 10**9 + fraction
 
 
+def test_digits_beyond_the_nanosecond_are_cut_off() -> None:
+    assert read_stamp("1700000000.1234567899") == Stamp(1_700_000_000_123_456_789, True, True)
+
+
+def test_seconds_since_1970_begin_with_nine_digits() -> None:
+    assert read_stamp("100000000") == Stamp(10**17, True, True)
+    assert read_stamp("99999999") is None
+
+
+def times(found: SampleLog, device: int = 0) -> list[int]:
+    read = columns(found, "time", "device")
+    return [t // 10**9 for t, d in zip(read["time"], read["device"], strict=True) if d == device]
+
+
+def test_times_of_day_go_on_over_every_midnight(tmp_path: Path) -> None:
+    rows = "".join(f"0, {clock}, 50\n" for clock in ("23:00:00", "05:00:00", "22:00:00", "04:00:00"))
+    found = log(tmp_path, f"index, time, utilization.gpu\n{rows}")
+    assert [t // 3600 for t in times(found)] == [0, 6, 23, 29]
+    assert times(log(tmp_path, "index, time, utilization.gpu\n0, 23:00:00, 50\n")) == [0]
+
+
+def test_a_clock_set_back_by_half_a_day_is_no_midnight(tmp_path: Path) -> None:
+    found = log(tmp_path, "index, time, utilization.gpu\n0, 12:00:00, 50\n0, 00:00:00, 60\n")
+    assert [t // 3600 for t in times(found)] == [0, 12]
+
+
+def test_dates_are_kept_where_one_gpu_follows_another(tmp_path: Path) -> None:
+    row = "{}, 2023/11/{} 22:00:00, 50\n"
+    rows = "".join(row.format(gpu, day) for gpu in (0, 1) for day in (14, 15))
+    found = log(tmp_path, f"index, timestamp, utilization.gpu\n{rows}")
+    assert times(found, 0) == times(found, 1) == [0, 86_400]
+
+
+def test_lines_without_a_sample_are_counted(tmp_path: Path) -> None:
+    text = "index, utilization.gpu, clocks.sm\n0, 80, 1500\n0, 9\n0, 90, 1600\n"
+    found = log(tmp_path, text)
+    ((count, of),) = [(r.count, r.rows) for r in found.ledger.rows()]
+    assert (count, of) == (1, 3)
+    assert found.capture.size_bytes == len(text)
+
+
+def test_each_gpu_has_its_own_memory(tmp_path: Path) -> None:
+    text = "index, utilization.gpu, memory.total\n0, 5, 80000\n1, 5, 40000\n"
+    assert [d.memory_bytes for d in log(tmp_path, text).devices] == [80000 << 20, 40000 << 20]
+
+
+def test_used_memory_alone_tells_no_total(tmp_path: Path) -> None:
+    read = columns(log(tmp_path, "index, utilization.gpu, memory.used\n0, 5, 9\n"), "memory_total_bytes")
+    assert np.isnan(read["memory_total_bytes"]).all()
+
+
+@pytest.mark.parametrize(("name", "hot"), [("pviol", 0.0), ("tviol", 1.0)])
+def test_one_counter_of_violations_is_enough(tmp_path: Path, name: str, hot: float) -> None:
+    read = columns(log(tmp_path, f"# gpu sm {name}\n 0 97 12\n"), "throttled", "overheated")
+    assert (read["throttled"][0], read["overheated"][0]) == (1.0, hot)
+
+
 def test_memory_is_what_is_used_free_and_reserved(tmp_path: Path) -> None:
     text = "index, utilization.gpu, memory.used, memory.free, memory.reserved\n0, 5, 100, 30, 4\n"
     total = columns(log(tmp_path, text), "memory_total_bytes")["memory_total_bytes"]
@@ -283,6 +340,25 @@ def test_a_fraction_behind_a_time_of_day_is_one_of_a_second() -> None:
 def test_lines_before_the_header_are_passed_over(tmp_path: Path) -> None:
     found = log(tmp_path, "driver, 580.159\n" + SMI)
     assert columns(found, "gr_active")["gr_active"].tolist() == [1.0, 0.5]
+
+
+def test_a_word_before_the_header_is_passed_over(tmp_path: Path) -> None:
+    found = log(tmp_path, "power\n" + SMI)
+    assert columns(found, "gr_active")["gr_active"].tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("header", "kind"),
+    [
+        ("time,power,temp", SMI_CSV),
+        ("gpu,power,temp", SMI_CSV),
+        ("power,temp", None),  # of anything
+        ("time,power", None),
+        ("power.draw,price", SMI_CSV),
+    ],
+)
+def test_words_of_every_day_need_a_time_or_a_gpu_beside_them(header: str, kind: str | None) -> None:
+    assert recognise([header]) == kind
 
 
 def test_a_log_of_power_shell(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""What the values of a PyTorch trace read as: times, ids, sizes, labels, versions."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.sources.kineto.columns import (
+    NO_TIME,
+    integer,
+    integers,
+    nanoseconds,
+    product,
+    rank_order,
+    triples,
+)
+from advisor.sources.open import open_trace
+from advisor.sources.schema import MISSING
+from tests.kineto_builder import Profile
+
+LATEST_US = 1 << 52  # 142 years
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "expected"),
+    [
+        ([0, 5, -5], [0, 5_000, -5_000]),
+        ([0.999, 1.5, -0.25], [999, 1_500, -250]),
+        ([Decimal("1713478953123456.789")], [1_713_478_953_123_456_789]),
+        ([7, "1.25", None, True, [1], "soon"], [7_000, 1_250, NO_TIME, NO_TIME, NO_TIME, NO_TIME]),
+        ([[1], [2]], [NO_TIME, NO_TIME]),
+        ([LATEST_US - 1], [(LATEST_US - 1) * 1000]),
+        ([LATEST_US], [NO_TIME]),
+        ([Decimal(LATEST_US), Decimal("inf")], [NO_TIME, NO_TIME]),
+    ],
+)
+def test_times_are_exact_or_none(microseconds: list[Any], expected: list[int]) -> None:
+    assert nanoseconds(microseconds).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, 7),
+        ("stream 7", 7),
+        (7.0, 7),
+        ((1 << 63) - 1, (1 << 63) - 1),
+        (1 << 63, MISSING),
+        (-(1 << 63), -(1 << 63)),
+        (-(1 << 63) - 1, MISSING),
+        (True, MISSING),
+        ("seven", MISSING),
+        (float("inf"), MISSING),
+        (None, MISSING),
+    ],
+)
+def test_whole_numbers(value: Any, expected: int) -> None:
+    assert integer(value) == expected
+
+
+def test_lists_are_no_numbers() -> None:
+    assert integers([[1], [2]]).tolist() == [MISSING, MISSING]
+
+
+def test_sizes_of_a_grid_come_in_threes() -> None:
+    sizes = triples([[2, 3, 4], [2, 3], [2, "x", 4], None, [0, 1, 1]])
+    assert sizes.tolist() == [[2, 3, 4], [MISSING] * 3, [2, MISSING, 4], [MISSING] * 3, [0, 1, 1]]
+    assert product(sizes).tolist() == [24, MISSING, MISSING, MISSING, 0]
+
+
+def test_merged_ranks_are_ordered_by_data_then_expert_pipeline_and_tensor_parallelism() -> None:
+    assert rank_order("TP10-DP02") == (2, 0, 0, 10)
+    assert rank_order("PP03-EP14") == (0, 14, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "version"),
+    [(12090, "12.9"), (13000, "13.0"), (11080, "11.8"), (1000, "1.0"), (999, None), ("x", None)],
+)
+def test_the_version_of_cuda(number: Any, version: str | None, tmp_path: Path) -> None:
+    profile = Profile().launch(at=0).head(cuda_runtime_version=number)
+    with open_trace(profile.write(tmp_path / "t.json")) as trace:
+        assert trace.capture.cuda == version
