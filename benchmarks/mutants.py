@@ -64,8 +64,9 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "layout": ("reports/layout.py reports/text.py",
                "reports/test_layout.py reports/test_text_blocks.py"),
 }  # fmt: skip
-#: Of the tests that reach a change, fastest first, those are run that take no longer together.
-ENOUGH_S = 5
+#: Of the tests that reach a change, fastest first, those are run that take no longer together: at first, and
+#: where it survived that.
+ENOUGH_S, ENOUGH_AGAIN_S = 5, 30
 #: Seconds and bytes beyond what any of the tests takes: a change that needs more is noticed.
 LIMIT_S, LIMIT_BYTES = 60, 8 << 30
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -277,12 +278,13 @@ class Mutants:
         told.sort(key=lambda t: t[2])
         for test in (t for t, passed, *_ in told if not passed):
             print(f"left out, as it fails without any change: {test.nodeid}", flush=True)
+        enough = ENOUGH_AGAIN_S if self.options.again else ENOUGH_S
         control = [test for test, passed, took, _ in told if passed and took < 1][::10]
         for number, (place, code, lines, change) in enumerate(todo, 1):
             here = {(str(place.path), line) for line in lines}
             asked = [(test, took) for test, passed, took, seen in told if passed and seen & here]
             sums = accumulate(took for _, took in asked)
-            tests = [test for (test, _), until in zip(asked, sums, strict=True) if until <= ENOUGH_S]
+            tests = [test for (test, _), until in zip(asked, sums, strict=True) if until <= enough]
             survived = bool(self.apart(partial(passes, tests, function_of(place), code)))
             self.results.add(self.package, change, not survived)
             if survived:

@@ -36,6 +36,11 @@ def test_the_same_content_is_made_once() -> None:
     assert cached("signs", [b"a"], never) == sign(1)
 
 
+def test_the_folder_is_its_users_alone(folder: Path) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_other_content_is_made_anew() -> None:
     cached("signs", [b"a", b"b"], lambda: sign(1))
     assert cached("signs", [b"ab"], lambda: sign(2)) == sign(2)

@@ -57,6 +57,8 @@ def redact(source: Path, target: Path, force: bool = False, check: Sequence[str]
     Raises InputError where it is not such an export, or where a secret, or a string of `check`,
     cannot be taken out.
     """
+    if target.exists() and not target.is_file():  # a device would be replaced by the copy
+        raise InputError(f"{target}: not a regular file; name another for the copy")
     folder = Path(os.path.realpath(target)).parent
     with Scratch(folder, ".advisor-redact-") as scratch:
         work = scratch / "copy"

@@ -109,7 +109,7 @@ def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
         for each in sorted(folder.iterdir()):
             if in_folder(each):
                 captures.append(each)
-            elif each.name.endswith(searched()) and each.is_file():
+            elif each.name.endswith(searched()) and not each.is_dir():
                 others.append(each)
         found += captures + _reports(folder, captures)
     series = {_series(root, path) for path in found}

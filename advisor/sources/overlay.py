@@ -26,7 +26,8 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` says where
     the log begins in session time. Raises InputError where the two cannot be joined."""
     if not log.is_file():
-        raise InputError(f"--gpu-metrics: {log}: no such file{similar(log)}")
+        what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
+        raise InputError(f"--gpu-metrics: {log}: {what}")
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 

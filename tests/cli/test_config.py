@@ -44,6 +44,10 @@ def test_lists_and_params(tmp_path: Path) -> None:
     assert settled(tmp_path, "param = ['A.b=1']").params == ("A.b=1",)
 
 
+def test_no_number_is_a_number_too(tmp_path: Path) -> None:
+    assert settled(tmp_path, "top = 0") == Settings(top=0)
+
+
 def test_a_flag_for_more_undoes_less_in_a_file(tmp_path: Path) -> None:
     assert settled(tmp_path, "quiet = true", verbose=True).verbosity == 1
     assert settled(tmp_path, "verbose = true", quiet=True).verbosity == -1

@@ -72,6 +72,13 @@ def test_one_that_is_missing_among_several_is_left_to_the_reader(tmp_path: Path)
     assert expand([there, missing]) == [there, missing]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_among_the_ranks_of_a_folder_is_left_to_the_reader(tmp_path: Path) -> None:
+    there, pipe = capture(tmp_path / "rank0.sqlite"), tmp_path / "rank1.sqlite"
+    os.mkfifo(pipe)
+    assert expand([tmp_path]) == [there, pipe]
+
+
 def test_one_that_may_not_be_read_among_several_is_left_to_the_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

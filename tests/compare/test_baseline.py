@@ -10,6 +10,7 @@ import pytest
 
 from advisor.cli.diagnose import select
 from advisor.compare.baseline import mark, mark_all, read
+from advisor.compare.store import is_saved, names
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, identity
@@ -121,6 +122,20 @@ def test_what_the_baseline_could_not_see(tmp_path: Path) -> None:
     assert marked.baseline.not_evaluated_before == ("UTL105",)
 
 
+def test_what_the_baseline_looked_for_and_did_not_have_is_new(tmp_path: Path) -> None:
+    marked = mark(DIAGNOSIS, saved(without("LCH101"), tmp_path), FILE)
+    assert marked.baseline is not None
+    assert (marked.baseline.new, marked.baseline.not_evaluated_before) == (1, ())
+
+
+def test_a_folder_is_no_saved_diagnosis_and_one_that_is_missing_has_no_baselines(tmp_path: Path) -> None:
+    assert not is_saved(tmp_path)
+    (tmp_path / "b.json").touch()
+    (tmp_path / "a.json").touch()
+    assert names(tmp_path) == ["a", "b"]
+    assert names(tmp_path / "none") == []
+
+
 def test_selection_is_for_both_sides(tmp_path: Path) -> None:
     marked = mark(without("CAP109"), saved(without("LCH101"), tmp_path), FILE)
     kept = select(marked, ("LCH",), ())
@@ -136,7 +151,7 @@ def test_several_captures_by_name(tmp_path: Path) -> None:
     path.write_bytes(json_report.render([HEALTHY, without("LCH101")], many=True))
     moved = DIAGNOSIS.inputs[0].model_copy(update={"path": "/elsewhere/" + FILE.name})
     marked = mark_all([DIAGNOSIS, HEALTHY], read(path), path)
-    assert states(marked[0])["LCH101"] == "new"
+    assert (states(marked[0])["LCH101"], states(marked[0])["CAP109"]) == ("new", "known")
     assert marked[1].baseline is not None
     stranger = DIAGNOSIS.model_copy(update={"inputs": (moved,)})
     with pytest.raises(InputError, match=r"holds none of old.json"):

@@ -96,6 +96,31 @@ def test_a_decision_about_something_smaller_does_not_hold() -> None:
         assert (found.decision, found.reopened, found.owner) == (decision, reopened, "Ada")
 
 
+def test_a_row_that_nobody_touched_decides_nothing() -> None:
+    low = having(first(severity="low"))
+    for review in (decided(severity="high"), None):
+        earlier = after(low, review=decided(decision="accept", owner="Ada"))
+        (found,) = history.recorded(earlier, low, FRIDAY, review=review).findings
+        assert (found.decision, found.owner, found.severity) == ("accept", "Ada", "low")
+
+
+def test_a_new_decision_ends_what_was_reopened() -> None:
+    low, high = having(first(severity="low")), having(first(severity="high"))
+    earlier = after(low, high, review=decided(decision="accept"))
+    assert earlier.findings[0].reopened == "accept"
+    for said, reopened in (({"decision": "reject"}, ""), ({"owner": "Ada"}, "accept")):
+        (found,) = history.recorded(earlier, high, FRIDAY, review=decided(**said)).findings
+        assert (found.decision, found.reopened) == (said.get("decision", ""), reopened)
+
+
+def test_of_one_finding_in_several_captures_what_was_decided_counts() -> None:
+    decision = decided(decision="accept", severity="low").decisions[0]
+    blank = decision.model_copy(update={"decision": "", "owner": ""})
+    for rows in ((blank, decision), (decision, blank)):
+        review = Review(tool=Tool(version="1", engine="x"), workbook="w.xlsx", decisions=rows)
+        assert [f.decision for f in history.of_review(review).findings] == ["accept"]
+
+
 def test_a_review_is_a_history_of_one_meeting() -> None:
     choice = Choice(advice="graphs", decision="accept")
     review = decided(decision="accept", severity="low", share=0.1, recommendations=(choice,))

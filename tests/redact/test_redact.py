@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import os
 import shutil
 import signal
 import sqlite3
@@ -436,6 +437,17 @@ def test_what_is_no_export(tmp_path: Path, content: bytes, capsys: pytest.Captur
     assert main(["redact", str(path), str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert {p.name for p in tmp_path.iterdir()} == {"odd"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_or_device_is_not_replaced_by_the_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, pipe = Export().gpu().write(tmp_path / "a.sqlite"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main(["redact", str(source), str(pipe), "--force"]) == 2
+    assert "pipe: not a regular file; name another for the copy" in capsys.readouterr().err
+    assert pipe.is_fifo()
 
 
 def test_another_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from advisor.cli.diagnose import check_codes, select
 from advisor.errors import InputError
+from advisor.reports.blocks import Next
+from advisor.reports.summary import end
 from tests.reports.fixture import DIAGNOSIS
 
 KNOWN = {"LCH101", "LCH104", "SYN103", "CAP109", "ALC101", "XFR102", "UTL102", "HST101"}
@@ -41,3 +43,10 @@ def test_an_unknown_code_is_an_error(code: str, hint: str) -> None:
 
 def test_known_codes_and_prefixes_pass() -> None:
     check_codes(("lch", "SYN103,ALC101"), KNOWN, "--select")
+
+
+def test_where_no_finding_is_selected_the_report_says_what_is_next() -> None:
+    none = select(DIAGNOSIS, ("XYZ",), ())
+    assert (none.headline is not None, none.findings) == (True, ())
+    (line,) = [n.text for n in end(none, 80) if isinstance(n, Next)]
+    assert line

@@ -523,6 +523,15 @@ def test_a_nameless_call_that_a_kernel_came_of_launches(opened: Opened) -> None:
     assert rows(trace, "api_calls", "call") == [(Call.LAUNCH,), (Call.OTHER,)]
 
 
+def test_modules_of_python_are_named_once_and_timed_each_time(opened: Opened) -> None:
+    profile = Profile().launch(at=0)
+    for at, name in enumerate(("Linear_0", "Linear_1", "Norm")):
+        profile.python(f"nn.Module: {name}", at * 1_000, 500)
+    trace = opened(profile)
+    assert trace.capture.modules == ("Linear", "Norm")
+    assert texts(trace, "modules", "text_id") == ["Linear_0", "Linear_1", "Norm"]
+
+
 def test_overhead_is_what_the_profiler_costs(opened: Opened) -> None:
     trace = opened(
         Profile()

@@ -376,7 +376,8 @@ def test_gpus_are_told_apart_by_what_there_is(tmp_path: Path) -> None:
 
 
 def test_another_table_is_no_log(tmp_path: Path) -> None:
-    for text in ("time,power,price\n1,2,3\n", "#gpu price\n1 2\n", "x\n", ""):
+    endless = 'timestamp,index,"' + "x" * 200_000
+    for text in ("time,power,price\n1,2,3\n", "#gpu price\n1 2\n", "x\n", "", endless):
         with pytest.raises(InputError, match="no sampler log"):
             log(tmp_path, text)
 

@@ -139,8 +139,6 @@ def nanoseconds(microseconds: Sequence[Any]) -> Ints:
 
 def _exact(value: Any) -> int:
     if not isinstance(value, Decimal):
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            return NO_TIME
         if isinstance(value, float) and abs(value) >= _EXACT_FLOAT and not value.is_integer():
             raise Inexact
         try:

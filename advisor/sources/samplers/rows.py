@@ -277,7 +277,10 @@ def _delimiter(line: str) -> str:
 
 def _csv_names(line: str, delimiter: str) -> list[str]:
     """``utilization.gpu [%]`` -> ``utilization.gpu``; ``"GPU ID"`` -> ``gpu_id``."""
-    cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    try:
+        cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:  # of more than 128 KB
+        return []
     bare = (_BRACKET.sub("", cell.strip().lower()) for cell in cells)
     return [re.sub(r"[\s-]+", "_", name) for name in bare]
 
