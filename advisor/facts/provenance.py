@@ -72,6 +72,7 @@ FACTS = (
     *group("device", "", [
         Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
         Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
+        Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the window in products with weights whose rows are no multiple of 16 bytes", "time of products of which k or n x bytes of an element is no multiple of 16, over the window"),
     ], columns=_LAUNCHED, needs=(_SIZED,)),
     *group("device", needs.CUDA, [
         Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
@@ -142,6 +143,9 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
     rates = about.tensor_tflops if about else {}
     whole = float(found.duration.sum())
     out.put("kernel.matmul_sized_ratio", float(found.duration[found.product >= 0].sum()) / max(whole, 1.0))
+    odd = np.array([p.is_misaligned for _, p in found.products])[np.maximum(found.product, 0)]
+    misaligned = float(found.duration[odd & (found.product >= 0)].sum())
+    out.put("kernel.misaligned_window_ratio", min(misaligned / max(a.budgets[device].window.length, 1), 1.0))
     size = np.array([p.size for _, p in found.products])[np.maximum(found.product, 0)]
     reached, spent = 0.0, 0.0
     for width, precision in _PRECISION.items():

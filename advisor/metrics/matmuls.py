@@ -85,6 +85,12 @@ class Product(NamedTuple):
         return self.k * self.n * self.size if self.is_weight else 0
 
     @property
+    def is_misaligned(self) -> bool:
+        """Whether rows of the weights are no multiple of 16 bytes, which tensor cores are fed in
+        (NVIDIA, matrix multiplication background)."""
+        return self.is_weight and bool(self.size) and any(n * self.size % 16 for n in (self.k, self.n))
+
+    @property
     def bytes(self) -> int:
         """Both operands and the result, each once."""
         return self.batch * self.size * (self.m * self.k + self.k * self.n + self.m * self.n)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import advisor
 from advisor.reports import summary
 from tests.builder import Export
+from tests.kineto_builder import Profile
 from tests.scenarios.machine import (
     ADD,
     ALL_REDUCE,
@@ -272,6 +274,21 @@ def test_products_with_little_between_them_are_fused_enough(tmp_path: Path) -> N
     d = diagnosed(replayed([(NORM, 3), (GEMV, 30), (SILU, 2), (GEMV, 30)]), tmp_path)
     assert ranked(d) == []
     assert fact(d, "kernel.unfused_ratio") == pytest.approx(5 / 65, abs=0.01)
+
+
+@pytest.mark.parametrize(("vocabulary", "told"), [(50_257, True), (50_304, False)])
+def test_a_vocabulary_that_is_no_multiple_of_16_bytes(tmp_path: Path, vocabulary: int, told: bool) -> None:
+    p = Profile().gpu().process(1)
+    for step in range(12):
+        at = step * 1_000_000
+        p.annotation(f"decode_step {step}", at, 900_000)
+        for i, sizes in enumerate(([[8, 4096], [4096, 4096]], [[8, 4096], [4096, vocabulary]])):
+            now = at + i * 400_000
+            p.op("aten::mm", now, 70_000, **{"Input Dims": sizes, "Input type": ["c10::BFloat16"] * 2})
+            p.launch(now + 2_000, 5_000, GEMM.name, now + 10_000, 300_000)
+    d = advisor.diagnose(p.write(tmp_path / "trace.json"))
+    assert fact(d, "kernel.misaligned_window_ratio") == pytest.approx(0.3 if told else 0.0, abs=0.02)
+    assert ("misaligned-matmul" in {f.cause for f in d.findings}) == told
 
 
 def test_kernels_of_few_blocks(tmp_path: Path) -> None:
