@@ -127,7 +127,7 @@ def test_idle_parts_that_are_nothing_are_not_told(tmp_path: Path) -> None:
         with m.step(f"iteration {i}"):
             for _ in range(4):
                 m.launch(GEMM, 60)
-                m.work(80)
+                m.work(66)
     d = diagnosed(m, tmp_path)
     (found,) = (f for f in d.findings if f.cause == "gpu-idle")
     assert "for launches" in found.message

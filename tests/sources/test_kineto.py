@@ -574,7 +574,7 @@ def test_events_dropped_and_repaired_are_counted(opened: Opened) -> None:
     profile.events += [7, "x"]
     counts = [(r.kind, r.count, r.rows) for r in opened(profile).ledger.rows()]
     of = len(profile.events)
-    assert counts == [("dropped", 3, of), ("repaired", 1, of), ("repaired", 1, of)]
+    assert counts == [("dropped", 3, of), ("repaired", 1, of)]  # a negative duration is doubted later
 
 
 def test_what_the_profiler_complained_of(opened: Opened) -> None:
