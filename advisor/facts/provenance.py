@@ -4,6 +4,9 @@ and what timing Python calls costs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import numpy as np
 
 from advisor.facts import needs, origin
@@ -15,13 +18,14 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.metrics.kernels import UNFUSED
-from advisor.metrics.matmuls import Matmuls
+from advisor.metrics.matmuls import Attention, Matmuls, Product, Sized, attentions
 from advisor.metrics.origins import Origins, module_tree
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture
 from advisor.model.facts import Value
 from advisor.sources.schema import OPERATIONS
 
+_Shape = TypeVar("_Shape", Product, Attention)
 _ROWS = 10
 _TREE_ROWS = 200
 #: Bytes of an element -> the precision whose peak counts.
@@ -32,6 +36,7 @@ _OTHER = Need("no second recording was given", _TWO, lambda a: a.other is not No
 _NAMED = Need("nothing in the capture names the code around its calls", _STACKS)
 _UNFUSED = Need("no such kernel ran")
 _SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
+_SIZED_ATTENTION = Need("the sizes of attention are not recorded", _STACKS)
 _PEAK = Need("the peak rate of the GPU is not known")
 _LAUNCHED = {**origin.OPS, "api_calls": origin.CALLS}
 _SITES = 10
@@ -74,6 +79,10 @@ FACTS = (
         Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
         Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the window in products with weights whose rows are no multiple of 16 bytes", "time of products of which k or n x bytes of an element is no multiple of 16, over the window"),
     ], columns=_LAUNCHED, needs=(_SIZED,)),
+    *group("device", "", [
+        Entry("kernel.attention_flop_ratio", "ratio", "kernels", "Operations a second of attention with recorded sizes if no mask leaves any out, of the dense peak of their precision", "4 x batch x heads x queries x keys x width over kernel time, over the peak; not given above it", needs=(_SIZED_ATTENTION, _PEAK)),
+        Entry("kernel.attention_bandwidth_ratio", "ratio", "kernels", "Queries, keys, values and results of attention with recorded sizes, each moved once, of the bandwidth", "their bytes over kernel time, over the peak; not given above it, where caches hold them", needs=(_SIZED_ATTENTION, _PEAK)),
+    ], columns=_LAUNCHED),
     *group("device", needs.CUDA, [
         Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
         for kind, what in _WHAT.items()
@@ -111,6 +120,7 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
     out.table("origins.modules", rows)
     if products is not None:
         _products(a, device, products, out)
+    _attention(a, device, out)
 
 
 def match_facts(a: Analysis, out: FactWriter) -> None:
@@ -139,22 +149,46 @@ def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, fl
 
 
 def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None:
-    about = gpu(a.device(device).name)
-    rates = about.tensor_tflops if about else {}
-    whole = float(found.duration.sum())
-    out.put("kernel.matmul_sized_ratio", float(found.duration[found.product >= 0].sum()) / max(whole, 1.0))
+    known = found.product >= 0
+    out.put("kernel.matmul_sized_ratio", float(found.duration[known].sum() / max(found.duration.sum(), 1.0)))
     odd = np.array([p.is_misaligned for _, p in found.products])[np.maximum(found.product, 0)]
-    misaligned = float(found.duration[odd & (found.product >= 0)].sum())
+    misaligned = float(found.duration[odd & known].sum())
     out.put("kernel.misaligned_window_ratio", min(misaligned / max(a.budgets[device].window.length, 1), 1.0))
+    out.put("kernel.matmul_flop_ratio", _reached(a, device, found)[0])
+    out.table("kernels.matmuls", _by_sizes(a, device, found))
+
+
+def _attention(a: Analysis, device: int, out: FactWriter) -> None:
+    if (found := attentions(a, device)) is not None:
+        of_peak, of_memory = _reached(a, device, found)
+        out |= {"kernel.attention_flop_ratio": of_peak, "kernel.attention_bandwidth_ratio": of_memory}
+        out.table("kernels.attention", _by_sizes(a, device, found))
+
+
+def _rates(a: Analysis, device: int) -> Mapping[Precision, float]:
+    about = gpu(a.device(device).name)
+    return about.tensor_tflops if about else {}
+
+
+def _reached(a: Analysis, device: int, found: Sized[_Shape]) -> tuple[float | None, float | None]:
+    """Operations and bytes a second, of the peaks of their precision and of memory; None above them,
+    where a part did not run (or the sizes are wrong)."""
+    rates, bandwidth = _rates(a, device), dram_peak(a.device(device))
     size = np.array([p.size for _, p in found.products])[np.maximum(found.product, 0)]
-    reached, spent = 0.0, 0.0
+    reached, spent, moved, took = 0.0, 0.0, 0.0, 0.0
     for width, precision in _PRECISION.items():
-        time, flop, _ = found.of((size == width) & (found.product >= 0))
+        time, flop, held = found.of((size == width) & (found.product >= 0))
+        moved, took = moved + held, took + time
         if time and (peak := rates.get(precision)):
             reached, spent = reached + flop / (peak * 1e3), spent + time
-    ratio = reached / spent if spent else None
-    out.put("kernel.matmul_flop_ratio", ratio if ratio is not None and ratio <= 1 else None)
-    known = dram_peak(a.device(device))
+    of_peak = reached / spent if spent else None
+    of_memory = moved / took * 1e9 / bandwidth if took and bandwidth else None
+    return tuple(r if r is not None and r <= 1 else None for r in (of_peak, of_memory))  # type: ignore[return-value]
+
+
+def _by_sizes(a: Analysis, device: int, found: Sized[_Shape]) -> list[list[Value | None]]:
+    """Rows by operator and sizes, those with most time first."""
+    rates, known, whole = _rates(a, device), dram_peak(a.device(device)), float(found.duration.sum())
     rows: list[list[Value | None]] = []
     for i, (operator, product) in enumerate(found.products):
         mine = found.product == i
@@ -164,10 +198,10 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
         of_peak = flop / time / (peak * 1e3) if peak and time else None
         of_memory = moved / time * 1e9 / known if known and time and moved else None
         reached_tflops, share = flop / max(time, 1.0) / 1e3, time / max(whole, 1.0)
-        size_of, numbers = product.size or None, (reached_tflops, of_peak, of_memory, share)
-        rows.append([operator, str(product), size_of, count, time / 1e6, *numbers])
+        sizes: list[Value | None] = [operator, str(product), product.size or None, count]
+        rows.append([*sizes, time / 1e6, reached_tflops, of_peak, of_memory, share])
     rows.sort(key=lambda row: -float(row[4] or 0))
-    out.table("kernels.matmuls", rows[:_ROWS])
+    return rows[:_ROWS]
 
 
 # --- which code makes the calls that a finding speaks of: tables call_sites.* ---------------------

@@ -189,6 +189,7 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "host.gil_holders": ("Who holds the GIL while the launching thread waits", "thread, holds it:ms, share of the waiting:ratio"),
     "idle.parts": ("Where the idle time goes, share of the window", "part, time:ms, share:ratio"),
     "interruptions": ("Stretches without a kernel", "at, length:ms, copies:ms"),
+    "kernels.attention": ("Attention by recorded sizes, as if no mask left any out: rates of the peak of its precision and of memory", "operator, batch x heads x queries x width x keys, bytes each, calls, time:ms, TFLOP/s, of peak:ratio, operands of bandwidth:ratio, share:ratio"),
     "kernels.families": ("Kernel families, share of the kernel time", "family, calls, time:ms, share:ratio"),
     "kernels.fp32": ("FP32 matrix kernels", "kernel, operation, calls, share:ratio, blocks"),
     "kernels.local": ("Kernels that use local memory", "kernel, operation, calls, share:ratio, bytes a thread"),

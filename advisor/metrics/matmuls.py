@@ -4,14 +4,15 @@ and what they reach."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection
 from functools import cache
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import MATMUL
+from advisor.metrics.kernels import ATTENTION, MATMUL
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING
 
@@ -126,13 +127,70 @@ def product_of(operator: str, operands: str) -> Product | None:
     return Product(batch, m, k, n, _BYTES.get(kind, 0), name not in _BATCHED)
 
 
-class Matmuls(Struct, frozen=True):
-    """Matrix kernels of a device in its window (positions `at` in `ops`), each with its product
-    (position in `products`, MISSING where no sizes are recorded)."""
+#: Operators of attention by where heads stand: behind the tokens of a sequence, or before them.
+_HEADS_LAST = ("_flash_attention_forward", "_efficient_attention_forward", "_flash_attn_forward")
+_HEADS_FIRST = (
+    "scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "_cudnn_attention_forward",
+    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+)  # fmt: skip
+
+
+class Attention(NamedTuple):
+    """Attention of all queries over all keys, ``size`` bytes an element (0: unknown): a causal mask
+    leaves half of the operations out, and is not recorded."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    key_heads: int
+    width: int
+    size: int
+
+    @property
+    def flop(self) -> int:
+        """Of the two products; Dao et al., FlashAttention-2, section 4.1."""
+        return 4 * self.batch * self.heads * self.queries * self.keys * self.width
+
+    @property
+    def bytes(self) -> int:
+        """Queries and results, keys and values, each once."""
+        rows = self.heads * self.queries + self.key_heads * self.keys
+        return 2 * self.batch * self.size * rows * self.width
+
+    def __str__(self) -> str:
+        return f"{self.batch} x {self.heads} heads x {self.queries} x {self.width} x {self.keys}"
+
+
+@cache
+def attention_of(operator: str, operands: str) -> Attention | None:
+    """The same for an operator of attention whose sequences are padded to one length."""
+    name = operator.rpartition("::")[2]
+    order = (0, 1, 2, 3) if name in _HEADS_FIRST else (0, 2, 1, 3) if name in _HEADS_LAST else None
+    if order is None:
+        return None
+    try:
+        sizes, at = json.JSONDecoder().raw_decode(operands)
+        kind = str((json.loads(operands[at:] or "[]") or [""])[0]).lower()
+        batch, heads, queries, width = (int(sizes[0][i]) for i in order)
+        _, key_heads, keys, deep = (int(sizes[1][i]) for i in order)
+    except (ValueError, IndexError, TypeError, KeyError):
+        return None
+    if width != deep or min(batch, heads, queries, keys, key_heads, width) < 1:
+        return None
+    return Attention(batch, heads, queries, keys, key_heads, width, _BYTES.get(kind, 0))
+
+
+_Shape = TypeVar("_Shape", Product, Attention)
+
+
+class Sized(Struct, Generic[_Shape], frozen=True):
+    """Kernels of some families of a device in its window (positions `at` in `ops`), each with what it
+    works on (position in `products`, MISSING where no sizes are recorded)."""
 
     at: Array
     product: Array
-    products: list[tuple[str, Product]]
+    products: list[tuple[str, _Shape]]
     duration: Array
     reduction: Array
 
@@ -145,26 +203,40 @@ class Matmuls(Struct, frozen=True):
         return float(self.duration[mine].sum()), float(flop), float(size)
 
 
+Matmuls = Sized[Product]
+
+
 def matmuls(a: Analysis, device: int) -> Matmuls | None:
     """None where no matrix kernel has recorded sizes."""
+    return _sized(a, device, MATMUL, product_of)
+
+
+def attentions(a: Analysis, device: int) -> Sized[Attention] | None:
+    """The same for attention."""
+    return _sized(a, device, ATTENTION, attention_of)
+
+
+def _sized(
+    a: Analysis, device: int, families: Collection[str], read: Callable[[str, str], _Shape | None]
+) -> Sized[_Shape] | None:
     origins = a.provenance.ops
     at = a.device_kernels(device)
     if origins is None or not len(at) or not origins.operand_texts:
         return None
-    at = at[a.names.mask(lambda k: k.family in MATMUL)[a.op_name[at]]]
+    at = at[a.names.mask(lambda k: k.family in families)[a.op_name[at]]]
     reduction = a.names.mask(lambda k: k.operation == REDUCTION)[a.op_name[at]]
-    known: dict[tuple[str, Product], int] = {}
+    known: dict[tuple[str, _Shape], int] = {}
     product = np.full(len(at), MISSING, np.int64)
     pair = origins.operator[at] * (len(origins.operand_texts) + 1) + origins.operands[at]
     with_operands = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)
     for key in distinct(pair[with_operands]).tolist():
         operator, operands = divmod(key, len(origins.operand_texts) + 1)
         name = origins.operators[operator]
-        if (found := product_of(name, origins.operand_texts[operands])) is not None:
+        if (found := read(name, origins.operand_texts[operands])) is not None:
             product[with_operands & (pair == key)] = known.setdefault((name, found), len(known))
     if not known:
         return None
-    return Matmuls(at, product, list(known), (a.ops.end - a.ops.start)[at].astype(float), reduction)
+    return Sized(at, product, list(known), (a.ops.end - a.ops.start)[at].astype(float), reduction)
 
 
 #: Matrix kernels without sizes may hold this share of their time in a step whose weights are summed.

@@ -142,6 +142,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "kernel.matmul_sized_ratio",
         "kernel.matmul_flop_ratio",
         "kernel.misaligned_window_ratio",
+        "kernel.attention_flop_ratio",
+        "kernel.attention_bandwidth_ratio",
         # captures without steps: see tests/scenarios/test_without_steps.py
         "alloc.calls_per_100_kernels",
         "copy.pageable_large_per_100_kernels",

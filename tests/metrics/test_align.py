@@ -234,6 +234,39 @@ def test_facts_of_a_pair(facts: FactBase) -> None:
     expect_values(facts, {"phase.gemm_dram_ratio": 4096 * 8192 * 2 / 40e-6 / BANDWIDTH}, decode)
 
 
+def test_attention_by_its_recorded_sizes(tmp_path: Path) -> None:
+    """32 heads of 128 over 8 heads of keys: 4 x 32 x 512 x 512 x 128 operations, and 2 x (32 + 8) x 512
+    rows of 128 elements of 2 bytes, in 100 us."""
+    p = Profile().gpu().process(1)
+    layouts = {
+        "aten::_flash_attention_forward": [[1, 512, 32, 128], [1, 512, 8, 128], [1, 512, 8, 128]],
+        "aten::_cudnn_attention_forward": [[1, 32, 512, 128], [1, 8, 512, 128], [1, 8, 512, 128]],
+        "aten::_efficient_attention_forward": [[512, 32, 128], [512, 8, 128], [512, 8, 128]],  # packed
+    }
+    for step in range(6):
+        at = step * STEP
+        p.annotation(f"prefill_step {step}", at, 900_000)
+        for operator, sizes in layouts.items():
+            p.op(operator, at + 1_000, 70_000, **{"Input Dims": sizes, "Input type": ["c10::BFloat16"] * 3})
+            p.launch(at + 2_000, 5_000, "flash_fwd_kernel", at + 10_000, 100_000, grid=(264, 1, 1))
+            at += 200_000
+    with open_trace(p.write(tmp_path / "t.json")) as trace:
+        base = build_facts(Analysis(trace))
+    known = gpu("NVIDIA H200")
+    assert known is not None
+    flop, size = 4 * 32 * 512 * 512 * 128, 2 * (32 + 8) * 512 * 128 * 2
+    expect_values(
+        base,
+        {
+            "kernel.attention_flop_ratio": flop / 100e-6 / (known.tensor_tflops["fp16"] * 1e12),
+            "kernel.attention_bandwidth_ratio": size / 100e-6 / BANDWIDTH,
+        },
+    )
+    table = base.table("kernels.attention", Scope(device=0))
+    assert table is not None
+    assert [row[1] for row in table.rows] == ["1 x 32 heads x 512 x 128 x 512"] * 2
+
+
 def test_what_was_not_recorded_is_missing(tmp_path: Path) -> None:
     """Without stacks there are operators, and no share of modules or lines that would be 0."""
     with open_trace(profile(stacks=False).write(tmp_path / "t.json")) as trace:
