@@ -261,7 +261,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     stalls = rows[length > _STALL_NS]
     host = max(a.host_window[1] - a.host_window[0], 1)
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
-    slow = min(slow, budget.ns["alloc"])  # idle of start-up is none of theirs
+    slow = min(slow, budget.ns["alloc"])  # start-up has a part of its own
     out |= {
         **a.rates(budget.device, {"alloc.calls": len(rows)}),
         "alloc.time_ratio": float(length.sum()) / host,

@@ -5,7 +5,6 @@ and what timing Python calls costs."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,14 +17,13 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.metrics.kernels import UNFUSED
-from advisor.metrics.matmuls import Attention, Matmuls, Product, Sized, attentions
+from advisor.metrics.matmuls import Matmuls, Shape, Sized, attentions
 from advisor.metrics.origins import Origins, module_tree
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture
 from advisor.model.facts import Value
 from advisor.sources.schema import OPERATIONS
 
-_Shape = TypeVar("_Shape", Product, Attention)
 _ROWS = 10
 _TREE_ROWS = 200
 #: Bytes of an element -> the precision whose peak counts.
@@ -77,7 +75,7 @@ FACTS = (
     *group("device", "", [
         Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
         Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
-        Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the window in products with weights whose rows are no multiple of 16 bytes", "time of products of which k or n x bytes of an element is no multiple of 16, over the window"),
+        Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the window in products with weights whose rows are not a multiple of 16 bytes", "time of products of which k or n x bytes of an element is not a multiple of 16, over the window"),
     ], columns=_LAUNCHED, needs=(_SIZED,)),
     *group("device", "", [
         Entry("kernel.attention_flop_ratio", "ratio", "kernels", "Operations a second of attention with recorded sizes if no mask leaves any out, of the dense peak of their precision", "4 x batch x heads x queries x keys x width over kernel time, over the peak; not given above it", needs=(_SIZED_ATTENTION, _PEAK)),
@@ -170,7 +168,7 @@ def _rates(a: Analysis, device: int) -> Mapping[Precision, float]:
     return about.tensor_tflops if about else {}
 
 
-def _reached(a: Analysis, device: int, found: Sized[_Shape]) -> tuple[float | None, float | None]:
+def _reached(a: Analysis, device: int, found: Sized[Shape]) -> tuple[float | None, float | None]:
     """Operations and bytes a second, of the peaks of their precision and of memory; None above them,
     where a part did not run (or the sizes are wrong)."""
     rates, bandwidth = _rates(a, device), dram_peak(a.device(device))
@@ -183,10 +181,14 @@ def _reached(a: Analysis, device: int, found: Sized[_Shape]) -> tuple[float | No
             reached, spent = reached + flop / (peak * 1e3), spent + time
     of_peak = reached / spent if spent else None
     of_memory = moved / took * 1e9 / bandwidth if took and bandwidth else None
-    return tuple(r if r is not None and r <= 1 else None for r in (of_peak, of_memory))  # type: ignore[return-value]
+    return _possible(of_peak), _possible(of_memory)
 
 
-def _by_sizes(a: Analysis, device: int, found: Sized[_Shape]) -> list[list[Value | None]]:
+def _possible(ratio: float | None) -> float | None:
+    return ratio if ratio is not None and ratio <= 1 else None
+
+
+def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Value | None]]:
     """Rows by operator and sizes, those with most time first."""
     rates, known, whole = _rates(a, device), dram_peak(a.device(device)), float(found.duration.sum())
     rows: list[list[Value | None]] = []

@@ -82,11 +82,11 @@ class Program(Data):
         for one in self.spelled:
             if used is None:
                 notes = [*found.notes, *([one.note] if one.note else [])]
-                found = found.model_copy(update={"notes": notes})
+                found = found.replaced(notes=notes)
             elif used < (release(one.since) or ()):
                 commands = ("serve", "benchmark", "load")
                 older = {name: getattr(found, name).replace(one.text, one.before) for name in commands}
-                found = found.model_copy(update=older)
+                found = found.replaced(**older)
         return found
 
 

@@ -138,9 +138,8 @@ class KernelFamilies:
         self._carriers = Patterns(data.carriers)
         self.fusions = data.fusions
         self._nameless = data.nameless
-        self._nameless_names = Patterns(n.match for n in data.nameless)
         #: True for a name that kernels of all kinds share.
-        self.is_nameless = self._nameless_names
+        self.is_nameless = Patterns(n.match for n in data.nameless)
         self._frameworks = Patterns(data.frameworks)
         self._traits = [t.set.model_dump(exclude_none=True) for t in data.traits]
         self._trait_names = Patterns(t.match for t in data.traits)
@@ -154,7 +153,7 @@ class KernelFamilies:
         """What a kernel of a shared name is, judged by its launches; registers are a thread's, shared
         memory a block's."""
         known = self.classify([name])[0]
-        for i, _ in self._nameless_names.all(name):
+        for i, _ in self.is_nameless.all(name):
             entry = self._nameless[i]
             if entry.holds(registers, shared_bytes, median_ns):
                 return known._replace(family=entry.family, operation=entry.operation)

@@ -120,7 +120,7 @@ def dense(values: Array) -> tuple[Array, Array]:
     if lo == hi:  # one process, one device: most captures
         return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits
-        return _hashed(values) if len(values) > _FEW else _ranked(values)
+        return _hashed(values) if len(values) > _FEW else np.unique(values, return_inverse=True)
     shifted = values - lo
     seen = np.bincount(shifted) > 0
     return np.flatnonzero(seen) + lo, (np.cumsum(seen) - 1)[shifted]
@@ -128,16 +128,6 @@ def dense(values: Array) -> tuple[Array, Array]:
 
 #: Entries of a table of all integers between the least and the greatest; so few values are sorted.
 _WIDEST, _FEW = 4_000_000, 50_000
-
-
-def _ranked(values: Array) -> tuple[Array, Array]:
-    """`dense` by sorting."""
-    order = np.argsort(values, kind="stable")
-    ranked = values[order]
-    first = np.append(np.ones(len(ranked[:1]), bool), ranked[1:] != ranked[:-1])
-    position = np.empty(len(values), np.int64)
-    position[order] = np.cumsum(first) - 1
-    return ranked[first], position
 
 
 #: Slots of the table that keys are hashed to, as a power of two, and the multiplier of
@@ -153,7 +143,7 @@ def _hashed(values: Array) -> tuple[Array, Array]:
     used = np.bincount(slot, minlength=len(holder)) > 0
     known, group = holder[used], (np.cumsum(used) - 1)[slot]
     others = np.flatnonzero(holder[slot] != values)
-    more, group_of_other = _ranked(values[others])
+    more, group_of_other = np.unique(values[others], return_inverse=True)
     group[others] = group_of_other + len(known)
     known = np.concatenate((known, more))
     order = np.argsort(known)

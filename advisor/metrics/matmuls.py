@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -87,7 +87,7 @@ class Product(NamedTuple):
 
     @property
     def is_misaligned(self) -> bool:
-        """Whether rows of the weights are no multiple of 16 bytes, which tensor cores are fed in
+        """Whether rows of the weights are not a multiple of the 16 bytes that tensor cores load at once
         (NVIDIA, matrix multiplication background)."""
         return self.is_weight and bool(self.size) and any(n * self.size % 16 for n in (self.k, self.n))
 
@@ -100,18 +100,24 @@ class Product(NamedTuple):
         return (f"{self.batch} x " if self.batch > 1 else "") + f"{self.m} x {self.k} x {self.n}"
 
 
+def _operands(recorded: str, at: int) -> tuple[list[Any], int]:
+    """Sizes of the operands of an operator, recorded as sizes, then types, in JSON; and the bytes of an
+    element of the one at this position, 0 where unknown. Raises ValueError and IndexError."""
+    sizes, end = json.JSONDecoder().raw_decode(recorded)
+    types = json.loads(recorded[end:] or "[]")
+    return sizes, _BYTES.get(str(types[at]).lower(), 0) if types else 0
+
+
 @cache
 def product_of(operator: str, operands: str) -> Product | None:
-    """The product of an operator (``aten::addmm``) with recorded operands (sizes, then types, in JSON);
-    None for another operator and for sizes that do not fit each other."""
+    """The product of an operator (``aten::addmm``) with recorded operands; None for another operator and
+    for sizes that do not fit each other."""
     name = operator.rpartition("::")[2]
     if name not in _LEFT:
         return None
     try:
-        sizes, at = json.JSONDecoder().raw_decode(operands)
-        types = json.loads(operands[at:] or "[]")
+        sizes, size = _operands(operands, _LEFT[name] + 1)
         left, right = sizes[_LEFT[name]], sizes[_LEFT[name] + 1]
-        kind = str(types[_LEFT[name] + 1]).lower() if types else ""
         if name == "linear":
             right = right[::-1]
         *outer, k = map(int, left)
@@ -124,7 +130,7 @@ def product_of(operator: str, operands: str) -> Product | None:
     m = int(np.prod(outer)) if outer else 1
     if rows != k or min(m, k, n, batch) < 1:
         return None
-    return Product(batch, m, k, n, _BYTES.get(kind, 0), name not in _BATCHED)
+    return Product(batch, m, k, n, size, name not in _BATCHED)
 
 
 #: Operators of attention by where heads stand: behind the tokens of a sequence, or before them.
@@ -170,27 +176,26 @@ def attention_of(operator: str, operands: str) -> Attention | None:
     if order is None:
         return None
     try:
-        sizes, at = json.JSONDecoder().raw_decode(operands)
-        kind = str((json.loads(operands[at:] or "[]") or [""])[0]).lower()
+        sizes, size = _operands(operands, 0)
         batch, heads, queries, width = (int(sizes[0][i]) for i in order)
         _, key_heads, keys, deep = (int(sizes[1][i]) for i in order)
     except (ValueError, IndexError, TypeError, KeyError):
         return None
     if width != deep or min(batch, heads, queries, keys, key_heads, width) < 1:
         return None
-    return Attention(batch, heads, queries, keys, key_heads, width, _BYTES.get(kind, 0))
+    return Attention(batch, heads, queries, keys, key_heads, width, size)
 
 
-_Shape = TypeVar("_Shape", Product, Attention)
+Shape = TypeVar("Shape", Product, Attention)
 
 
-class Sized(Struct, Generic[_Shape], frozen=True):
+class Sized(Struct, Generic[Shape], frozen=True):
     """Kernels of some families of a device in its window (positions `at` in `ops`), each with what it
     works on (position in `products`, MISSING where no sizes are recorded)."""
 
     at: Array
     product: Array
-    products: list[tuple[str, _Shape]]
+    products: list[tuple[str, Shape]]
     duration: Array
     reduction: Array
 
@@ -217,15 +222,15 @@ def attentions(a: Analysis, device: int) -> Sized[Attention] | None:
 
 
 def _sized(
-    a: Analysis, device: int, families: Collection[str], read: Callable[[str, str], _Shape | None]
-) -> Sized[_Shape] | None:
+    a: Analysis, device: int, families: Collection[str], read: Callable[[str, str], Shape | None]
+) -> Sized[Shape] | None:
     origins = a.provenance.ops
     at = a.device_kernels(device)
     if origins is None or not len(at) or not origins.operand_texts:
         return None
     at = at[a.names.mask(lambda k: k.family in families)[a.op_name[at]]]
     reduction = a.names.mask(lambda k: k.operation == REDUCTION)[a.op_name[at]]
-    known: dict[tuple[str, _Shape], int] = {}
+    known: dict[tuple[str, Shape], int] = {}
     product = np.full(len(at), MISSING, np.int64)
     pair = origins.operator[at] * (len(origins.operand_texts) + 1) + origins.operands[at]
     with_operands = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)

@@ -68,7 +68,7 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
     """
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
-        trace.read_ahead()
+        trace.read_ahead("api_calls", "kernels")
         from advisor.metrics.analysis import Analysis  # meanwhile
         from advisor.metrics.window import Selection
 
@@ -125,6 +125,7 @@ def analyse(
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     say("exporting with nsys" if needs_export(path) else "reading")
     with analysis_of(path, chosen, say) as analysis:
+        analysis.trace.read_ahead("samples")
         from advisor.engine.infer import default_engine, infer, take_out_undecided
         from advisor.facts.build import build_facts
         from advisor.pipeline import document

@@ -301,7 +301,7 @@ def _next(d: Diagnosis, room: int) -> str:
     flags = [e.flag for e in d.not_evaluated if e.flag]
     if d.headline is not None and len(d.inputs) > 1:
         return f"advisor explain {d.headline.code}"
-    if d.headline is not None and d.findings:  # those that were selected
+    if d.headline is not None and d.findings:  # some are left by --select
         return _command("advisor show", d, str((headline(d) or d.findings[0]).rank), room)
     if d.next_target is not None:
         return f"the {d.next_target.command.partition(' ')[0]} line above"

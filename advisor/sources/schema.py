@@ -141,7 +141,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
 }  # fmt: skip
 
-#: What every analysis needs of the large tables, read in one pass over each.
+#: What an analysis needs of the large tables, read in one pass over each.
 NEEDED = {
     "api_calls": tuple(c for c in TABLES["api_calls"] if c != "callchain"),
     "kernels": tuple(

@@ -13,7 +13,7 @@ from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     import pandas as pd
 
@@ -112,6 +112,7 @@ class Trace:
         self._kept: dict[str, Columns] = {}
         self._near: dict[str, Array | None] = {}
         self._ahead: dict[str, Future[Columns]] = {}
+        self._threads: ThreadPoolExecutor | None = None
         self.left_out: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self.capture: Capture = source.capture
@@ -141,18 +142,18 @@ class Trace:
         far = (f"{t} that begin months from the others, left out: {n}" for t, n in left)
         return (*self.capture.warnings, *far)
 
-    def read_ahead(self) -> None:
-        """Begin to read the large tables of a large capture, on threads: decoding them leaves the
+    def read_ahead(self, *tables: str) -> None:
+        """Begin to read tables of `NEEDED` of a large capture, on threads: decoding them leaves the
         interpreter to whatever goes on meanwhile."""
         if self.capture.size_bytes < _LARGE:
             return
-        from concurrent.futures import ThreadPoolExecutor
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor
 
-        threads = ThreadPoolExecutor(2)
-        for table, names in NEEDED.items():
+            self._threads = ThreadPoolExecutor(2)
+        for table in tables:
             if self.has(table) and table not in self._kept:
-                self._ahead[table] = threads.submit(self._read, table, names)
-        threads.shutdown(wait=False)
+                self._ahead[table] = self._threads.submit(self._read, table, NEEDED[table])
 
     def columns(self, table: str, names: Iterable[str], window: Window | None = None) -> Columns:
         """Named columns of a table, all of one length; zero rows where the table is absent.
@@ -228,9 +229,8 @@ class Trace:
         return pd.DataFrame(self.columns(table, TABLES[table]))
 
     def close(self) -> None:
-        for begun in self._ahead.values():
-            if not begun.cancel():
-                begun.exception()  # waits for it: it reads from what is closed now
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)  # waits for what reads from the source
         self.source.close()
 
     def __enter__(self) -> Trace:

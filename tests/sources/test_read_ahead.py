@@ -28,7 +28,7 @@ def every_capture_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_columns_are_those_that_are_read_one_by_one(tmp_path: Path) -> None:
     path = export().write(tmp_path / "t.sqlite")
     with open_trace(path) as ahead, open_trace(path) as plain:
-        ahead.read_ahead()
+        ahead.read_ahead(*NEEDED)
         for table, names in NEEDED.items():
             assert ahead.rows(table) == plain.rows(table)
             found, expected = ahead.columns(table, names), plain.columns(table, names)
@@ -39,11 +39,11 @@ def test_what_cannot_be_read_is_said_where_it_is_needed(tmp_path: Path) -> None:
     path = export().write(tmp_path / "t.sqlite")
     with open_trace(path) as trace:
         path.write_bytes(path.read_bytes() + b"more")
-        trace.read_ahead()
+        trace.read_ahead(*NEEDED)
         with pytest.raises(InputError, match="it changed while it was read"):
             trace.columns("kernels", ("start",))
 
 
 def test_a_capture_can_be_closed_before_it_is_read(tmp_path: Path) -> None:
     with open_trace(export().write(tmp_path / "t.sqlite")) as trace:
-        trace.read_ahead()
+        trace.read_ahead(*NEEDED)

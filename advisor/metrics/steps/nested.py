@@ -103,7 +103,7 @@ _CONFIDENCE = 0.5
 
 
 def outer_steps(work: Work, steps: Steps) -> Steps | None:
-    """The longer steps that contain these as parts; None where there is no sign of any."""
+    """The longer steps that contain these as parts; None where nothing suggests any."""
     if len(steps) < 2 * MIN_REPEATS:
         return None
     size = steps.size
