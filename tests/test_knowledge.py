@@ -424,7 +424,7 @@ def test_other_ranges_mean_nothing(text: str) -> None:
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell", 1792, 188),
         ("NVIDIA RTX PRO 5000 Blackwell", "RTX PRO 5000 Blackwell", 1344, 110),
         ("AMD Instinct MI300X", "MI300X", 5300, 304),
-        ("AMD Instinct MI355X", "MI355X", 8000, None),
+        ("AMD Instinct MI355X", "MI355X", 8000, 256),
     ],
 )
 def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None:
@@ -436,6 +436,47 @@ def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None
 def test_unknown_gpus_have_no_peaks() -> None:
     for name in (None, "", "NVIDIA H900", "AMD Instinct MI300A", "NVIDIA Thor", "Orin"):
         assert gpus.gpu(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "sm_count", "expected"),
+    [
+        ("Orin", 16, "Jetson AGX Orin 64 GB"), ("Orin (nvgpu)", 16, "Jetson AGX Orin 64 GB"),
+        ("Orin", 8, None), ("NVIDIA Thor", 20, "Jetson T5000"), ("NVIDIA Thor", 12, None),
+    ],
+)  # fmt: skip
+def test_boards_that_share_a_name_are_known_by_their_sms(
+    name: str, sm_count: int, expected: str | None
+) -> None:
+    found = gpus.gpu_of(Device(id=0, name=name, sm_count=sm_count))
+    assert (found and found.name) == expected
+
+
+def test_the_cache_that_the_device_reports_is_believed_first() -> None:
+    sizes = [gpus.l2_bytes(Device(id=0, name="NVIDIA B200", l2_bytes=n)) for n in (133_000_000, None)]
+    assert sizes == [133_000_000, 126.5 * 2**20]
+    assert gpus.l2_bytes(Device(id=0, name="NVIDIA H900")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("AMD Instinct MI325X", {"fp16": 1307.4, "fp8": 2614.9, "fp32": 163.4}),
+        ("AMD Instinct MI355X", {"fp16": 2500, "fp8": 5000, "fp4": 10_100, "fp32": 157.3}),
+    ],
+)
+def test_matrix_rates_of_amd(name: str, rates: dict[gpus.Precision, float]) -> None:
+    found = gpus.gpu(name)
+    assert found is not None
+    assert {p: (found.flop_per_s(p) or 0) / 1e12 for p in rates} == pytest.approx(rates)
+
+
+def test_rates_follow_from_sms_and_clock() -> None:
+    """Ordinary cores of an SM: 64 multiply and add in a cycle (Volta, Turing, A100), 128 later."""
+    for spec in gpus.gpus():
+        if spec.sm and spec.sm_count and spec.fp32_tflops and spec.clock_mhz and spec.sm != 90:
+            lanes = 64 if spec.sm < 86 else 128
+            assert spec.fp32_tflops == pytest.approx(2e-6 * lanes * spec.sm_count * spec.clock_mhz, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -497,7 +538,12 @@ def test_a_gpu_is_not_taken_for_its_faster_neighbour(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("board", "like"),
-    [("RTX 5070", "RTX 5080"), ("RTX 4060 Ti", "RTX 4090"), ("RTX 5000 Ada", "RTX 6000 Ada")],
+    [
+        ("RTX 5070", "RTX 5080"),
+        ("RTX 4060 Ti", "RTX 4090"),
+        ("RTX 5000 Ada", "RTX 6000 Ada"),
+        ("RTX PRO 5000 Blackwell", "RTX PRO 6000 Blackwell"),
+    ],
 )
 def test_tensor_cores_of_a_family_have_the_same_rate_per_sm_and_clock(board: str, like: str) -> None:
     """Against the ordinary cores, whose rate per SM and clock is one in all of them."""

@@ -10,7 +10,7 @@ from advisor.facts import needs, origin
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.gpus import dram_peak, gpu
+from advisor.knowledge.gpus import dram_peak, gpu_of
 from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
@@ -274,9 +274,11 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     clock = rows["sm_clock_hz"][busy]
     top = rows["sm_clock_max_hz"][busy]
+    spec = gpu_of(a.device(device))
     highest = a.device(device).clock_hz if np.isnan(top).all() else float(np.nanmax(top))
     if not highest and not np.isnan(rows["sm_clock_hz"][mine]).all():
-        highest = float(np.nanmax(rows["sm_clock_hz"][mine]))  # at least this one it can reach
+        boost = 1e6 * (spec.clock_mhz or 0) if spec else 0.0
+        highest = max(float(np.nanmax(rows["sm_clock_hz"][mine])), boost)  # at least these it can reach
     if highest and not np.isnan(clock).all():
         ratio = float(np.nanmean(clock)) / highest
         out.put("clock.busy_ratio", min(ratio, 1.0))
@@ -287,7 +289,6 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
             medians = [float(np.median(q)) for q in quarters]
             out.put("clock.fall_ratio", 1.0 - medians[-1] / max(medians))
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
-    spec = gpu(a.device(device).name)
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())
     if spec is not None and rated:
         limit = np.full(len(power), float(spec.tdp_w or np.nan))

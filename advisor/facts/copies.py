@@ -7,7 +7,7 @@ import numpy as np
 from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.gpus import gpu
+from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.operations import Kind
@@ -116,7 +116,7 @@ def _memory_known(a: Analysis, device: int) -> bool:
 
 def practical_rate(a: Analysis, device: int) -> float | None:
     """What large pinned copies reach on this device's link, bytes/s."""
-    about = gpu(a.device(device).name)
+    about = gpu_of(a.device(device))
     return about.htod_bytes_per_s if about is not None else None
 
 

@@ -17,7 +17,7 @@ from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import StepName
-from advisor.knowledge.gpus import gpu
+from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, launch_shape
@@ -198,7 +198,7 @@ def rate_facts(
     if len(known) < len(counts) or not seconds:
         return
     out.put("serving.tokens_per_s", sum(known) / seconds)
-    about = gpu(a.device(device).name)
+    about = gpu_of(a.device(device))
     peak = about.tensor_tflops.get("fp16") if about else None
     if parameters and peak:
         ratio = 2 * parameters * sum(known) / seconds / (peak * 1e12)

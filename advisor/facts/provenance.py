@@ -12,7 +12,7 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import call_site_patterns, step_patterns
-from advisor.knowledge.gpus import dram_peak, gpu
+from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
@@ -164,24 +164,34 @@ def _attention(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _rates(a: Analysis, device: int) -> Mapping[Precision, float]:
-    about = gpu(a.device(device).name)
+    about = gpu_of(a.device(device))
     return about.tensor_tflops if about else {}
 
 
 def _reached(a: Analysis, device: int, found: Sized[Shape]) -> tuple[float | None, float | None]:
-    """Operations and bytes a second, of the peaks of their precision and of memory; None above them,
-    where a part did not run (or the sizes are wrong)."""
+    """Operations and bytes a second, of the peaks of their precision and of memory (without what the cache
+    holds); None above them, where a part did not run (or the sizes are wrong)."""
     rates, bandwidth = _rates(a, device), dram_peak(a.device(device))
     size = np.array([p.size for _, p in found.products])[np.maximum(found.product, 0)]
-    reached, spent, moved, took = 0.0, 0.0, 0.0, 0.0
+    reached, spent = 0.0, 0.0
     for width, precision in _PRECISION.items():
-        time, flop, held = found.of((size == width) & (found.product >= 0))
-        moved, took = moved + held, took + time
+        time, flop, _ = found.of((size == width) & (found.product >= 0))
         if time and (peak := rates.get(precision)):
             reached, spent = reached + flop / (peak * 1e3), spent + time
     of_peak = reached / spent if spent else None
+    took, _, moved = found.of(np.isin(size, list(_PRECISION)) & ~_cached(a, device, found)[found.product])
     of_memory = moved / took * 1e9 / bandwidth if took and bandwidth else None
     return _possible(of_peak), _possible(of_memory)
+
+
+def _cached(a: Analysis, device: int, found: Sized[Shape]) -> Array:
+    """Of every product, whether its operands come from the L2 cache: they fit, and move faster than memory can."""
+    room, bandwidth = l2_bytes(a.device(device)), dram_peak(a.device(device))
+    cached = np.zeros(len(found.products), bool)
+    for i, (_, product) in enumerate(found.products):
+        time, _, moved = found.of(found.product == i)
+        cached[i] = product.bytes <= (room or 0) and moved > time * (bandwidth or np.inf) / 1e9
+    return cached
 
 
 def _possible(ratio: float | None) -> float | None:
@@ -191,6 +201,7 @@ def _possible(ratio: float | None) -> float | None:
 def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Value | None]]:
     """Rows by operator and sizes, those with most time first."""
     rates, known, whole = _rates(a, device), dram_peak(a.device(device)), float(found.duration.sum())
+    cached = _cached(a, device, found)
     rows: list[list[Value | None]] = []
     for i, (operator, product) in enumerate(found.products):
         mine = found.product == i
@@ -198,7 +209,7 @@ def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Value 
         count = int((mine & ~found.reduction).sum())
         peak = rates.get(_PRECISION[product.size]) if product.size in _PRECISION else None
         of_peak = flop / time / (peak * 1e3) if peak and time else None
-        of_memory = moved / time * 1e9 / known if known and time and moved else None
+        of_memory = moved / time * 1e9 / known if known and time and moved and not cached[i] else None
         reached_tflops, share = flop / max(time, 1.0) / 1e3, time / max(whole, 1.0)
         sizes: list[Value | None] = [operator, str(product), product.size or None, count]
         rows.append([*sizes, time / 1e6, reached_tflops, of_peak, of_memory, share])

@@ -13,7 +13,7 @@ from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE
 from advisor.knowledge.files import KernelFamily
-from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu
+from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
@@ -219,7 +219,7 @@ class Work:
         return dram_peak(self.a.device(int(self.device[0])))
 
     def _about(self) -> GpuSpec | None:
-        return gpu(self.a.device(int(self.device[0])).name) if len(self) else None
+        return gpu_of(self.a.device(int(self.device[0]))) if len(self) else None
 
     @property
     def peak(self) -> float | None:

@@ -20,6 +20,7 @@ class GpuSpec(Data):
 
     name: Text
     match: list[Pattern] = Field(min_length=1)
+    name_is_shared: bool = False
     source: Text
     sm: int | None = Field(default=None, ge=60, le=130)  # None for other vendors than NVIDIA
     dram_gb_per_s: float = Field(ge=100, le=20_000)
@@ -27,6 +28,8 @@ class GpuSpec(Data):
     memory_gb: int | None = Field(default=None, ge=4, le=400)
     tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
     fp32_tflops: float | None = Field(default=None, ge=1, le=200)
+    clock_mhz: int | None = Field(default=None, ge=500, le=4_000)
+    l2_mib: float | None = Field(default=None, ge=2, le=500)
     tdp_w: int | None = Field(default=None, ge=10, le=3_000)
     nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=2_000)
     pcie_generation: int | None = Field(default=None, ge=3, le=6)
@@ -85,20 +88,32 @@ def gpus() -> tuple[GpuSpec, ...]:
 
 
 @cache
-def gpu(name: str | None) -> GpuSpec | None:
-    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), or None; of a slice of one (MIG)
-    no peak is known."""
+def gpu(name: str | None, sm_count: int | None = None) -> GpuSpec | None:
+    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), with `sm_count` where boards share
+    it, or None; of a slice of one (MIG) no peak is known."""
     if _SLICE.search(name or ""):
         return None
-    return next((g for g in gpus() if any(pattern(p).found(name or "") for p in g.match)), None)
+    named = (g for g in gpus() if any(pattern(p).found(name or "") for p in g.match))
+    return next((g for g in named if not g.name_is_shared or g.sm_count == sm_count), None)
+
+
+def gpu_of(device: Device) -> GpuSpec | None:
+    """What is known of the model of a device."""
+    return gpu(device.name, device.sm_count)
 
 
 def dram_peak(device: Device) -> float | None:
     """Peak DRAM bandwidth, bytes/s: what the device reports or the datasheet says, the lower where
     both do; None where neither does."""
-    about = gpu(device.name)
+    about = gpu_of(device)
     known = (device.bandwidth_bytes_per_s, about.dram_bytes_per_s if about else None)
     return min((rate for rate in known if rate), default=None)
+
+
+def l2_bytes(device: Device) -> float | None:
+    """What the device reports, or else the table."""
+    about = gpu_of(device)
+    return device.l2_bytes or (about.l2_mib * 2**20 if about and about.l2_mib else None)
 
 
 @cache
@@ -109,7 +124,7 @@ def gpu_features() -> Mapping[str, GpuFeature]:
 
 def gpu_has(feature: str, device: Device) -> bool | None:
     """Whether the device can do it, by its compute capability; None where that is not known."""
-    about, known = gpu(device.name), gpu_features()[feature]
+    about, known = gpu_of(device), gpu_features()[feature]
     if device.compute_capability:
         capability = float("{}.{}".format(*device.compute_capability))
     elif about and about.sm:

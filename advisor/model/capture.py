@@ -36,6 +36,7 @@ class Device(Frozen):
     memory_bytes: int | None = None
     bandwidth_bytes_per_s: float | None = None
     clock_hz: float | None = None
+    l2_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
 
 

@@ -96,6 +96,13 @@ def test_the_clock_alone_shows_no_limit(tmp_path: Path) -> None:
     assert "clock-throttled" not in causes(path)
 
 
+def test_the_boost_clock_is_the_maximum_where_a_log_has_none(tmp_path: Path) -> None:
+    head = "timestamp, index, name, utilization.gpu [%], clocks.sm [MHz]"
+    lines = [f"2023/11/14 22:10:{i:02d}.000, 0, NVIDIA H200, 100 %, 1485 MHz" for i in range(40)]
+    (tmp_path / "smi.csv").write_text("\n".join([head, *lines]) + "\n")
+    assert clocks(tmp_path / "smi.csv")["clock.busy_ratio"] == pytest.approx(1485 / 1980)
+
+
 def test_an_idle_gpu_is_not_throttled(tmp_path: Path) -> None:
     path = written(tmp_path, [(0, 345, 90, 100, IDLE)] * 40)
     assert clocks(path) == {}

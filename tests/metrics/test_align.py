@@ -267,6 +267,29 @@ def test_attention_by_its_recorded_sizes(tmp_path: Path) -> None:
     assert [row[1] for row in table.rows] == ["1 x 32 heads x 512 x 128 x 512"] * 2
 
 
+def test_operands_in_the_cache_are_not_held_against_memory(tmp_path: Path) -> None:
+    """Keys and values of 8 MiB in 1 us would be 8.8 TB/s; the L2 cache of the GPU holds them."""
+    p = Profile().gpu().process(1)
+    sizes = [[1, 1, 32, 128], [1, 2048, 8, 128], [1, 2048, 8, 128]]
+    large = [sizes[0], [1, 65536, 8, 128], [1, 65536, 8, 128]]
+    for step in range(6):
+        at = step * STEP
+        p.annotation(f"decode_step {step}", at, 900_000)
+        for dims, took in ((sizes, 1_000), (large, 100_000)):
+            p.op(
+                "aten::_flash_attention_forward",
+                at + 1_000,
+                70_000,
+                **{"Input Dims": dims, "Input type": ["c10::BFloat16"] * 3},
+            )
+            p.launch(at + 2_000, 5_000, "flash_fwd_kernel", at + 10_000, took, grid=(264, 1, 1))
+            at += 200_000
+    with open_trace(p.write(tmp_path / "t.json")) as trace:
+        base = build_facts(Analysis(trace))
+    streamed = 2 * (32 + 65536 * 8) * 128 * 2 / 100e-6 / BANDWIDTH
+    expect_values(base, {"kernel.attention_bandwidth_ratio": streamed})
+
+
 def test_what_was_not_recorded_is_missing(tmp_path: Path) -> None:
     """Without stacks there are operators, and no share of modules or lines that would be 0."""
     with open_trace(profile(stacks=False).write(tmp_path / "t.json")) as trace:

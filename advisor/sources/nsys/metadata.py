@@ -58,7 +58,7 @@ _GPU_WORK = (KERNEL, GRAPH_TRACE, MEMCPY, MEMSET)
 
 _GPU_COLUMNS = (
     "id", "cuDevice", "busLocation", "name", "chipName", "smCount", "totalMemory", "memoryBandwidth",
-    "clockRate", "computeMajor", "computeMinor",
+    "clockRate", "l2CacheSize", "computeMajor", "computeMinor",
 )  # fmt: skip
 
 #: Options that carry a command line, an environment or names of people and machines.
@@ -276,6 +276,7 @@ def _device(row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
         memory_bytes=_positive(row["totalMemory"]),
         bandwidth_bytes_per_s=_positive(row["memoryBandwidth"]),
         clock_hz=_positive(row["clockRate"]),
+        l2_bytes=_positive(row["l2CacheSize"]),
         compute_capability=capability if all(isinstance(n, int) for n in capability) else None,
     )
 
