@@ -75,7 +75,10 @@ def detect(
 def _version(name: str, line: str) -> str | None:
     """The release that an image or a package in the command line names: ``vllm-openai:v0.11.0``."""
     package = re.escape(name).replace("\\-", "[-_]")
-    found = re.search(rf"\b{package}(?:-openai|/release)?(?:==|[:@-])v?(\d+\.\d+\.\d+)\b", line)
+    image = engines()[name].recognise.image
+    found = re.search(
+        rf"(?i)\b{package}(?:-openai|/release|\[[\w,]+\])?(?:==|[:@-])?v?(\d+\.\d+\.\d+)", line
+    ) or (image and re.search(image, line))
     return found[1] if found else None
 
 

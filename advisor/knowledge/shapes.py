@@ -161,6 +161,7 @@ class Recognise(Data):
     kernels: list[Sign] = Field(default_factory=list)
     ranges: list[Sign] = Field(default_factory=list)
     commands: list[Sign] = Field(default_factory=list)
+    image: Pattern | None = None  # a container whose name tells the release, as its group
 
 
 def release(text: str | None) -> tuple[int, ...] | None:
