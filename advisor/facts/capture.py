@@ -70,7 +70,7 @@ FACTS = (
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("capture.startup_ms", "ms", "", "Length of start-up", "as capture.startup_ratio", columns={**origin.OPS, "api_calls": origin.CALLS}),
-        Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over first-to-last activity", columns=origin.GAPS),
+        Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over the time from start-up or the first launch to the last GPU operation and tear-down", columns=origin.GAPS),
         Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True, over_ranks="median"),
@@ -149,9 +149,8 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
         "capture.range_count": len(capture_ranges(trace)) + 1 if trace.has("api_calls") else None,
     }
-    span = a.span[1] - min(a.span[0], a.startup.begin)
-    if span > 0:
-        startup_facts(a, span, out)
+    if a.startup.capture_length:
+        startup_facts(a, a.startup.capture_length, out)
     if capture.command:
         command = " ".join(capture.command)
         cargo_debug = "cargo run" in command and not re.search(r"\s(-r|--release)\b", command)

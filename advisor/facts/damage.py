@@ -122,9 +122,8 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
 def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
     """Jumps of the correlation ids, and step ranges that lost their calls."""
     damage, signs = a.damage, list[Sign]()
-    span = a.span[1] - a.span[0]
-    if span > 0:
-        out.put("capture.damaged_ratio", min(damage.holes.total / span, 1.0))
+    if a.startup.capture_length:
+        out.put("capture.damaged_ratio", min(damage.holes.total / a.startup.capture_length, 1.0))
     if a.trace.has("api_calls"):
         out.put("capture.correlation_jump", damage.jump)
         if damage.step_ranges:

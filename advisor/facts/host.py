@@ -63,11 +63,11 @@ FACTS = (
     ], columns={"kernels": f"{origin.SPAN} {origin.JOIN}", "api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part", needs=(needs.FEEDER,)),
-        Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / window"),
+        Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / the longer of the window and its host side"),
         Entry("alloc.idle_ratio", "ratio", "kernels api_calls", "Idle inside them", "budget part alloc"),
         Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
         Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
-        Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "sum / window"),
+        Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "as alloc.time_ratio"),
         Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window, at most alloc.idle_ratio"),
         Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
     ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
@@ -259,16 +259,17 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
     length = (calls["end"] - calls["start"])[rows]
     stalls = rows[length > _STALL_NS]
-    host = max(a.host_window[1] - a.host_window[0], 1)
+    window = max(budget.window.length, 1)
+    whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead is done early
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
     slow = min(slow, budget.ns["alloc"])  # start-up has a part of its own
     out |= {
         **a.rates(budget.device, {"alloc.calls": len(rows)}),
-        "alloc.time_ratio": float(length.sum()) / host,
+        "alloc.time_ratio": float(length.sum()) / whole,
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),
-        "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / host,
-        "alloc.stall_idle_ratio": slow / max(budget.window.length, 1),
+        "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / whole,
+        "alloc.stall_idle_ratio": slow / window,
         "alloc.stall_of_idle_ratio": slow / max(budget.ns["alloc"], 1),
         "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
     }

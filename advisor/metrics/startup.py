@@ -65,10 +65,11 @@ class Event(NamedTuple):
 
 class Startup(Struct, frozen=True):
     """The steady part may begin at `end`. `cold` are the host times of start-up by thread, `parts`
-    the exclusive time of each of KINDS, `teardown` what follows the last GPU work."""
+    the exclusive time of each of KINDS, `teardown` what follows the last GPU work, at `until`."""
 
     begin: int
     end: int
+    until: int
     events: tuple[Event, ...] = ()
     cold: dict[int, Spans] = field(default_factory=dict)
     parts: dict[str, Spans] = field(default_factory=dict)
@@ -83,6 +84,11 @@ class Startup(Struct, frozen=True):
     @property
     def length(self) -> int:
         return self.spans.total
+
+    @property
+    def capture_length(self) -> int:
+        """What shares of the capture are taken of, ns: calls far before and after do not count."""
+        return max(self.until - self.begin, 0) + self.teardown.total
 
 
 def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
@@ -99,12 +105,23 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
+def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
+    """First to last GPU operation and call that issues one: what else the program calls before and
+    after may be any time away. The activity span where there is no such work."""
+    calls = trace.columns("api_calls", ("start", "end", "call"))
+    issues = np.isin(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
+    start = np.concatenate((ops.start, calls["start"][issues]))
+    if not len(start):
+        return activity_span(trace, ops)
+    return int(start.min()), int(np.concatenate((ops.end, calls["end"][issues])).max())
+
+
 def find_startup(a: Analysis, steps: Steps) -> Startup:
     """Start-up of a capture, as far as it lies before these steps."""
     trace, ops, ranges, op_name = a.trace, a.ops, a.ranges, a.op_name
-    begin, _ = activity_span(trace, ops)
+    begin, last = work_span(trace, ops)
     if not len(ops):
-        return Startup(begin, begin)  # of an unknown program
+        return Startup(begin, begin, last)  # of an unknown program
     limit = late = _kernel_time_quantile(ops, _LATE)
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.
@@ -138,7 +155,8 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
-    return Startup(begin, end, tuple(events), _by_thread(calls, counted, spans, tuned), parts, teardown)
+    cold = _by_thread(calls, counted, spans, tuned)
+    return Startup(begin, end, last, tuple(events), cold, parts, teardown)
 
 
 def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:
@@ -295,8 +313,9 @@ def _head(begin: int, events: list[Event]) -> int:
 
 
 def _teardown(calls: Columns, ops: Operations) -> Spans:
-    """Frees and unloads after the last GPU work."""
-    last = np.isin(calls["call"], (Call.FREE, Call.MODULE, Call.OTHER))
+    """Frees, unloads and long calls of other kinds after the last GPU work."""
+    last = np.isin(calls["call"], (Call.FREE, Call.MODULE))
+    last |= (calls["call"] == Call.OTHER) & (calls["end"] - calls["start"] >= _MODULE_NS)
     last &= calls["start"] >= int(ops.end.max())
     return union(calls["start"][last], calls["end"][last])
 

@@ -47,7 +47,7 @@ NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
     """Turns a share of the window into milliseconds a step (or of the window without steps), and
     what a capture takes from its own analysis into milliseconds of the capture."""
-    whole = (a.span[1] - a.span[0]) / 1e6
+    whole = a.startup.capture_length / 1e6
 
     def ms_of(part: str, scope: Scope, share: float | None) -> float | None:
         if share is None or a.trace.summed:

@@ -17,7 +17,7 @@ from advisor.pipeline.diagnose import Options, diagnose
 from tests.kineto_builder import decode
 from tests.metamorphic.edits import cut_to
 from tests.metamorphic.events import Change
-from tests.scenarios.machine import Machine
+from tests.scenarios.machine import ADD, Machine
 from tests.test_captures import DATA, EXAMPLES, committed
 
 Edit = Callable[[sqlite3.Connection], object]
@@ -26,7 +26,7 @@ Edit = Callable[[sqlite3.Connection], object]
 REAL = {
     "eager": "decode_eager_bs1", "graph": "decode_graph_bs1", "gap": "decode_cpu_gap",
     "pageable": "decode_h2d_pageable", "opaque": "decode_graph_opaque", "gc": "decode_gc",
-    "two": "two_processes", "bound": "decode8b_graph_bs1",
+    "two": "two_processes", "bound": "decode8b_graph_bs1", "whole": "whole_run_no_capture_range",
 }  # fmt: skip
 #: Those of which half is as good as all.
 LONG = {"eager", "gap"}
@@ -52,7 +52,19 @@ def eager() -> Machine:
     return m
 
 
-SCRIPTS = {"served": served, "launched": eager}
+def cold() -> Machine:
+    """A program that ends soon: a context in 60 ms, four modules, twenty kernels of 100 us."""
+    m = Machine()
+    m.call("cudaFree_v3020", 60_000)
+    for i in range(20):
+        if i < 4:
+            m.call("cuModuleLoadData", 2_000)
+        m.launch(ADD, 100)
+        m.wait()
+    return m
+
+
+SCRIPTS = {"served": served, "launched": eager, "cold": cold}
 
 
 @cache

@@ -162,6 +162,14 @@ def with_idle_gpu(db: Db) -> None:
     insert(db, "TARGET_INFO_GPU", **row | {"id": 1, "cuDevice": 1})
 
 
+def calls_far_away(db: Db) -> None:
+    """Two short calls that issue nothing, 19 s before the first kernel and 19 s after the last."""
+    shifted(20_000 * MS)(db)
+    thread, (first, last) = feeder(db), span(db)
+    for at in (first - 19_000 * MS, last + 19_000 * MS):
+        call(db, thread, "cudaGetDevice_v3020", at, 500)
+
+
 def with_bystander(db: Db) -> None:
     """Another process that pushes ranges and never uses the GPU."""
     thread, start, end = feeder(db), *span(db)

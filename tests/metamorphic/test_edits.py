@@ -85,6 +85,8 @@ CASES = [
     Case("API names without a version", "gap", e.calls_of_version(""), "all"),
     Case("an idle GPU beside", "eager", e.with_idle_gpu),
     Case("a process that only pushes ranges", "gap", e.with_bystander),
+    Case("calls long before and after", "whole", e.calls_far_away, "all", later_s=20),
+    Case("calls long before and after", "cold", e.calls_far_away, "all", later_s=20),
     Case("no enumerations", "pageable", e.without_enums, "all"),
     Case("no names of threads", "gc", e.dropped("ThreadNames"), "all"),
     Case("no list of processes", "gap", e.dropped("PROCESSES"), "all"),
