@@ -75,10 +75,12 @@ def node_inflation(a: Analysis) -> float:
     inside = outside = 0.0
     for one in both.tolist():
         mine = group == one
-        traced = float(time[mine & node].sum())
-        inside += traced
         usual = float(np.median(time[mine & node])) / float(np.median(time[mine & ~node]))
-        outside += traced / usual
+        # What takes twice as long works on more: a draft and its target share kernels and grids.
+        if usual <= 1 + constant("inflation_most"):
+            traced = float(time[mine & node].sum())
+            inside += traced
+            outside += traced / usual
     if inside < 0.5 * float(time[node].sum()) or inside < outside * (1 + constant("inflation")):
         return 1.0
     return inside / outside

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import Export
-from tests.scenarios.machine import Machine
+from tests.scenarios.machine import DECODE_LAYER, Kernel, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
 
 MIB = 1024
@@ -57,6 +57,41 @@ def test_uploads_hidden_behind_kernels(tmp_path: Path) -> None:
     assert not HOST_SIDE & {f.cause for f in d.findings}
     assert fact(d, "copy.link_time_ratio") == pytest.approx(0.33, abs=0.03)
     assert fact(d, "copy.exposed_ratio") < 0.03  # type: ignore[operator]
+
+
+def offloaded(name: str) -> Machine:
+    """128 MiB of weights come up before each of eight layers: 21 ms of copies a step of 0.3 ms."""
+    m = Machine()
+    layer = DECODE_LAYER if name == "decode" else [(Kernel("stencil(double*, int)"), 10)] * 10
+    for i in range(6):
+        with m.step(f"{name}_step {i}" if name == "decode" else f"iteration {i}"):
+            for _ in range(8):
+                m.copy("HtoD", 128 * MIB, gb_per_s=50)
+                m.layers(1, layer)
+            m.wait()
+    return m
+
+
+def test_weights_that_come_up_layer_by_layer_belong_on_the_device(tmp_path: Path) -> None:
+    """A copy stream hides nothing of them: the link is busy all the time."""
+    d = diagnosed(offloaded("decode"), tmp_path)
+    expect(d, "transfer-bound")
+    found = d.findings[0]
+    assert (found.severity, found.recommendations[0].id) == ("high", "keep-on-device")
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(0.32, rel=0.1)
+
+
+def test_a_simulation_that_uploads_all_the_time_is_promised_nothing(tmp_path: Path) -> None:
+    """What it uploads may be new in every step."""
+    d = diagnosed(offloaded("simulation"), tmp_path)
+    expect(d, "transfer-bound")
+    found = d.findings[0]
+    assert found.severity == "medium"
+    assert "copy-fewer-bytes" in [r.id for r in found.recommendations]
+    assert found.gain is not None
+    assert found.gain.speedup is None
 
 
 def managed(prefetched: bool) -> Export:
