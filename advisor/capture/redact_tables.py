@@ -203,7 +203,7 @@ def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts
                 if command[1].upper() == "COMMAND"
                 else scrubber.argument(value, before)
             )
-            before = " ".join(f"{before} {value}".split(" ")[-3:]) if command[2] is not None else ""
+            before = " ".join(f"{before} {value}".split(" ")[-6:]) if command[2] is not None else ""
             if new != value:
                 _set(db, table, row, new, counts, "command arguments")
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):

@@ -25,8 +25,12 @@ MARK = "redacted"
 #: Names of variables and options that hold a secret; `tokens` and `num_tokens` are counts.
 SECRET_NAME = re.compile(
     r"(?i)(?:^|[^a-z]|auth|access|bearer)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
-    r"|access[_-]?key|private[_-]?key|credential|[_-](?:pwd|auth)$"
+    r"|(?:access|account|private|signing)[_-]?key|credential|[_-]pwd$|(?:^|[_-])auth$"
 )
+#: Of these, names of which any value is one; behind the others words and counts may stand.
+_ALWAYS_SECRET = re.compile(r"(?i)(?:secret|credential)(?!s)|passw|passphrase|key|pwd$")
+#: What stands in the place of a secret and is none.
+_NO_SECRET = frozenset({"none", "null", "true", "false", "yes", "no", "unset", MARK})
 #: Variables that name a person or a machine.
 IDENTITY_NAME = re.compile(
     r"^(?:HOST|HOSTNAME|USER|USERNAME|LOGNAME|SUDO_USER|MAIL|SLURM\w*_(?:USER|NODELIST|NODENAME"
@@ -40,24 +44,53 @@ localdomain host hostname docker container default python python3 cli nvidia cud
 workspace data app jenkins none unknown redacted linux x86_64 aarch64 true false yes no
 """
 COMMON = frozenset(_COMMON.split())
+#: Keys by what their issuers put before them, as gitleaks lists them: https://github.com/gitleaks/gitleaks.
+#: Words that begin alike (`hf_hub_download`) have no such long part.
 _KNOWN_SECRET = re.compile(
-    r"\b(?:(?:sk|hf|nvapi|gh[oprsu]|github_pat|glpat|npm|pypi|dckr_pat|xox[abprs])[-_]"
-    r"[A-Za-z0-9_-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{30,}|ya29\.[\w-]{20,}"
-    r"|eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]+)?)"
+    r"(?<![A-Za-z0-9])(?:"
+    r"(?:hf_|api_org_|gh[oprsu]_|npm_|r8_|gsk_|xai-|pplx-|rpa_|lin_api_|ntn_|NRAK-|LTAI"
+    r"|fw_(?=[A-Za-z]{0,60}\d)|secret_(?=[A-Za-z]{0,60}\d))[A-Za-z0-9]{16,}\w*"
+    r"|(?:[sr]k_(?:live|test|prod)_|sk-(?=[A-Za-z_-]{0,200}\d)|nvapi-|github_pat_|dckr_pat_|xox[a-z]-|xapp-"
+    r"|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-)[\w-]{8,}"
+    r"|(?:pypi-AgE|wandb_v1_|lsv2_(?:pt|sk)_|pcsk_|tskey-|hv[bsr]\.|GOCSPX-|ya29\.|AIza|ATATT3|gl(?:sa|c)_"
+    r"|GR1348941|AGE-SECRET-KEY-1|dp\.[cps]t\.|do[opr]_v1_|SG\.[\w-]{16,40}\.)[\w=-]{16,}"
+    r"|(?:A[KS]IA|ABIA|ACCA)[0-9A-Z]{12,}|(?:dapi|SK|local-|shp(?:at|ca|pa|ss)_|pul-)[0-9a-f]{32,}(?:-\d)?"
+    r"|eyJ[\w-]{10,}(?:\.[\w-]*){1,4}|[\w~.]{3}\dQ~[\w~.-]{30,}|[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{20,}"
+    r"|\d{8,10}:AA[\w-]{30,}|[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}|hooks\.slack\.com/\S+)"
 )
-_ASSIGNED = re.compile(r"(?P<name>[\w-]{3,64})(?P<sign>\s?[=:]\s?)(?P<value>[^\s,;\"']{8,})")
+_ASSIGNED = re.compile(r"(?P<name>[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
+                       r"(?P<value>\\?\"[^\"\n]{1,2000}\"|\\?'[^'\n]{1,2000}'|[^\s,;\"']+)")  # fmt: skip
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]+)+\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:[\w-]++\.)+[A-Za-z]{2,}\b")
 _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
                    r"(?![\w.])")  # fmt: skip
 #: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
 _GPU = re.compile(r"\b((?:GPU|MIG)-)([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\b")
-#: Credentials behind the word that announces them; options as a shell has them.
-_ANNOUNCED = re.compile(r"(?i)\b(?P<head>(?:bearer|basic)\s+)(?P<value>[\w.~+/-]{8,}=*)"
-                        r"|(?P<option>(?<![\w-])--?[\w-]{0,40}(?:passw(?:or)?d|passphrase|token|secret"
-                        r"|api-?key|credentials?)(?:[ \t]+|=))(?P<word>[^\s'\">)]+)")  # fmt: skip
+#: Credentials behind the word that announces them: of headers, options and queries, of .netrc.
+_ANNOUNCED = re.compile(
+    r"(?i)(?P<head>\bauthorization\\?[\"']?\s?[:=]\s?\\?[\"']?(?:[a-z][\w-]{1,20}\s+)?(?=[^\s\"',;]{4})"
+    r"|\b(?:bearer|basic)\s+(?=[\w.~+/-]{8})"
+    r"|(?<![\w-])--?[\w-]{0,40}(?:passw(?:or)?d|passphrase|token|secret|api-?key|credentials?)(?:[ \t]+|=)"
+    r"|\b(?:login|sshpass|mysql\w{0,10}|twine)\b[^\n;|&]{0,80}?\s-p[ =]?"
+    r"|\b(?:curl|wget)\b[^\n;|&]{0,200}?\s(?:-u|--user)[ =]?[^\s:]{1,64}:"
+    r")[^\s'\">)]+"
+)
+#: What else stands in a known place: entries of .netrc, cookies, signed queries, users and hosts of commands.
+_PLACED = tuple(
+    (re.compile(rf"(?i){pattern}"), replaced)
+    for pattern, replaced in (
+        (r"\b(login\s+)\S+(\s+password\s+)\S+", rf"\1{MARK}\2{MARK}"),
+        (r"\b((?:set-)?cookie\\?[\"']?\s?:\s?)[^\r\n\"']+", rf"\1{MARK}"),
+        (r"([?&](?:sig(?:nature)?|key|awsaccesskeyid|x-(?:amz|goog)-[a-z-]{1,30})=)[^\s'\"&]+", rf"\1{MARK}"),
+        (r"\b((?:ssh|scp|sftp|rsync)\b[^\n;|&]{0,120}?\s)[\w.-]{1,64}@[\w.-]+", rf"\1{MARK}"),
+        (r"(?<![\w.@-])[\w.-]{1,64}@[\w.-]{1,253}(?=:[~/])", MARK),
+        (r"\b(Linux )[\w.-]+(?= \d+\.\d+\.\d)", rf"\1{MARK}"),
+    )
+)
 _PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.S
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
+    r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.S,
 )
 #: Keys without a name of theirs: hexadecimal, and random letters and digits (see `_random`).
 _HEX_KEY = re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![\w-])")
@@ -144,7 +177,11 @@ class Scrubber:
             return f"{name}={MARK}"
         clean = self.text(text)
         # A credential may be announced some words before.
-        announced = clean == text and not self._plain(f"{before} {text}").endswith(f" {text}")
+        announced = (
+            clean == text
+            and after[1:][-1:] != "="
+            and not self._plain(f"{before} {text}").endswith(f" {text}")
+        )
         return MARK if announced else clean
 
     def _plain(self, text: str, program: bool = False) -> str:
@@ -229,7 +266,9 @@ def path_users(text: str) -> Iterator[str]:
 def _credentials(text: str) -> str:
     """The text without what is a secret by its shape or its name."""
     text = _KNOWN_SECRET.sub(MARK, _PEM.sub(MARK, text))
-    text = _ANNOUNCED.sub(lambda m: f"{m['head'] or m['option']}{MARK}", text)
+    text = _ANNOUNCED.sub(rf"\g<head>{MARK}", text)
+    for pattern, replaced in _PLACED:
+        text = pattern.sub(replaced, text)
     text = _URL.sub(lambda m: f"{m['scheme']}://{MARK}", _ASSIGNED.sub(_assigned, text))
     return _HEX_KEY.sub(MARK, text)
 
@@ -242,11 +281,17 @@ def _random(match: re.Match[str]) -> str:
 
 
 def _assigned(match: re.Match[str]) -> str:
-    value = match["value"]
-    looks_random = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    if SECRET_NAME.search(match["name"]) and looks_random:
-        return f"{match['name']}{match['sign']}{MARK}"
-    return match[0]
+    """A name of a secret with its value; behind `token` and `auth` only what looks like a key."""
+    name, value = match["name"], match["value"]
+    inside = value.strip("\\\"'")
+    folder = inside[:1] in ("/", "~", ".") or inside[1:2] == ":"
+    named = SECRET_NAME.search(name) or (name.lower() == "pwd" and not folder)
+    if not named or inside.lower() in _NO_SECRET:
+        return match[0]
+    mixed = len(inside) >= 8 and any(map(str.isdigit, inside)) and any(map(str.isalpha, inside))
+    if not (mixed or _ALWAYS_SECRET.search(name) or re.search(r"[A-Za-z]{16}", inside)):
+        return match[0]
+    return f"{name}{match['sign']}{value.replace(inside, MARK)}"
 
 
 def _paths(text: str, program: bool = False) -> str:

