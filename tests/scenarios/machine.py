@@ -83,6 +83,7 @@ class Machine:
         self._free: dict[int, float] = {}
         self._ends: list[float] = []
         self._ran: list[tuple[float, float, Kernel]] = []
+        self._graphs: dict[tuple[Kernel, ...], int] = {}
 
     # ------------------------------------------------------------------ work
 
@@ -136,7 +137,12 @@ class Machine:
             self._ran.append((at, at + us, kernel))
             at += us + between
         columns = {"grid": (FULL, 1, 1)} if mode == "node" else {}
-        self.export.graph_launch(_ns(self.now), _ns(call), nodes, mode, device=self._device, **columns)
+        graph = self._graphs.setdefault(
+            tuple(kernel for kernel, _ in list(layer) * count), len(self._graphs) + 1
+        )
+        self.export.graph_launch(
+            _ns(self.now), _ns(call), nodes, mode, device=self._device, graph=graph, **columns
+        )
         self._free[7] = at - between
         self.now += call + 1
 

@@ -45,3 +45,19 @@ def test_one_prompt_is_an_exception(tmp_path: Path, layers: int, mixed: int) -> 
     d = diagnosed(server(layers, mixed), tmp_path)
     assert severity(d, "prefill-holds-decode") is None
     assert fact(d, "serving.mixed_step_count") == mixed
+
+
+def test_drafts_and_their_verification_are_graphs_of_their_own(tmp_path: Path) -> None:
+    """Graphs of six and of eight layers: of the smaller one no node is missing."""
+    m = Machine()
+    for _ in range(20):
+        with m.step("step[DRAFT_LOOP raw_bs=4 bs=4 topk=1]"):
+            m.replay(6)
+            m.wait()
+        with m.step("step[VERIFY bs=4]"):
+            m.replay(8)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "damaged-capture") is None
+    assert severity(d, "costly-drafts") is None
+    assert fact(d, "speculation.break_even_tokens") == pytest.approx(1 + 6 / 8, rel=0.03)
