@@ -439,6 +439,14 @@ def test_unknown_gpus_have_no_peaks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "precision"),
+    [("nvjet_sm103_oos_128x64_256x3_1x2_h_bz_TNT", "fp4"), ("nvjet_tss_128x64_64x8_2x1_v_bz_TNT", "bf16")],
+)
+def test_the_letters_of_nvjet_tell_the_operands(name: str, precision: str) -> None:
+    assert knowledge.kernel_families().classify([name])[0].traits["precision"] == precision
+
+
+@pytest.mark.parametrize(
     ("name", "sm_count", "expected"),
     [
         ("Orin", 16, "Jetson AGX Orin 64 GB"), ("Orin (nvgpu)", 16, "Jetson AGX Orin 64 GB"),
