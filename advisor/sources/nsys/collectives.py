@@ -1,4 +1,5 @@
-"""Sizes and communicators of collectives: NCCL puts them into the payload of its NVTX ranges.
+"""Sizes and communicators of collectives: NCCL puts them into the payload of its NVTX ranges (fields by
+name, from src/include/nvtx_payload_schemas.h of NCCL).
 
 The export describes payloads in NVTX_PAYLOAD_SCHEMAS and _ENTRIES and keeps them as bytes in
 `NVTX_EVENTS.binaryData`, behind a header that names the schema. Kernels carry none of it: a range
