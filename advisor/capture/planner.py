@@ -26,7 +26,7 @@ from advisor.model.capture_plan import Also, LeftOut, Named, Pitfall, Plan, Plan
 _USELESS = frozenset({"--trace=opengl", "--trace=vulkan"})
 #: Servers start their workers by fork.
 _FORKS = frozenset({"vllm", "sglang", "tensorrt-llm", "tgi", "nim"})
-_OPTION = re.compile(r"--?[a-z]|[A-Z][A-Z0-9_]*=")
+_OPTION = re.compile(r"\A(?:--?[a-z]|[A-Z][A-Z0-9_]*=)")
 _ALWAYS = ("--trace=cuda", "--trace=nvtx")
 _RANGE = "--capture-range=cudaProfilerApi"
 _OUTPUT = "advisor_recapture"

@@ -40,8 +40,8 @@ NSYS_TABLES = re.compile(
     r"|MPI|UCX|NIC|NET|RDMA|TOTAL|DEMOTED|SYSCALL|PYTHON|PMU|PERF|MEMORY|THREAD|LINUX|DLA|VIDEO|XMC|HOST|CPU)"
     r"_[A-Z0-9_a-z]{1,60}"
 )
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.S)
-_DEFAULT = re.compile(r"(?i)\s+default\s+(?:'(?:[^']|'')*'|\"[^\"]*\"|\([^()]*\)|[^\s,)]+)")
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+_DEFAULT = re.compile(r"(?i)(?<!\s)\s+default\s+(?:'(?:[^']|'')*'|\"[^\"]*\"|\([^()]*\)|[^\s,)]+)")
 #: Columns that identify the traced processes.
 TRACED = ("globalPid", "globalTid", "processId", "pid")
 #: Columns that refer to a string of StringIds: of kernels and calls, of programs, of any text.
@@ -62,7 +62,7 @@ RANKS = frozenset(
     for what in whats
 ) | {"RANK", "WORLD_SIZE"}
 _ENVIRONMENT_KEY = re.compile(r"(?i)environment")
-_IDENTITY_KEY = re.compile(r"(?i)^(?:.*:)?(?:DEVICE_DISPLAY_NAME|.*USER_?NAME|.*HOST_?NAME)$")
+_IDENTITY_KEY = re.compile(r"(?i)(?:(?:^|:)DEVICE_DISPLAY_NAME|USER_?NAME|HOST_?NAME)$")
 _FOLDER_KEY = re.compile(r"(?i)(?:WORKING_DIR|_DIR(?:ECTORY)?$|_FOLDER$|STORAGE_PATH)")
 _COMMAND_KEY = re.compile(r"(?i):(COMMAND|ARGUMENT_(\d+))$")
 _EXPORT_KEY = re.compile(r"(?i)^EXPORT_(?:HOST|USER)|_FILE$|_PATH(?:_ABS)?$|COMMAND_?LINE")
@@ -167,7 +167,7 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
             if _ENVIRONMENT_KEY.search(name):
                 for pair in variables(value):
                     variable(*pair)
-            elif _IDENTITY_KEY.match(name) or re.search(r"(?i)^EXPORT_(?:HOST|USER)", name):
+            elif _IDENTITY_KEY.search(name) or re.search(r"(?i)^EXPORT_(?:HOST|USER)", name):
                 words.update((value, value.partition(".")[0]))
             words.update(path_users(value))
     if {"id", "value"} <= set(tables.get(STRINGS, ())):
@@ -191,7 +191,7 @@ def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts
                 kept.append(name)
                 continue
             _delete(db, table, row, counts, "environment variables")
-        elif _IDENTITY_KEY.match(key):
+        elif _IDENTITY_KEY.search(key):
             if value and value != "Local (CLI)":
                 _set(db, table, row, MARK, counts, "names of hosts and users")
         elif _FOLDER_KEY.search(key):

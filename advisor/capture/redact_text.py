@@ -114,7 +114,7 @@ _ENDINGS = (
 _PATH = re.compile(
     rf"(?<![\w/\\.~<>-])(?:~\w*|[A-Za-z]:|\\)?[/\\]{_FOLDER}+(?:{_PART})?"  # from the root
     rf"|^(?:~\w*)?/{_PART}/?$"
-    rf"|(?<![\w/\\.~<>-])(?:\.\.?/)?(?:{_PART}/)+{_PART}\.(?:{_ENDINGS})(?![\w/])"  # to a file
+    rf"|(?<![^\s\"'`,;:|()\[\]{{}}=&?*\0])(?:\.\.?/)?(?:{_PART}/)+{_PART}\.(?:{_ENDINGS})(?![\w/])"
     rf"|(?<![\w/\\.~<>-])\.\.?/{_FOLDER}+(?:{_PART})?"
 )
 #: From here on a path is the same on every machine.

@@ -26,8 +26,8 @@ MAX_DEPTH = 50
 #: Of one file: each is looked up in all of the file.
 _MOST_PROBLEMS = 100
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
-_FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?\Z")
+_INT = re.compile(r"\A[-+]?(0|[1-9][0-9]*)\Z")
+_FLOAT = re.compile(r"\A[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?\Z")
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _TAGS = frozenset(f"tag:yaml.org,2002:{t}" for t in ("str", "seq", "map"))
 

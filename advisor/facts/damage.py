@@ -21,7 +21,7 @@ from advisor.model.facts import Value
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
-_LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.*(?:full|overflow)|overflowed")
+_LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.{0,500}(?:full|overflow)|overflowed")
 #: Notices that hedge ("might have been") and losses of CPU samples say nothing about CUDA events.
 _NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|perf event")
 #: The number of lost events in a message of the profiler.

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w*)::")
+_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w{0,200})::")
 #: What follows the function in names of kernels that CuTe DSL builds: its operands.
 _OPERANDS = re.compile(r"_object_at_.*", re.DOTALL)
-_SUFFIX = re.compile(r"(?:\s*\[clone [^\]]*\]|\.kd|\s+const|@[\w.]+)+$")
+_SUFFIX = re.compile(r"(?:\s{0,9}\[clone [^\]]{0,200}\]|\.kd|\s{1,9}const|@[\w.]{1,200}){1,9}$")
 #: CamelCase -> words: before a capital after a small letter, before the last capital of several
 #: that a small letter follows, and before a capitalised word after a digit.
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[0-9])(?=[A-Z][a-z]{2})")
@@ -138,6 +138,8 @@ def _of_mangled(name: str) -> FunctionName:
 #: Letters of a literal that are indexed; patterns without a literal of this length are always
 #: tried.
 _GRAM = 3
+#: Characters of a text that are searched: more than any name has that says something.
+_LONGEST = 8_192
 #: So many literals are looked for one by one.
 _FEW = 20
 _REPEAT = re.compile(r"[?*+]|\{\d*,?\d*\}")
@@ -167,6 +169,7 @@ class Patterns:
 
     def first(self, text: str) -> tuple[int, re.Match[str]] | None:
         """Position and match of the first pattern that is found in the text."""
+        text = text[:_LONGEST]
         for i in self._candidates(text):
             if hit := self._compile(i).search(text):
                 return i, hit
@@ -174,6 +177,7 @@ class Patterns:
 
     def all(self, text: str) -> list[tuple[int, re.Match[str]]]:
         """Position and match of every pattern that is found in the text."""
+        text = text[:_LONGEST]
         return [(i, m) for i in self._candidates(text) if (m := self._compile(i).search(text))]
 
     def found(self, text: str) -> bool:
@@ -188,7 +192,11 @@ class Patterns:
         together = _lowered(texts)
         possible = range(len(self._texts)) if together is None else self._possible(together)
         searches = [self._compile(i).search for i in possible]
-        return [text for text in texts if any(search(text) for search in searches)] if searches else []
+        return (
+            [text for text in texts if any(search(text[:_LONGEST]) for search in searches)]
+            if searches
+            else []
+        )
 
     def _compile(self, i: int) -> re.Pattern[str]:
         done = self._compiled[i]

@@ -17,7 +17,7 @@ from advisor.model.capture import Device
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0
-_RELEASE = re.compile(r"v?\d+(?:\.\d+)+\w*")
+_RELEASE = re.compile(r"\Av?\d+(?:\.\d+)+\w*")
 
 
 class ServingEngine(NamedTuple):

@@ -37,10 +37,9 @@ _LEAST_SAMPLES = 20
 
 _TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 _BRACKETS = re.compile(r"<[^<>]*>")
-_LAMBDA = re.compile(r"\{lambda\(.*?\)#\d+\}")
+_LAMBDA = re.compile(r"\{lambda\(.{0,2000}?\)#\d+\}")
 _OPERATOR = re.compile(r"operator *(?:<=>|<<=?|>>=?|<=?|>=?|->\*?) *")
 _ARGUMENTS = re.compile(r"(?<=\S)\(")
-_FOLDERS = re.compile(r".*[/\\]")
 
 
 class Site(Struct, frozen=True):
@@ -272,7 +271,7 @@ class CallSiteFinder:
             name = function_name(text)
             kind: FrameKind = self._frames.frame(name, path)
             if kind == "library":
-                name = f"[{_FOLDERS.sub('', path)}]"
+                name = "[{}]".format(path.replace("\\", "/").rpartition("/")[2])
             codes.append(names.setdefault(name, len(names)))
             kinds.append(_KINDS.index(kind))
         return list(names), np.array(codes, np.int64)[pair], np.array(kinds, np.int64)[pair]

@@ -20,7 +20,7 @@ from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
 
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms|us|ns)")
+_TIME = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(s|ms|us|ns)")
 
 
 #: A pause of more than this share of the time is no part of the steady state where at most

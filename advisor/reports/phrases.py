@@ -167,7 +167,7 @@ def why_not_judged(entry: NotEvaluated) -> str:
 
 #: The evidence of an engine that was not detected but named.
 NAMED = "named by --serving-engine"
-_OPTION = re.compile(r"--?[a-z]|[A-Z][A-Z0-9_]*=")
+_OPTION = re.compile(r"\A(?:--?[a-z]|[A-Z][A-Z0-9_]*=)")
 
 
 def remedy_lead(flag: str) -> str:

@@ -14,7 +14,7 @@ from advisor.sources.schema import MISSING, Call
 Ints = NDArray[np.int64]
 
 #: `_v7000`, `_v3020`, `_v2` and the per-thread default stream variants. They may be stacked.
-_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
+_SUFFIX = re.compile(r"(_v\d{1,9}|_ptsz|_ptds){1,9}$")
 
 _API = r"^(?:cuda|cu|hip)(?:Drv|Ext|Hcc)?"
 

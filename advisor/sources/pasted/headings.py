@@ -42,7 +42,7 @@ _SCALE = {
 }  # fmt: skip
 _BYTES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 
-_UNIT = re.compile(r"\s*(?:\(([^()]*)\)|:([a-z]+))$")
+_UNIT = re.compile(r"(?<!\s)\s*(?:\(([^()]*)\)|:([a-z]+))$")
 _HEADING = re.compile(
     "(?i)(" + "|".join(re.escape(h).replace(r"\ ", r"\s?") for h in sorted(_FIELDS, key=len, reverse=True))
     + r")\s?(\((?:%|[a-zµμ]{1,11}(?:/s)?)\))?(?=\s|$)"

@@ -229,7 +229,6 @@ SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV = (
 #: A header is looked for in so many lines: tools print greetings first.
 _HEAD_LINES = 10
 _DELIMITERS = (",", ";", "\t")
-_BRACKET = re.compile(r"\s*\[.*")
 _NUMBERED = re.compile(r"(?:GPU\s+)?(\d+)\b\s*(.*)", re.IGNORECASE)
 
 Row = dict[str, str]
@@ -281,7 +280,7 @@ def _csv_names(line: str, delimiter: str) -> list[str]:
         cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:  # of more than 128 KB
         return []
-    bare = (_BRACKET.sub("", cell.strip().lower()) for cell in cells)
+    bare = (cell.partition("[")[0].strip().lower() for cell in cells)
     return [re.sub(r"[\s-]+", "_", name) for name in bare]
 
 
