@@ -98,8 +98,8 @@ def is_pipe(path: Path) -> bool:
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
-    """The captures that lie in the folders, and the files that were meant to be some: a rank that
-    cannot be read must not go unnoticed among the others."""
+    """The captures that lie in the folders, and the files and empty folders that were meant to be some: a
+    rank that cannot be read must not go unnoticed among the others."""
     from advisor.sources.open import in_folder, searched
 
     found: list[Path] = []
@@ -113,6 +113,9 @@ def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
                 others.append(each)
         found += captures + _reports(folder, captures)
     series = {_series(root, path) for path in found}
+    known = {p for path in found for p in (*path.parents, path.parent / path.name.partition(".")[0])}
+    others += [folder for folder in folders if folder not in known and re.search(r"\d", folder.name)]
+    series |= {name.partition(".")[0] for name in series} | {_series(root, path.parent) for path in found}
     found += [path for path in others if _series(root, path) in series]
     order = {folder: i for i, folder in enumerate(folders)}
     return sorted(found, key=lambda path: order[path.parent])

@@ -120,6 +120,8 @@ def locate(text: str, folder: Path, lead: str = "") -> Path:
     """The file that `text` names: a path as it stands, else a baseline of `folder`, or of the
     folder in front of the name. Raises InputError, which lists the names there are."""
     path = Path(text)
+    if text == "-":
+        raise InputError(f"{lead}-: standard input is not read here; save it to disk first")
     if path.exists():
         return path
     found = find(text, folder) or find(path.name, path.parent)

@@ -200,7 +200,9 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
     problems: list[Problem] = []
     for directory in directories:
         if not directory.is_dir():
-            problems.append(Problem(str(directory), 0, "no such directory; check the path"))
+            what = "not a directory; name the one that holds the rules"
+            what = what if directory.exists() else "no such directory; check the path"
+            problems.append(Problem(str(directory), 0, what))
             continue
         here: dict[str, str] = {}
         problems.extend(_misnamed(directory))

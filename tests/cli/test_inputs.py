@@ -79,6 +79,16 @@ def test_a_pipe_among_the_ranks_of_a_folder_is_left_to_the_reader(tmp_path: Path
     assert expand([tmp_path]) == [there, pipe]
 
 
+def test_an_empty_folder_named_like_a_rank_is_left_to_the_reader(tmp_path: Path) -> None:
+    files = [capture(tmp_path / "files" / f"rank{i}.sqlite") for i in range(2)]
+    for name in ("rank2", "rank0", "logs", ".rank3"):
+        (tmp_path / "files" / name).mkdir()
+    assert expand([tmp_path / "files"]) == [*files, tmp_path / "files" / "rank2"]
+    inside = capture(tmp_path / "folders" / "rank0" / "trace.sqlite")
+    (tmp_path / "folders" / "rank1" / "logs1").mkdir(parents=True)
+    assert set(expand([tmp_path / "folders"])) == {inside, tmp_path / "folders" / "rank1"}
+
+
 def test_one_that_may_not_be_read_among_several_is_left_to_the_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,8 @@ def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_p
     assert run("compare", "kept/main", "slow", "-q") == 0
     assert run("slow", "--baseline", "main") == 2
     capsys.readouterr()
+    assert run("compare", "-", "slow") == 2
+    assert "error: -: standard input is not read here; save it to disk first" in capsys.readouterr().err
     assert run("slow", "--baseline", "nosuch", "--folder", "kept") == 2
     assert "--baseline nosuch: no such file, and no baseline of that name (saved in kept: main)" in (
         capsys.readouterr().err

@@ -236,6 +236,9 @@ def test_the_same_cause_twice(tmp_path: Path) -> None:
 def test_no_such_directory(tmp_path: Path) -> None:
     (found,) = failing(tmp_path / "nowhere")
     assert found.endswith("nowhere: no such directory; check the path")
+    (tmp_path / "file").touch()
+    (found,) = failing(tmp_path / "file")
+    assert found.endswith("file: not a directory; name the one that holds the rules")
 
 
 def test_a_later_directory_replaces_whole_rules(tmp_path: Path) -> None:
