@@ -81,7 +81,7 @@ def room_for_batch(work: Work) -> tuple[float, str]:
             f"of {usable / 1e9:.3g} GB"
         )
     if not most:
-        return constant("unmeasured_batch"), "neither its tokens nor its keys and values were measured"
+        return constant("unmeasured_batch"), "assumed, as the capture does not show how much there is"
     n = 2.0 ** math.floor(math.log2(max(min(most), 1.0)))
     if n < 2:
         raise NoEstimate(f"there is no room for a larger batch: {'; '.join(why)}")
@@ -94,7 +94,7 @@ def batch_numbers(fix: Fix, work: Work) -> list[str]:
         n, why = room_for_batch(work)
     except NoEstimate as full:
         return [str(full)]
-    return [f"there is room for {n:.0f} times as many sequences: {why}"]
+    return [f"there is room for {n:.0f} times as much work a step: {why}"]
 
 
 def _products(work: Work, n: float, grown: Array, lean: int) -> Array:

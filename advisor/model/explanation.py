@@ -147,7 +147,7 @@ class WhatIfReport(Shown):
     input: Input
     fixes: tuple[CombinedStep, ...]
     measure: Literal["latency", "throughput"]
-    per: Literal["step", "token"]
+    per: Literal["step", "token", "item"]
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span

@@ -61,7 +61,7 @@ class Gain(Frozen):
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     measure: Literal["latency", "throughput"] | None = None
-    per: Literal["step", "token"] | None = None
+    per: Literal["step", "token", "item"] | None = None
     step_before_ms: Span | None = None
     step_after_ms: Span | None = None
     speedup: Span | None = None

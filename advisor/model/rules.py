@@ -265,7 +265,7 @@ class GainSpec(Strict):
     what_if: Name
     params: dict[str, Operand] = Field(default_factory=dict)
     measure: Literal["latency", "throughput"] = "latency"
-    per: Literal["step", "token"] = "step"
+    per: Literal["step", "token", "item"] = "step"
     applies_when: Annotated[tuple[FactCondition, ...], Items, Field(max_length=4)] = ()
     otherwise: GainSpec | None = None
 

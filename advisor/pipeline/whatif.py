@@ -73,7 +73,7 @@ def answer(
         input=source,
         fixes=found.steps,
         measure="throughput" if throughput else "latency",
-        per="token" if throughput else "step",
+        per=("token" if a.program.is_language_model else "item") if throughput else "step",
         step_before_ms=found.step_before_ms,
         step_after_ms=found.step_after_ms,
         speedup=found.speedup,

@@ -135,7 +135,7 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     speedup = times_text(gain.speedup)
     if gain.measure == "throughput":
         # It counts tokens a second; the step itself does not get shorter.
-        return f"throughput {speedup} in tokens/s{by}" + (f"; {step}" if step else "")
+        return f"throughput {speedup} in {gain.per}s/s{by}" + (f"; {step}" if step else "")
     return ", ".join(part for part in (step, speedup) if part) + by
 
 
@@ -182,7 +182,7 @@ def _alternative(other: Alternative, rank: int, shown: Shown) -> b.Do:
     """Another way to win, with its estimate where there is one."""
     notes, gain = [f"effort {other.effort}"], other.gain
     if gain is not None and gain.speedup is not None:
-        tokens = " in tokens/s" if gain.measure == "throughput" else ""
+        tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
         by = f" by what-if {gain.what_if}{params_text(gain.params)}"
         notes.insert(0, times_text(gain.speedup) + tokens + by)
     text = f"{other.text.rstrip('.')} ({', '.join(notes)})"

@@ -214,7 +214,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
         return f"{first.cause} holds {share} of the {of}" if share else ""
     if gain.measure == "throughput":
-        return "more tokens/s; no step gets shorter"
+        return f"more {gain.per}s/s; no step gets shorter"
     at = first.scope.device
     phases = {s.phase for s in (d.main_steps if at is None else d.steps) if at in (None, s.device)}
     step = f"{_phase(phases.pop())}step" if len(phases) == 1 else "step"

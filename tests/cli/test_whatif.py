@@ -69,7 +69,7 @@ def test_list(capsys: Captured) -> None:
     assert main(["whatif", "--list"]) == 0
     shown = capsys.readouterr().out
     assert "cuda_graphs: Replay the work of a step as one CUDA graph" in shown
-    assert ":n=0 times as many sequences; 0: as many as" in shown
+    assert ":n=0 times as much work a step; 0: as much as" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 

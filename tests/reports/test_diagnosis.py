@@ -69,7 +69,7 @@ def test_the_share_that_a_fix_saves_is_that_of_the_ranking() -> None:
 def test_more_tokens_are_no_shorter_step() -> None:
     first = DIAGNOSIS.findings[0]
     assert first.gain is not None
-    batch = first.gain.model_copy(update={"measure": "throughput"})
+    batch = first.gain.model_copy(update={"measure": "throughput", "per": "token"})
     shown = short(DIAGNOSIS.model_copy(update={"findings": (first.model_copy(update={"gain": batch}),)}))
     assert "Use CUDA graphs: more tokens/s; no step gets shorter\n" in shown
     assert "55.3 %  4.29 x  use CUDA graphs" in shown

@@ -9,6 +9,8 @@ import pytest
 
 import advisor
 from advisor.model.findings import Diagnosis
+from advisor.model.gain import Gain
+from advisor.reports.finding_text import gain_text
 from tests.builder import RUNTIME, Export
 from tests.scenarios.machine import DECODE_LAYER, Kernel, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
@@ -193,6 +195,37 @@ def test_training_gets_no_advice_for_decoding(tmp_path: Path) -> None:
     for word in FOR_LANGUAGE_MODELS:
         assert word not in advice(d), word
     assert "torch.compile" in advice(d)
+
+
+def small_grids(tmp_path: Path, kernels: list[tuple[Kernel, float]], step: str) -> tuple[Diagnosis, Gain]:
+    """Kernels of 17 blocks, and what their fix is said to win."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"{step} {i}"):
+            m.layers(8, [(Kernel(kernel.name, blocks=17), us) for kernel, us in kernels])
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    (gain,) = (f.gain for f in d.findings if f.cause == "under-filled-gpu")
+    assert gain is not None
+    return d, gain
+
+
+def test_a_larger_problem_of_cuda_cpp_promises_no_tokens(tmp_path: Path) -> None:
+    """How much more work its launches can be given is for the program to say."""
+    d, gain = small_grids(tmp_path, [(Kernel(f"advance{i}(float *, int)"), 60.0) for i in range(4)], "step")
+    assert d.inputs[0].workload == "simulation or HPC loop"
+    assert gain.speedup is None
+    assert gain.reason == "how much more work a launch of this program can be given is not in the capture"
+
+
+def test_a_larger_batch_is_counted_in_what_the_program_works_on(tmp_path: Path) -> None:
+    d, gain = small_grids(tmp_path, BACKWARD, "train_step")
+    assert d.inputs[0].workload == "training"
+    assert "in items/s" in gain_text(gain)
+    (tmp_path / "decode").mkdir()
+    d, gain = small_grids(tmp_path / "decode", DECODE_LAYER, "decode_step")
+    assert d.inputs[0].workload == "LLM decode"
+    assert "in tokens/s" in gain_text(gain)
 
 
 def test_decode_gets_no_advice_for_loading_data(tmp_path: Path) -> None:
