@@ -84,7 +84,8 @@ class Samples(Struct, frozen=True):
 
 
 def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
-    """Samples of a device that lie wholly inside the window; None where there are none."""
+    """Samples of a device that lie wholly inside the window and begin in no hole of it; None where
+    there are none."""
     if not trace.has("samples"):
         return None
     columns = trace.columns("samples", ("time", "device", *SAMPLE_RATIOS))
@@ -96,7 +97,8 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     period = int(np.median(np.diff(all_times))) if len(all_times) > 1 else 0
     if period <= 0:
         return None
-    rows = np.flatnonzero(mine & (time >= window.start) & (time + period <= window.end))
+    mine &= (time >= window.start) & (time + period <= window.end) & ~window.holes.holds(time)
+    rows = np.flatnonzero(mine)
     if len(rows) == 0:
         return None
     together = int(rows[-1] - rows[0]) + 1 == len(rows)  # one device: nothing has to be copied

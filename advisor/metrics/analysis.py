@@ -34,6 +34,7 @@ from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_n
 from advisor.metrics.operations import Kind, Operations, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.phases import phase_times, with_phases
+from advisor.metrics.runs import Runs, find_runs
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
@@ -56,7 +57,7 @@ from advisor.sources.trace import Trace
 #: Attributes that the views of all devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
-    "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "interruptions",
+    "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "interruptions", "runs",
 )  # fmt: skip
 
 
@@ -156,8 +157,8 @@ class Analysis:
         kernels = self.trace.has("kernels")
         heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         lost = max(self.losses.share, self.thinned.share)
-        mine = self.main_process, self.main_device, self.op_name, heavy
-        work = Work(self.trace, self.ops, *mine, lost, self.program.denoises)
+        mine = self.main_process, self.main_device, self.op_name, heavy, lost
+        work = Work(self.trace, self.ops, *mine, self.program.denoises, self.runs.since, self.runs.until)
         kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
         known = self.ranges, step_patterns(), kinds
         found = find_steps(work, *known)
@@ -188,6 +189,10 @@ class Analysis:
         return find_startup(self, self.repeated)
 
     @cached_property
+    def runs(self) -> Runs:
+        return find_runs(self.trace, self.ops, self.op_name)
+
+    @cached_property
     def damage(self) -> Damage:
         return find_damage(self.trace, self.steps)
 
@@ -201,7 +206,6 @@ class Analysis:
 
     @cached_property
     def interruptions(self) -> Spans:
-        """Long stretches without a kernel between the steps."""
         return interruptions(self.trace, self.ops, self.repeated, self.selection, self.states)
 
     @cached_property
@@ -220,7 +224,7 @@ class Analysis:
             hi = max(hi, end_of_work(self.trace, self.ops, lo, hi))
             window = Window(lo, hi, f"--nvtx {choice.nvtx}")
         else:
-            window = steady_window(self.ops, self.repeated, self.startup, holes, self.span)
+            window = steady_window(self.ops, self.repeated, self.startup, holes, self.span, self.runs)
         if choice.phase:
             holes = joined(holes, outside_phase(self.steps, choice.phase, window))
         return window.without(holes)
@@ -241,8 +245,7 @@ class Analysis:
     def in_window(self) -> Array:
         """Mask of the operations that overlap the window."""
         ops, window = self.ops, self.window
-        inside = (ops.end > window.start) & (ops.start < window.end)
-        return inside & ~window.holes.holds(ops.start) if len(window.holes) else inside
+        return (ops.end > window.start) & (ops.start < window.end) & ~window.holes.holds(ops.start)
 
     @cached_property
     def window_steps(self) -> Array:
@@ -323,8 +326,7 @@ class Analysis:
 
     def samples(self, device: int) -> Samples | None:
         if device not in self._samples:
-            window = self.on(device).window
-            self._samples[device] = device_samples(self.trace, device, window)
+            self._samples[device] = device_samples(self.trace, device, self.on(device).window)
         return self._samples[device]
 
     @cached_property
@@ -360,11 +362,8 @@ class Analysis:
 
     @cached_property
     def calls_in_window(self) -> Array:
-        """Rows of api_calls that belong to the window: calls that start inside its host side.
-
-        With asynchronous launching the host runs ahead of the device, so calls are taken from
-        the host ranges of the window's steps where steps are known, else by time.
-        """
+        """Rows of api_calls that start inside the host side of the window: that of its steps where
+        these are known, as the host runs ahead of the device."""
         if not self.trace.has("api_calls"):
             return np.empty(0, np.int64)
         calls = self.trace.columns("api_calls", ("start", "process"))

@@ -17,6 +17,7 @@ from advisor.metrics.autotuning import find_autotuning
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.runs import CONTEXT_NS, Runs
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array
 from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: What start-up consists of, in order of precedence.
 KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation", "autotuning")
-#: The first call before any GPU work creates the context when it takes this long.
-_CONTEXT_NS = 10_000_000
 #: Module loads and first launches shorter than this are lazy look-ups of single functions.
 _MODULE_NS = 100_000
 #: A first launch is cold when it takes this many times the median launch (all 80 launches above
@@ -65,11 +64,12 @@ class Event(NamedTuple):
 
 class Startup(Struct, frozen=True):
     """The steady part may begin at `end`. `cold` are the host times of start-up by thread, `parts`
-    the exclusive time of each of KINDS, `teardown` what follows the last GPU work, at `until`."""
+    the exclusive time of each of KINDS, `teardown` what follows the last GPU work. `worked`, ns, is
+    the time from start-up to that work, without pauses between the programs of the capture."""
 
     begin: int
     end: int
-    until: int
+    worked: int
     events: tuple[Event, ...] = ()
     cold: dict[int, Spans] = field(default_factory=dict)
     parts: dict[str, Spans] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Startup(Struct, frozen=True):
     @property
     def capture_length(self) -> int:
         """What shares of the capture are taken of, ns: calls far before and after do not count."""
-        return max(self.until - self.begin, 0) + self.teardown.total
+        return self.worked + self.teardown.total
 
 
 def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
@@ -119,21 +119,22 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 def find_startup(a: Analysis, steps: Steps) -> Startup:
     """Start-up of a capture, as far as it lies before these steps."""
     trace, ops, ranges, op_name = a.trace, a.ops, a.ranges, a.op_name
-    begin, last = work_span(trace, ops)
+    first, last = work_span(trace, ops)
     if not len(ops):
-        return Startup(begin, begin, last)  # of an unknown program
-    limit = late = _kernel_time_quantile(ops, _LATE)
+        return Startup(first, first, last - first)  # of an unknown program
+    run = ops.take(a.runs.holds(ops.start))
+    limit = late = _kernel_time_quantile(run, _LATE)
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.
         limit = min(limit, int(steps.host_start[0]))
     calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
-    found = _cold_calls(trace, calls, ops, op_name) if len(calls["start"]) else {}
+    found = _cold_calls(trace, calls, ops, op_name, a.runs) if len(calls["start"]) else {}
     events: list[Event] = []
     counted = np.empty(0, np.int64)
     for kind in (k for k in KINDS if k in found):
         events += _events(trace, kind, np.setdiff1d(found[kind], counted))
         counted = np.union1d(counted, found[kind])
-    if upload := _upload(trace, ops, limit):
+    if upload := _upload(trace, run, limit, a.runs):
         events.append(upload)
     named = [i for i, role in a.roles.items() if role == "startup"]
     spans = ranges.rows(named) if named else None
@@ -144,10 +145,12 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
         ][:20]
     tuned = _tuned(trace, ops, list(find_autotuning(ops, op_name, a.names, late)))
     events += (e for _, e in tuned)
-    begin = min([begin, *(e.start for e in events)])
+    mine = [e for e in events if a.runs.since <= e.start < a.runs.until]
+    first = min([first, *(e.start for e in events)])
+    begin = max(first, a.runs.since)
     # A range that names itself start-up may hold most of the work, so long as some follows.
-    until = limit if len(steps) else _kernel_time_quantile(ops, _LATE_RANGE)
-    end = _head(begin, [e for e in events if e.end <= (until if e.kind == "ranges" else limit)])
+    until = limit if len(steps) else _kernel_time_quantile(run, _LATE_RANGE)
+    end = _head(begin, [e for e in mine if e.end <= (until if e.kind == "ranges" else limit)])
     if len(steps) and end < steps.gpu_start[0]:
         end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
     parts = _parts(calls, found, events)
@@ -156,15 +159,20 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
     cold = _by_thread(calls, counted, spans, tuned)
-    return Startup(begin, end, last, tuple(events), cold, parts, teardown)
+    opens = np.sort(np.concatenate((ops.start, [e.start for e in events])))
+    pauses = (opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum()
+    return Startup(begin, end, int(last - first - pauses), tuple(events), cold, parts, teardown)
 
 
-def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -> dict[str, Array]:
+def _cold_calls(
+    trace: Trace, calls: Columns, ops: Operations, op_name: Array, runs: Runs
+) -> dict[str, Array]:
     """Rows of api_calls that are start-up, by kind; kinds without any are left out."""
     length, kind = calls["end"] - calls["start"], calls["call"]
-    processes, process = dense(calls["process"])
-    first = _first_work(processes, ops)[process]
-    slow = (length >= _CONTEXT_NS) & (calls["start"] < first)
+    keys, process = dense(runs.keys(calls["process"], calls["start"]))
+    own = runs.keys(ops.process, ops.start)
+    first = _first_work(keys, own, ops.start)[process]
+    slow = (length >= CONTEXT_NS) & (calls["start"] < first)
     slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     rows = np.flatnonzero(slow)
     rows = rows[np.lexsort((calls["start"][rows], process[rows]))]
@@ -173,7 +181,7 @@ def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -
     rows = np.flatnonzero(setup)
     allocation = rows[np.argsort(process[rows], kind="stable")]
     loads = (kind == Call.MODULE) & (length >= _MODULE_NS) & (calls["start"] < int(ops.end.max()))
-    modules = np.concatenate((np.flatnonzero(loads), _first_launches(calls, ops, op_name, length)))
+    modules = np.concatenate((np.flatnonzero(loads), _first_launches(calls, ops, op_name, length, own)))
     found: dict[str, Any] = {
         "context": context,
         "modules": modules,
@@ -184,15 +192,15 @@ def _cold_calls(trace: Trace, calls: Columns, ops: Operations, op_name: Array) -
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
 
 
-def _first_work(processes: Array, ops: Operations) -> Array:
-    """When each of the processes (ascending ids) first has work on a device; the largest integer
-    where it never has."""
-    first = np.full(len(processes), np.iinfo(np.int64).max)
-    if not len(processes):
+def _first_work(keys: Array, own: Array, start: Array) -> Array:
+    """When each of the processes (keys, ascending) first has work on a device, of operations with
+    these keys and starts; the largest integer where it never has."""
+    first = np.full(len(keys), np.iinfo(np.int64).max)
+    if not len(keys):
         return first
-    at = np.minimum(np.searchsorted(processes, ops.process), len(processes) - 1)
-    known = processes[at] == ops.process
-    np.minimum.at(first, at[known], ops.start[known])
+    at = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
+    known = keys[at] == own
+    np.minimum.at(first, at[known], start[known])
     return first
 
 
@@ -215,13 +223,13 @@ def _graph_calls(trace: Trace, calls: Columns, length: Array) -> list[int]:
     return built if len(built) <= max(_SETUP_CALLS, replays // 2) else []
 
 
-def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array) -> Array:
+def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array, own: Array) -> Array:
     """Rows of the calls that launch a kernel for the first time and take far longer than launches
     do. Calls that wait while the device works are blocked on a full queue, not cold."""
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
     if not len(at):
         return np.empty(0, np.int64)
-    keys = ops.process[at].astype(np.int64) * (int(op_name.max()) + 1) + op_name[at]
+    keys = own[at] * (int(op_name.max()) + 1) + op_name[at]
     rows = np.unique(ops.api[at[np.unique(keys, return_index=True)[1]]])
     cold = []
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):
@@ -329,12 +337,12 @@ def _kernel_time_quantile(ops: Operations, share: float) -> int:
     return int(ops.end[kernel][np.searchsorted(done, share * done[-1])])
 
 
-def _upload(trace: Trace, ops: Operations, limit: int) -> Event | None:
+def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | None:
     """The upload of weights: most of the uploaded bytes, before the work has got going."""
     if not trace.has("copies"):
         return None
     copies = trace.columns("copies", ("start", "end", "bytes", "kind", "src_memory"))
-    htod = copies["kind"] == HTOD
+    htod = (copies["kind"] == HTOD) & runs.holds(copies["start"])
     before = _kernel_time_quantile(ops, 0.01)
     early = htod & (copies["end"] <= min(limit, before))
     moved, all_bytes = copies["bytes"][early].sum(), copies["bytes"][htod].sum()

@@ -13,6 +13,7 @@ from advisor.errors import InputError
 from advisor.metrics.host import HostStates, Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.runs import Runs
 from advisor.metrics.startup import Startup, cold_steps
 from advisor.metrics.steps import Steps
 from advisor.model.numbers import session_time
@@ -163,7 +164,7 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
 
 
 def steady_window(
-    ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int]
+    ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int], runs: Runs
 ) -> Window:
     """The steps without the first, which is up to 1.8 x slower; where no steps are certain, first to
     last GPU operation after start-up and after what is cold of whatever repeats. Stretches at the
@@ -178,6 +179,7 @@ def steady_window(
         lo, hi = int(steps.gpu_start[0]), int(steps.gpu_end[0])
         method = "the one step"
     elif len(ops):
+        ops = ops.take(runs.holds(ops.start))
         lo = max(int(ops.start[0]), startup.end, int(steps.gpu_end[dropped - 1]) if dropped else 0)
         hi = int(ops.end.max())
         if lo >= hi:

@@ -170,6 +170,23 @@ def calls_far_away(db: Db) -> None:
         call(db, thread, "cudaGetDevice_v3020", at, 500)
 
 
+def run_again(pause: int, process: int = 0) -> Edit:
+    """The program runs once more so long (ns) after it ended, as another process where asked."""
+
+    def edit(db: Db) -> None:
+        first, last = db.execute(f"SELECT min(start), max(end) FROM {RUNTIME}").fetchone()
+        ids = 1 + int(db.execute(f"SELECT max(correlationId) FROM {RUNTIME}").fetchone()[0])
+        later = dict.fromkeys(TIMES, last - first + pause) | {"correlationId": ids}
+        later |= dict.fromkeys(("globalPid", "globalTid"), process << 24)
+        for table in {t for t, _ in each(db, *TIMES)}:
+            names = [r[1] for r in db.execute(f'PRAGMA table_info("{table}")') if not r[5]]
+            values = ",".join(f'"{n}" + {later.get(n, 0)}' if n in later else f'"{n}"' for n in names)
+            quoted = ",".join(f'"{n}"' for n in names)
+            db.execute(f'INSERT INTO "{table}" ({quoted}) SELECT {values} FROM "{table}"')
+
+    return edit
+
+
 def with_bystander(db: Db) -> None:
     """Another process that pushes ranges and never uses the GPU."""
     thread, start, end = feeder(db), *span(db)

@@ -190,8 +190,10 @@ def test_correlation_ids_repeat_between_processes(tmp_path: Path) -> None:
         .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=10_000)
         .process(2)
         .launch(at=90_000, dur=5_000, kernel_start=100_000, kernel_dur=10_000)
+        .process(1)
+        .launch(at=190_000, dur=5_000, kernel_start=200_000, kernel_dur=10_000)
     )
-    assert parts(budget(export, tmp_path))["launch_latency"] == 5_000
+    assert parts(budget(export, tmp_path))["launch_latency"] == 10_000
 
 
 def test_kernels_without_their_calls_leave_unknown_idle(tmp_path: Path) -> None:

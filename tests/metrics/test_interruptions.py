@@ -11,6 +11,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.sources.open import open_trace
 from tests.builder import Export
+from tests.metrics.support import analysis
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import diagnosed, expect, severity
 
@@ -89,3 +90,20 @@ def test_a_capture_without_steps_has_none_to_lie_between(tmp_path: Path) -> None
     path = Export().process(1).launch(at=0).launch(at=500_000_000).write(tmp_path / "trace.sqlite")
     with open_trace(path) as trace:
         assert build_facts(Analysis(trace)).value("interruption.time_ratio") is None
+
+
+def test_samples_of_an_interruption_count_for_no_step(tmp_path: Path) -> None:
+    """The GPU is sampled at 80 % in the steps, and idle for the second between them."""
+    m = Machine()
+    for i in range(24):
+        with m.step("decode_step"):
+            m.replay(20)
+            m.wait()
+        if i == 12:
+            m.work(1_000_000)
+    m.sample({kernel: (80, 80, 0) for kernel, _ in DECODE_LAYER})
+    a = analysis(m.export, tmp_path)
+    samples = a.samples(0)
+    assert samples is not None
+    assert len(a.window.holes) == 1
+    assert not a.window.holes.holds(samples.time).any()

@@ -29,7 +29,7 @@ MIN_LENGTH = 8
 #: What distinguishes steps needs steps that are as sure as this: a kernel sequence that
 #: nothing confirms (0.5) may be one block that runs again and again.
 BELIEVED = 0.6
-_LAST = np.iinfo(np.int64).max
+_LAST = int(np.iinfo(np.int64).max)
 _FIRST = np.iinfo(np.int64).min
 
 
@@ -107,14 +107,17 @@ class Work(Struct, frozen=True, dict=True):
     lost: float = 0.0
     #: Whether each step of the program is one pass of a denoiser.
     denoises: bool = False
-    #: What was issued before does not count.
+    #: What was issued before and after does not count.
     since: int = 0
+    until: int = _LAST
 
     @cached_property
     def mine(self) -> Array:
         """Mask of these operations."""
         mine = (self.ops.process == self.process) & (self.ops.device == self.device)
-        return np.asarray(mine & (self.launched >= self.since) if self.since else mine)
+        if self.since or self.until != _LAST:
+            mine &= (self.launched >= self.since) & (self.launched < self.until)
+        return np.asarray(mine)
 
     @cached_property
     def length(self) -> Array:
