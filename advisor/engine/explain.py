@@ -11,8 +11,9 @@ from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Checked, JoinResult, Link, Outcome, OutcomeState
 from advisor.engine.wording import condition_doc, message_of
-from advisor.model.explanation import Reason, Related, State
+from advisor.model.explanation import Reason, State
 from advisor.model.facts import TRACE, Fact, Scope
+from advisor.model.findings import Related
 from advisor.model.numbers import percent, value_text
 
 _WORDS = {

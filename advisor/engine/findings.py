@@ -34,7 +34,7 @@ from advisor.model.findings import (
     NotEvaluated,
     Overruled,
     Reference,
-    Symptom,
+    Related,
     Threshold,
     Verify,
 )
@@ -147,7 +147,7 @@ def finding_of(
         recommendations=_advice(inference, rule, scope),
         alternatives=tuple(_alternatives(inference, rule, scope)),
         explains=tuple(
-            Symptom(code=s.code, cause=s.cause, scope=s.scope, message=outcome_message(inference, s))
+            Related(code=s.code, cause=s.cause, scope=s.scope, message=outcome_message(inference, s))
             for s in symptoms
         ),
         references=tuple(Reference(id=r) for r in spec.docs.references),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple
 
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
 from advisor.engine.rank import severity_of
+from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import SEVERITIES, Finding, Impact, Severity
 from advisor.model.gain import LEAST, Gain, Prediction, Ranking
@@ -124,15 +124,7 @@ def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
     return severity_of(terms, held, held if spec.gain is not None or terms.measured else None)
 
 
-class Term(NamedTuple):
-    """One factor of a confidence, with what it was computed from."""
-
-    name: str
-    factor: float
-    why: str
-
-
-def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> tuple[Term, ...]:
+def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -> tuple[Factor, ...]:
     """The factors whose product is the confidence; those that cannot matter here are left out.
 
     base      how often the advice holds once the rule fired, as the rule file says
@@ -149,34 +141,34 @@ def confidence_terms(inference: Inference, spec: RuleSpec, outcome: Outcome) -> 
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
 
     The last four are not for rules about the capture itself, which count over the whole file.
-    `estimate_terms` has two more, once it is known what the fix wins.
+    `estimate_factors` has two more, once it is known what the fix wins.
     """
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
-    terms = [
-        Term("base", base, "how often the advice holds once the rule fired"),
-        Term("method", METHOD_FACTOR[method], f"its facts are {method}"),
-        Term("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), _distance(near)),
+    factors = [
+        Factor("base", base, "how often the advice holds once the rule fired"),
+        Factor("method", METHOD_FACTOR[method], f"its facts are {method}"),
+        Factor("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), _distance(near)),
     ]
     if base and (known := spec.confidence.right + spec.confidence.wrong):
         why = f"right in {spec.confidence.right} of {known} captures with a known answer"
-        terms.insert(1, Term("labels", calibrated(base, spec.confidence.right, known) / base, why))
+        factors.insert(1, Factor("labels", calibrated(base, spec.confidence.right, known) / base, why))
     passed = sum(1 for g in outcome.guards if g.checked.truth is None)
     if passed:
         word = "guard" if passed == 1 else "guards"
         factor = PASSED_GUARD_FACTOR**passed
-        terms.append(Term("guards", factor, f"{passed} {word} could not be checked"))
+        factors.append(Factor("guards", factor, f"{passed} {word} could not be checked"))
     for doubt in doubts_of(inference, spec, outcome.scope):
-        terms.append(Term("doubt", doubt.factor, "the finding states what the capture cannot show"))
+        factors.append(Factor("doubt", doubt.factor, "the finding states what the capture cannot show"))
     if spec.scope != "trace":
-        terms += _steps(inference, outcome.scope)
-        terms += _samples(inference, outcome)
+        factors += _steps(inference, outcome.scope)
+        factors += _samples(inference, outcome)
         if inference.facts.value("capture.sums_only", outcome.scope) is True:
-            terms.append(Term("sums", 0.8, "sums count start-up as well, and do not say when"))
-    return tuple(terms)
+            factors.append(Factor("sums", 0.8, "sums count start-up as well, and do not say when"))
+    return tuple(factors)
 
 
-def estimate_terms(gain: Gain | None) -> tuple[Term, ...]:
+def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
     """What an estimate adds to the confidence of a finding; nothing without one.
 
     range     1 - 0.1 w, where the ends of the range of what the fix saves lie w of the step apart
@@ -185,13 +177,13 @@ def estimate_terms(gain: Gain | None) -> tuple[Term, ...]:
     if gain is None or gain.speedup is None:
         return ()
     low, high = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.high))
-    terms = [Term("range", 1 - UNSURE * (high - low), f"the fix saves {percent(low)} to {percent(high)}")]
+    factors = [Factor("range", 1 - UNSURE * (high - low), f"the fix saves {percent(low)} to {percent(high)}")]
     if (before := gain.step_before_ms) is not None and before.high > 0:
         traced = 1 - before.low / before.high
-        terms.append(
-            Term("profiler", 1 - UNSURE * traced, f"tracing may explain {percent(traced)} of the step")
+        factors.append(
+            Factor("profiler", 1 - UNSURE * traced, f"tracing may explain {percent(traced)} of the step")
         )
-    return tuple(terms)
+    return tuple(factors)
 
 
 def predicted(finding: Finding, prediction: Prediction) -> Finding:
@@ -215,7 +207,7 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
 
 def as_sure(finding: Finding) -> Finding:
     """The finding with what its estimate adds to its confidence."""
-    sure = round(finding.confidence * prod(t.factor for t in estimate_terms(finding.gain)), 3)
+    sure = round(finding.confidence * prod(t.factor for t in estimate_factors(finding.gain)), 3)
     terms = finding.ranking and finding.ranking.replaced(confidence=sure)
     return finding.replaced(confidence=sure, ranking=terms)
 
@@ -226,8 +218,8 @@ def calibrated(base: float, right: int, known: int) -> float:
 
 
 def confidence_of(inference: Inference, spec: RuleSpec, outcome: Outcome) -> float:
-    """The product of :func:`confidence_terms`, 0..1."""
-    value = prod(t.factor for t in confidence_terms(inference, spec, outcome))
+    """The product of :func:`confidence_factors`, 0..1."""
+    value = prod(t.factor for t in confidence_factors(inference, spec, outcome))
     return round(min(1.0, max(0.0, value)), 3)
 
 
@@ -237,19 +229,19 @@ def _distance(margin: float) -> str:
     return f"the closest number is {percent(margin)} away from its threshold"
 
 
-def _steps(inference: Inference, scope: Scope) -> Iterator[Term]:
+def _steps(inference: Inference, scope: Scope) -> Iterator[Factor]:
     """A cause that was seen in many steps is surer than one that was seen once."""
     sure = inference.view.atom("capture.step_confidence", scope)
     if isinstance(sure, float):
-        yield Term("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
+        yield Factor("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
     steps = inference.view.atom("capture.step_count", scope)
     if isinstance(steps, float):
         count = max(steps, 0.0)
         why = f"{count:.0f} {'step' if count == 1 else 'steps'} in the window"
-        yield Term("steps", 1.0 - 0.2 / max(count, 1.0), why if count else "no certain steps were found")
+        yield Factor("steps", 1.0 - 0.2 / max(count, 1.0), why if count else "no certain steps were found")
 
 
-def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
+def _samples(inference: Inference, outcome: Outcome) -> Iterator[Factor]:
     """Few samples, or samples that do not resolve the kernels, say less."""
     view = inference.view
     count = view.atom("capture.sample_count", outcome.scope)
@@ -271,7 +263,7 @@ def _samples(inference: Inference, outcome: Outcome) -> Iterator[Term]:
         resolved = view.atom("activity.resolved_ratio", outcome.scope)
         if isinstance(resolved, float):
             covered, what = resolved, f", which resolve {percent(resolved)} of the busy time"
-    yield Term("samples", 0.7 + 0.3 * covered * count / (count + 10), f"{count:,.0f} samples{what}")
+    yield Factor("samples", 0.7 + 0.3 * covered * count / (count + 10), f"{count:,.0f} samples{what}")
 
 
 def _margin(branch: BranchResult) -> float:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import check_fact
 from advisor.model.facts import Scope
-from advisor.model.findings import SEVERITIES, Finding, Severity, Symptom
+from advisor.model.findings import SEVERITIES, Finding, Related, Severity
 from advisor.model.gain import HELD_FACTOR, WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
@@ -280,7 +280,7 @@ def _joined(stays: Finding, goes: Finding) -> Finding:
     """One finding with the advice of both, and the one estimate where only one has it."""
     already_listed = {r.id for r in stays.recommendations}
     more = () if goes.kind == "symptom" else goes.recommendations
-    own = Symptom(code=goes.code, cause=goes.cause, scope=goes.scope, message=goes.message)
+    own = Related(code=goes.code, cause=goes.cause, scope=goes.scope, message=goes.message)
     return stays.replaced(
         gain=goes.gain if saved_of(stays.gain) is None else stays.gain,
         explains=(*stays.explains, own, *(s for s in goes.explains if s not in stays.explains)),

@@ -166,7 +166,7 @@ def sampled_devices(a: Analysis) -> list[int]:
 
 def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None) -> None:
     budget = a.budgets[device]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     busy = budget.busy_ns / window
     out.put("bandwidth.peak_rate", dram_peak(a.device(device)))
     if weight_bytes:
@@ -229,7 +229,7 @@ def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activit
     products = at[a.names.mask(lambda k: k.family in MATMUL)[a.op_name[at]]]
     time = float((a.ops.end - a.ops.start)[products].sum())
     shown = sum(s for (f, _), s in zip(found.groups, found.share, strict=True) if f in MATMUL)
-    shown_ns = min(float(shown) * max(a.budgets[device].window.length, 1), time)
+    shown_ns = min(float(shown) * a.budgets[device].window.nonzero_length, time)
     read = read_ratio(a, device, weight_bytes * a.step_count, time)
     if read is None or not shown_ns:
         return found

@@ -162,7 +162,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         names = ("comm.time_ratio", "comm.exposed_ratio", "comm.exposed_transfer_ratio")
         out |= dict.fromkeys(names, 0.0)
         return
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     time, hidden = overlap(a, device)
     sized = found.bytes != MISSING
     small = sized & (found.bytes < SMALL_BYTES) & (found.exposed > 0)

@@ -59,7 +59,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
     shares are zero wherever the kernel table proves that CUDA was traced."""
     budget = a.budgets[device]
-    window, busy = max(budget.window.length, 1), max(budget.busy_ns, 1)
+    window, busy = budget.window.nonzero_length, max(budget.busy_ns, 1)
     at = a.device_ops(device)
     at = at[a.ops.kind[at] == Kind.COPY]
     columns = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
@@ -123,7 +123,7 @@ def practical_rate(a: Analysis, device: int) -> float | None:
 def _link(a: Analysis, device: int, out: FactWriter, size: Array, start: Array, end: Array) -> None:
     """Rates of large pinned copies over what the link reaches in practice."""
     budget = a.budgets[device]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     spans = budget.window.cut(union(start, end))
     out.put("copy.link_time_ratio", spans.total / window)
     out.put("copy.link_exposed_ratio", subtract(spans, budget.compute).total / window)

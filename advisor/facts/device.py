@@ -139,7 +139,7 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
 
 def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     out.put("budget.idle_ratio", budget.idle_ns / window)
     unavoidable = budget.share("graph_internal", "profiler", "startup")
     out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0))
@@ -162,7 +162,7 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
-    window, steps = max(budget.window.length, 1), a.step_count
+    window, steps = budget.window.nonzero_length, a.step_count
     mine = a.device_ops(device)
     own = union_by(a.ops.process[mine], a.ops.start[mine], a.ops.end[mine])
     out.put("launch.process_count", len(own))
@@ -218,7 +218,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     row, name = a.ops.row[at], a.op_name[at]
     duration = (a.ops.end - a.ops.start)[at]
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
-    busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
+    busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
     total = max(float(duration.sum()), 1.0)
     out |= {
         "kernel.duration_p50_ns": float(np.median(duration)),
@@ -319,7 +319,7 @@ def _grids(
     budget: DeviceBudget,
     out: FactWriter,
 ) -> None:
-    busy, window = max(budget.busy_ns, 1), max(budget.window.length, 1)
+    busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
     # Collectives take few blocks by design: they wait for links and for other GPUs.
     # A kernel that streams at the limit is not held back by the number of its blocks.
     compute = ~a.communication[at]

@@ -31,7 +31,7 @@ def evidence(a: Analysis, device: int, out: FactWriter) -> None:
         _calls(a, device, out)
     _steps(a, out)
     budget = a.budgets[device]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     idle = [(p, budget.ns[p]) for p in IDLE if budget.ns[p]]
     out.table(
         "idle.parts", [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])]
@@ -151,7 +151,7 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     ):
         out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
     feeder = a.feeder(device)
-    window = max(a.budgets[device].window.length, 1)
+    window = a.budgets[device].window.nonzero_length
     entity: list[Row] = []
     for i in order[kind[order] == Call.SYNC].tolist():
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]

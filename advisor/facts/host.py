@@ -119,7 +119,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         _sync(a, feeder, budget, out)
         _alloc(a, feeder, budget, out)
         out.put("host.gap_ratio", budget.share("host_gap"))
-        length, lost = max(budget.window.length, 1), pause_ns(a, budget)
+        length, lost = budget.window.nonzero_length, pause_ns(a, budget)
         steady = max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0)
         out.put("host.steady_gap_ratio", steady)
         out.put("host.pause_of_idle_ratio", min(lost / max(budget.idle_ns, 1), 1.0))
@@ -151,7 +151,7 @@ def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
-    window, host = max(budget.window.length, 1), max(a.host_window[1] - a.host_window[0], 1)
+    window, host = budget.window.nonzero_length, max(a.host_window[1] - a.host_window[0], 1)
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
     refill = sum(parts[p] for p in _REFILL)
@@ -259,7 +259,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
     length = (calls["end"] - calls["start"])[rows]
     stalls = rows[length > _STALL_NS]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead is done early
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
     slow = min(slow, budget.ns["alloc"])  # start-up has a part of its own
@@ -279,7 +279,7 @@ def _waiting(
     a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter
 ) -> None:
     window = budget.window
-    length = max(window.length, 1)
+    length = window.nonzero_length
     lo, hi = np.array([window.start]), np.array([window.end])
     if a.states.gc:
         out.put("host.gc_idle_ratio", budget.share("gc"))
@@ -344,7 +344,7 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     out |= {
         "host.step_max_over_median": float(times.max()) / max(median, 1.0),
         "host.step_outlier_ratio": float(slow.mean()),
-        "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / max(budget.window.length, 1),
+        "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / budget.window.nonzero_length,
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
         "host.step_rest_spread_ratio": float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
         "host.slowest_step": int(step[worst]),

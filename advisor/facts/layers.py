@@ -95,7 +95,7 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "experts.grouping": found.grouping,
         "experts.combine": found.combine,
     }
-    window = max(a.budgets[device].window.length, 1)
+    window = a.budgets[device].window.nonzero_length
     out |= {
         **a.rates(device, counts),
         "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),

@@ -95,7 +95,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
         columns[n][a.ops.row[at]] for n in ("bytes", "kind", "migration_cause", "address")
     )
     start, end = a.ops.start[at], a.ops.end[at]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     forced = cause != USER_PREFETCH
     beside = intersect(budget.window.cut(union(start[forced], end[forced])), budget.compute).total
     exposed = budget.share("migration", "unified_memory")

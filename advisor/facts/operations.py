@@ -94,7 +94,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         duration = duration.copy()
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
-    window = max(a.budgets[device].window.length, 1)
+    window = a.budgets[device].window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
     of_call = np.where(frequent, of_operation, MISSING).astype(np.int32)[group]
     excess = np.maximum(duration - spread.p50[group], 0)

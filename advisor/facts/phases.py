@@ -112,9 +112,9 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         return
     phases = a.window_phases
     times = step_times(a)
-    _mixed_steps(phases == "decode", phases == "mixed", times, out, max(budget.window.length, 1))
+    _mixed_steps(phases == "decode", phases == "mixed", times, out, budget.window.nonzero_length)
     rows = budget.by_step[a.window_steps]
-    window = max(budget.window.length, 1)
+    window = budget.window.nonzero_length
     at = a.device_kernels(device)
     duration = (a.ops.end - a.ops.start)[at].astype(float)
     step = a.steps.op_step[at]
@@ -237,7 +237,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     bucket = largest[group]
     if (bucket == batch[mine]).all():
         return
-    window = max(a.budgets[device].window.length, 1)
+    window = a.budgets[device].window.nonzero_length
     wasted = bucket - batch[mine]
     busy = np.bincount(step, (a.ops.end - a.ops.start)[at], len(batch) + 1)[:-1][mine]
     out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()))
@@ -284,7 +284,7 @@ def _product_rates(
     """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False where
     the sizes cannot be those of this model, or the peak is not known."""
     length = (a.ops.end - a.ops.start)[at].astype(float)
-    window = max(a.budgets[device].window.length, 1)
+    window = a.budgets[device].window.nonzero_length
     rows: list[tuple[str, int, int, float, float, float]] = []
     spare = 0.0
     for i, (name, size) in enumerate(products):

@@ -149,5 +149,5 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "kv.post_ratio": min(float(posting[known].sum() / max(travel[known].sum(), 1)), 1.0)
         if known.any()
         else None,
-        "kv.waiting_ratio": budget.idle_inside(found.awaited) / max(budget.window.length, 1),
+        "kv.waiting_ratio": budget.idle_inside(found.awaited) / budget.window.nonzero_length,
     }

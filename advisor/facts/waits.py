@@ -152,7 +152,7 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
 def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """What switches of threads and of contexts tell; nothing of a capture without them."""
     budget, feeder = a.budgets[device], a.feeder(device)
-    length = max(budget.window.length, 1)
+    length = budget.window.nonzero_length
     if feeder is None:
         return
     thread = loop_thread(budget, feeder)

@@ -280,7 +280,7 @@ class Work:
             at = self.a.device_kernels(device)
             products = at[self.a.names.mask(lambda k: k.family in MATMUL)[self.a.op_name[at]]]
             spent = (self.a.ops.end - self.a.ops.start)[products].sum()
-            share = max(float(spent) / max(self.a.window.length, 1), 1e-9)
+            share = max(float(spent) / self.a.window.nonzero_length, 1e-9)
             seen = ((samples.dram, dram), (samples.values.get("tensor_active"), tensor))
             for values, column in seen:
                 column[mine] = np.nan

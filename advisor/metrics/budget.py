@@ -77,12 +77,16 @@ class DeviceBudget(Struct, frozen=True):
         return sum(self.ns[p] for p in BUSY_PARTS)
 
     @property
+    def busy_ratio(self) -> float:
+        return self.busy_ns / self.window.nonzero_length
+
+    @property
     def idle_ns(self) -> int:
         return sum(self.ns[p] for p in IDLE_PARTS)
 
     def share(self, *names: str) -> float:
         """Parts over window, 0..1."""
-        return sum((self.ns[name] / max(self.window.length, 1) for name in names), 0.0)
+        return sum((self.ns[name] / self.window.nonzero_length for name in names), 0.0)
 
 
 def device_budget(a: Analysis) -> DeviceBudget:

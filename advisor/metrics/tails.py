@@ -22,10 +22,6 @@ SLOW = 1.5
 #: Below this many comparable calls a percentile is not meaningful.
 MIN_CALLS = 20
 
-#: What may coincide with a slow call: a synchronize call, an allocation or free call, a copy, a
-#: kernel of another stream, the first iteration.
-COINCIDENCES = ("sync", "alloc", "copy", "stream", "first")
-
 
 class LikeCalls(Struct, frozen=True):
     """Kernels of one device in the window, grouped by what they may be compared with.
@@ -120,7 +116,8 @@ def shared_spans(start: Array, end: Array) -> Spans:
 
 
 def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
-    """For each call, whether each of `COINCIDENCES` held while it ran.
+    """For each call, what coincided: a synchronize call, an allocation or free call, a copy, a kernel of
+    another stream, the first iteration.
 
     Calls into CUDA are those of the kernel's process, on any thread; copies and other streams'
     kernels those on the same device. The first iteration is the first step of the capture, or the

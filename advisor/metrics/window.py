@@ -52,6 +52,11 @@ class Window(Struct, frozen=True):
         """Recorded time inside the window, ns."""
         return max(self.end - self.start - self.holes.total, 0)
 
+    @property
+    def nonzero_length(self) -> int:
+        """The length to divide by: 1 where it is 0."""
+        return max(self.length, 1)
+
     def without(self, lost: Spans) -> Window:
         """The same window with these holes."""
         holes = self.cut(lost)

@@ -7,23 +7,24 @@ Keys may be added, none is renamed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from advisor.model.capture import Frozen, Shown
 from advisor.model.facts import Cell, Scope
-from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Finding, Impact, Input, Severity, Tool
+from advisor.model.findings import (
+    SCHEMA_VERSION,
+    ConditionDoc,
+    Finding,
+    Impact,
+    Input,
+    Related,
+    Severity,
+    Tool,
+)
 from advisor.model.gain import CombinedStep, Span
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
-
-
-class Related(Frozen):
-    """Another rule that has to do with it, in one scope."""
-
-    code: str
-    cause: str
-    scope: Scope = Scope()
-    message: str = ""
 
 
 class Reason(Frozen):
@@ -45,8 +46,9 @@ class Reason(Frozen):
     reasons: tuple[Reason, ...] = ()
 
 
-class Factor(Frozen):
-    """One factor of the confidence."""
+@dataclass(frozen=True)
+class Factor:
+    """One factor of a confidence, and why it is this."""
 
     name: str
     factor: float

@@ -116,13 +116,13 @@ class Impact(Frozen):
         return "step" if has_steps else "window"
 
 
-class Symptom(Frozen):
-    """A symptom that a cause explains and that is therefore not listed by itself."""
+class Related(Frozen):
+    """Another rule that has to do with this one, in one scope."""
 
     code: str
     cause: str
-    scope: Scope
-    message: str
+    scope: Scope = Scope()
+    message: str = ""
 
 
 class Reference(Frozen):
@@ -154,7 +154,7 @@ class Finding(Shown):
     gain: Gain | None = None
     recommendations: tuple[Advice, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
-    explains: tuple[Symptom, ...] = ()
+    explains: tuple[Related, ...] = ()
     references: tuple[Reference, ...] = ()
     baseline: Literal["new", "known"] | None = None
     changed: Literal["worse", "better"] | None = None

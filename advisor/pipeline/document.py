@@ -198,7 +198,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
     name = device.name if device is not None else None
     if len(a.devices) > 1:
         name = f"{len(a.devices)} x {names.pop()}" if len(names) == 1 else f"{len(a.devices)} GPUs"
-    busy = [b.busy_ns / max(b.window.length, 1) for b in a.budgets.values()]
+    busy = [b.busy_ratio for b in a.budgets.values()]
     own = a.in_window & (a.ops.process == a.main_process)
     kernels = int((a.ops.kind[own] == Kind.KERNEL).sum())
     return Input(

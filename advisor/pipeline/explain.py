@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,13 @@ from advisor.engine.explain import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.findings import fold
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
-from advisor.engine.judge import confidence_of, confidence_terms, estimate_terms, impact_of, most_severe
+from advisor.engine.judge import confidence_factors, confidence_of, estimate_factors, impact_of, most_severe
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.states import is_close, stopper
 from advisor.engine.wording import message_of
 from advisor.errors import InputError, RuleError
 from advisor.facts.catalog import CATALOGUE
-from advisor.model.explanation import (
-    Explanation,
-    Factor,
-    FactSource,
-    Missing,
-    Reason,
-    ScopeExplanation,
-    TableSource,
-)
+from advisor.model.explanation import Explanation, FactSource, Missing, Reason, ScopeExplanation, TableSource
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Tool, named
 from advisor.model.numbers import percent
@@ -136,10 +129,10 @@ class _About:
             impact=impact_of(inference, spec, scope) if finding is None else finding.impact,
             confidence=confidence_of(inference, spec, outcome) if finding is None else finding.confidence,
             factors=tuple(
-                Factor(name=t.name, factor=round(t.factor, 4), why=t.why)
-                for t in (
-                    *confidence_terms(inference, spec, outcome),
-                    *estimate_terms(None if finding is None else finding.gain),
+                replace(f, factor=round(f.factor, 4))
+                for f in (
+                    *confidence_factors(inference, spec, outcome),
+                    *estimate_factors(None if finding is None else finding.gain),
                 )
             ),
             explains=tuple(explainer.related(o) for o in self._folded.get(here, ())),

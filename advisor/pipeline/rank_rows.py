@@ -67,7 +67,7 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
     from advisor.ranks.facts import job_facts
 
     def put(out: FactWriter) -> None:
-        busy = [b.busy_ns / max(b.window.length, 1) for b in a.budgets.values()]
+        busy = [b.busy_ratio for b in a.budgets.values()]
         job_facts(out, waits, world_size=a.trace.capture.world_size, busy=busy)
 
     by_device = {

@@ -52,7 +52,7 @@ def verdict(
         )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
-    busy = max(b.busy_ns / max(b.window.length, 1) for b in a.budgets.values())
+    busy = max(b.busy_ratio for b in a.budgets.values())
     load = f"the GPU is busy {percent(busy)} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not be judged." if lacking else ""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.model.explanation import Explanation, Reason, Related, ScopeExplanation
-from advisor.model.findings import ConditionDoc
+from advisor.model.explanation import Explanation, Reason, ScopeExplanation
+from advisor.model.findings import ConditionDoc, Related
 from advisor.model.numbers import (
     UNKNOWN,
     amount,

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import infer
-from advisor.engine.judge import as_sure, confidence_of, confidence_terms, estimate_terms
+from advisor.engine.judge import as_sure, confidence_factors, confidence_of, estimate_factors
 from advisor.engine.rank import because, causes_behind, rank, worth_doing
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Scope, Table
 from advisor.model.findings import Advice, Finding, Gain, Impact, Severity, Span
@@ -210,7 +210,7 @@ def test_the_factors_multiply_to_the_confidence() -> None:
     one = rule("ABC100", "c", [ge("f.a", 0.1)], unless=guard)
     made = infer(facts, rules(one), engine="python")
     (outcome,) = made.outcomes
-    terms = confidence_terms(made, one, outcome)
+    terms = confidence_factors(made, one, outcome)
     assert [t.name for t in terms] == ["base", "method", "margin", "guards", "steps"]
     assert prod(t.factor for t in terms) == pytest.approx(confidence_of(made, one, outcome), abs=5e-4)
     assert "16.7 % away" in terms[2].why
@@ -224,8 +224,8 @@ def test_a_wide_range_and_what_tracing_may_explain_lower_it() -> None:
         step_before_ms=Span(low=5.0, mid=8.0, high=10.0),
         step_after_ms=Span(low=4.0, mid=4.0, high=4.0),
     )
-    assert [round(t.factor, 6) for t in estimate_terms(gain)] == [0.96, 0.95]
-    assert estimate_terms(Gain(reason="none")) == estimate_terms(None) == ()
+    assert [round(t.factor, 6) for t in estimate_factors(gain)] == [0.96, 0.95]
+    assert estimate_factors(Gain(reason="none")) == estimate_factors(None) == ()
     one = finding("ABC100", 0.3, gain=gain, confidence=0.8, ranking=Ranking(confidence=0.8))
     sure = as_sure(one)
     assert sure.confidence == pytest.approx(0.8 * 0.96 * 0.95, abs=5e-4)

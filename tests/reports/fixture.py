@@ -25,9 +25,9 @@ from advisor.model.findings import (
     Overruled,
     Part,
     Reference,
+    Related,
     Span,
     StepSummary,
-    Symptom,
     Threshold,
     Tool,
     Verify,
@@ -174,8 +174,8 @@ LAUNCH_BOUND = Finding(
         ),
     ),
     explains=(
-        Symptom(code="UTL100", cause="gpu-idle", scope=DEVICE, message="59 % idle"),
-        Symptom(code="LCH100", cause="queue-empty", scope=DEVICE, message="queue empty"),
+        Related(code="UTL100", cause="gpu-idle", scope=DEVICE, message="59 % idle"),
+        Related(code="LCH100", cause="queue-empty", scope=DEVICE, message="queue empty"),
     ),
     references=(Reference(id="cuda-graphs", title="CUDA graphs", url="https://example.invalid/graphs"),),
 )

@@ -11,12 +11,11 @@ from advisor.model.explanation import (
     FactSource,
     Missing,
     Reason,
-    Related,
     ScopeExplanation,
     TableSource,
 )
 from advisor.model.facts import Scope
-from advisor.model.findings import ConditionDoc, Impact, Input, Tool
+from advisor.model.findings import ConditionDoc, Impact, Input, Related, Tool
 from advisor.reports import text as writer
 from advisor.reports.explanation import distance, explanation
 from advisor.reports.layout import Page

@@ -191,7 +191,7 @@ def _device(q: Query, device: int, limits: TailLimits) -> pd.DataFrame:
             "Count": spread.count, "P50 (ns)": spread.p50, "P95 (ns)": spread.p95.astype(np.int64),
             "P99 (ns)": spread.p99.astype(np.int64), "Max (ns)": spread.maximum.astype(np.int64),
             "Tail (ns)": spread.tail, "Share (%)": share * 100.0, "Slow": slow_count, "Device": device,
-            "Flag": _flags(like, alone, share, slow_count, max(a.window.length, 1), limits),
+            "Flag": _flags(like, alone, share, slow_count, a.window.nonzero_length, limits),
             "Grid": texts["grid_x"] + "x" + texts["grid_y"] + "x" + texts["grid_z"],
             "Block": texts["block_x"] + "x" + texts["block_y"] + "x" + texts["block_z"],
             "Prev Kernel": _before(q, kernels["name"], like)[first], "Name": texts["name"],

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.sources.nsys import plugin_samples
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES
@@ -15,8 +14,6 @@ from advisor.sources.overlay import with_coarser
 from advisor.sources.raw import Ints, Is, Keep, RawTables, named_rows
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES
 from advisor.sources.trace import Columns
-
-Floats = NDArray[np.float64]
 
 #: The name without its unit -> our column. Metric ids differ between captures, names between
 #: chips and versions: "SM Active" of 2023 is "SMs Active" later.
