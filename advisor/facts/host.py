@@ -25,6 +25,9 @@ _STALL_NS = 1_000_000
 _EVENT_WAITS = re.compile(r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?)(?:_\w+)?")
 #: A read-back is a small copy whose wait follows within this many calls of the thread.
 _WAIT_WITHIN = 3
+#: Calls that build, change or destroy graphs, and those of them that come once a graph.
+_BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|StreamEndCapture")
+_MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 
 _GC = Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc")
 _GIL = Need("waiting for the GIL is not recorded", needs.GIL)
@@ -72,6 +75,11 @@ FACTS = (
         Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
     ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
+        *needs.counted("graph.builds", "api_calls", "Graphs that are instantiated or updated", needs=(needs.FEEDER,)),
+        Entry("graph.build_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that build, instantiate, update or destroy graphs, and from the begin of a stream capture to its end", "device idle inside them / window"),
+        Entry("graph.build_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time of the device lies there", "as above / idle, 0 where nothing is idle"),
+    ], columns={"api_calls": f"{origin.CALLS} name_id", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
+    *group("device", needs.CUDA, [
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
@@ -118,6 +126,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if a.trace.has("api_calls") and feeder is not None and loop is not None:
         _sync(a, feeder, budget, out)
         _alloc(a, feeder, budget, out)
+        _graphs_built(a, feeder, budget, out)
         out.put("host.gap_ratio", budget.share("host_gap"))
         length, lost = budget.window.nonzero_length, pause_ns(a, budget)
         steady = max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0)
@@ -273,6 +282,26 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
         "alloc.stall_of_idle_ratio": slow / max(budget.ns["alloc"], 1),
         "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
     }
+
+
+def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
+    rows, names = _named(a, _mine(a, feeder, Call.OTHER))
+    calls = a.trace.columns("api_calls", ("start", "end"))
+    spans, begun, made = [], 0, 0
+    for row, name in zip(rows, names, strict=True):
+        start, end = int(calls["start"][row]), int(calls["end"][row])
+        if "StreamBeginCapture" in name:
+            begun = start
+        elif _BUILDS_GRAPH.search(name):
+            ends = begun and "StreamEndCapture" in name
+            spans.append((begun if ends else start, end))
+            begun = 0 if ends else begun
+            made += bool(_MAKES_GRAPH.search(name))
+    start, end = np.array(spans, np.int64).reshape(-1, 2).T
+    idle = budget.idle_inside(union(start, end))
+    out |= a.rates(budget.device, {"graph.builds": made})
+    out.put("graph.build_idle_ratio", idle / max(budget.window.length, 1))
+    out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
 
 def _waiting(

@@ -451,3 +451,26 @@ def test_waits_behind_graphs_of_which_nothing_is_recorded(tmp_path: Path) -> Non
     d = diagnosed(m, tmp_path)
     expect(d, "opaque-cuda-graphs", never=("readback-per-layer", "blocking-sync", "host-gap", "launch-bound"))
     assert ranked(d) == ["opaque-cuda-graphs"]
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_graphs_built_in_every_step(tmp_path: Path, anew: bool) -> None:
+    """A graph is captured and instantiated, or updated, before each replay: 2 ms beside 1.1 ms of kernels."""
+    m = Machine()
+    for _ in range(20):
+        if anew:
+            m.call("cudaStreamBeginCapture_v10000", 10)
+            m.work(400)
+            m.call("cudaStreamEndCapture_v10000", 30)
+            m.call("cudaGraphInstantiateWithFlags_v11040", 1_500)
+        else:
+            m.call("cudaGraphExecUpdate_v12000", 2_000)
+        m.replay(28)
+        m.read_back()
+    d = diagnosed(m, tmp_path)
+    expect(d, "graph-rebuilds", never=("graph-replay-gaps", "host-gap", "launch-bound", "damaged-capture"))
+    found = d.findings[0]
+    assert (found.severity, found.recommendations[0].id) == ("high", "reuse-graphs")
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(1.2, rel=0.1)
