@@ -75,7 +75,7 @@ FACTS = (
         Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
     ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
-        *needs.counted("graph.builds", "api_calls", "Graphs that are instantiated or updated", needs=(needs.FEEDER,)),
+        Entry("graph.builds_per_step", "count", "api_calls", "Graphs that are instantiated or updated a step", "calls in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
         Entry("graph.build_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that build, instantiate, update or destroy graphs, and from the begin of a stream capture to its end", "device idle inside them / window"),
         Entry("graph.build_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time of the device lies there", "as above / idle, 0 where nothing is idle"),
     ], columns={"api_calls": f"{origin.CALLS} name_id", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
@@ -299,7 +299,8 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
             made += bool(_MAKES_GRAPH.search(name))
     start, end = np.array(spans, np.int64).reshape(-1, 2).T
     idle = budget.idle_inside(union(start, end))
-    out |= a.rates(budget.device, {"graph.builds": made})
+    if a.step_count:
+        out.put("graph.builds_per_step", made / a.step_count)
     out.put("graph.build_idle_ratio", idle / max(budget.window.length, 1))
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
