@@ -297,8 +297,8 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
             spans.append((begun if ends else start, end))
             begun = 0 if ends else begun
             made += bool(_MAKES_GRAPH.search(name))
-    start, end = np.array(spans, np.int64).reshape(-1, 2).T
-    idle = budget.idle_inside(union(start, end))
+    building = np.array(spans, np.int64).reshape(-1, 2)
+    idle = budget.idle_inside(union(building[:, 0], building[:, 1]))
     if a.step_count:
         out.put("graph.builds_per_step", made / a.step_count)
     out.put("graph.build_idle_ratio", idle / max(budget.window.length, 1))
