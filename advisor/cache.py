@@ -17,6 +17,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from time import time
 from typing import Any, TypeVar
 
 from advisor import __version__
@@ -27,6 +28,8 @@ _T = TypeVar("_T")
 _MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
 #: So many files of a name stay, the newest: a few versions or checkouts can share the folder.
 _KEPT = 8
+#: The end of the name of a file that is being written; after an hour its process was killed.
+_PART, _PART_S = ".part", 3_600
 
 
 def folder() -> Path | None:
@@ -47,9 +50,10 @@ def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
         return make()
     path = where / f"{name}-{_digest(content)}.pickle"
     with suppress(Exception):  # whatever a broken file causes, it can be made anew
-        with path.open("rb") as file:
-            found: _T = _Reader(file).load()
-        return found
+        if path.is_file():  # no pipe, no device
+            with path.open("rb") as file:
+                found: _T = _Reader(file).load()
+            return found
     made = make()
     with suppress(OSError):
         _write(path, pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
@@ -95,17 +99,19 @@ class _Reader(pickle.Unpickler):
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all, as several processes may write at once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+    with NamedTemporaryFile(dir=path.parent, suffix=_PART, delete=False) as file:
         pass
     try:
         Path(file.name).write_bytes(data)
         os.replace(file.name, path)
-    except OSError:
+    except BaseException:  # Ctrl-C, too
         os.unlink(file.name)
         raise
 
 
 def _remove_old(where: Path, name: str) -> None:
     found = sorted(where.glob(f"{name}-*.pickle"), key=lambda path: path.stat().st_mtime)
-    for path in found[:-_KEPT]:
+    old = time() - _PART_S
+    parts = [path for path in where.glob(f"*{_PART}") if path.stat().st_mtime < old]
+    for path in (*found[:-_KEPT], *parts):
         path.unlink()

@@ -63,6 +63,44 @@ def test_a_broken_file_is_ignored_and_replaced(folder: Path, broken: bytes) -> N
     assert cached("signs", [b"a"], never) == sign(2)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_or_a_device_in_its_place_is_ignored_and_replaced(folder: Path) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    (file,) = folder.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+    assert file.is_file()
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    assert cached("signs", [b"a"], lambda: sign(3)) == sign(3)
+    assert cached("signs", [b"a"], never) == sign(3)
+    assert not file.is_symlink()
+
+
+def test_nothing_is_left_of_a_file_whose_writing_was_broken_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    killed, running = folder / "killed.part", folder / "running.part"
+    for part in (killed, running):
+        part.touch()
+    os.utime(killed, (0, 0))
+    cached("signs", [b"b"], lambda: sign(1))
+    assert not killed.exists()
+    assert running.exists()
+    before = set(folder.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", lambda *_: never_written())
+        with pytest.raises(KeyboardInterrupt):
+            cached("signs", [b"c"], lambda: sign(1))
+    assert set(folder.iterdir()) == before
+
+
+def never_written() -> None:
+    raise KeyboardInterrupt
+
+
 class Planted:
     """Unpickled, it would make a folder."""
 
