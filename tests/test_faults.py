@@ -109,6 +109,19 @@ def test_a_file_that_shrinks_while_it_is_read(
         pipeline.diagnose(capture)
 
 
+def test_a_file_that_is_deleted_while_it_is_read(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = pipeline.opened
+
+    def deleted(*given: object) -> object:
+        trace = opened(*given)  # type: ignore[arg-type]
+        capture.unlink()
+        return trace
+
+    monkeypatch.setattr(pipeline, "opened", deleted)
+    with pytest.raises(AdvisorError, match="it was deleted while it was read"):
+        pipeline.diagnose(capture)
+
+
 def test_twenty_runs_on_one_file_say_the_same(capture: Path) -> None:
     before = tree(capture.parent)
     found: list[str] = []

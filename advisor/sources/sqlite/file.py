@@ -207,7 +207,11 @@ class SqliteFile:
             ) from error
 
     def _check_unchanged(self) -> None:
-        if self._stamp() != self._opened:
+        try:
+            changed = self._stamp() != self._opened
+        except FileNotFoundError:
+            raise InputError(f"{self.shown}: it was deleted while it was read") from None
+        if changed:
             raise InputError(f"{self.shown}: it changed while it was read; wait until nothing writes to it")
 
     def close(self) -> None:
