@@ -455,3 +455,14 @@ def test_another_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         db.execute("create table t (a text)")
     assert main(["redact", str(tmp_path / "other.sqlite"), str(tmp_path / "out")]) == 2
     assert "not an Nsight Systems export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "value"), [("HOSTNAME", "box17.lan"), ("SLURMD_NODENAME", "box17")])
+def test_a_host_that_a_variable_names_goes_from_every_text(name: str, value: str, tmp_path: Path) -> None:
+    e = Export().gpu().process(100).environment(name, value).environment("MODE", "fast")
+    e.launch(0, 3_000, "k", 5_000, 9_000)
+    e.range_inline("fast step on box17", 0, 9)
+    redact(e.write(tmp_path / "in.sqlite"), tmp_path / "out.sqlite")
+    with sqlite3.connect(tmp_path / "out.sqlite") as db:
+        texts = [text for (text,) in db.execute("select text from NVTX_EVENTS")]
+    assert texts == ["fast step on redacted"]

@@ -56,6 +56,8 @@ SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hun
             '{"cwd": "redacted", "libs": ["/redacted/z.so", 1], "api_key": "redacted"}',
         ),
         ("cd PWD=/home/alice/x; Pwd=abcdef", "cd PWD=/redacted; Pwd=redacted"),
+        (r"PWD=C:\Users\alice\x\y.exe", "PWD=/redacted/y.exe"),
+        ("token=abcdef12", "token=redacted"),
         ("Linux node-a17 5.15.0-91-generic #101", "Linux redacted 5.15.0-91-generic #101"),
         ('"auth": "abcdefghij0123"', '"auth": "redacted"'),
         ("A=1\0B=2\0C=/home/alice", ""),
@@ -103,6 +105,7 @@ def test_letters_of_other_languages_stay_as_they_are() -> None:
         "num_tokens=12345678",
         "next_token: sampling",
         "token=12345678",
+        "token=abcde12",
         "api_key=None",
         "secrets-in-export: it costs no time",
         "hf_hub_download",
@@ -225,3 +228,8 @@ def test_values_that_are_looked_for_everywhere_are_no_plain_words() -> None:
 @pytest.mark.parametrize("word", ["root", "vm", "", "12345", "Local", "python"])
 def test_common_words_name_nobody(word: str) -> None:
     assert not is_identifying(word)
+
+
+def test_names_of_people_have_three_letters_at_least() -> None:
+    assert is_identifying("bob")
+    assert not is_identifying("al")
