@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
 
@@ -52,10 +52,12 @@ def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> list[int]:
         return []
     last = np.maximum.accumulate(ops.end)
     idle = np.flatnonzero(ops.start[1:] >= last[:-1])  # work begins anew behind each of these
-    seen, at = np.unique(ops.process, return_index=True)
-    final = len(ops) - 1 - np.unique(ops.process[::-1], return_index=True)[1]
-    begins, ends = np.sort(at)[1:], np.array([final[at < b].max() for b in np.sort(at)[1:]], np.int64)
-    behind = ends[(ends < begins) & np.isin(ends, idle)] if len(seen) > 1 else ends[:0]
+    behind = idle[:0]
+    if len(distinct(ops.process)) > 1:
+        at = np.unique(ops.process, return_index=True)[1]
+        final = len(ops) - 1 - np.unique(ops.process[::-1], return_index=True)[1]
+        begins, ends = np.sort(at)[1:], np.array([final[at < b].max() for b in np.sort(at)[1:]], np.int64)
+        behind = ends[(ends < begins) & np.isin(ends, idle)]
     behind = np.union1d(behind, _restarts(trace, ops, op_name))
     return [int(last[i]) for i in behind[np.isin(behind, idle)].tolist()]
 
