@@ -97,7 +97,7 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     if unmet.remedy is None:
         return None
     words = [part for part in unmet.remedy.split(" and ") if not _OPTION.match(part)]
-    options = {o for o in options_in(unmet.remedy) if not recording.has(o)}
+    options = {o for o in _options_of(unmet.remedy) if not recording.has(o)}
     if any(o.startswith("--weight-bytes") for o in options):
         # An option of ours; it needs no capture.
         options = {o for o in options if not o.startswith("--weight-bytes")}
@@ -108,7 +108,7 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     return _Needs(unmet.rule, frozenset(options), tuple(dict.fromkeys(words)))
 
 
-def options_in(remedy: str) -> Iterator[str]:
+def _options_of(remedy: str) -> Iterator[str]:
     """The options and variables of a remedy, --trace lists taken apart."""
     for word in remedy.split():
         if word.startswith("--trace="):
