@@ -14,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
-from advisor.metrics.pauses import pause_ns, slow_steps
+from advisor.metrics.pauses import once_ratio, pause_ns, slow_steps
 from advisor.metrics.waited import exchanges, gap_name, loop_thread, os_time
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
@@ -83,6 +83,7 @@ FACTS = (
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
+        Entry("host.gap_once_ratio", "ratio", "kernels api_calls ranges", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**origin.GAPS, "copies": f"{origin.SPAN} {origin.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
@@ -144,11 +145,14 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
             loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))
             waited = int(loading.within(idle.start, idle.end).sum())
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
-        if named := gap_name(a, loop, idle):
+        named = gap_name(a, loop, idle)
+        covered = min(named.covered_ns / int(gap.sum()), 1.0) if named else 0.0
+        out.put("host.gap_once_ratio", once_ratio(a, budget) * (1.0 - covered))
+        if named:
             out.put("host.gap_range", named.text)
             out.put("host.gap_in_operator", named.text.startswith("aten::"))
             out.put("host.gap_launches_nothing", not named.launches)
-            out.put("host.gap_range_ratio", min(named.covered_ns / int(gap.sum()), 1.0))
+            out.put("host.gap_range_ratio", covered)
     _waiting(a, feeder, loop, budget, out)
     _steps(a, budget, out)
 

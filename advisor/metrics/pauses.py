@@ -56,6 +56,15 @@ def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
     return float(np.maximum(held[slow] - np.median(held[~slow]), 0).sum())
 
 
+def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
+    """How much of the host gaps the longest one holds, where the window lies between too few steps to
+    show whether it recurs; 0 where there are enough, or nothing but one pass."""
+    gap = budget.gap_parts["host_gap"]
+    if not 0 < a.step_count < min(EVEN_STEPS, len(a.steps)):
+        return 0.0
+    return float(gap.max(initial=0)) / max(float(gap.sum()), 1.0)
+
+
 def step_sizes(a: Analysis, steps: Array) -> list[StepName | None]:
     """What the range name of each step says of its batch and tokens."""
     none: list[StepName | None] = [None] * max(len(steps), 1)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.model.findings import Diagnosis
+from advisor.model.findings import Diagnosis, Finding
+from advisor.model.gain import Gain
 from tests.builder import NO_ID, Export
 from tests.kineto_builder import Profile
 from tests.scenarios.machine import DECODE_LAYER, GEMM, NORM, Machine
@@ -454,6 +455,27 @@ def test_one_long_pause_among_even_steps(tmp_path: Path) -> None:
     # Four steps of 1.04 ms have passed.
     assert str(fact(d, "host.slowest_step_at")) == "0.0040 s"
     assert "Step 4 lost 31 ms at 0.0040 s" in found.message
+
+
+def test_one_pause_between_two_passes_promises_nothing(tmp_path: Path) -> None:
+    """Nothing shows that it recurs; between four passes each gap does."""
+
+    def pause(m: Machine, _: int) -> None:
+        m.wait()
+        m.work(740_000)
+
+    found, gain = host_gap(serve(pause, 2), tmp_path)
+    assert found.severity == "medium"
+    assert "need not recur" in (gain.reason or "")
+    (tmp_path / "four").mkdir()
+    _, gain = host_gap(serve(pause, 4), tmp_path / "four")
+    assert gain.speedup is not None
+
+
+def host_gap(m: Machine, folder: Path) -> tuple[Finding, Gain]:
+    (found,) = (f for f in diagnosed(m, folder).findings if f.cause == "host-gap")
+    assert found.gain is not None
+    return found, found.gain
 
 
 def test_a_pause_beside_gaps_in_every_step_hides_none(tmp_path: Path) -> None:
