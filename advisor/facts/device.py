@@ -103,6 +103,8 @@ FACTS = (
         Entry("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
         Entry("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
         Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
+        Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, _PRODUCTS)),
@@ -134,6 +136,7 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.skinny_gemm_ratio": is_skinny,
     "kernel.unfused_ratio": lambda k: k.family in UNFUSED,
     "kernel.fp32_matmul_ratio": lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True,
+    "kernel.layout_ratio": lambda k: k.operation.startswith("layout change"),
 }
 
 
@@ -252,7 +255,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return time / whole, min(time + unknown, busy, whole) / whole
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
-    for subject in ("matmul_gemm", "unfused", "fp32_matmul"):
+    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "layout"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)

@@ -225,6 +225,8 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.framework_ratio": 0.5,
             "kernel.fp32_matmul_ratio": 0.0,
             "kernel.fp32_matmul_window_ratio": 0.0,
+            "kernel.layout_ratio": 0.0,
+            "kernel.layout_window_ratio": 0.0,
             "kernel.old_architecture_ratio": 0.0,
             "kernel.old_architecture_window_ratio": 0.0,
             "kernel.kv_cache_ratio": 0.0,

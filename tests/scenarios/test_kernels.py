@@ -291,6 +291,25 @@ def test_a_vocabulary_that_is_no_multiple_of_16_bytes(tmp_path: Path, vocabulary
     assert ("misaligned-matmul" in {f.cause for f in d.findings}) == told
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>(params_t<float>)",
+        "void genericReformat::copyVectorizedKernel<float, __half, true>(unsigned int, void const*, void*)",
+    ],
+)
+def test_layouts_that_change_around_each_convolution(change: str, tmp_path: Path) -> None:
+    convolution = Kernel("sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32")
+    m = Machine()
+    for i in range(12):
+        with m.step(f"forward {i}"):
+            m.layers(12, [(Kernel(change), 30), (convolution, 100), (NORM, 20)])
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "kernel.layout_ratio") == pytest.approx(0.2, abs=0.02)
+    assert "layout-conversions" in {f.cause for f in d.findings}
+
+
 def test_kernels_of_few_blocks(tmp_path: Path) -> None:
     m = Machine()
     for i in range(12):
