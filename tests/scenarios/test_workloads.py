@@ -195,6 +195,7 @@ def test_training_gets_no_advice_for_decoding(tmp_path: Path) -> None:
     for word in FOR_LANGUAGE_MODELS:
         assert word not in advice(d), word
     assert "torch.compile" in advice(d)
+    assert "fused=True" in advice(d)
 
 
 def small_grids(tmp_path: Path, kernels: list[tuple[Kernel, float]], step: str) -> tuple[Diagnosis, Gain]:
