@@ -26,7 +26,7 @@ _EVENT_WAITS = re.compile(r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|re
 #: A read-back is a small copy whose wait follows within this many calls of the thread.
 _WAIT_WITHIN = 3
 #: Calls that build, change or destroy graphs, and those of them that come once a graph.
-_BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|StreamEndCapture")
+_BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 
 _GC = Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc")
@@ -289,23 +289,27 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
 
 
 def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
-    rows, names = _named(a, _mine(a, feeder, Call.OTHER))
+    others = _mine(a, feeder, Call.OTHER)
+    ids = a.trace.columns("api_calls", ("name_id",))["name_id"][others]
+    known = distinct(ids)  # a million calls have a dozen names
+    building = [bool(_BUILDS_GRAPH.search(name)) for name in a.trace.texts(known.tolist())]
+    rows, names = _named(a, others[np.isin(ids, known[building])])
     calls = a.trace.columns("api_calls", ("start", "end"))
     spans, begun, made = [], 0, 0
     for row, name in zip(rows, names, strict=True):
         start, end = int(calls["start"][row]), int(calls["end"][row])
         if "StreamBeginCapture" in name:
             begun = start
-        elif _BUILDS_GRAPH.search(name):
+        else:
             ends = begun and "StreamEndCapture" in name
             spans.append((begun if ends else start, end))
             begun = 0 if ends else begun
             made += bool(_MAKES_GRAPH.search(name))
-    building = np.array(spans, np.int64).reshape(-1, 2)
-    idle = budget.idle_inside(union(building[:, 0], building[:, 1]))
+    built = np.array(spans, np.int64).reshape(-1, 2)
+    idle = budget.idle_inside(union(built[:, 0], built[:, 1]))
     if a.step_count:
         out.put("graph.builds_per_step", made / a.step_count)
-    out.put("graph.build_idle_ratio", idle / max(budget.window.length, 1))
+    out.put("graph.build_idle_ratio", idle / budget.window.nonzero_length)
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
 
