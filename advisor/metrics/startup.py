@@ -106,8 +106,8 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """First to last GPU operation and call that issues one: what else the program calls before and
-    after may be any time away. The activity span where there is no such work."""
+    """First to last GPU operation, or call that issues one, ns; the activity span where there is none.
+    Other calls are left out: they may lie seconds before or after."""
     calls = trace.columns("api_calls", ("start", "end", "call"))
     issues = np.isin(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
     start = np.concatenate((ops.start, calls["start"][issues]))
