@@ -91,7 +91,7 @@ class LazyGroup(TyperGroup):
         return {o for p in self.get_params(ctx) for o in (*p.opts, *p.secondary_opts)}
 
     def invoke(self, ctx: Any) -> Any:
-        from advisor.cli.progress import notes_printed  # `advisor --help` needs no logging
+        from advisor.cli.deliver import notes_printed  # `advisor --help` needs no logging
 
         with _stops(), notes_printed():
             return super().invoke(ctx)

@@ -11,9 +11,8 @@ from typing import Any
 
 import typer
 
-from advisor.cli import complete
 from advisor.cli.deliver import check_files, check_one, deliver_one, formats
-from advisor.cli.settings import argument, option, switch, takes
+from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import PlanRequest
@@ -30,7 +29,7 @@ from advisor.model.options import PlanRequest
 def capture(
     settings: Settings,
     request: dict[str, Any],
-    words: list[str] | None = argument("[GOAL] [-- COMMAND...]", None, autocompletion=complete.goals),
+    words: list[str] | None = argument("[GOAL] [-- COMMAND...]", None, autocompletion=goal_names),
     command_file: Path | None = option("FILE", "Write the options as nsys command file."),
     troubleshoot: bool = switch("--troubleshoot", "What to do when a capture fails."),
     show: bool = switch("--list", "List goals, engines and places."),
@@ -140,7 +139,7 @@ def doctor(
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup import checkup
 

@@ -1,5 +1,6 @@
 """``advisor compare``: before against after, short against long context, engines side by side.
-``advisor moe``: throughput with the learned router against the perfect one."""
+``advisor moe``: throughput with the learned router against the perfect one. ``advisor baseline``: keep
+diagnoses by name, for `compare` and `--baseline`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from advisor.cli.app import HELP
+from advisor.cli.app import HELP, verb_group
 from advisor.cli.deliver import check_files, check_format, deliver, formats, save, show, write_bytes
 from advisor.cli.messages import message
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
@@ -62,7 +63,7 @@ def compare(
     or the name of a baseline. Several captures a side show the real noise:
     --before A1 A2 --after B1 B2.
     """
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline import compare as run
 
     if context and frameworks:
@@ -113,7 +114,7 @@ def moe(
     or CSV, several of a side with commas between, or numbers with --unit. Without them it prints
     the two commands to run.
     """
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline import compare as run
 
     if not (runs or learned or perfect):
@@ -260,3 +261,58 @@ def lengths(text: str | None) -> tuple[int, int] | None:
     if len(parts) != 2 or not all(p.isdigit() for p in parts) or int(parts[0]) >= int(parts[1]):
         raise InputError(f"--tokens: '{text}' is not SHORT,LONG in tokens, such as 1,2048")
     return int(parts[0]), int(parts[1])
+
+
+# --- kept diagnoses -----------------------------------------------------------------------------
+
+baseline_app = verb_group("Keep diagnoses by name.")
+
+
+@baseline_app.command("save")
+@takes("name source folder window nvtx phase force", files=("folder",), force="Replace what has this name.")
+def save_baseline(settings: Settings, name: str = argument("NAME"), source: str = argument("TRACE")) -> None:
+    """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
+    from advisor.cli.deliver import Progress
+    from advisor.compare import store
+    from advisor.pipeline.compare import CompareOptions, load
+    from advisor.reports import json_report
+    from advisor.reports.files import check_target, write_atomic
+    from advisor.reports.listings import baseline
+
+    folder, force = settings.folder, settings.force
+    path = store.path_of(name, folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; expected a folder of baselines")
+    if path.is_file() and not force:
+        raise InputError(f"{path} exists; add --force to replace it")
+    with Progress(name) as progress:
+        found = load(source, CompareOptions(settings, folder), progress)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror or error})") from error
+    check_target(path, force)
+    write_atomic(path, json_report.render(found), force)
+    show(baseline(f"{name}, saved as {path}", found))
+
+
+@baseline_app.command("list")
+@takes("folder", files=("folder",))
+def list_baselines(settings: Settings) -> None:
+    """One line a baseline: name, capture, steps, verdict."""
+    from advisor.compare import store
+    from advisor.reports.listings import baselines
+
+    entries = [(e.name, e.diagnoses, e.fault) for e in store.entries(settings.folder)]
+    show(baselines(str(settings.folder), entries))
+
+
+@baseline_app.command("show")
+@takes("name folder format verbose", files=("folder",), format=formats("Kind of report.", "findings"))
+def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
+    """Print the diagnosis that is saved under NAME."""
+    from advisor.compare import store
+    from advisor.reports.diagnosis import TextOptions, report
+
+    found = store.named(name, settings.folder).diagnoses
+    deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

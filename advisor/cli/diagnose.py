@@ -154,7 +154,7 @@ def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool]
         if settings.dask is not None:
             message("note: --dask reads the ranks of one job; these captures are read here")
         return None
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline.ranks import diagnose_ranks
     from advisor.pipeline.workers import runner
 
@@ -202,7 +202,7 @@ def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
 
 
 def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline.diagnose import diagnose
 
     with Progress(path.name) as progress:

@@ -1,8 +1,9 @@
 """What is passed on. ``advisor export``: the capture's findings for other viewers. ``advisor redact``: a
-copy of a capture without what is private."""
+copy of a capture without what is private. ``advisor mcp``: the verbs as tools for agents."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def perfetto(
     if target is not None and target.suffix.lower() in (*SUFFIXES, ".pdf"):
         check_ending("-o", target, [ending])
 
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.export.capture_tracks import trace_packets
     from advisor.export.perfetto import render
     from advisor.model.numbers import value_text
@@ -80,9 +81,8 @@ def redact(
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run
-    from advisor.cli.deliver import show
+    from advisor.cli.deliver import Progress, show
     from advisor.cli.inputs import check_exists
-    from advisor.cli.progress import Progress
     from advisor.errors import InputError
     from advisor.reading import read_text
     from advisor.reports.files import check_target
@@ -104,3 +104,23 @@ def redact(
         entries = [(r.what, r.table, r.count) for r in done.removed]
         sizes = (done.bytes_before, done.bytes_after)
         show(redacted(str(source), str(target), sizes, entries, done.kept))
+
+
+def mcp(
+    root: list[Path] | None = option("DIR", "Folder that may be read (repeatable; here)."),
+    redact: bool = switch("--redact", "Take paths, names and secrets out of every answer."),
+) -> None:
+    """Serve diagnose, show, explain, whatif, compare, doctor, plan and stats to agents.
+
+    Speaks the Model Context Protocol on standard input and output; an agent starts it. Reads only,
+    and only below --root. Needs `pip install 'inference-advisor[mcp]'`.
+    """
+    from advisor.agents.server import serve
+    from advisor.agents.tools import Tools
+
+    roots = root or [Path.cwd()]
+    for folder in roots:
+        if not folder.is_dir():
+            raise InputError(f"--root: {folder} is not a folder")
+    gc.enable()  # a server lives long
+    serve(Tools(roots, redact))

@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli import complete
 from advisor.cli.deliver import check_output, deliver, deliver_one, formats, write_bytes, write_page
 from advisor.cli.inputs import as_pair, is_pipe
-from advisor.cli.settings import argument, option, switch, takes
+from advisor.cli.settings import argument, fix_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import format_names, one_of
@@ -57,7 +56,7 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
@@ -123,7 +122,7 @@ def whatif(
     settings: Settings,
     traces: list[Path] | None = argument("TRACE", None),
     fix: list[str] | None = option(
-        "NAME[:param=value]", "A what-if, a code or a cause, in order.", autocompletion=complete.fixes
+        "NAME[:param=value]", "A what-if, a code or a cause, in order.", autocompletion=fix_names
     ),
     list_: bool = switch("--list", "Show the what-ifs."),
 ) -> None:
@@ -144,7 +143,7 @@ def whatif(
         return
     if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
-    from advisor.cli.progress import Progress
+    from advisor.cli.deliver import Progress
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports.finding_text import whatif as said
 

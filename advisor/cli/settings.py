@@ -1,4 +1,5 @@
-"""Options of the verbs: those that several share, as `advisor.config` declares them, and a verb's own."""
+"""Options of the verbs: those that several share, as `advisor.config` declares them, and a verb's own;
+the values that the shell completes."""
 
 from __future__ import annotations
 
@@ -10,15 +11,67 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
-from advisor.cli import complete, messages
+from advisor.cli import messages
 from advisor.config import CHOICES, FLAGS, SETTINGS, checked, settle
+from advisor.errors import AdvisorError
 from advisor.model.options import Flag, Setting, declared
 
+
+def rule_names() -> list[str]:
+    """Codes and causes of the built-in rules."""
+    from advisor.engine.load import builtin_dir, load_rules
+
+    known = load_rules(builtin_dir()).active
+    return [r.code for r in known] + [r.cause for r in known]
+
+
+def rule_codes(incomplete: str) -> list[str]:
+    """Rule codes for the last entry of a comma-separated list."""
+    done = incomplete[: incomplete.rfind(",") + 1]
+    return [f"{done}{name}" for name in rule_names() if name.isupper()]
+
+
+def fix_names() -> list[str]:
+    """What-ifs, and the codes and causes that stand for one."""
+    from advisor.gain.catalog import catalogue
+
+    return [*catalogue().whatifs, *rule_names()]
+
+
+def engine_names() -> list[str]:
+    """Serving engines."""
+    from advisor.knowledge.capture import capture_goals
+
+    return capture_goals().engine_names()
+
+
+def goal_names() -> list[str]:
+    """Goals of a capture."""
+    from advisor.knowledge.capture import capture_goals
+
+    return [goal.id for goal in capture_goals().goals]
+
+
+def range_names(ctx: typer.Context) -> list[str]:
+    """Names of the NVTX ranges of the captures on the line, as far as these can be read."""
+    from advisor.metrics.host import Ranges
+    from advisor.sources.open import open_trace
+
+    names: dict[str, None] = {}
+    for word in [*ctx.args, ctx.params.get("trace")]:  # words are not parsed yet while one is completed
+        try:
+            with open_trace(word or "") as trace:
+                names.update(dict.fromkeys(Ranges(trace).texts))
+        except AdvisorError:
+            continue  # no capture; the verb itself says what is wrong with it
+    return list(names)
+
+
 _COMPLETIONS: Mapping[str, Callable[..., list[str]]] = {
-    "nvtx": complete.ranges,
-    "serving_engine": complete.engines,
-    "select": complete.codes,
-    "ignore": complete.codes,
+    "nvtx": range_names,
+    "serving_engine": engine_names,
+    "select": rule_codes,
+    "ignore": rule_codes,
 }
 
 

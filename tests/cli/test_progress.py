@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from advisor.cli.progress import Progress
+from advisor.cli.deliver import Progress
 from advisor.model.numbers import value_text
 from advisor.sources.open import open_trace
 from tests.builder import Export
