@@ -46,7 +46,7 @@ def perfetto(
 
     from advisor.cli.deliver import Progress
     from advisor.export.capture_tracks import trace_packets
-    from advisor.export.perfetto import render
+    from advisor.export.overlay import render
     from advisor.model.numbers import value_text
     from advisor.pipeline.diagnose import analyse, assemble
     from advisor.reading import READING

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from advisor.cli.main import main
+from advisor.export import overlay as perfetto
 from advisor.export import overlay as tracks
-from advisor.export import perfetto
 from advisor.export.overlay import largest_gaps
 from advisor.model.parts import IDLE
 from advisor.pipeline.diagnose import analyse, assemble

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from advisor.cli.main import main
 from advisor.export import trace_file
 from advisor.export.capture_tracks import trace_packets
-from advisor.export.lanes import lanes
+from advisor.export.trace_file import lanes
 from advisor.pipeline.diagnose import analyse, assemble
 from tests.builder import Export
 from tests.test_captures import committed

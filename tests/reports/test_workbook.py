@@ -22,7 +22,7 @@ from advisor.model.findings import Diagnosis, Input
 from advisor.model.review import DECISIONS, Decision, Review
 from advisor.reports.layout import clean
 from advisor.reports.workbook import book as workbook
-from advisor.reports.workbook.captures import Captures
+from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.style import FORMATS, lines_of, put
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 

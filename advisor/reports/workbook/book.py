@@ -23,10 +23,9 @@ from advisor.model.findings import Diagnosis
 from advisor.model.review import Checklist, History, Review
 from advisor.reports.header import CAPTION
 from advisor.reports.review import sentence as history_sentence
-from advisor.reports.workbook import checklist as workbook_checklist
+from advisor.reports.workbook import review as answers
 from advisor.reports.workbook import tables
-from advisor.reports.workbook.captures import Captures, rows_of
-from advisor.reports.workbook.evidence import evidence
+from advisor.reports.workbook.evidence import Captures, evidence, rows_of
 from advisor.reports.workbook.findings import (
     DECISION,
     KEY,
@@ -50,7 +49,7 @@ SHEETS = {
     "Ranks": (CAPTION, "1F3A57"),
     "Findings": (NOTE, "A81C12"),
     "Recommendations": ("", None),
-    "Checklist": (workbook_checklist.HINT, "B8860B"),
+    "Checklist": (answers.HINT, "B8860B"),
     "Evidence": ("what each finding rests on", None),
     "Kernels": ("share of kernel time, in the window", None),
     "Steps": ("", None),
@@ -116,7 +115,7 @@ def render(
         tables.facts(made["Facts"], captures)
         tables.thresholds(made.get("Thresholds"), made["Rules"], captures)
     if checklist is not None:
-        area, column = workbook_checklist.checklist(made["Checklist"], checklist, review)
+        area, column = answers.checklist(made["Checklist"], checklist, review)
         tally["answers"] = f"Checklist!{area.column(column, absolute=True)}"
     summary(first, captures, rows, Tally(**tally))
     return package(book)

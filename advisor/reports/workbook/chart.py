@@ -16,7 +16,7 @@ from openpyxl.drawing.text import CharacterProperties, Paragraph, ParagraphPrope
 from advisor.model.findings import Budget
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import words
-from advisor.reports.workbook.captures import Captures
+from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet
 from advisor.reports.workbook.style import HEAD, HEADER, LINE, MUTED, SPARE_COLOURS
 

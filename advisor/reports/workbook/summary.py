@@ -18,8 +18,8 @@ from advisor.reports.header import header_input
 from advisor.reports.phrases import remedy_text
 from advisor.reports.summary import headline, verdict, why
 from advisor.reports.workbook import style
-from advisor.reports.workbook.captures import Captures, Row
 from advisor.reports.workbook.chart import budget
+from advisor.reports.workbook.evidence import Captures, Row
 from advisor.reports.workbook.findings import bars, coloured, speedup
 from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link, Number
 

@@ -15,7 +15,7 @@ from advisor.model.numbers import condition_text, fact_unit
 from advisor.reports import phrases
 from advisor.reports.budget_bar import words
 from advisor.reports.phrases import remedy_text
-from advisor.reports.workbook.captures import Captures
+from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.findings import bars
 from advisor.reports.workbook.sheet import Column, Number, Sheet, column_of, field
 from advisor.reports.workbook.style import INK, LEVELS, MUTED, UNDER, align, fill, font
