@@ -20,7 +20,7 @@ from advisor.capture.redact_text import (
     variables,
 )
 from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
-from advisor.sources.sqlite.columns import quoted
+from advisor.sources.sqlite.pages import quoted
 
 #: Tables that hold nothing but what is private.
 DROPPED_ROWS = {"ProcessStreams": "output of the program", "ANALYSIS_FILE": "attached files"}

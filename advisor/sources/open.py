@@ -12,9 +12,7 @@ from advisor.reading import similar
 from advisor.scratch import Scratch
 from advisor.sources.kineto import head as kineto
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
-from advisor.sources.nsys.report import SUFFIXES as REPORT_SUFFIXES
-from advisor.sources.nsys.report import export
-from advisor.sources.packed import HEAD_BYTES, opener, unpack
+from advisor.sources.packed import HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Around, Source, Trace
 
@@ -231,7 +229,7 @@ def _refuse_lfs(found: Found) -> Source:
 def _open_report(found: Found) -> Source:
     folder = Scratch()
     try:
-        exported = export(found.path, found.shown, folder.path)
+        exported = export_report(found.path, found.shown, folder.path)
         return _Unpacked(NsysSqlite(exported, found.shown), folder)
     except BaseException:
         folder.close()

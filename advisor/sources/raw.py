@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -89,10 +89,12 @@ class RawTables(Protocol):
 NOT_WHOLE = "texts or fractions where whole numbers belong"
 
 
-def named_rows(raw: RawTables, table: str, wanted: Iterable[str]) -> list[dict[str, Any]]:
-    """Rows of a small table as dicts; columns that the file lacks read as None."""
-    present = [c for c in wanted if c in raw.columns(table)]
-    if not present:
-        return []
-    rows = raw.records(table, present)
-    return [dict.fromkeys(wanted) | dict(zip(present, row, strict=True)) for row in rows]
+def rows_of(raw: RawTables, table: str, **columns: type) -> Iterator[tuple[Any, ...]]:
+    """Rows of a small table, with a value for each of `columns`. A `str` is the value as text, empty
+    where the file has none; `object` is whatever it has. A row that lacks a number (`int`) is left out."""
+    present = [c for c in columns if c in raw.columns(table)]
+    for row in raw.records(table, present) if present else ():
+        found = dict(zip(present, row, strict=True))
+        values = [(found.get(name), kind) for name, kind in columns.items()]
+        if all(kind is str or isinstance(value, kind) for value, kind in values):
+            yield tuple(("" if v is None else str(v)) if kind is str else v for v, kind in values)

@@ -28,6 +28,10 @@ USER_PREFETCH = 1
 #: Memory kinds (`copies.src_memory`, `dst_memory`, `memsets.memory`, `allocations.memory`), as the
 #: nsys export numbers them (ENUM_CUDA_MEM_KIND); CUPTI itself counts differently.
 PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, UNKNOWN_MEMORY = range(8)
+MEMORY_KINDS = {
+    "pageable": PAGEABLE, "pinned": PINNED, "device": DEVICE_MEMORY, "array": ARRAY, "managed": MANAGED,
+    "device static": DEVICE_STATIC, "managed static": MANAGED_STATIC, "unknown": UNKNOWN_MEMORY,
+}  # fmt: skip
 
 #: `kernels.launch_type` of cooperative launches on one and on several devices
 #: (ENUM_CUDA_KERNEL_LAUNCH_TYPE); 1 is a regular one.

@@ -12,7 +12,7 @@ from advisor.knowledge.files import call_site_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import function_name
 from advisor.model.facts import FactBase, Scope, Table
-from advisor.sources.kineto.metadata import RECORDER as PYTORCH
+from advisor.sources.kineto.reader import RECORDER as PYTORCH
 from advisor.sources.nsys.metadata import NSYS
 from advisor.sources.open import open_trace
 from tests.builder import Export

@@ -14,7 +14,7 @@ import pytest
 from advisor.sources.calls import base_name
 from advisor.sources.open import open_trace
 from advisor.sources.schema import COPY_KIND_NAMES, TABLES, Call
-from advisor.sources.sqlite import columns as sqlite_columns
+from advisor.sources.sqlite import pages as sqlite_pages
 from advisor.sources.sqlite.pages import PageReader
 from advisor.sources.sqlite.records import NotPlain
 
@@ -58,7 +58,7 @@ def test_pages_and_sql_agree(packed: Path, tmp_path: Path) -> None:
             pages = reader.read_columns(db, table, columns) if columns else []
         except NotPlain:
             continue
-        sql = sqlite_columns.read_columns(db, table, columns) if columns else []
+        sql = sqlite_pages.read_columns(db, table, columns) if columns else []
         for one, other in zip(pages, sql, strict=True):
             np.testing.assert_array_equal(one, other)
         compared += 1

@@ -14,7 +14,6 @@ import pytest
 from advisor.errors import InputError
 from advisor.reading import READING
 from advisor.sources.raw import Keep
-from advisor.sources.sqlite import columns as sqlite_columns
 from advisor.sources.sqlite import pages as sqlite_pages
 from advisor.sources.sqlite.file import SqliteFile, stated_size
 from advisor.sources.sqlite.pages import PageReader
@@ -56,7 +55,7 @@ def both(
     try:
         return (
             reader.read_columns(db, "t", columns, keep),
-            sqlite_columns.read_columns(db, "t", columns, keep),
+            sqlite_pages.read_columns(db, "t", columns, keep),
         )
     finally:
         reader.close()
@@ -291,10 +290,10 @@ def test_a_table_of_just_enough_pages_is_decoded(tmp_path: Path) -> None:
 def test_sql_gives_all_rows_whatever_their_number(
     tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_columns, "_CHUNK", 4)
+    monkeypatch.setattr(sqlite_pages, "_CHUNK", 4)
     path = fill(tmp_path / "t.db", "a integer, b integer", [(i, -i) for i in range(count)])
     with sqlite3.connect(path) as db:
-        a, b = sqlite_columns.read_columns(db, "t", ["a", "b"])
+        a, b = sqlite_pages.read_columns(db, "t", ["a", "b"])
     assert (a.tolist(), b.tolist()) == (list(range(count)), [-i for i in range(count)])
 
 
@@ -362,7 +361,7 @@ def test_damaged_pages_never_pass_for_data_in_silence(tmp_path: Path) -> None:
         path.write_bytes(raw)
         db = sqlite3.connect(path)
         try:
-            expected = sqlite_columns.read_columns(db, "t", ["a", "c"])
+            expected = sqlite_pages.read_columns(db, "t", ["a", "c"])
         except sqlite3.DatabaseError:
             expected = None
         reader = PageReader(path)

@@ -12,21 +12,16 @@ from numpy.typing import NDArray
 
 from advisor.sources.kineto.decode import Inexact
 from advisor.sources.schema import (
-    ARRAY,
     DEVICE_MEMORY,
-    DEVICE_STATIC,
     DTOD,
     DTOH,
     HTOD,
     HTOH,
-    MANAGED,
-    MANAGED_STATIC,
+    MEMORY_KINDS,
     MISSING,
-    PAGEABLE,
-    PINNED,
     PTOP,
     UNKNOWN_MEMORY,
-)
+)  # fmt: skip
 
 #: Category -> what its events are. Capitals: until 2021. What is not here is skipped: flows, the
 #: copies of annotations on the device, sync records that repeat an API call, other accelerators.
@@ -71,11 +66,6 @@ _COPY_KINDS = {
     "dtod": DTOD, "htoh": HTOH, "ptop": PTOP,
     "hosttodevice": HTOD, "devicetohost": DTOH, "devicetodevice": DTOD, "hosttohost": HTOH,
 }  # fmt: skip
-_MEMORY_KINDS = {
-    "pageable": PAGEABLE, "pinned": PINNED, "device": DEVICE_MEMORY, "array": ARRAY,
-    "managed": MANAGED, "device static": DEVICE_STATIC, "managed static": MANAGED_STATIC,
-}  # fmt: skip
-
 #: Bytes of an element, by the name that c10 gives its type.
 ELEMENT_BYTES = {
     "bool": 1, "byte": 1, "char": 1, "short": 2, "int": 4, "long": 8, "half": 2, "bfloat16": 2,
@@ -101,7 +91,7 @@ def copy_kinds(name: str | None, kind: str | None = None) -> tuple[int, int, int
 
 
 def memory_kind(text: str) -> int:
-    return _MEMORY_KINDS.get(text.strip().lower(), UNKNOWN_MEMORY)
+    return MEMORY_KINDS.get(text.strip().lower(), UNKNOWN_MEMORY)
 
 
 Ints = NDArray[np.int64]
@@ -116,16 +106,21 @@ _RANK = re.compile(r"\[((?:TP|DP|PP|EP)\d+(?:-(?:TP|DP|PP|EP)\d+)*)\] ")
 _LATEST = 1 << 52
 
 
+def _array(values: Sequence[Any]) -> NDArray[Any]:
+    """The values at once; empty and of objects where they make no array."""
+    try:
+        return np.array(values)
+    except (ValueError, OverflowError):
+        return np.empty(0, object)
+
+
 def nanoseconds(microseconds: Sequence[Any]) -> Ints:
     """Microseconds as written -> ns, exactly; NO_TIME for anything else.
 
     Raises Inexact for floats that have lost their nanoseconds: the numbers must then be read as
     decimals.
     """
-    try:
-        array = np.array(microseconds)
-    except (ValueError, OverflowError):
-        array = np.empty(0, object)
+    array = _array(microseconds)
     if array.ndim != 1:
         array = np.empty(0, object)
     if array.dtype == np.int64 and (np.abs(array) < _LATEST).all():
@@ -180,10 +175,7 @@ def rank_order(label: str) -> tuple[int, ...]:
 
 def integers(values: Sequence[Any]) -> Ints:
     """`integer` of each value, at once where all of them are whole numbers."""
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):
-        array = np.empty(0, object)
+    array = _array(values)
     if array.dtype == np.int64 and array.ndim == 1 and len(array):
         return array
     return np.array([integer(value) for value in values], np.int64)
@@ -191,10 +183,7 @@ def integers(values: Sequence[Any]) -> Ints:
 
 def triples(values: Sequence[Any]) -> Ints:
     """Grid or block sizes, three a row; a row of MISSING for anything else."""
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):
-        array = np.empty(0, object)
+    array = _array(values)
     if array.dtype == np.int64 and array.shape == (len(values), 3):
         return array
     rows = [

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.sources.nsys.tables import NVTX, NVTX_RANGES, process_of, thread_of
-from advisor.sources.raw import Ints, Is, RawTables, named_rows
+from advisor.sources.raw import Ints, Is, RawTables, rows_of
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns
 
@@ -48,15 +48,14 @@ class Operation(NamedTuple):
 def layouts(raw: RawTables) -> dict[int, Layout]:
     """Schema -> layout, for the schemas of calls that move data."""
     fields: dict[int, dict[str, int]] = {}
-    for row in named_rows(raw, ENTRIES, ("schemaId", "name", "offset")):
-        if row["name"] in (SIZE, COMMUNICATOR) and isinstance(row["schemaId"], int):
-            fields.setdefault(row["schemaId"], {})[row["name"]] = row["offset"] or 0
-    out = {}
-    for row in named_rows(raw, SCHEMAS, ("schemaId", "payloadSize")):
-        at, length = fields.get(row["schemaId"], {}), row["payloadSize"]
-        if len(at) == 2 and isinstance(length, int) and max(at.values()) + _FIELD.size <= length:
-            out[row["schemaId"]] = Layout(length, at[SIZE], at[COMMUNICATOR])
-    return out
+    for schema, name, offset in rows_of(raw, ENTRIES, schemaId=int, name=str, offset=object):
+        if name in (SIZE, COMMUNICATOR):
+            fields.setdefault(schema, {})[name] = offset or 0
+    return {
+        schema: Layout(length, at[SIZE], at[COMMUNICATOR])
+        for schema, length in rows_of(raw, SCHEMAS, schemaId=int, payloadSize=int)
+        if len(at := fields.get(schema, {})) == 2 and max(at.values()) + _FIELD.size <= length
+    }
 
 
 def recorded(raw: RawTables, nvtx: str = NVTX) -> bool:

@@ -64,15 +64,12 @@ class ColumnarFolder:
         return sum(path.stat().st_size for path in self._files.values())
 
     def has(self, table: str) -> bool:
-        """True when the table exists and holds at least one row."""
         return self._shape(table)[0] > 0
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Column names of a table, empty where it is absent."""
         return self._shape(table)[1]
 
     def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
-        """Integer columns in the order of the file; null reads as MISSING."""
         import pyarrow as pa
 
         wanted = [*columns, *([keep.column] if keep else [])]
@@ -88,13 +85,11 @@ class ColumnarFolder:
         return [read[name] for name in columns]
 
     def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Rows of a small table, with the types that they have there."""
         with self._damage_reported(table):
             found = self._load(table, columns)
             return list(zip(*(_values(found.column(name)) for name in columns), strict=True))
 
     def blobs(self, table: str, column: str) -> list[bytes | None]:
-        """A column of bytes in the order of the file, also where it is declared as text."""
         import pyarrow as pa
 
         with self._damage_reported(table):
@@ -102,7 +97,6 @@ class ColumnarFolder:
             return [] if pa.types.is_null(found.type) else list(found.cast(pa.large_binary()).to_pylist())
 
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
-        """How many such rows there are, counted up to `at_most`."""
         with self._damage_reported(table):
             counted = int(np.count_nonzero(self._mask(table, rows)))
         return counted if at_most is None else min(counted, at_most)
@@ -110,8 +104,6 @@ class ColumnarFolder:
     def text_codes(
         self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
     ) -> tuple[Ints, list[str]]:
-        """A text column as codes into the list of its distinct texts; MISSING for null and where
-        the column `unless` is set."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -127,7 +119,6 @@ class ColumnarFolder:
             return np.asarray(codes, np.int64), list(map(_decoded, coded.dictionary.to_pylist()))
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
-        """The texts (column `value`) of those of the ids (column `id`) that the table holds."""
         known, texts = self._pool(table)
         if not len(known):
             return {}
@@ -138,7 +129,6 @@ class ColumnarFolder:
         return dict(zip(wanted[hit].tolist(), map(_decoded, found), strict=True))
 
     def last_id(self, table: str) -> int:
-        """The largest id in a table of texts, 0 without any."""
         known, _ = self._pool(table)
         return max(int(known[-1]), 0) if len(known) else 0
 

@@ -12,31 +12,27 @@ from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
 from advisor.sources.calls import classify, inner_rows, shared_bases
 from advisor.sources.nsys import collectives as nsys_collectives
-from advisor.sources.nsys import network as nsys_network
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys.metadata import read_capture, read_devices
-from advisor.sources.nsys.strings import StringPool
 from advisor.sources.nsys.tables import (
     CUDA_CALLCHAINS,
-    DIAGNOSTIC_COLUMNS,
-    DIAGNOSTICS,
     GPU_METRICS,
     JOINED_TABLES,
-    MEMORY_KINDS,
+    MEMORY_CODES,
     METRIC_NAMES,
     NVTX,
     NVTX_MARK,
     NVTX_RANGES,
     OVERHEAD_TYPE,
     OVERHEAD_TYPES,
-    RANGE_COLUMNS,
     ROW_TABLES,
     RUNTIME,
+    STRINGS,
     Filled,
     is_nsys_table,
     plain,
 )
-from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, named_rows
+from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
 from advisor.sources.schema import MISSING, TABLES
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import Columns
@@ -45,6 +41,55 @@ _MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})
 
 #: How large a span of ids may be for a table indexed by id.
 _DENSE = 1 << 22
+
+#: Ids from here on leave no room for those of interned texts.
+_LAST_ID = 1 << 62
+
+
+class StringPool:
+    """Ids of StringIds as the file has them; interned texts get ids beyond the file's largest."""
+
+    def __init__(self, raw: RawTables) -> None:
+        self._raw = raw
+        self._in_file = {"id", "value"} <= set(raw.columns(STRINGS))
+        self._interned: dict[int, str] = {}
+        self._ids: dict[str, int] = {}
+        self._next: int | None = None
+
+    def text(self, ids: Sequence[int]) -> list[str]:
+        """The strings behind ids; an unknown id reads as an empty string."""
+        wanted = {int(i) for i in ids}
+        found = {i: self._interned[i] for i in wanted if i in self._interned}
+        if self._in_file:
+            found |= self._raw.texts(STRINGS, sorted(wanted - found.keys()))
+        return [found.get(int(i), "") for i in ids]
+
+    def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
+        """`ids`, and where they are missing an id for the text that the row itself holds: the one
+        in `texts` that its code stands for.
+
+        `known` are the distinct ids: a text equal to one of their strings gets that id, any other
+        text one id however often it occurs.
+        """
+        by_text = {text: number for number, text in zip(known, self.text(known), strict=True)}
+        numbers = [by_text[text] if text in by_text else self.intern(text) for text in texts]
+        own = np.array([*numbers, MISSING], np.int64)[codes]  # code -1, no text: the last one
+        return np.where(ids == MISSING, own, ids)
+
+    def intern(self, text: str) -> int:
+        """An id beyond the file's own for this text, always the same one."""
+        if text not in self._ids:
+            if self._next is None:
+                last = self._raw.last_id(STRINGS) if self._in_file else 0
+                if last >= _LAST_ID:
+                    raise InputError(
+                        f"{STRINGS} holds the id {last}, which no nsys writes; export the capture again"
+                    )
+                self._next = last + 1
+            self._ids[text] = self._next
+            self._interned[self._next] = text
+            self._next += 1
+        return self._ids[text]
 
 
 class NsysExport:
@@ -57,8 +102,8 @@ class NsysExport:
         self._strings = StringPool(db)
         self._raw_names: dict[str, str] = {}
         self._kept_rows: dict[str, Ints | None] = {}
-        self._samples: Columns | None = None
-        self._collectives: Columns | None = None
+        #: Tables whose columns all come of one pass over the rows.
+        self._whole: dict[str, Columns] = {}
         self.devices: tuple[Device, ...]
         self.capture: Capture
         try:
@@ -80,29 +125,38 @@ class NsysExport:
 
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
         """The columns as contiguous int64 or float64 arrays, in the order of the file."""
-        special: dict[str, Callable[[Sequence[str]], Columns]] = {
-            "api_calls": self._read_calls,
-            "collectives": self._read_collectives,
-            "diagnostics": self._read_diagnostics,
-            "network": self._read_network,
-            "overheads": self._read_overheads,
-            "ranges": self._read_ranges,
-            "samples": self._read_samples,
-        }
-        if table in special:
-            return special[table](columns)
-        if table in JOINED_TABLES:
-            return self._read_joined(table, columns)
-        raw, fills = ROW_TABLES[table]
-        ordinals = "device" in columns and table != "gpu_switches"  # whose rows name the GPU itself
-        renumbered = ordinals and not self._device_map.identity
-        wanted = dict.fromkeys([*columns, "process"] if renumbered else columns)
-        read = self._read_filled(self._raw(raw), {c: fills[c] for c in wanted})
-        if renumbered:
-            read["device"] = self._device_map.apply(read["device"], read["process"])
+        read = self._read(table, columns)
         for name in _MEMORY_COLUMNS & set(columns):
             read[name] = self._memory_kinds(read[name])
         return {c: read[c] for c in columns}
+
+    def _read(self, table: str, columns: Sequence[str]) -> Columns:
+        """The columns, and maybe more."""
+        at_once: dict[str, Callable[[], Columns]] = {
+            "collectives": self._collectives,
+            "network": lambda: nsys_samples.read_network(self._db),
+            "samples": lambda: nsys_samples.read_samples(self._db, [d.id for d in self.devices]),
+        }
+        if table in at_once:
+            if table not in self._whole:
+                self._whole[table] = at_once[table]()
+            return dict(self._whole[table])
+        if table == "api_calls":
+            return self._read_calls(columns)
+        if table == "overheads":
+            return self._read_overheads(columns)
+        if table in JOINED_TABLES:
+            return self._read_joined(table, columns)
+        ordinals = "device" in columns and table != "gpu_switches"  # whose rows name the GPU itself
+        renumbered = ordinals and not self._device_map.identity
+        read = self._read_rows(table, [*columns, "process"] if renumbered else columns)
+        if renumbered:
+            read["device"] = self._device_map.apply(read["device"], read["process"])
+        if table == "ranges":
+            read = self._with_an_end(read)
+        if "text_id" in columns:
+            read["text_id"] = self._text_ids(table, read["text_id"])
+        return read
 
     def text(self, ids: Sequence[int]) -> list[str]:
         """The strings behind ids; an unknown id reads as an empty string."""
@@ -121,20 +175,17 @@ class NsysExport:
         return self._raw_names[table]
 
     def _has(self, table: str) -> bool:
-        if table == "samples":
-            return nsys_samples.recorded(self._db)
-        if table == "ranges":
-            return self._has_ranges()
-        if table == "network":
-            return nsys_network.recorded(self._db)
+        special: dict[str, Callable[[], bool]] = {
+            "samples": lambda: nsys_samples.recorded(self._db),
+            "ranges": self._has_ranges,
+            "network": lambda: nsys_samples.network_recorded(self._db),
+            "collectives": self._has_collectives,
+        }
+        if table in special:
+            return special[table]()
         # nsys samples stacks, it does not time functions.
         if table in ("python_calls", "python_rows", "modules", "sums"):
             return False
-        if table == "diagnostics":
-            return self._db.has(self._raw(DIAGNOSTICS))
-        if table == "collectives":  # kernels carry no arguments; the NVTX ranges of NCCL may
-            recorded = nsys_collectives.recorded(self._db, self._raw(NVTX))
-            return recorded and self._has("kernels") and self._has("api_calls")
         for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
             # Without a start or an end, as in a mangled export, rows have no place in time.
             needed = {fills[name].raw[0] for name in ("start", "end") if name in fills}
@@ -142,9 +193,9 @@ class NsysExport:
                 return True
         return False
 
-    def _read_network(self, columns: Sequence[str]) -> Columns:
-        read = nsys_network.read_network(self._db)
-        return {c: read[c] for c in columns}
+    def _read_rows(self, table: str, columns: Sequence[str]) -> Columns:
+        raw, fills = ROW_TABLES[table]
+        return self._read_filled(self._raw(raw), {c: fills[c] for c in columns})
 
     def _read_filled(self, raw: str, fills: dict[str, Filled]) -> Columns:
         """Columns made of raw columns; each is read once, an absent one reads `MISSING`."""
@@ -174,10 +225,10 @@ class NsysExport:
     def _memory_kinds(self, codes: Ints) -> Ints:
         """Codes in our numbering, should an export number its memory kinds otherwise."""
         other = {}
-        for row in named_rows(self._db, "ENUM_CUDA_MEM_KIND", ("id", "name")):
-            kind = MEMORY_KINDS.get(str(row["name"]).rpartition("MEMORY_KIND_")[2].upper())
-            if kind is not None and kind != row["id"]:
-                other[row["id"]] = kind
+        for code, name in rows_of(self._db, "ENUM_CUDA_MEM_KIND", id=object, name=str):
+            kind = MEMORY_CODES.get(name.rpartition("MEMORY_KIND_")[2].upper())
+            if kind is not None and kind != code:
+                other[code] = kind
         mapped = codes.copy() if other else codes
         for code, kind in other.items():
             mapped[codes == code] = kind
@@ -186,10 +237,8 @@ class NsysExport:
     # -------------------------------------------------------------- API calls
 
     def _read_calls(self, columns: Sequence[str]) -> Columns:
-        raw, fills = ROW_TABLES["api_calls"]
         first = "api_calls" not in self._kept_rows
-        wanted = dict.fromkeys([*columns, "name_id"] if first else columns)
-        read = self._read_filled(self._raw(raw), {c: fills[c] for c in wanted})
+        read = self._read_rows("api_calls", [*columns, "name_id"] if first else columns)
         if first:
             self._kept_rows["api_calls"] = self._outer_calls(read["name_id"])
         if "callchain" in columns:
@@ -199,7 +248,7 @@ class NsysExport:
             ids = distinct(read["call"]).tolist()
             classes = [int(classify(text)) for text in self._strings.text(ids)]
             read["call"] = _replaced(read["call"], ids, classes)
-        return {c: read[c] for c in columns}
+        return read
 
     def _outer_calls(self, name_ids: Ints) -> Ints | None:
         """Rows to keep where the export holds a call once per layer, else None (all rows)."""
@@ -244,78 +293,61 @@ class NsysExport:
             return marks
         return [*marks, {"eventType": tuple(NVTX_RANGES), "end": Is.NOT_MISSING}]
 
-    def _read_ranges(self, columns: Sequence[str]) -> Columns:
-        raw = self._raw(NVTX)
+    def _with_an_end(self, ranges: Columns) -> Columns:
         if "ranges" not in self._kept_rows:
-            filled = self._read_filled(raw, {c: plain(c) for c in ("eventType", "end")})
+            filled = self._read_filled(self._raw(NVTX), {c: plain(c) for c in ("eventType", "end")})
             kind, end = filled["eventType"], filled["end"]
             kept = (np.isin(kind, list(NVTX_RANGES)) & (end != MISSING)) | (kind == NVTX_MARK)
             self._kept_rows["ranges"] = None if kept.all() else np.flatnonzero(kept)
-        wanted = {c: RANGE_COLUMNS[c] for c in columns}
-        read = self._kept("ranges", self._read_filled(raw, wanted))
-        if "text_id" in columns:
-            read["text_id"] = self._text_ids(raw, read["text_id"], self._range_rows(raw))
-        return read
+        return self._kept("ranges", ranges)
 
-    def _text_ids(self, raw: str, ids: Ints, rows: Rows = ALL) -> Ints:
-        """`ids` (of the rows `rows`), completed for rows that hold their text themselves.
+    def _text_ids(self, table: str, ids: Ints) -> Ints:
+        """`ids`, completed for rows that hold their text themselves.
 
         Equal texts share one id however they are stored, also both ways in one file.
         """
+        raw = self._raw(ROW_TABLES[table][0])
         if "text" not in self._db.columns(raw) or not (ids == MISSING).any():
             return ids
         known = [i for i in distinct(ids).tolist() if i != MISSING]
+        rows = self._range_rows(raw) if table == "ranges" else ALL
         codes, texts = self._db.text_codes(raw, "text", rows, "textId" if known else None)
         return self._strings.merged(ids, known, codes, texts)
 
-    def _read_collectives(self, columns: Sequence[str]) -> Columns:
-        if self._collectives is None:
-            kernels = self.read_columns(
-                "kernels", ("start", "device", "stream", "process", "correlation", "name_id")
-            )
-            names = distinct(kernels["name_id"]).tolist()
-            texts = self._strings.text(names)
-            of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
-            calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
-            read = nsys_collectives.collectives(
-                self._db,
-                self._raw(NVTX),
-                kernels,
-                np.flatnonzero(np.isin(kernels["name_id"], of_nccl)),
-                calls,
-            )
-            groups, at = np.unique(read.pop("communicator"), return_inverse=True)
-            ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
-            read["group_id"] = np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)
-            self._collectives = read
-        return {c: self._collectives[c] for c in columns}
+    def _has_collectives(self) -> bool:
+        """Kernels carry no arguments; the NVTX ranges of NCCL may."""
+        recorded = nsys_collectives.recorded(self._db, self._raw(NVTX))
+        return recorded and self._has("kernels") and self._has("api_calls")
+
+    def _collectives(self) -> Columns:
+        kernels = self.read_columns(
+            "kernels", ("start", "device", "stream", "process", "correlation", "name_id")
+        )
+        names = distinct(kernels["name_id"]).tolist()
+        texts = self._strings.text(names)
+        of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
+        calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
+        launched = np.flatnonzero(np.isin(kernels["name_id"], of_nccl))
+        read = nsys_collectives.collectives(self._db, self._raw(NVTX), kernels, launched, calls)
+        groups, at = np.unique(read.pop("communicator"), return_inverse=True)
+        ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
+        return read | {"group_id": np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)}
 
     # -------------------------------------------------------------- the rest
-
-    def _read_diagnostics(self, columns: Sequence[str]) -> Columns:
-        raw = self._raw(DIAGNOSTICS)
-        read = self._read_filled(raw, {c: DIAGNOSTIC_COLUMNS[c] for c in columns})
-        if "text_id" in columns:
-            read["text_id"] = self._text_ids(raw, read["text_id"])
-        return read
 
     def _read_overheads(self, columns: Sequence[str]) -> Columns:
         """Rows without a name are named after their type."""
         wanted = [*columns, OVERHEAD_TYPE] if "kind_id" in columns else columns
         read = self._read_joined("overheads", wanted)
         if "kind_id" in columns:
-            rows = named_rows(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", ("id", "label"))
-            labels = OVERHEAD_TYPES | {row["id"]: str(row["label"]) for row in rows}
+            labels = OVERHEAD_TYPES | dict(
+                rows_of(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", id=object, label=str)
+            )
             nameless = read["kind_id"] == MISSING
             for code in distinct(read[OVERHEAD_TYPE][nameless]).tolist():
                 named = self._strings.intern(labels.get(code, "Unknown"))
                 read["kind_id"][nameless & (read[OVERHEAD_TYPE] == code)] = named
-        return {c: read[c] for c in columns}
-
-    def _read_samples(self, columns: Sequence[str]) -> Columns:
-        if self._samples is None:  # all columns come of one pass over the rows
-            self._samples = nsys_samples.read_samples(self._db, [d.id for d in self.devices])
-        return {c: self._samples[c] for c in columns}
+        return read
 
     def _warnings(self) -> list[str]:
         """What the export lacks or breaks off, a line each."""

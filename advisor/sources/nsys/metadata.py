@@ -12,20 +12,18 @@ import numpy as np
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.nsys.tables import (
-    DIAGNOSTICS,
     GPU_METRICS,
     GRAPH_TRACE,
     JOINED_TABLES,
     KERNEL,
     MEMCPY,
     MEMSET,
-    NVTX,
     ROW_TABLES,
     RUNTIME,
     is_nsys_table,
     process_of,
 )
-from advisor.sources.raw import Ints, RawTables, named_rows
+from advisor.sources.raw import Ints, RawTables, rows_of
 from advisor.sources.schema import MISSING
 
 NSYS = Recorder(
@@ -34,9 +32,7 @@ NSYS = Recorder(
     tables={
         **{table: raw for table, (raw, _) in ROW_TABLES.items()},
         **{table: parts[0][0] for table, parts in JOINED_TABLES.items()},
-        "ranges": NVTX,
         "samples": GPU_METRICS,
-        "diagnostics": DIAGNOSTICS,
     },
     # Calls under the threshold of 80 us have no backtrace by default; launches last 5 us.
     backtraces="--cudabacktrace=kernel:1000,sync:1000,memory:1000 --sample=process-tree",
@@ -56,10 +52,13 @@ _CUDA_PROCESS_COLUMNS = (
 #: Tables of GPU work with a device and a process, in the order of preference for a scan.
 _GPU_WORK = (KERNEL, GRAPH_TRACE, MEMCPY, MEMSET)
 
-_GPU_COLUMNS = (
-    "id", "cuDevice", "busLocation", "name", "chipName", "smCount", "totalMemory", "memoryBandwidth",
-    "clockRate", "l2CacheSize", "computeMajor", "computeMinor",
-)  # fmt: skip
+#: What `Device` has of a row of TARGET_INFO_GPU: a text, or a number that is 0 where the driver did not say.
+_GPU_TEXTS = {"bus_id": "busLocation", "name": "name", "chip": "chipName"}
+_GPU_NUMBERS = {
+    "sm_count": "smCount", "memory_bytes": "totalMemory", "bandwidth_bytes_per_s": "memoryBandwidth",
+    "clock_hz": "clockRate", "l2_bytes": "l2CacheSize",
+}  # fmt: skip
+_GPU_OTHERS = ("cuDevice", "computeMajor", "computeMinor")
 
 #: Options that carry a command line, an environment or names of people and machines.
 _PRIVATE_OPTION = re.compile(
@@ -143,39 +142,34 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
 
 def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     """Every GPU that the capture lists, by GPU id, and how the ids of kernels map to them."""
-    gpus = [row for row in named_rows(raw, "TARGET_INFO_GPU", _GPU_COLUMNS) if isinstance(row["id"], int)]
-    cuda = [
-        row
-        for row in named_rows(
-            raw, "TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid", "numMultiprocessors")
-        )
-        if isinstance(row["gpuId"], int) and isinstance(row["cudaId"], int)
-    ]
+    gpus = {}
+    names = (*_GPU_TEXTS.values(), *_GPU_NUMBERS.values(), *_GPU_OTHERS)
+    for number, *values in rows_of(raw, "TARGET_INFO_GPU", id=int, **dict.fromkeys(names, object)):
+        gpus[number] = dict(zip(names, values, strict=True))
+    columns = {"gpuId": int, "cudaId": int, "pid": object, "numMultiprocessors": object}
+    cuda = list(rows_of(raw, "TARGET_INFO_CUDA_DEVICE", **columns))
     known: dict[tuple[int, int], int] = {}
-    for row in cuda:
-        ordinal, gpu = row["cudaId"], row["gpuId"]
-        if all(other["gpuId"] == gpu for other in cuda if other["cudaId"] == ordinal):
+    for gpu, ordinal, pid, _ in cuda:
+        if all(other == gpu for other, same, _, _ in cuda if same == ordinal):
             known[MISSING, ordinal] = gpu  # also for processes that the table does not list
-        if isinstance(row["pid"], int):
-            known[row["pid"], ordinal] = gpu
-    if not known and len({row["cuDevice"] for row in gpus if isinstance(row["cuDevice"], int)}) == len(gpus):
-        known = {(MISSING, row["cuDevice"]): row["id"] for row in gpus}
-    ordinals_of = {
-        row["id"]: tuple(sorted({o for (_, o), gpu in known.items() if gpu == row["id"]})) for row in gpus
+        if isinstance(pid, int):
+            known[pid, ordinal] = gpu
+    own = {row["cuDevice"]: gpu for gpu, row in gpus.items() if isinstance(row["cuDevice"], int)}
+    if not known and len(own) == len(gpus):
+        known = {(MISSING, ordinal): gpu for ordinal, gpu in own.items()}
+    devices = {
+        gpu: _device(gpu, row, tuple(sorted({o for (_, o), g in known.items() if g == gpu})))
+        for gpu, row in gpus.items()
     }
-    devices = {row["id"]: _device(row, ordinals_of[row["id"]]) for row in gpus}
-    for row in cuda:
-        devices.setdefault(
-            row["gpuId"], Device(id=row["gpuId"], sm_count=_positive(row["numMultiprocessors"]))
-        )
+    for gpu, _, _, count in cuda:
+        devices.setdefault(gpu, Device(id=gpu, sm_count=_positive(count)))
     if not devices:
         devices = {number: Device(id=number) for number in _devices_in_use(raw)}
     return tuple(devices[number] for number in sorted(devices)), DeviceMap(known)
 
 
 def _pairs(raw: RawTables, table: str) -> list[tuple[str, str]]:
-    rows = named_rows(raw, table, ("name", "value"))
-    return [(str(r["name"]), "" if r["value"] is None else str(r["value"])) for r in rows]
+    return list(rows_of(raw, table, name=str, value=str))
 
 
 def _options(recorded: list[tuple[str, str]]) -> dict[str, str]:
@@ -206,7 +200,7 @@ def _trace_sources(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
 
 def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | None]:
     """Rank and world size: MPI tables, else the numbers that the launcher exported."""
-    ranks = {row["rank"] for row in named_rows(raw, "MPI_RANKS", ("rank",))} - {None}
+    ranks = {rank for (rank,) in rows_of(raw, "MPI_RANKS", rank=object)} - {None}
     values = {
         name: int(value.strip('"'))
         for name, _, value in (text.partition("=") for text in environment)
@@ -222,28 +216,18 @@ def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | Non
 
 def _process_ranks(raw: RawTables) -> tuple[tuple[int, int], ...]:
     """(process, MPI rank) of every rank that was recorded."""
-    rows = named_rows(raw, "MPI_RANKS", ("globalPid", "rank"))
-    known = {
-        int(process_of(np.array([row["globalPid"]]))[0]): row["rank"]
-        for row in rows
-        if isinstance(row["globalPid"], int) and isinstance(row["rank"], int)
-    }
-    return tuple(sorted(known.items()))
+    rows = rows_of(raw, "MPI_RANKS", globalPid=int, rank=int)
+    return tuple(sorted({int(process_of(np.array([pid]))[0]): rank for pid, rank in rows}.items()))
 
 
 def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
     """(pid, name) of the processes that used CUDA; machine-wide captures list hundreds more."""
     pids: set[int] = set()
     for table, column in _CUDA_PROCESS_COLUMNS:
-        found = (row[column] for row in named_rows(raw, table, (column,)))
-        pids.update(pid for pid in found if isinstance(pid, int))
+        pids.update(pid for (pid,) in rows_of(raw, table, **{column: int}))
     if not pids:
-        pids.update(_processes_in_use(raw))
-    names = {
-        row["pid"]: str(row["name"] or "")
-        for row in named_rows(raw, "PROCESSES", ("pid", "name"))
-        if isinstance(row["pid"], int)
-    }
+        pids = _processes_in_use(raw)
+    names = dict(rows_of(raw, "PROCESSES", pid=int, name=str))
     return tuple((pid, names.get(pid, "")) for pid in sorted(pids - {MISSING}))
 
 
@@ -264,38 +248,33 @@ def _devices_in_use(raw: RawTables) -> list[int]:
     return sorted(found - {MISSING})
 
 
-def _device(row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
+def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
     capability = (row["computeMajor"], row["computeMinor"])
+    about: dict[str, Any] = {
+        ours: str(row[column]) if row[column] else None for ours, column in _GPU_TEXTS.items()
+    }
+    about |= {ours: _positive(row[column]) for ours, column in _GPU_NUMBERS.items()}
     return Device(
-        id=row["id"],
-        bus_id=str(row["busLocation"]) if row["busLocation"] else None,
+        id=number,
         cuda_ordinals=ordinals,
-        name=str(row["name"]) if row["name"] else None,
-        chip=str(row["chipName"]) if row["chipName"] else None,
-        sm_count=_positive(row["smCount"]),
-        memory_bytes=_positive(row["totalMemory"]),
-        bandwidth_bytes_per_s=_positive(row["memoryBandwidth"]),
-        clock_hz=_positive(row["clockRate"]),
-        l2_bytes=_positive(row["l2CacheSize"]),
+        **about,
         compute_capability=capability if all(isinstance(n, int) for n in capability) else None,
     )
 
 
 def _positive(value: object) -> int | None:
-    """A zero in these tables means that the driver did not say."""
     return value if isinstance(value, int) and value > 0 else None
 
 
 def _first_int(raw: RawTables, table: str, column: str) -> int | None:
-    rows = named_rows(raw, table, (column,))
-    return rows[0][column] if rows and isinstance(rows[0][column], int) else None
+    return next((value for (value,) in rows_of(raw, table, **{column: int})), None)
 
 
 def _utc_offset(raw: RawTables) -> int | None:
     """Seconds by which the machine's own clock is ahead of UTC."""
-    for row in named_rows(raw, "TARGET_INFO_SESSION_START_TIME", ("utcTime", "localTime")):
+    for times in rows_of(raw, "TARGET_INFO_SESSION_START_TIME", utcTime=str, localTime=str):
         try:
-            utc, local = (datetime.fromisoformat(str(row[n])) for n in ("utcTime", "localTime"))
+            utc, local = map(datetime.fromisoformat, times)
             return round((local - utc).total_seconds())
         except (ValueError, TypeError):
             return None

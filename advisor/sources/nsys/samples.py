@@ -1,18 +1,22 @@
-"""GPU metrics: the long rows of an nsys export -> one wide row per device and time."""
+"""What nsys samples: GPU metrics, long rows made one wide row per device and time; power and temperature,
+of DCGM also clock and memory, by its plugins; and what network cards carry.
+
+Tables and columns: SQLite schema reference of the exporter.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from advisor.sources.nsys import plugin_samples
-from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES
+from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.overlay import with_coarser
-from advisor.sources.raw import Ints, Is, Keep, RawTables, named_rows
-from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES
+from advisor.sources.raw import Ints, Is, Keep, RawTables, rows_of
+from advisor.sources.schema import MISSING, NIC_RECEIVED, NIC_SENT, NIC_WAITS, SAMPLE_RATIOS, TABLES
 from advisor.sources.trace import Columns
 
 #: The name without its unit -> our column. Metric ids differ between captures, names between
@@ -36,7 +40,7 @@ _NAMES = tuple((re.compile(pattern), column) for pattern, column in _COLUMN_OF_N
 #: Clock values are Hz although the name says MHz; values below this are MHz after all.
 _LEAST_HZ = 1e6
 
-GPU_MASK = 0xFF
+_GPU_MASK = 0xFF
 
 
 def column_of_metric(name: str) -> str | None:
@@ -52,17 +56,13 @@ def column_of_metric(name: str) -> str | None:
 
 def wanted_metrics(raw: RawTables) -> dict[tuple[int, int], str]:
     """(typeId, metricId) -> our column, for every metric of the capture that we use."""
-    metrics = {}
-    for row in named_rows(raw, METRIC_NAMES, ("typeId", "metricId", "metricName")):
-        column = column_of_metric(str(row["metricName"] or ""))
-        if column and isinstance(row["typeId"], int) and isinstance(row["metricId"], int):
-            metrics[row["typeId"], row["metricId"]] = column
-    return metrics
+    rows = rows_of(raw, METRIC_NAMES, typeId=int, metricId=int, metricName=str)
+    return {(kind, metric): column for kind, metric, name in rows if (column := column_of_metric(name))}
 
 
 def recorded(raw: RawTables) -> bool:
     """True when there are samples of GPU metrics or of a plugin."""
-    return _readable(raw) or plugin_samples.recorded(raw)
+    return _readable(raw) or _plugin_recorded(raw)
 
 
 def _readable(raw: RawTables) -> bool:
@@ -91,10 +91,9 @@ def _time_columns(raw: RawTables) -> tuple[str, ...]:
     session's.
     """
     times = [c for c in ("timestamp", "rawTimestamp") if c in raw.columns(GPU_METRICS)]
-    if "rawTimestamp" in times:
-        sources = named_rows(raw, "GENERIC_EVENT_SOURCES", ("data",))
-        if not any("SessionNs" in str(row["data"]) for row in sources):
-            times.remove("rawTimestamp")
+    sources = rows_of(raw, "GENERIC_EVENT_SOURCES", data=str)
+    if "rawTimestamp" in times and not any("SessionNs" in data for (data,) in sources):
+        times.remove("rawTimestamp")
     return tuple(times)
 
 
@@ -105,9 +104,9 @@ def read_samples(raw: RawTables, devices: Sequence[int]) -> Columns:
     a plugin sampled fills columns that GPU metrics lack, and stands alone where there are none.
     """
     metrics = _gpu_metrics(raw) if _readable(raw) else _merged([])
-    if not plugin_samples.recorded(raw):
+    if not _plugin_recorded(raw):
         return metrics
-    sampled = plugin_samples.plugin_samples(raw, devices)
+    sampled = _plugin_samples(raw, devices)
     if len(metrics["time"]):
         return with_coarser(metrics, sampled)
     lacking = np.full(len(sampled["time"]), np.nan)
@@ -133,7 +132,7 @@ def _gpu_metrics(raw: RawTables) -> Columns:
             selected = time, metric, value
         if len(selected[0]):
             names = {m: column for (t, m), column in metrics.items() if t == type_id}
-            parts.append(_wide(*selected, names) | {"device": type_id & GPU_MASK})
+            parts.append(_wide(*selected, names) | {"device": type_id & _GPU_MASK})
     return _merged(parts)
 
 
@@ -179,3 +178,159 @@ def _merged(parts: list[dict[str, Any]]) -> Columns:
         order = np.lexsort((columns["device"], columns["time"]))
         columns = {name: values[order] for name, values in columns.items()}
     return columns
+
+
+# --- plugins: generic events ---------------------------------------------------------------------
+# That a value is the first one set, and the GPU the low byte of the type, is how `network_map_aws` of the
+# recipes of nsys joins them; older exports hold types and events as JSON. Names and units: user guide,
+# "NVML power and temperature metrics" (milliwatts, degrees Celsius) and "DCGM", whose metrics bear the
+# tags of DCGM's own fields (dcgm_fields.cpp of NVIDIA/DCGM: watts, MHz, MiB); exports of the NVML plugin
+# name a field `Power`.
+
+EVENTS, DATA = "GENERIC_EVENTS", "GENERIC_EVENT_DATA"
+TYPES, FIELDS = "GENERIC_EVENT_TYPES", "GENERIC_EVENT_TYPE_FIELDS"
+_PLUGIN_VALUES = ("intVal", "uintVal", "floatVal", "doubleVal")
+#: Names of fields without their unit -> our columns.
+_PLUGIN_COLUMNS = {
+    "power": "power_w", "power_usage": "power_w", "power_usage_instant": "power_w",
+    "enforced_power_limit": "power_limit_w", "temperature": "temperature_c", "gpu_temp": "temperature_c",
+    "sm_clock": "sm_clock_hz", "fb_used": "memory_used_bytes", "fb_total": "memory_total_bytes",
+}  # fmt: skip
+#: What a sampled number of these columns counts.
+_PLUGIN_UNITS = {"sm_clock_hz": 1e6, "memory_used_bytes": 2.0**20, "memory_total_bytes": 2.0**20}
+#: No GPU draws as much, and every one under load more milliwatts.
+_MOST_W = 5_000
+
+
+def _plugin_column(name: str) -> str | None:
+    return _PLUGIN_COLUMNS.get(name.partition("[")[0].strip().lower())
+
+
+def _plugin_fields(raw: RawTables) -> dict[tuple[int, int | str], str]:
+    """(type, number or name of a field) -> our column."""
+    found: dict[tuple[int, int | str], str] = {}
+    rows = list(rows_of(raw, FIELDS, typeId=int, fieldIdx=int, fieldNameId=int))
+    texts = raw.texts(STRINGS, sorted({text for _, _, text in rows})) if rows else {}
+    for kind, index, text in rows:
+        if column := _plugin_column(texts.get(text, "")):
+            found[kind, index] = column
+    for kind, data in rows_of(raw, TYPES, typeId=int, data=object):
+        fields = _json(data).get("Fields")
+        for field in fields if isinstance(fields, list) else ():
+            name = str(field.get("Name", "")) if isinstance(field, dict) else ""
+            if column := _plugin_column(name):
+                found[kind, name] = column
+    return found
+
+
+def _plugin_recorded(raw: RawTables) -> bool:
+    """True when events may hold power or temperature at times of the session."""
+    timed = {"timestamp", "typeId"} <= set(raw.columns(EVENTS))
+    return timed and raw.has(EVENTS) and bool(_plugin_fields(raw))
+
+
+def _plugin_samples(raw: RawTables, devices: Iterable[int]) -> Columns:
+    """`time`, `device` and the columns that were sampled, by time; NaN where a sample lacks one."""
+    fields, known = _plugin_fields(raw), list(devices)
+    types = sorted({kind for kind, _ in fields})
+    taken: dict[tuple[int, int], dict[str, float]] = {}
+    for time, kind, field, value in _plugin_values(raw, types):
+        if time >= 0 and (column := fields.get((kind, field))):
+            device = known[0] if len(known) == 1 else kind & _GPU_MASK
+            taken.setdefault((time, device), {})[column] = value
+    at = sorted(taken)
+    columns: Columns = {
+        "time": np.array([time for time, _ in at], np.int64),
+        "device": np.array([device for _, device in at], np.int64),
+    }
+    for name in sorted(set(fields.values())):
+        sampled = np.array([taken[key].get(name, np.nan) for key in at], np.float64)
+        columns[name] = sampled * _PLUGIN_UNITS.get(name, 1.0)
+    power = columns.get("power_w")
+    if power is not None and (power > _MOST_W).any():
+        columns["power_w"] = power / 1e3
+    return columns
+
+
+def _plugin_values(raw: RawTables, types: list[int]) -> Iterator[tuple[int, int, int | str, float]]:
+    """Time, type, number or name of the field, and value."""
+    keep = Keep("typeId", tuple(types))
+    has = set(raw.columns(EVENTS))
+    if "genericEventId" in has and raw.has(DATA):
+        event, time, kind = (
+            c.tolist() for c in raw.read(EVENTS, ["genericEventId", "timestamp", "typeId"], keep)
+        )
+        when = dict(zip(event, zip(time, kind, strict=True), strict=True))
+        columns = dict.fromkeys(("genericEventId", "fieldIdx", *_PLUGIN_VALUES), object)
+        for number, field, *values in rows_of(raw, DATA, **columns):
+            value = next((v for v in values if v is not None), None)
+            if number in when and isinstance(value, int | float):
+                yield *when[number], field, float(value)
+    elif "data" in has:
+        time, kind = (c.tolist() for c in raw.read(EVENTS, ["timestamp", "typeId"], keep))
+        codes, texts = raw.text_codes(EVENTS, "data", [{"typeId": keep.values}])
+        parsed = [_json(text) for text in texts]
+        for one, which, code in zip(time, kind, codes.tolist(), strict=True):
+            for name, value in (parsed[code] if code >= 0 else {}).items():
+                if isinstance(number := _number(value), float):
+                    yield one, which, name, number
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# --- network cards, as `--nic-metrics` samples them ------------------------------------------------
+# Names and units of the counters (bytes/ms, ticks/ms): as the network recipes of nsys select them.
+
+NIC_METRICS, NIC_NAMES, NIC_CARDS = "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS", "NIC_ID_MAP"
+_NIC_KINDS = {
+    ("Bytes sent", "bytes/ms"): NIC_SENT,
+    ("Bytes received", "bytes/ms"): NIC_RECEIVED,
+    ("Send waits", "ticks/ms"): NIC_WAITS,
+}
+_NIC_READ = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
+
+
+def _nic_metrics(raw: RawTables) -> dict[tuple[int, int], int]:
+    """(list, place in it) -> what it counts, for the counters of InfiniBand and Ethernet that are read."""
+    rows = rows_of(raw, NIC_NAMES, metricsListId=int, metricsIdx=int, name=str, unit=str)
+    kinds = {
+        (group, place): _NIC_KINDS.get((name.partition(": ")[2], unit)) for group, place, name, unit in rows
+    }
+    return {key: kind for key, kind in kinds.items() if kind is not None}
+
+
+def network_recorded(raw: RawTables) -> bool:
+    """True when a counter that is read has samples."""
+    return (
+        raw.has(NIC_METRICS) and set(_NIC_READ) <= set(raw.columns(NIC_METRICS)) and bool(_nic_metrics(raw))
+    )
+
+
+def read_network(raw: RawTables) -> Columns:
+    """All columns of `network`, in the order of the file."""
+    wanted = _nic_metrics(raw)
+    keep = Keep("metricsIdx", tuple(sorted({place for _, place in wanted})))
+    start, end, card, group, place, value = raw.read(NIC_METRICS, list(_NIC_READ), keep)
+    kind = np.full(len(start), MISSING, np.int64)
+    for (one, number), what in wanted.items():
+        kind[(group == one) & (place == number)] = what
+    nic = card.copy()
+    for number, one in rows_of(raw, NIC_CARDS, nicId=int, globalId=int):
+        nic[card == one] = number
+    rate = np.where(kind == NIC_WAITS, value, value * 1000)
+    known = (kind != MISSING) & (value >= 0)
+    columns = {"start": start, "end": end, "nic": nic, "kind": kind, "value": rate}
+    return {name: values[known] for name, values in columns.items()}

@@ -8,20 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.sources.raw import Ints
-from advisor.sources.schema import (
-    ARRAY,
-    DEVICE_MEMORY,
-    DEVICE_STATIC,
-    MANAGED,
-    MANAGED_STATIC,
-    MARK,
-    MISSING,
-    PAGEABLE,
-    PINNED,
-    PUSH_POP,
-    START_END,
-    UNKNOWN_MEMORY,
-)
+from advisor.sources.schema import MARK, MEMORY_KINDS, MISSING, PUSH_POP, START_END
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -59,11 +46,7 @@ NVTX_RANGES = {59: PUSH_POP, 60: START_END}
 NVTX_MARK = 34
 
 #: Memory kinds by the names of ENUM_CUDA_MEM_KIND, less their prefix.
-MEMORY_KINDS = {
-    "PAGEABLE": PAGEABLE, "PINNED": PINNED, "DEVICE": DEVICE_MEMORY, "ARRAY": ARRAY,
-    "MANAGED": MANAGED, "DEVICE_STATIC": DEVICE_STATIC, "MANAGED_STATIC": MANAGED_STATIC,
-    "UNKNOWN": UNKNOWN_MEMORY,
-}  # fmt: skip
+MEMORY_CODES = {name.upper().replace(" ", "_"): code for name, code in MEMORY_KINDS.items()}
 
 #: Labels of ENUM_CUPTI_OVERHEAD_TYPE (3.25), for exports that hold the codes only.
 OVERHEAD_TYPES = {
@@ -123,6 +106,14 @@ def _first_known(preferred: Ints, other: Ints) -> Ints:
     return np.where(preferred == MISSING, other, preferred)
 
 
+def _range_end(end: Ints, start: Ints, kind: Ints) -> Ints:
+    return np.where((kind == NVTX_MARK) & (end == MISSING), start, end)
+
+
+def _range_style(kind: Ints) -> Ints:
+    return np.select([kind == code for code in NVTX_RANGES], list(NVTX_RANGES.values()), MARK)
+
+
 def _columns(**raw: str | Filled) -> dict[str, Filled]:
     return {ours: plain(r) if isinstance(r, str) else r for ours, r in raw.items()}
 
@@ -131,6 +122,8 @@ def _if_valid(column: str) -> Filled:
     return Filled((column,), lambda ids: np.where(ids == _INVALID_ID, MISSING, ids))
 
 
+#: A column that nothing in an export fills.
+_NONE = plain("")
 _PROCESS = Filled(("globalPid",), process_of)
 _THREAD_PROCESS = Filled(("globalTid",), process_of)
 _THREAD = Filled(("globalTid",), thread_of)
@@ -171,7 +164,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     "allocations": (MEMORY_USAGE, _columns(
         time="start", device="deviceId", process=_PROCESS, bytes="bytes",
         kind="memoryOperationType", memory="memKind", address="address",
-        tensors=Filled(("bytes",), lambda rows: np.full(len(rows), MISSING)),
+        tensors=_NONE,
     )),
     "events": (CUDA_EVENT, _columns(
         time="timestamp", device="deviceId", process=_PROCESS, stream="streamId",
@@ -199,31 +192,15 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
     "gpu_switches": (GPU_SWITCHES, _columns(
         time="timestamp", device="gpuId", context="contextId", process=_PROCESS, kind="tag",
     )),
+    # Where the id of a text is missing, the text may be in the row. No export has operands or numbers.
+    "ranges": (NVTX, _columns(
+        start="start", end=Filled(("end", "start", "eventType"), _range_end), process=_THREAD_PROCESS,
+        thread=_THREAD, domain="domainId", style=Filled(("eventType",), _range_style), text_id="textId",
+        operands_id=_NONE, number=_NONE, payload="uint64Value",
+    )),
+    "diagnostics": (DIAGNOSTICS, _columns(time="timestamp", severity="severity", text_id="textId")),
 }  # fmt: skip
 
-
-def _range_end(end: Ints, start: Ints, kind: Ints) -> Ints:
-    return np.where((kind == NVTX_MARK) & (end == MISSING), start, end)
-
-
-def _range_style(kind: Ints) -> Ints:
-    return np.select([kind == code for code in NVTX_RANGES], list(NVTX_RANGES.values()), MARK)
-
-
-#: `ranges` and `diagnostics`, where a missing text id may mean that the text is in the row.
-RANGE_COLUMNS = _columns(
-    start="start",
-    end=Filled(("end", "start", "eventType"), _range_end),
-    process=_THREAD_PROCESS,
-    thread=_THREAD,
-    domain="domainId",
-    style=Filled(("eventType",), _range_style),
-    text_id="textId",
-    operands_id=Filled(("start",), lambda start: np.full_like(start, MISSING)),  # texts hold them
-    number=Filled(("start",), lambda start: np.full_like(start, MISSING)),
-    payload="uint64Value",
-)
-DIAGNOSTIC_COLUMNS = _columns(time="timestamp", severity="severity", text_id="textId")
 
 #: A fault of the host has no duration and no device in the export.
 _CPU_FAULTS = _columns(

@@ -17,55 +17,27 @@ class Field(NamedTuple):
     factor: float
 
 
-_UTILISATION, _RATIO = 0.01, 1.0
 _MIB, _MHZ = 2.0**20, 1e6
 
-#: By the sampler's name for it, in lower case and without unit; the first that a log has counts.
-FIELDS: dict[str, Field] = {
-    # nvidia-smi --query-gpu, old and new spellings.
-    "utilization.gpu": Field("gr_active", _UTILISATION),
-    "memory.used": Field("memory_used_bytes", _MIB),
-    "memory.total": Field("memory_total_bytes", _MIB),
-    "power.draw.instant": Field("power_w", 1),
-    "power.draw": Field("power_w", 1),
-    "power.draw.average": Field("power_w", 1),
-    "enforced.power.limit": Field("power_limit_w", 1),
-    "power.limit": Field("power_limit_w", 1),
-    "clocks.sm": Field("sm_clock_hz", _MHZ),
-    "clocks.current.sm": Field("sm_clock_hz", _MHZ),
-    "clocks.max.sm": Field("sm_clock_max_hz", _MHZ),
-    "temperature.gpu": Field("temperature_c", 1),
-    # nvidia-smi dmon. The violation counters: a share of the time, and yes or no.
-    "sm": Field("gr_active", _UTILISATION),
-    "pwr": Field("power_w", 1),
-    "gtemp": Field("temperature_c", 1),
-    "temp": Field("temperature_c", 1),
-    "pclk": Field("sm_clock_hz", _MHZ),
-    "fb": Field("memory_used_bytes", _MIB),
-    # DCGM: short names of `dcgmi dmon`, full names of CSV exports.
-    "gract": Field("gr_active", _RATIO),
-    "dcgm_fi_prof_gr_engine_active": Field("gr_active", _RATIO),
-    "gputl": Field("gr_active", _UTILISATION),
-    "dcgm_fi_dev_gpu_util": Field("gr_active", _UTILISATION),
-    "smact": Field("sm_active", _RATIO),
-    "dcgm_fi_prof_sm_active": Field("sm_active", _RATIO),
-    "tenso": Field("tensor_active", _RATIO),
-    "dcgm_fi_prof_pipe_tensor_active": Field("tensor_active", _RATIO),
-    "drama": Field("dram_read", _RATIO),
-    "dcgm_fi_prof_dram_active": Field("dram_read", _RATIO),
-    "fbusd": Field("memory_used_bytes", _MIB),
-    "dcgm_fi_dev_fb_used": Field("memory_used_bytes", _MIB),
-    "fbttl": Field("memory_total_bytes", _MIB),
-    "dcgm_fi_dev_fb_total": Field("memory_total_bytes", _MIB),
-    "power": Field("power_w", 1),
-    "dcgm_fi_dev_power_usage": Field("power_w", 1),
-    "dcgm_fi_dev_power_mgmt_limit": Field("power_limit_w", 1),
-    "tmptr": Field("temperature_c", 1),
-    "dcgm_fi_dev_gpu_temp": Field("temperature_c", 1),
-    "smclk": Field("sm_clock_hz", _MHZ),
-    "dcgm_fi_dev_sm_clock": Field("sm_clock_hz", _MHZ),
-    "dcgm_fi_dev_max_sm_clock": Field("sm_clock_max_hz", _MHZ),
-}
+#: Our column and its factor <- the samplers' names for it, in lower case and without unit, in the order in
+#: which they count: of nvidia-smi --query-gpu, its dmon, and DCGM (short names of `dcgmi dmon`, full names
+#: of CSV exports).
+_NAMES = (
+    ("gr_active", 0.01, "utilization.gpu sm"),
+    ("gr_active", 1.0, "gract dcgm_fi_prof_gr_engine_active"),
+    ("gr_active", 0.01, "gputl dcgm_fi_dev_gpu_util"),
+    ("sm_active", 1.0, "smact dcgm_fi_prof_sm_active"),
+    ("tensor_active", 1.0, "tenso dcgm_fi_prof_pipe_tensor_active"),
+    ("dram_read", 1.0, "drama dcgm_fi_prof_dram_active"),
+    ("memory_used_bytes", _MIB, "memory.used fb fbusd dcgm_fi_dev_fb_used"),
+    ("memory_total_bytes", _MIB, "memory.total fbttl dcgm_fi_dev_fb_total"),
+    ("power_w", 1.0, "power.draw.instant power.draw power.draw.average pwr power dcgm_fi_dev_power_usage"),
+    ("power_limit_w", 1.0, "enforced.power.limit power.limit dcgm_fi_dev_power_mgmt_limit"),
+    ("sm_clock_hz", _MHZ, "clocks.sm clocks.current.sm pclk smclk dcgm_fi_dev_sm_clock"),
+    ("sm_clock_max_hz", _MHZ, "clocks.max.sm dcgm_fi_dev_max_sm_clock"),
+    ("temperature_c", 1.0, "temperature.gpu gtemp temp tmptr dcgm_fi_dev_gpu_temp"),
+)
+FIELDS = {name: Field(column, factor) for column, factor, names in _NAMES for name in names.split()}
 
 #: What the size of the memory is made of, besides what is used, where a log does not tell it.
 _FREE = ("memory.free", "dcgm_fi_dev_fb_free", "fbfre")

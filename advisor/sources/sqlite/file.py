@@ -13,9 +13,14 @@ from advisor.errors import InputError
 from advisor.scratch import Scratch
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite import columns as sqlite_columns
-from advisor.sources.sqlite.columns import as_integer, quoted, source_of_rows
-from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.sqlite.pages import (
+    PageReader,
+    as_integer,
+    fetch_text_codes,
+    quoted,
+    read_columns,
+    source_of_rows,
+)
 from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Ledger
 
@@ -110,13 +115,9 @@ class SqliteFile:
             return self._db.execute(sql, tuple(values)).fetchall()
 
     def has(self, table: str) -> bool:
-        """True when the table exists and holds at least one row."""
-        return table in self.tables and bool(
-            self.rows(f"select 1 from {sqlite_columns.source_of_rows(table)} limit 1")
-        )
+        return table in self.tables and bool(self.rows(f"select 1 from {source_of_rows(table)} limit 1"))
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Column names of a table, empty where it is absent."""
         if table not in self._columns:
             info = self.rows(f"pragma table_info({quoted(table)})") if table in self.tables else []
             self._columns[table] = tuple(row[1] for row in info)
@@ -129,7 +130,7 @@ class SqliteFile:
                 with suppress(NotPlain):
                     return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES)
             self._note_not_whole(table, columns)
-            return sqlite_columns.read_columns(self._db, table, columns, keep)
+            return read_columns(self._db, table, columns, keep)
 
     def _note_not_whole(self, table: str, columns: Sequence[str]) -> None:
         odd = " or ".join(f"typeof({quoted(c)}) not in ('integer', 'null')" for c in columns)
@@ -142,16 +143,13 @@ class SqliteFile:
         return self.shown.stat().st_size
 
     def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Rows of a small table, with the types that they have there."""
         return self.rows(f"select {', '.join(map(quoted, columns))} from {quoted(table)}")
 
     def blobs(self, table: str, column: str) -> list[bytes | None]:
-        """A column of bytes in the order of the file, also where it is declared as text."""
         cast = f"cast({quoted(column)} as blob)"
         return [row[0] for row in self.rows(f"select {cast} from {source_of_rows(table)}")]
 
     def count(self, table: str, rows: Rows, at_most: int | None = None) -> int:
-        """How many such rows there are, counted up to `at_most`."""
         chosen = f"select 1 from {source_of_rows(table)} where {_condition(rows)}"
         if at_most is not None:
             chosen += f" limit {at_most}"
@@ -160,17 +158,14 @@ class SqliteFile:
     def text_codes(
         self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
     ) -> tuple[Ints, list[str]]:
-        """A text column as codes into the list of its distinct texts; MISSING for null and where
-        the column `unless` is set."""
         text = f"cast({quoted(column)} as text)"  # damage may have left a number there
         if unless is not None:
             text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
         sql = f"select {text} from {source_of_rows(table)} where {_condition(rows)}"
         with self._damage_reported():
-            return sqlite_columns.fetch_text_codes(self._db, sql)
+            return fetch_text_codes(self._db, sql)
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
-        """The texts (column `value`) of those of the ids (column `id`) that the table holds."""
         found: dict[int, str] = {}
         for at in range(0, len(ids), _AT_ONCE):
             part = ids[at : at + _AT_ONCE]
@@ -180,7 +175,6 @@ class SqliteFile:
         return found
 
     def last_id(self, table: str) -> int:
-        """The largest id in a table of texts, 0 without any."""
         whole = f"select max(id) from {quoted(table)} where typeof(id) = 'integer'"
         return max(self.rows(whole)[0][0] or 0, 0)
 
