@@ -205,8 +205,7 @@ def merged(options: Sequence[str], added: Collection[str]) -> list[str]:
 
 
 def options_in(command: str) -> list[str]:
-    """Options of nsys in a command line, not those of the program; sources of --trace one by
-    one."""
+    """Options of nsys in a command line, not those of the program; sources of --trace one by one."""
     found: list[str] = []
     for call in _NSYS.finditer(command):
         mine = command[call.end() - 1 :].partition(";")[0]

@@ -251,8 +251,7 @@ def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | N
 
 
 def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Array]:
-    """All samples, and masks of those of the device in the window and of the busy ones among
-    them."""
+    """All samples, and masks of those of the device in the window and of the busy ones among them."""
     rows = a.trace.columns("samples", _CLOCK_COLUMNS)
     mine = (rows["device"] == device) & (rows["time"] >= a.window.start)
     mine &= rows["time"] <= a.window.end

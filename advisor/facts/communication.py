@@ -94,9 +94,8 @@ FACTS = (
 
 
 class CrossRank(NamedTuple):
-    """The cross-rank view of one capture: the time that each collective waited for a later
-    rank (by device; negative where no other rank has it), and a function that writes the facts
-    about the ranks."""
+    """The cross-rank view of one capture: the time that each collective waited for a later rank (by device;
+    negative where no other rank has it), and a function that writes the facts about the ranks."""
 
     waits: Mapping[int, Array]
     put: Callable[[FactWriter], None]

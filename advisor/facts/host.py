@@ -232,9 +232,8 @@ def _named(a: Analysis, rows: Array) -> tuple[list[int], list[str]]:
 
 
 def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
-    """Operations that are small DtoH copies with a wait right after, those among them whose own call
-    blocks the host (not Async, or to pageable memory), and rows of api_calls that copy while the host
-    is blocked."""
+    """Operations that are small DtoH copies with a wait right after, those among them whose own call blocks
+    the host (not Async, or to pageable memory), and rows of api_calls that copy while the host is blocked."""
     if not a.trace.has("copies"):
         none = np.empty(0, np.int64)
         return none, none, none

@@ -55,8 +55,7 @@ def absent_tables(spec: FactSpec, tables: frozenset[str]) -> list[str]:
 
 
 def empty_columns(spec: FactSpec, tables: frozenset[str], empty: Empty) -> list[str]:
-    """Columns of a fact, as ``table.column``, that may be without values and have none in this
-    capture."""
+    """Columns of a fact, as ``table.column``, that may be without values and have none in this capture."""
     found = []
     for table, made_of in spec.columns.items():
         optional = [c for c in made_of if c in _OPTIONAL.get(table, ())]

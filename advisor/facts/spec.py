@@ -39,11 +39,10 @@ class Need(Struct, frozen=True):
 class FactSpec(Struct, frozen=True):
     """One fact: what it is called, measured in, about, made from and how.
 
-    `tables` are the trace tables without which it has no value, `columns` all that it is made of,
-    by table: none where it comes from metadata or from several captures. `flag` is the capture
-    option that supplies them, `supply` what does where that is no option. `needs` are looked at in
-    their order. `windowed` is false for what is counted over the whole file. `over_ranks` says what
-    becomes of it in a job.
+    `tables` are the trace tables without which it has no value, `columns` all that it is made of, by table:
+    none where it comes from metadata or from several captures. `flag` is the capture option that supplies
+    them, `supply` what does where that is no option. `needs` are looked at in their order. `windowed` is
+    false for what is counted over the whole file. `over_ranks` says what becomes of it in a job.
     """
 
     name: str
@@ -104,8 +103,7 @@ def group(
     windowed: bool = True,
     over_ranks: OverRanks = "each",
 ) -> tuple[FactSpec, ...]:
-    """Facts that share a level, an option and, but for what a fact says itself, columns and
-    needs."""
+    """Facts that share a level, an option and, but for what a fact says itself, columns and needs."""
     return tuple(
         FactSpec(
             f.name,

@@ -45,13 +45,12 @@ class Param(Data):
 
 
 class WhatIf(Data):
-    """What a fix changes in the replay, and what is assumed; `once`: a second one in the same
-    question, with whatever parameters, would scale the same times again. `option` is its name
-    where a verdict without a fault offers it, with `language_model` to language models alone.
-    `feature`: what the GPU must be able to do (knowledge/gpus.yaml); `instead_of`: offered only where
-    that what-if has no estimate.
-    `perhaps_traced` is said where an untraced step may be about as short as the GPU's own time, `why_more`
-    where the fix wins more than the time that its cause holds."""
+    """What a fix changes in the replay, and what is assumed; `once`: a second one in the same question, with
+    whatever parameters, would scale the same times again. `option` is its name where a verdict without a
+    fault offers it, with `language_model` to language models alone. `feature`: what the GPU must be able to
+    do (knowledge/gpus.yaml); `instead_of`: offered only where that what-if has no estimate. `perhaps_traced`
+    is said where an untraced step may be about as short as the GPU's own time, `why_more` where the fix wins
+    more than the time that its cause holds."""
 
     title: Text
     option: Text | None = None

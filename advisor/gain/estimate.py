@@ -212,10 +212,9 @@ class Replayer:
         return max(mean, self.busiest(inputs))
 
     def busiest(self, inputs: Inputs) -> float:
-        """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph
-        overlap, though they are replayed as one chain. A kernel that ran long before the one
-        launched before it takes no time away from the others: what counts is how far each step's
-        work reaches at most."""
+        """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph overlap,
+        though they are replayed as one chain. A kernel that ran long before the one launched before it takes
+        no time away from the others: what counts is how far each step's work reaches at most."""
         ops = inputs.ops
         mine, first = self._measured(inputs)
         if len(mine) == 0:

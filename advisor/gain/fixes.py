@@ -47,8 +47,7 @@ LEANING = frozenset((
 
 
 def settled(fix: Fix, work: Work) -> Fix:
-    """The fix with what the capture decides: how many sequences a larger batch has. Raises
-    NoEstimate."""
+    """The fix with what the capture decides: how many sequences a larger batch has. Raises NoEstimate."""
     if fix.what_if != "batch" or fix.number("n"):
         return fix
     return replace(fix, params={"n": fixes_batch.room_for_batch(work)[0]})

@@ -210,9 +210,8 @@ def _with_level(mine: Array, level: Array) -> Array:
 def _fewer_bytes(
     fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int, times: Array | float = 1.0
 ) -> Inputs:
-    """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the
-    bytes (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden)
-    stays."""
+    """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the bytes (to
+    `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden) stays."""
     level, error = work.dram
     mine = _with_level(mine, level)
     saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
@@ -251,10 +250,9 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Of the kernels of a chain the longest stays, and half of what the others take on the device
-    and the host, but for host code; optimistic: nothing of the others, pessimistic: three quarters.
-    The same copy or gather again and again moves as many tensors, such as the cache of each layer:
-    their time stays."""
+    """Of the kernels of a chain the longest stays, and half of what the others take on the device and the
+    host, but for host code; optimistic: nothing of the others, pessimistic: three quarters. The same copy or
+    gather again and again moves as many tensors, such as the cache of each layer: their time stays."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     ops, calls = inputs.ops, inputs.calls
     order = np.argsort(ops.stream, kind="stable")

@@ -1,14 +1,13 @@
 """Runs calls and operations again: a max-plus recurrence, solved by running maxima.
 
-Host: a thread's clock adds up `pre` and `own` of its calls; a waiting call returns at
-``max(begin + own, end(op) + lag)``, one that takes over from another thread begins no earlier than
-`delay` after that thread's call returned. Device: ``end_i = max(submitted_i + latency_i,
-end_{i-1} + gap_i) + duration_i`` along a stream. With ``C_i`` the running sum of gaps and durations
-this is ``end_i = C_i + max over k <= i of (submitted_k + latency_k + duration_k - C_k)``, a running
-maximum, as long as the clocks are only shifted. So the calls are cut into segments that end with a
-wait; all within a segment is vectorised over the whole capture at once, and only one number a
-segment, stream and thread is carried along in plain Python. A million operations take well under
-a second (benchmarks/gains.py).
+Host: a thread's clock adds up `pre` and `own` of its calls; a waiting call returns at ``max(begin + own,
+end(op) + lag)``, one that takes over from another thread begins no earlier than `delay` after that thread's
+call returned. Device: ``end_i = max(submitted_i + latency_i, end_{i-1} + gap_i) + duration_i`` along a
+stream. With ``C_i`` the running sum of gaps and durations this is ``end_i = C_i + max over k <= i of
+(submitted_k + latency_k + duration_k - C_k)``, a running maximum, as long as the clocks are only shifted. So
+the calls are cut into segments that end with a wait; all within a segment is vectorised over the whole
+capture at once, and only one number a segment, stream and thread is carried along in plain Python. A million
+operations take well under a second (benchmarks/gains.py).
 """
 
 from __future__ import annotations
@@ -82,9 +81,8 @@ class _Replay:
         return Played(self, end)
 
     def _walk(self) -> tuple[Array, Array]:
-        """Carries stream and clock state from segment to segment. Returns the shift of each
-        operation's clock and what each join asks of its stream; keeps the shifts of waits and
-        handovers."""
+        """Carries stream and clock state from segment to segment. Returns the shift of each operation's clock
+        and what each join asks of its stream; keeps the shifts of waits and handovers."""
         inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, self.inputs.joins
         if not (len(waits) or len(joins) or len(inputs.handovers)):  # nothing shifts a clock
             self.wait_shift, self.hand_shift = np.empty(0), np.empty(0)

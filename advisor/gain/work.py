@@ -171,8 +171,7 @@ class Work:
 
     @cached_property
     def short_kernel(self) -> float:
-        """Median duration of the short elementwise kernels, ns: what one more of them would
-        take."""
+        """Median duration of the short elementwise kernels, ns: what one more of them would take."""
         duration = self.taken.inputs.ops.duration
         short = duration[self.unfused & (duration < SHORT_NS)]
         return float(np.median(short)) if len(short) else constant("sync_call")
@@ -387,8 +386,7 @@ class Work:
         return np.asarray(moved & (self.host_memory == PINNED) & (self.copied >= _RATE_FROM))
 
     def link_rate(self) -> float:
-        """What large pinned copies reach on this link by the table of GPUs, bytes/s. Raises
-        NoEstimate."""
+        """What large pinned copies reach on this link by the table of GPUs, bytes/s. Raises NoEstimate."""
         known = practical_rate(self.a, int(self.device[0]))
         if known is None:
             raise NoEstimate("the rate of pinned copies on this link is not known; give it as gb_per_s")

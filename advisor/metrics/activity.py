@@ -110,12 +110,11 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
 class Activity(Struct, frozen=True):
     """Activity inside groups of kernels, 0..1, with its standard error.
 
-    A group is one kernel and launch shape of the heavy families (their members differ: a large
-    GEMM streams at 90 % where a small one reaches 60 %), one lighter family, or the ``rest``.
-    Level, error, covariance (the noise of the samples) and doubts are keyed by measure: sm, dram,
-    tensor. A level is the middle of two ways to solve. A doubt is an error that the samples share:
-    half of the difference between two ways, with its sign, and what of the level lies at the edges
-    of kernels.
+    A group is one kernel and launch shape of the heavy families (their members differ: a large GEMM streams
+    at 90 % where a small one reaches 60 %), one lighter family, or the ``rest``. Level, error, covariance
+    (the noise of the samples) and doubts are keyed by measure: sm, dram, tensor. A level is the middle of two
+    ways to solve. A doubt is an error that the samples share: half of the difference between two ways, with
+    its sign, and what of the level lies at the edges of kernels.
     """
 
     groups: tuple[tuple[str, str], ...]  # family, label
@@ -254,8 +253,7 @@ def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:
 def _groups(
     start: Array, end: Array, group: Array, labels: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], list[Array]]:
-    """Labels of the groups with enough time, largest first, the rest last, and masks of their
-    kernels."""
+    """Labels of the groups with enough time, largest first, the rest last, and masks of their kernels."""
     time = np.bincount(group, end - start, minlength=len(labels))
     kept: list[tuple[str, str]] = []
     masks: list[Array] = []

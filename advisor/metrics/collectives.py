@@ -130,8 +130,7 @@ def _kind(a: Analysis, kernel: int, call: int) -> str:
 
 
 def small_collectives(a: Analysis, device: int) -> Array:
-    """Operations of a device's window that are collectives below `SMALL_BYTES`, as far as sizes are
-    known."""
+    """Operations of a device's window that are collectives below `SMALL_BYTES`, as far as sizes are known."""
     mine = _rows(a, device)
     size = _arguments(a, device, mine)[1]
     return np.asarray(mine[(size != MISSING) & (size < SMALL_BYTES)])

@@ -18,8 +18,7 @@ _RELATED_SAMPLES = 20
 
 
 class Runs(Struct, frozen=True):
-    """When the kernels of each column of a design run, sorted by start; `reach` is the latest end
-    so far."""
+    """When the kernels of each column of a design run, sorted by start; `reach` is the latest end so far."""
 
     start: Array
     end: Array

@@ -195,9 +195,8 @@ class HostStates(Struct, frozen=True):
 def host_states(
     trace: Trace, ranges: Ranges, roles: dict[int, str], cold: dict[int, Spans], nodes: bool
 ) -> HostStates:
-    """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges
-    by position of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by
-    node."""
+    """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges by position
+    of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by node."""
 
     def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
         return union_by(rows[key], rows["start"], rows["end"])

@@ -151,9 +151,8 @@ def _launched_alone(trace: Trace, ops: Operations, at: Array) -> Array:
 
 
 def _overlapping(trace: Trace, api: Array, rows: Array) -> Array:
-    """Of these rows of `kernels`, those that begin before the previous kernel on their stream has
-    ended; where the launch allows that, those that also end before it. `api` is the call of each
-    row."""
+    """Of these rows of `kernels`, those that begin before the previous kernel on their stream has ended;
+    where the launch allows that, those that also end before it. `api` is the call of each row."""
     mask = np.zeros(len(api), bool)
     place = ("process", "device", "context", "stream")
     columns = {n: c[rows] for n, c in trace.columns("kernels", (*place, "start", "end")).items()}

@@ -34,8 +34,7 @@ def is_helper(kernel: KernelFamily) -> bool:
 
 
 def weight_bits(kernel: KernelFamily) -> int:
-    """Bits of a weight that a matrix kernel reads, by its name; 16 where the name does
-    not say."""
+    """Bits of a weight that a matrix kernel reads, by its name; 16 where the name does not say."""
     if kernel.traits.get("quantised") is True:
         return 4
     return {"fp8": 8, "fp4": 4}.get(str(kernel.traits.get("precision")), 16)

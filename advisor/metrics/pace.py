@@ -153,9 +153,8 @@ def rank_correlation(values: Array) -> float:
 
 
 def trend_ratio(duration: Array) -> float | None:
-    """Share of the time above the median of like calls, in their order, that goes when each run of
-    calls is compared with its own median, where the runs drift; 0 where they do not. None for too few
-    calls."""
+    """Share of the time above the median of like calls, in their order, that goes when each run of calls is
+    compared with its own median, where the runs drift; 0 where they do not. None for too few calls."""
     runs = min(_RUNS, len(duration) // _RUN)
     if runs < _RUNS // 2:
         return None

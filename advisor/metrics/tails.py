@@ -1,8 +1,7 @@
 """Tails of kernel durations: slow calls among comparable calls, and what coincides with them.
 
-Like calls are of one kernel, one launch shape and the same kernels before and after on their
-stream. A GEMM of one shape serves projections of different depth, and only its place in the
-sequence tells them apart.
+Like calls are of one kernel, one launch shape and the same kernels before and after on their stream. A GEMM
+of one shape serves projections of different depth, and only its place in the sequence tells them apart.
 """
 
 from __future__ import annotations

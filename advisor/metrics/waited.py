@@ -24,12 +24,11 @@ EVENT, STREAM, CONTEXT = range(3)
 class Waits(Struct, frozen=True):
     """Waits of the feeding thread in the window, by start (ns).
 
-    `stream` is the one waited for, or on which the event was recorded; MISSING for a context and
-    where the event's stream is unknown. `pending` counts the streams among these with work that had
-    been issued before and had not ended. `over` is how long the wait went on for the work of `other`
-    after what the host asked for had ended: its read-backs since its last wait or, in a wait for a context
-    without one, the work of the stream that runs most kernels. Graph nodes count as work of the stream
-    on which their graph began.
+    `stream` is the one waited for, or on which the event was recorded; MISSING for a context and where the
+    event's stream is unknown. `pending` counts the streams among these with work that had been issued before
+    and had not ended. `over` is how long the wait went on for the work of `other` after what the host asked
+    for had ended: its read-backs since its last wait or, in a wait for a context without one, the work of the
+    stream that runs most kernels. Graph nodes count as work of the stream on which their graph began.
     """
 
     start: Array

@@ -258,9 +258,8 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 # --- long stretches without a kernel between the steps --------------------------------------------
 
 
-#: An interruption lasts as long as this many median steps, and this long (ns) at least: what is
-#: shorter, or comes in more than `_FEW` of the steps (or once), is how the loop runs
-#: (calibration#hst108).
+#: An interruption lasts as long as this many median steps, and this long (ns) at least: what is shorter, or
+#: comes in more than `_FEW` of the steps (or once), is how the loop runs (calibration#hst108).
 _STEPS, _LONG_NS, _FEW = 20, 100_000_000, 0.1
 #: Calls whose own length explains why no kernel runs.
 _EXPLAIN = (Call.ALLOC, Call.FREE, Call.SYNC, Call.LAUNCH, Call.GRAPH_LAUNCH)

@@ -122,8 +122,7 @@ def heatmap(q: Query) -> pd.DataFrame:
 
 
 def budget(q: Query) -> pd.DataFrame:
-    """The exclusive parts of each device's window, which add up to it; by phase where there are
-    several."""
+    """The exclusive parts of each device's window, which add up to it; by phase where there are several."""
     a = q.a
     blocks = []
     for device, one in a.budgets.items():
@@ -162,9 +161,8 @@ class TailLimits(NamedTuple):
 def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
     """Percentiles of like calls (see :mod:`advisor.metrics.tails`), largest tail score first.
 
-    The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5
-    times the median or more; the columns after it give the share of them, and of all calls, that
-    coincide with something.
+    The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
+    or more; the columns after it give the share of them, and of all calls, that coincide with something.
     """
     a = q.a
     devices = [d for d in a.devices if a.trace.has("kernels") and len(a.device_kernels(d))]

@@ -108,8 +108,7 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
 
 
 def layer_sequences(work: Work) -> Iterator[Steps]:
-    """Segmentations by the places where a kernel of every layer stumbles, those with fewest parts
-    first."""
+    """Segmentations by the places where a kernel of every layer stumbles, those with fewest parts first."""
     main = _kernels(work)
     ends = {len(last): last for p in _returns(work, main) for last in _ends_of_layers(p, len(main))}
     yield from (_by_kernel(work, main, ends[n]) for n in sorted(ends))
@@ -120,9 +119,8 @@ def _kernels(work: Work) -> Array:
 
 
 def _returns(work: Work, main: Array) -> Iterator[Array]:
-    """Where among the kernels of the main stream each name stands that comes often enough, those
-    that come most often first; of two that come as often the earlier, since names are numbered in
-    the order of rows."""
+    """Where among the kernels of the main stream each name stands that comes often enough, those that come
+    most often first; of two that come as often the earlier, since names are numbered in the order of rows."""
     if len(main) < MIN_LENGTH * MIN_REPEATS:
         return
     sequence = work.name[main]
