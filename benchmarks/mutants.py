@@ -53,7 +53,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
                "test_reading.py test_scratch.py test_cache.py test_faults.py fuzz cli/test_config.py "
                "sources/test_open.py compare/test_baseline.py compare/test_history.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
-                   "metrics/tails.py metrics/sums.py",
+                   "metrics/pace.py metrics/kernels.py",
                    "compare/test_statistics.py model metrics/test_intervals.py "
                    "stats/test_tails.py stats/test_sums.py facts/test_sums.py"),
     "thresholds": ("engine/interpret.py engine/values.py engine/sensitivity.py engine/states.py "

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL, extremes, is_helper
-from advisor.metrics.pauses import step_sizes, step_times
+from advisor.metrics.phases import step_sizes, step_times
 from advisor.model.arrays import Array
 from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work

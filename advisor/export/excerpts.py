@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.export.capture_tracks import KINDS, Described
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.pauses import step_times
+from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Interval
 from advisor.model.findings import Finding

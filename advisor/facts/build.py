@@ -5,21 +5,18 @@ from __future__ import annotations
 from advisor.facts.activity import activity_facts, sampled_devices, sampled_facts
 from advisor.facts.capture import capture_facts
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.communication import CrossRank, communication_facts, network_facts, rank_facts
+from advisor.facts.communication import CrossRank, communication_facts, network_facts, rank_facts, turn_facts
 from advisor.facts.copies import copy_facts
 from advisor.facts.damage import window_facts
 from advisor.facts.device import device_facts
-from advisor.facts.drift import drift_facts
 from advisor.facts.evidence import evidence
 from advisor.facts.host import host_facts
-from advisor.facts.layers import expert_facts, layer_facts
 from advisor.facts.memory import memory_facts, unified_facts
-from advisor.facts.operations import in_use_facts, operation_facts, shape_facts
-from advisor.facts.phases import phase_facts, product_facts, rate_facts
+from advisor.facts.operations import expert_facts, in_use_facts, layer_facts, operation_facts, shape_facts
+from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
-from advisor.facts.turns import turn_facts
 from advisor.facts.waits import interruption_facts, switch_facts, wait_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis

@@ -13,17 +13,13 @@ from advisor.facts import (
     copies,
     damage,
     device,
-    drift,
     host,
-    layers,
     memory,
     operations,
     phases,
     provenance,
     serving,
-    startup,
     sums,
-    turns,
     waits,
 )
 from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
@@ -32,12 +28,12 @@ from advisor.facts.spec import PART_MEANINGS, EntitySpec, FactSpec
 IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
 
 _DECLARED = (
-    *capture.FACTS, *startup.FACTS,
+    *capture.FACTS, *capture.STARTUP_FACTS,
     *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS,
     *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
-    *provenance.FACTS, *layers.FACTS, *operations.FACTS, *communication.FACTS,
-    *turns.FACTS, *drift.FACTS, *sums.FACTS,
+    *provenance.FACTS, *operations.LAYER_FACTS, *operations.FACTS, *communication.FACTS,
+    *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

@@ -1,5 +1,5 @@
-"""Facts about collectives. Only all ranks together distinguish waiting from transfer: with `waits` given
-they are about the transfer."""
+"""Facts about collectives, and GPUs of one process that take turns. Only all ranks together distinguish
+waiting from transfer: with `waits` given facts are about the transfer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import SMALL_BYTES, Collectives, blocking, device_collectives, overlap
+from advisor.metrics.collectives import (
+    SMALL_BYTES,
+    Collectives,
+    blocking,
+    device_collectives,
+    find_turns,
+    overlap,
+)
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array, largest, rows_at
@@ -231,3 +238,37 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
         samples, at = np.unique(start[inside], return_inverse=True)
         waited = np.bincount(at, value[inside] > 0, len(samples)) > 0
         out.put("network.waits_ratio", float(waited.mean()))
+
+
+# --- GPUs of one process that take turns ----------------------------------------------------------
+
+
+_COMPUTES = Need("the process computes on no GPU in the window", needs.OWNER)
+_SEVERAL = Need("the process computes on one GPU")
+
+TURN_FACTS = group("trace", needs.CUDA, [
+    Entry("gpus.computing_count", "count", "kernels", "GPUs that the main process computes on in the window", "GPUs with at least 5 % of the compute time of the busiest one"),
+    Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, by GPU", needs=(_COMPUTES, _SEVERAL)),
+    Entry("gpus.turn_wait_ratio", "ratio", "kernels", "Share of the window in which a GPU does not compute while another one does, on average", "(time of any - own time) / window, mean over the GPUs"),
+], columns={"kernels": f"{origin.SPAN} name_id process"}, needs=(_COMPUTES,))  # fmt: skip
+
+
+def turn_facts(a: Analysis, out: FactWriter) -> None:
+    found = find_turns(a)
+    if found is None:
+        return
+    out |= {
+        "gpus.computing_count": len(found.devices),
+        "gpus.alone_ratio": found.alone_ratio if len(found.devices) > 1 else None,
+        "gpus.turn_wait_ratio": found.waiting_ratio,
+    }
+    if len(found.devices) == 1:
+        return
+    window = max(found.window, 1)
+    out.table(
+        "gpus.turns",
+        [
+            [device, own / 1e6, own / window, alone / window, (found.any - own) / window]
+            for device, own, alone in zip(found.devices, found.compute, found.alone, strict=True)
+        ],
+    )

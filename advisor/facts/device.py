@@ -13,12 +13,12 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
+from advisor.metrics.collectives import processes_wait_ns
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, is_unknown, weight_bits
 from advisor.metrics.operations import Kind
-from advisor.metrics.pauses import pause_ns, step_times
-from advisor.metrics.turns import processes_wait_ns
+from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text

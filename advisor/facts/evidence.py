@@ -13,7 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
-from advisor.metrics.pauses import step_times
+from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, largest, rows_at
 from advisor.model.facts import Row, Value
 from advisor.model.parts import IDLE

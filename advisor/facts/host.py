@@ -14,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, subtract, union
 from advisor.metrics.operations import Kind
-from advisor.metrics.pauses import once_ratio, pause_ns, slow_steps
+from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
 from advisor.metrics.waited import exchanges, gap_name, loop_thread, os_time
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call

@@ -13,8 +13,8 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import engines, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
-from advisor.metrics.pauses import step_sizes
-from advisor.metrics.transfers import kv_transfers
+from advisor.metrics.phases import step_sizes
+from advisor.metrics.waited import kv_transfers
 from advisor.model.arrays import distinct
 from advisor.sources.schema import MISSING
 

@@ -17,8 +17,18 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, shorten, weight_bits
-from advisor.metrics.sums import Sums, steps_of, sums_of, weighted_median
+from advisor.metrics.kernels import (
+    ATTENTION,
+    MATMUL,
+    UNFUSED,
+    Sums,
+    is_unknown,
+    shorten,
+    steps_of,
+    sums_of,
+    weight_bits,
+    weighted_median,
+)
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope, Value
 from advisor.model.numbers import value_text

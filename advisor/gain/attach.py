@@ -14,7 +14,7 @@ from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.turns import threads_elsewhere
+from advisor.metrics.collectives import threads_elsewhere
 from advisor.model.arrays import distinct
 from advisor.model.findings import Finding
 from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Prediction, Span, saved_by

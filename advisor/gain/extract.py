@@ -15,13 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.gain.catalog import constant
-from advisor.gain.inputs import NEVER, NONE, Calls, Handovers, Inputs, Joins, Ops
+from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
 from advisor.gain.replay import NoReplay, Replayed, host_span
-from advisor.gain.waits import CallTimes, find_waits
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
-from advisor.metrics.turns import threads_elsewhere
 from advisor.model.arrays import Array, begins_run, distinct, marked
 from advisor.sources.schema import MISSING, Call
 

@@ -1,4 +1,5 @@
-"""The what-ifs: each a small change of the replay's inputs.
+"""The what-ifs: each a small change of the replay's inputs; those that put more tokens into a step (larger
+batches, speculative decoding), and those on a mixture of experts.
 
 ``apply(fix, inputs, work, scenario, lean)`` returns the changed inputs. `lean` is -1 for the
 pessimistic reading of what the fix does, 0 for the one described in `knowledge/whatifs.yaml`, 1 for
@@ -7,50 +8,266 @@ the optimistic one. A fix that cannot be estimated here raises NoEstimate with t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 from msgspec.structs import replace
 
-from advisor.gain import fixes_batch, fixes_device, fixes_host
-from advisor.gain.catalog import Fix, catalogue
+from advisor.facts.device import ACHIEVABLE
+from advisor.gain import fixes_device, fixes_host
+from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate, Work
+from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.gpus import gpu_has
+from advisor.metrics.experts import Routing, loose_experts
+from advisor.metrics.operations import Kind
+from advisor.model.arrays import Array, distinct
+from advisor.sources.schema import DTOH, HTOD, Call
+
+#: Kernels of which a larger batch reads more weights.
+_EXPERTS = frozenset(("moe",))
+#: Samples tell the levels of kernels so many times as long as their stamps may be off.
+_SHARP = 10
+
+
+def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
+    Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
+    Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
+    whose level was not measured grows in proportion. More tokens ask for more experts, so the bytes
+    of their weights grow in proportion, too, but not in the optimistic reading. A short kernel
+    takes `batch_ramp` longer at least (nothing in the optimistic reading, twice in the other)."""
+    if (work.kind == Kind.GRAPH_RUN).any():
+        raise NoEstimate(
+            "how the kernels inside CUDA graphs grow cannot be derived from whole graphs: capture "
+            "with --cuda-graph-trace=node"
+        )
+    n = fix.number("n")
+    level, blur = work.dram_blur
+    level = np.clip(np.nan_to_num(level) - lean * blur, 0.0, ACHIEVABLE)
+    filling = work.filling * {-1: 2.0, 0: 1.0, 1: 0.0}[lean]
+    if lean < 0:
+        filling = np.where(work.attention & np.isnan(work.dram[0]), 1.0, filling)
+    grown = np.clip(n * np.maximum(filling, level / ACHIEVABLE), 1.0, n)
+    kernel = work.kind == Kind.KERNEL
+    dense = work.matmul & (~work.family(_EXPERTS) | (lean > 0))
+    factor = np.where(kernel, np.where(dense, _products(work, n, grown, lean), grown), 1.0)
+    factor = np.where(np.isin(work.direction, (HTOD, DTOH)), n, factor)
+    before = inputs.ops.duration
+    ramp = (1 - lean) * constant("batch_ramp") if n > 1 else 0.0
+    least = np.where(kernel & (before > 0) & (before < SHORT_NS), before + ramp, 0.0)
+    return inputs.with_ops(duration=np.maximum(before * factor, least))
+
+
+def room_for_batch(work: Work) -> tuple[float, str]:
+    """Times as many sequences as measured tokens and memory allow (a power of two), and why;
+    `unmeasured_batch` where a capture shows neither. Raises NoEstimate where there is no room."""
+    mine = work.decode if work.decode.any() else np.ones(len(work), bool)
+    time, level, peak = work.taken.inputs.ops.duration, work.dram[0], work.peak
+    most, why = [], []
+    # Samples stamped a little off give a short kernel the level of its neighbours.
+    sharp = mine & (time >= _SHARP * constant("sample_skew"))
+    products = sharp & work.matmul & ~np.isnan(work.tokens)
+    measured = time[products].sum() >= time[mine & work.matmul].sum() / 2
+    if products.any() and measured and work.ridge:
+        tokens = float(np.average(work.tokens[products], weights=time[products]))
+        limit = work.ridge * ACHIEVABLE
+        most.append(limit / max(tokens, 1.0))
+        why.append(f"products work on about {tokens:.0f} tokens and wait for weights up to {limit:.0f}")
+    attention = sharp & work.attention & (level > 0)
+    memory = work.a.device(work.a.main_device).memory_bytes
+    if attention.any() and measured and peak and memory:
+        steps = len(distinct(work.taken.inputs.ops.step[attention]))
+        read = np.nan_to_num(level) * time / 1e9 * peak / steps
+        cache, weights = float(read[attention].sum()), float(read[mine & work.matmul].sum())
+        usable = memory * constant("usable_memory")
+        most.append((usable - weights) / cache)
+        why.append(
+            f"a step reads {weights / 1e9:.3g} GB of weights and {cache / 1e9:.3g} GB of keys and values, "
+            f"of {usable / 1e9:.3g} GB"
+        )
+    if not most:
+        return constant("unmeasured_batch"), "assumed, as the capture does not show how much there is"
+    n = 2.0 ** math.floor(math.log2(max(min(most), 1.0)))
+    if n < 2:
+        raise NoEstimate(f"there is no room for a larger batch: {'; '.join(why)}")
+    return n, "; ".join(why)
+
+
+def batch_numbers(fix: Fix, work: Work) -> list[str]:
+    """How many sequences there is room for."""
+    try:
+        n, why = room_for_batch(work)
+    except NoEstimate as full:
+        return [str(full)]
+    return [f"there is room for {n:.0f} times as much work a step: {why}"]
+
+
+def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
+    """How much longer matrix products take for n times the tokens: as before while their weights
+    stream, until the tensor cores are at their limit; in proportion for those whose tensor cores
+    are busier than their DRAM, which are past the ridge. `grown`: what their blocks ask for, which
+    counts where neither samples nor a decode step tell."""
+    dram, tensor = work.pipes
+    # Few tokens are padded, so the tensor cores do the work of `padded_tokens` already.
+    padded = constant("padded_tokens")
+    tokens = work.tokens
+    few = np.where(np.isnan(tokens), work.decode, tokens < 2 * padded)
+    more = n if lean < 0 else np.where(few, max(1.0, n / padded), n)
+    factor = np.clip(tensor * more / ACHIEVABLE, 1.0, n)
+    if lean <= 0:
+        factor = np.where(tensor > dram, n, factor)
+    if lean < 0 or work.ridge is None:
+        assumed = grown
+    else:
+        assumed = np.clip(padded / work.ridge * more / ACHIEVABLE, 1.0, n)
+    blind = np.where(work.decode, assumed, grown)
+    return np.where(np.isnan(tensor) | np.isnan(dram), blind, factor)
+
+
+def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """As a batch of the tokens to check, but for attention: the sequences stay as many."""
+    tokens = replace(fix, params={"n": fix.number("drafted") + 1})
+    grown = batch(tokens, inputs, work, scenario, lean).ops.duration
+    before = inputs.ops.duration
+    kernel = work.kind == Kind.KERNEL
+    duration = np.where(kernel & ~work.attention, grown, before)
+    return inputs.with_ops(duration=duration + np.where(kernel, fix.number("draft_share"), 0) * before)
+
+
+# --- a mixture of experts: fused kernels, balanced routing ----------------------------------------
+
+#: Groups of alike layers that are listed.
+_GROUPS = 4
+
+
+def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Of a layer's small kernels and of what launching them costs the share stays that a fused
+    layer's kernels are of them; optimistic: two thirds of that, pessimistic: twice. Products keep
+    their time; what is read back inside the layer, and the waits for it, go."""
+    inside = np.zeros(len(work), bool)
+    stays = np.ones(len(work))
+    start = work.a.ops.start[work.at]
+    for device in distinct(work.device).tolist():
+        found = loose_experts(work.a, device)
+        if found is None or len(found.start) == 0:
+            continue
+        layer = np.maximum(np.searchsorted(found.start, start, "right") - 1, 0)
+        mine = (work.device == device) & (start >= found.start[layer]) & (start < found.end[layer])
+        fused = constant("fused_expert_kernels") * {-1: 2.0, 0: 1.0, 1: 2 / 3}[lean]
+        inside |= mine
+        stays = np.where(mine, np.minimum(fused / found.kernels[layer], 1.0), stays)
+    if not inside.any():
+        raise NoEstimate("the replayed steps hold no layer of experts made of single operators")
+    ops, calls = inputs.ops, inputs.calls
+    kept = np.where(inside & work.to_host, 0.0, stays)
+    duration = np.where(inside & ~work.matmul, ops.duration * kept, ops.duration)
+    # A call stays as far as the operation that it issues.
+    issued = inside & (ops.call >= 0)
+    share = np.ones(len(calls))
+    share[ops.call[issued]] = kept[issued]
+    waits = inputs.waits
+    gone = inside[waits.op] & ((calls.kind[waits.call] == Call.SYNC) | work.to_host[waits.op])
+    share[waits.call[gone]] = 0.0
+    held = np.where(calls.host_code, calls.pre, calls.explained)
+    kernel = work.kind == Kind.KERNEL
+    changed = inputs.with_ops(
+        duration=duration,
+        gap=np.where(inside & kernel, ops.gap * kept, ops.gap),
+        by_start=ops.by_start & ~(inside & work.to_host),
+    ).with_calls(own=calls.own * share, pre=held + (calls.pre - held) * share)
+    return replace(changed, waits=waits.take(~gone))
+
+
+def balance_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Kernels of experts take the time of an even layer; of what collectives take beyond their quickest
+    tenth half goes, optimistic: all, pessimistic: nothing."""
+    found = work.routing
+    if not found:
+        raise NoEstimate("the replayed steps hold no kernels that are known to be of experts")
+    duration = inputs.ops.duration - (1 + lean) / 2 * _waiting(work, inputs.ops.duration)
+    for each in found:
+        factor = each.even()[1 - lean]
+        duration = np.where(np.isin(work.at, each.at), duration * factor, duration)
+    return inputs.with_ops(duration=duration)
+
+
+def _waiting(work: Work, duration: Array) -> Array:
+    """Time (ns) of each collective beyond the quickest tenth of its name and launch shape."""
+    out = np.zeros(len(work))
+    for shape in distinct(work.shape[work.communication]).tolist():
+        mine = work.communication & (work.shape == shape)
+        out[mine] = np.maximum(duration[mine] - np.percentile(duration[mine], 10), 0.0)
+    return out
+
+
+def routing_numbers(fix: Fix, work: Work) -> list[str]:
+    """What launches say of tokens and experts, for the reader of a balanced routing."""
+    out = [_numbers(each) for each in work.routing]
+    if len(out) > _GROUPS:
+        out[_GROUPS:] = [f"{len(out) - _GROUPS} further groups of alike layers"]
+    if not work.communication.any():
+        return [*out, "no collectives: no other GPU waits for the fullest expert here"]
+    waiting = _waiting(work, work.taken.inputs.ops.duration).sum() / work.steps / 1e6
+    return [*out, f"collectives take {waiting:.3g} ms a step beyond the quickest tenth of each"]
+
+
+def _numbers(each: Routing) -> str:
+    layers, (quick, slow) = len(each.time), np.percentile(each.time / 1e3, (10, 90))
+    took = f"their kernels take {quick:.4g} to {slow:.4g} us from layer to layer"
+    if each.by == "grouped":
+        return f"{layers} launches of one grid for all experts do not tell the tokens of an expert; {took}"
+    low, high = float(each.size.min()), float(each.size.max())
+    if each.by == "padded":
+        return (
+            f"{layers} layers pad all experts to the fullest one: {low:.0f} to {high:.0f} {each.unit} for as "
+            f"many tokens, up to {high / low:.2f} times the most even layer seen; {took}"
+        )
+    return (
+        f"{layers} layers run experts one by one: {each.hit.mean():.3g} get tokens and read their weights "
+        f"(at most {each.hit.max():.0f}), the fullest {each.uneven.mean():.2f} times the mean of its layer "
+        f"({low:.0f} to {high:.0f} {each.unit}); {took}"
+    )
+
+
+# --- all of them ------------------------------------------------------------------------------------
 
 Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
-_NAMES = {
-    fixes_host: "cuda_graphs faster_launches remove_sync async_readback async_memset remove_allocations"
-    " remove_host_gap remove_gc remove_gil_wait",
-    fixes_device: "pin_memory full_link_rate overlap_copy remove_copy fp8_weights int4_weights tensor_rate"
-    " faster_products"
-    " fp8_kv_cache int8_kv_cache int8_weights shorten_node_gaps fuse_elementwise"
-    " overlap_communication one_shot_collectives",
-    fixes_batch: "batch speculate fuse_experts balance_experts",
-}
-FIXES: dict[str, Change] = {n: getattr(module, n) for module, names in _NAMES.items() for n in names.split()}
+_HOST = (
+    "cuda_graphs", "faster_launches", "remove_sync", "async_readback", "async_memset", "remove_allocations",
+    "remove_host_gap", "remove_gc", "remove_gil_wait",
+)  # fmt: skip
+_DEVICE = (
+    "pin_memory", "full_link_rate", "overlap_copy", "remove_copy", "fp8_weights", "int4_weights",
+    "int8_weights", "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "shorten_node_gaps",
+    "fuse_elementwise", "overlap_communication", "one_shot_collectives",
+)  # fmt: skip
+FIXES: dict[str, Change] = {
+    **{name: getattr(fixes_host, name) for name in _HOST},
+    **{name: getattr(fixes_device, name) for name in _DEVICE},
+    "batch": batch, "speculate": speculate, "fuse_experts": fuse_experts, "balance_experts": balance_experts,
+}  # fmt: skip
 #: Lines on what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
-    "balance_experts": fixes_batch.routing_numbers,
-    "batch": fixes_batch.batch_numbers,
+    "balance_experts": routing_numbers,
+    "batch": batch_numbers,
 }
 #: Fixes that leave the work of the device and its overlap as they are.
-KEEPS_WORK = frozenset(_NAMES[fixes_host].split()) - {"async_readback"}
+KEEPS_WORK = frozenset(_HOST) - {"async_readback"}
 #: Fixes whose effect has a range of its own, beside the profiler's.
-LEANING = frozenset((
-    "cuda_graphs", "remove_host_gap", "pin_memory", "overlap_copy", "fp8_weights", "int4_weights",
-    "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "int8_weights", "batch", "speculate",
-    "fuse_elementwise", "fuse_experts", "balance_experts", "shorten_node_gaps", "overlap_communication",
-    "remove_sync", "full_link_rate", "faster_launches", "one_shot_collectives",
-))  # fmt: skip
+LEANING = FIXES.keys() - {
+    "async_readback", "async_memset", "remove_allocations", "remove_gc", "remove_gil_wait", "remove_copy",
+}  # fmt: skip
 
 
 def settled(fix: Fix, work: Work) -> Fix:
     """The fix with what the capture decides: how many sequences a larger batch has. Raises NoEstimate."""
     if fix.what_if != "batch" or fix.number("n"):
         return fix
-    return replace(fix, params={"n": fixes_batch.room_for_batch(work)[0]})
+    return replace(fix, params={"n": room_for_batch(work)[0]})
 
 
 def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 0) -> Inputs:

@@ -1,4 +1,5 @@
-"""What a replay runs on: calls of host threads, operations in streams, and the dependencies between them.
+"""What a replay runs on: calls of host threads, operations in streams, and the dependencies between them;
+and which calls waited for the device.
 
 Times are ns as float64, so that fixes may scale them; a capture's int64 ns fit without loss.
 """
@@ -9,9 +10,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.gain.catalog import constant
+from advisor.metrics.analysis import Analysis
 from advisor.metrics.gaps import LONG_HOST_NS
-from advisor.metrics.operations import Rows
-from advisor.model.arrays import Array
+from advisor.metrics.operations import Operations, Rows
+from advisor.model.arrays import Array, distinct
+from advisor.sources.schema import Call
 
 #: No such call or operation.
 NONE = -1
@@ -130,3 +134,157 @@ class Inputs(Struct, frozen=True):
         pairs = ((self.calls, other.calls, ("pre", "own")), (self.ops, other.ops, ("duration", "gap")))
         shorter = all((getattr(a, n) <= getattr(b, n)).all() for a, b, names in pairs for n in names)
         return shorter and np.array_equal(self.ops.stream, other.ops.stream)
+
+
+# --- which calls waited for the device ------------------------------------------------------------
+
+
+#: Host and device clocks are aligned to some microseconds only.
+_SKEW_NS = 20_000
+#: Allocating calls that last longer than this and end with the device idle waited for it.
+_IMPLICIT_NS = 50_000
+#: A launch that waits for room: this many operations queued, and this much longer than usual.
+_QUEUED, _BLOCKED_NS, _BLOCKED_TIMES = 100, 50_000, 5.0
+
+
+class CallTimes(Rows, frozen=True):
+    """Captured times of the acting calls, ascending by begin; ns of the session."""
+
+    thread: Array
+    start: Array
+    end: Array
+    kind: Array
+    row: Array
+    process: Array
+
+
+def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tuple[Waits, Array]:
+    """All waits, and each call's own time without waiting. `taken` are the operations of `ops`.
+
+    A synchronising call returns when its work is done. Exports do not say reliably what it waited for
+    (`syncType` lies), but when it returned: it waited for the last operation issued on each stream before
+    it, as far as those had ended by then. A copy that ran inside its call held it. A launch call that took
+    long while hundreds of operations were queued waited for room in the queue.
+    """
+    own = (times.end - times.start).astype(float)
+    if len(times.row) == 0 or len(ops) == 0:
+        return Waits.none(), own
+    found: list[tuple[int, int]] = []
+    found += _held_by_own_copy(ops)
+    asks = np.flatnonzero(
+        (times.kind == Call.SYNC)
+        | (np.isin(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
+    )
+    memsets = np.flatnonzero((times.kind == Call.MEMSET) & (own <= _IMPLICIT_NS))
+    asks = np.union1d(asks, memsets[~_named(a, times, memsets, "Async")])
+    found += _synchronised(a, times, taken, ops, asks)
+    found += _blocked_launches(times, taken, ops, own)
+    if not found:
+        return Waits.none(), own
+    call = np.array([f[0] for f in found])
+    op = np.array([f[1] for f in found])
+    ended = taken.end[op].astype(float)
+    waited = ended > times.start[call]
+    lag = times.end[call] - ended
+    # Where nothing was left to wait for, a changed replay still may have to: with the usual delay.
+    usual = float(np.median(lag[waited])) if waited.any() else constant("sync_return")
+    lag = np.where(waited, lag, np.minimum(lag, usual))
+    own = own.copy()
+    for kind in distinct(times.kind[call[waited]]).tolist():
+        mine = call[waited & (times.kind[call] == kind)]
+        free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine) & (own <= _BLOCKED_NS)
+        usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
+        typical = float(np.median(own[free])) if free.sum() >= 4 else usual_call
+        own[mine] = np.minimum(own[mine], typical)
+    return Waits(call, op, lag).take(np.argsort(call, kind="stable")), own  # as `replay` needs them
+
+
+def _held_by_own_copy(ops: Ops) -> list[tuple[int, int]]:
+    at = np.flatnonzero(ops.by_start)
+    return [(int(ops.call[i]), int(i)) for i in at]
+
+
+def _synchronised(
+    a: Analysis, times: CallTimes, taken: Operations, ops: Ops, asks: Array
+) -> list[tuple[int, int]]:
+    """For each asking call the operation whose end it waited for: of the last ones issued on every
+    stream of its process, the latest that had ended when it returned."""
+    if len(asks) == 0:
+        return []
+    best = np.full(len(asks), NONE)
+    best_end = np.full(len(asks), -1, np.int64)
+    until = times.end[asks] + _SKEW_NS
+    for stream in distinct(ops.stream).tolist():
+        at = np.flatnonzero(ops.stream == stream)
+        last = at[np.append(np.diff(ops.call[at]) > 0, True)]  # last operation of each call
+        k = np.searchsorted(ops.call[last], asks, "left") - 1
+        op = last[np.maximum(k, 0)]
+        end = taken.end[op]
+        fits = (k >= 0) & (taken.process[op] == times.process[asks])
+        late = fits & (end > until)
+        for i in np.flatnonzero(late & _named(a, times, asks, "EventSynchronize")).tolist():
+            # Waiting for an event: an earlier operation, the latest that had ended.
+            j = int(k[i])
+            while j >= 0 and taken.end[last[j]] > until[i]:
+                j -= 1
+            if j >= 0:
+                op[i], end[i], late[i] = last[j], taken.end[last[j]], False
+            else:
+                fits[i] = False
+        fits &= ~late & (end > best_end)
+        best[fits], best_end[fits] = op[fits], end[fits]
+    # A call that allocates or clears waits only where the device ran dry inside it.
+    dry = (times.kind[asks] == Call.SYNC) | (best_end > times.start[asks])
+    return [(int(c), int(o)) for c, o, d in zip(asks, best, dry, strict=True) if o != NONE and d]
+
+
+def _named(a: Analysis, times: CallTimes, calls: Array, part: str) -> Array:
+    """Which of the calls have `part` in their name."""
+    names = a.trace.columns("api_calls", ("name_id",))["name_id"][times.row[calls]]
+    ids, at = np.unique(names, return_inverse=True)
+    return np.asarray(np.array([part in t for t in a.trace.texts(ids.tolist())], bool)[at])
+
+
+def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array) -> list[tuple[int, int]]:
+    """The last launch of each run of launches that waited for room in the queue, with the latest
+    operation that had ended when it returned. The launches before it in the run follow suit; they
+    lose their waiting time without a wait of their own (`own` is changed), so that a thousand
+    blocked launches cost one segment."""
+    launch = np.flatnonzero((times.kind == Call.LAUNCH) | (times.kind == Call.GRAPH_LAUNCH))
+    if len(launch) == 0:
+        return []
+    usual = float(np.median(own[launch]))
+    short = own[launch][own[launch] <= _BLOCKED_NS]
+    if len(short):
+        usual = float(np.median(short))
+    long = launch[own[launch] > max(_BLOCKED_NS, _BLOCKED_TIMES * usual)]
+    if len(long) == 0:
+        return []
+    first_op = np.searchsorted(ops.call, long, "left")
+    has = (first_op < len(ops)) & (ops.call[np.minimum(first_op, len(ops) - 1)] == long)
+    long, first_op = long[has], first_op[has]
+    blocked: list[tuple[int, int]] = []
+    for stream in distinct(ops.stream[first_op]).tolist():
+        at = np.flatnonzero(ops.stream == stream)
+        ends = np.maximum.accumulate(taken.end[at])
+        mine = ops.stream[first_op] == stream
+        place = np.searchsorted(at, first_op[mine])
+        done = np.searchsorted(ends, times.start[long[mine]], "right")
+        full = place - done >= _QUEUED
+        freed = np.searchsorted(ends, times.end[long[mine]] + _SKEW_NS, "right") - 1
+        full &= (freed >= 0) & (freed < place)
+        # Room appeared when an operation ended; a call that went on much later did something else.
+        late = times.end[long[mine]] - ends[np.maximum(freed, 0)]
+        full &= late <= _BLOCKED_NS
+        for call, op in zip(long[mine][full].tolist(), at[freed[full]].tolist(), strict=True):
+            blocked.append((call, op))
+            own[call] = min(own[call], usual)
+    blocked.sort()
+    # Of neighbouring blocked launches of a thread only the last keeps its wait.
+    kept = []
+    place = np.searchsorted(launch, np.array([call for call, _ in blocked], np.int64))
+    for i, (call, op) in enumerate(blocked):
+        last = i + 1 == len(blocked)
+        if last or place[i + 1] - place[i] > 2 or (times.thread[blocked[i + 1][0]] != times.thread[call]):
+            kept.append((call, ops.last_of_call(op)))
+    return kept

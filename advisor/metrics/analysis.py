@@ -31,10 +31,9 @@ from advisor.metrics.damage import (
 from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
-from advisor.metrics.operations import Kind, Operations, operations
+from advisor.metrics.operations import Kind, Operations, Runs, find_runs, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.phases import phase_times, with_phases
-from advisor.metrics.runs import Runs, find_runs
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work

@@ -8,18 +8,17 @@ capture is set aside whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics.autotuning import find_autotuning
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations
-from advisor.metrics.runs import CONTEXT_NS, Runs
+from advisor.metrics.kernels import MATMUL, Names, dense
+from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -44,13 +43,6 @@ _UPLOAD_KERNELS = 3
 _LATE, _LATE_RANGE = 0.5, 0.9
 #: The head of a capture is set aside up to where it is cold for at least this share.
 _COLD_HEAD = 0.5
-#: Steps whose numbers of operations differ by no more than this do the same.
-_SAME_SIZE = 0.1
-#: A step is warm-up when this share of it is cold and it takes so many times the median.
-_COLD_STEP, _SLOW_STEP = 0.1, 1.3
-#: So are first steps in which the device idles for so many times the median (compilation on the
-#: host, for example, makes no call that shows it).
-_FIRST_STEPS = 3.0
 
 
 class Event(NamedTuple):
@@ -359,41 +351,36 @@ def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | No
     return Event("upload", what, int(start.min()), int(end.max()))
 
 
-#: While the clock of a device still rises, the same work keeps it busy for this many times as long as
-#: later; of all steps these are the first, and at most this share.
-_RISING, _RAMP = 1.5, 0.2
+# --- autotuning that no range names ---------------------------------------------------------------
 
 
-def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
-    """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
-    those after it that are cold and slow, or leave the device idle for far longer than the last
-    ones of their phase take, or are slow on a device whose clock still rises; the last is always
-    kept. What may be no step at all, but a layer, is warm-up only where it is cold."""
-    if len(steps) < 2:
-        return 0
-    length, usual = steps.gpu_end - steps.begin, float(np.median((steps.gpu_end - steps.begin)[1:]))
-    cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
-    slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * usual)
-    if steps.believed:
-        inside = steps.op_step >= 0
-        busy = np.bincount(steps.op_step[inside], (ops.end - ops.start)[inside], len(steps))
-        alike = np.array(steps.phase) == steps.phase[-1]
-        slow |= alike & (length - busy > _FIRST_STEPS * usual)
-        slow[0] = True
-        later = np.median(busy[len(busy) // 2 :])
-        even = np.abs(steps.size - np.median(steps.size)) <= _SAME_SIZE * np.median(steps.size)
-        rising = alike & even & (busy > _RISING * later)
-        if rising.sum() == np.argmin(rising) <= _RAMP * len(steps):
-            slow |= rising
-    return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
+#: Trials are at most so many kernels apart, of so many kernels, so many in all, and most of what runs there.
+_NEAR, _KERNELS, _RUNS, _MOST = 16, 4, 12, 0.5
+#: What runs again and again in a row through the rest of the capture, too, is a benchmark.
+_BENCHMARK = 0.5
 
 
-def warmup_steps(steps: Steps, startup: Startup, ops: Operations) -> Array:
-    """Lengths, ns, of the steps at the beginning that do as much as the others and take longer."""
-    length, size = steps.gpu_end - steps.begin, steps.size
-    first = np.arange(len(steps)) < cold_steps(steps, startup, ops)
-    if first.all():
-        return length[:0]
-    slow = length > _SLOW_STEP * np.median(length[~first])
-    alike = np.abs(size - np.median(size)) <= _SAME_SIZE * np.median(size)
-    return np.asarray(length[first & slow & alike])
+def find_autotuning(ops: Operations, op_name: Array, names: Names, until: int) -> Iterator[tuple[int, int]]:
+    """Positions of the first and the last trial of each stretch; kernels that also run after `until`
+    (ns) were chosen. `op_name` is the position of each operation's name in `names`."""
+    clears = names.mask(lambda k: k.operation == "fill")  # caches between trials
+    at = np.flatnonzero(op_name >= 0)
+    at = at[~clears[op_name[at]]]
+    name = op_name[at]
+    same = name[1:] == name[:-1]
+    in_a_row = names.mask(lambda k: k.family in MATMUL)[name] & (
+        np.append(same, False) | np.append(False, same)
+    )
+    last = np.zeros(len(names.ids), np.int64)
+    np.maximum.at(last, name, ops.end[at])
+    tried = np.flatnonzero(in_a_row & (last[name] <= until))
+    if len(tried) < _RUNS:
+        return
+    groups = np.split(tried, np.flatnonzero(np.diff(tried) > _NEAR) + 1)
+    found = [
+        (int(g[0]), int(g[-1]))
+        for g in groups
+        if len(g) >= max(_RUNS, _MOST * (g[-1] - g[0] + 1)) and len(distinct(name[g])) >= _KERNELS
+    ]
+    if found and in_a_row[found[-1][1] + 1 :].mean() < _BENCHMARK:
+        yield from ((int(at[first]), int(at[end])) for first, end in found)

@@ -1,5 +1,5 @@
-"""The analysed window: the steady state, unless the user names another; and long stretches without a
-kernel between the steps: no request to serve, a checkpoint, an evaluation."""
+"""The analysed window: the steady state, unless the user names another; warm-up steps ahead of it; and long
+stretches without a kernel between the steps: no request to serve, a checkpoint, an evaluation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from msgspec import Struct
 from advisor.errors import InputError
 from advisor.metrics.host import HostStates, Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
-from advisor.metrics.operations import Kind, Operations
-from advisor.metrics.runs import Runs
-from advisor.metrics.startup import Startup, cold_steps
+from advisor.metrics.operations import Kind, Operations, Runs
+from advisor.metrics.startup import Startup
 from advisor.metrics.steps import Steps
+from advisor.model.arrays import Array
 from advisor.model.numbers import session_time
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
@@ -291,3 +291,52 @@ def interruptions(
     )
     unknown = 2 * Coverage(known).within(found.start, found.end) < length
     return Spans(found.start[unknown], found.end[unknown])
+
+
+# --- steps at the beginning that are warm-up --------------------------------------------------------
+
+#: Steps whose numbers of operations differ by no more than this do the same.
+_SAME_SIZE = 0.1
+#: A step is warm-up when this share of it is cold and it takes so many times the median.
+_COLD_STEP, _SLOW_STEP = 0.1, 1.3
+#: So are first steps in which the device idles for so many times the median (compilation on the
+#: host, for example, makes no call that shows it).
+_FIRST_STEPS = 3.0
+#: While the clock of a device still rises, the same work keeps it busy for this many times as long as
+#: later; of all steps these are the first, and at most this share.
+_RISING, _RAMP = 1.5, 0.2
+
+
+def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
+    """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
+    those after it that are cold and slow, or leave the device idle for far longer than the last
+    ones of their phase take, or are slow on a device whose clock still rises; the last is always
+    kept. What may be no step at all, but a layer, is warm-up only where it is cold."""
+    if len(steps) < 2:
+        return 0
+    length, usual = steps.gpu_end - steps.begin, float(np.median((steps.gpu_end - steps.begin)[1:]))
+    cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
+    slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * usual)
+    if steps.believed:
+        inside = steps.op_step >= 0
+        busy = np.bincount(steps.op_step[inside], (ops.end - ops.start)[inside], len(steps))
+        alike = np.array(steps.phase) == steps.phase[-1]
+        slow |= alike & (length - busy > _FIRST_STEPS * usual)
+        slow[0] = True
+        later = np.median(busy[len(busy) // 2 :])
+        even = np.abs(steps.size - np.median(steps.size)) <= _SAME_SIZE * np.median(steps.size)
+        rising = alike & even & (busy > _RISING * later)
+        if rising.sum() == np.argmin(rising) <= _RAMP * len(steps):
+            slow |= rising
+    return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
+
+
+def warmup_steps(steps: Steps, startup: Startup, ops: Operations) -> Array:
+    """Lengths, ns, of the steps at the beginning that do as much as the others and take longer."""
+    length, size = steps.gpu_end - steps.begin, steps.size
+    first = np.arange(len(steps)) < cold_steps(steps, startup, ops)
+    if first.all():
+        return length[:0]
+    slow = length > _SLOW_STEP * np.median(length[~first])
+    alike = np.abs(size - np.median(size)) <= _SAME_SIZE * np.median(size)
+    return np.asarray(length[first & slow & alike])

@@ -20,8 +20,7 @@ from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import release
 from advisor.knowledge.workloads import Evidence, WorkloadFile
 from advisor.metrics.host import Ranges
-from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows
-from advisor.metrics.sums import sums_of
+from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of
 from advisor.model.arrays import Array
 from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace

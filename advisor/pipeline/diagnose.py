@@ -183,7 +183,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor.compare.work import work_of
     from advisor.engine.answers import answered, why_not
     from advisor.engine.rank import worth_doing, worth_reporting
-    from advisor.metrics.pauses import step_times
+    from advisor.metrics.phases import step_times
     from advisor.pipeline import document
     from advisor.pipeline.rank_rows import rank_section
 

@@ -17,7 +17,7 @@ from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
-from advisor.metrics.pauses import step_times
+from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model.advice import Option
 from advisor.model.capture import InputDevice, Recorder

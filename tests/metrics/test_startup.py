@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.metrics.pauses import slow_steps
+from advisor.metrics.phases import slow_steps
 from tests.builder import Export
 from tests.metrics.support import analysis
 from tests.scenarios.machine import DECODE_LAYER, Machine

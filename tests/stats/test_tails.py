@@ -9,8 +9,8 @@ import pytest
 
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.metrics.intervals import Spans
+from advisor.metrics.pace import like_calls, shared_spans, slow_calls
 from advisor.metrics.stats.spread import TailLimits
-from advisor.metrics.tails import like_calls, shared_spans, slow_calls
 from tests.builder import Export
 from tests.metrics.support import analysis
 from tests.stats.support import rows, table

@@ -13,8 +13,8 @@ from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
 from advisor.metrics.origins import module_tree
+from advisor.metrics.pace import MIN_CALLS, LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.metrics.stats.sums import Query, largest_first, sums
-from advisor.metrics.tails import MIN_CALLS, LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.model.arrays import Array
 
 #: Bins per decade of time, finest first; a kernel gets the finest with at most `_MOST_BINS`.
@@ -159,7 +159,7 @@ class TailLimits(NamedTuple):
 
 
 def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
-    """Percentiles of like calls (see :mod:`advisor.metrics.tails`), largest tail score first.
+    """Percentiles of like calls (see :mod:`advisor.metrics.pace`), largest tail score first.
 
     The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
     or more; the columns after it give the share of them, and of all calls, that coincide with something.
