@@ -44,7 +44,7 @@ sys.path.insert(0, str(ROOT))
 PACKAGES: dict[str, tuple[str, str]] = {
     "nsys": ("sources/nsys sources/calls.py sources/open.py sources/trace.py",
              "sources/test_nsys_*.py sources/test_calls.py sources/test_open.py sources/test_peek.py"),
-    "sqlite": ("sources/sqlite", "sources/test_sqlite_pages.py sources/test_ledger.py"),
+    "sqlite": ("sources/sqlite", "sources/test_sqlite_*.py sources/test_ledger.py sources/test_open.py"),
     "kineto": ("sources/kineto", "sources/test_kineto*.py"),
     "logs": ("sources/samplers sources/pasted", "sources/test_samplers.py sources/test_pasted.py"),
     "redaction": ("capture/redact.py capture/redact_tables.py capture/redact_text.py", "redact"),

@@ -89,7 +89,7 @@ class PageReader:
             raw = block[: len(some) * self._size + 8]  # a value at the very end is read as 8 bytes
             self._read_pages(memoryview(raw.data), some)
             needed = rows + self._most_rows(raw, len(some))
-            if columns and needed > len(out[0]):
+            if needed > len(out[0]):
                 # About as many as on the pages so far; memory that stays untouched costs nothing.
                 room = int(1.05 * needed * len(leaves) / (at + len(some)))
                 for k, array in enumerate(out):
