@@ -43,7 +43,7 @@ root user users admin ubuntu debian centos ec2-user runner nobody guest home loc
 localdomain host hostname docker container default python python3 cli nvidia cuda gpu test tmp work
 workspace data app jenkins none unknown redacted linux x86_64 aarch64 true false yes no
 """
-COMMON = frozenset(_COMMON.split())
+COMMON = frozenset(_COMMON.split()) | {"local (cli)"}  # what nsys calls the machine that it runs on
 #: Keys by what their issuers put before them, as gitleaks lists them: https://github.com/gitleaks/gitleaks.
 #: Words that begin alike (`hf_hub_download`) have no such long part.
 _KNOWN_SECRET = re.compile(

@@ -58,6 +58,7 @@ SCRUBBER = Scrubber(words=("alice", "gpu-node-17", "root"), secrets=("hunter2hun
         ("cd PWD=/home/alice/x; Pwd=abcdef", "cd PWD=/redacted; Pwd=redacted"),
         (r"PWD=C:\Users\alice\x\y.exe", "PWD=/redacted/y.exe"),
         ("token=abcdef12", "token=redacted"),
+        ("pwd=C:/acme/work2024", "pwd=/redacted"),
         ("Linux node-a17 5.15.0-91-generic #101", "Linux redacted 5.15.0-91-generic #101"),
         ('"auth": "abcdefghij0123"', '"auth": "redacted"'),
         ("A=1\0B=2\0C=/home/alice", ""),
@@ -203,7 +204,9 @@ def test_environments() -> None:
     assert not is_environment("a = 1; b = 2; c")
     assert not is_environment("for (i=0; i<3; i++) {}")
     assert list(variables('HF_TOKEN="abc"')) == [("HF_TOKEN", "abc")]
-    assert dict(variables("A=1\0B=x=2\0C=3")) == {"A": "1", "B": "x=2", "C": "3"}
+    for mark in "\0\n;":
+        assert dict(variables(f"A=1{mark}B=x=2{mark}C=3")) == {"A": "1", "B": "x=2", "C": "3"}
+    assert list(variables("A=1;B")) == [("A", "1;B")]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +228,7 @@ def test_values_that_are_looked_for_everywhere_are_no_plain_words() -> None:
     assert Scrubber(secrets=values).secrets == ("abcdefghij", "abcde1")
 
 
-@pytest.mark.parametrize("word", ["root", "vm", "", "12345", "Local", "python"])
+@pytest.mark.parametrize("word", ["root", "vm", "", "12345", "Local", "Local (CLI)", "python"])
 def test_common_words_name_nobody(word: str) -> None:
     assert not is_identifying(word)
 
