@@ -51,7 +51,8 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "guards": ("reading.py scratch.py cache.py config.py sources/packed.py sources/raw.py "
                "compare/baseline.py compare/store.py compare/history.py",
                "test_reading.py test_scratch.py test_cache.py test_faults.py fuzz cli/test_config.py "
-               "sources/test_open.py compare/test_baseline.py compare/test_history.py"),
+               "sources/test_open.py sources/test_packed.py "
+               "compare/test_baseline.py compare/test_history.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
                    "metrics/pace.py metrics/kernels.py",
                    "compare/test_statistics.py model metrics/test_intervals.py "

@@ -119,6 +119,39 @@ def test_a_planted_file_runs_no_code(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "planted").exists()
 
 
+@pytest.mark.parametrize(
+    "planted",
+    [
+        b"csubprocess\nPopen\n.",
+        b"cadvisor.knowledge.files\nPath\n.",
+        b"cadvisor.knowledge.files\nload\n.",
+        b"\x80\x04\x8c\x18advisor.knowledge.files\x8c\tPath.home\x93.",
+    ],
+    ids=["another module", "what a module of ours imports", "a function of ours", "a method"],
+)
+def test_a_file_holds_nothing_but_our_data_classes(folder: Path, planted: bytes) -> None:
+    cached("signs", [b"a"], lambda: sign(1))
+    (file,) = folder.iterdir()
+    file.write_bytes(planted)
+    assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+
+
+def test_a_change_of_the_code_makes_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"findings.py", "load.py", "catalog.py"} <= {Path(p).name for p, *_ in cache._stamps()}
+    cached("signs", [b"a"], lambda: sign(1))
+    monkeypatch.setattr(cache, "_stamps", lambda: [("findings.py", 1, 2)])
+    assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+
+
+def test_folders_are_made_and_files_are_their_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not" / "there"))
+    cached("signs", [b"a"], lambda: sign(1))
+    (file,) = (tmp_path / "not" / "there" / "inference-advisor").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("place", ["a file", "no home"])
 def test_without_a_folder_everything_is_made(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +59,30 @@ def test_other_folders_and_links_stay(tmp_path: Path) -> None:
         pass
     assert {p.name for p in tmp_path.iterdir()} == {"advisor-mine", "advisor-link", "elsewhere"}
     assert (target / ".lock").exists()
+
+
+def test_folders_in_use_in_the_same_process_stay(tmp_path: Path) -> None:
+    with Scratch(tmp_path) as first, Scratch(tmp_path) as second:
+        assert first.is_dir()
+        assert second.is_dir()
+        assert (first / ".lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_folders_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / "advisor-theirs"
+    theirs.mkdir()
+    (theirs / ".lock").touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getuid", lambda: theirs.stat().st_uid + 1)
+        with Scratch(tmp_path):
+            assert theirs.is_dir()
+    with Scratch(tmp_path):
+        assert not theirs.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="open files are not listed here")
+def test_a_closed_folder_is_not_held(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    with Scratch(tmp_path):
+        assert len(os.listdir("/dev/fd")) > before
+    assert len(os.listdir("/dev/fd")) == before

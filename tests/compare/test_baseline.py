@@ -199,10 +199,14 @@ def moved(**changes: Any) -> Diagnosis:
     return DIAGNOSIS.model_copy(update={"findings": (first, *DIAGNOSIS.findings[1:])})
 
 
-def shared(by: float) -> dict[str, Any]:
+def share(of: float) -> dict[str, Any]:
     impact = DIAGNOSIS.findings[0].impact
     assert impact is not None
-    return {"impact": impact.model_copy(update={"share": impact.share + by})}
+    return {"impact": impact.model_copy(update={"share": of})}
+
+
+def shared(by: float) -> dict[str, Any]:
+    return share((DIAGNOSIS.findings[0].share or 0.0) + by)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +217,7 @@ def shared(by: float) -> dict[str, Any]:
         ({}, shared(-0.051), "better"),
         (shared(-0.051), {}, "worse"),
         ({}, shared(-0.049), None),
+        (share(0.0), share(0.05), "worse"),
         ({"severity": "low", **shared(0)}, {"severity": "high", **shared(-0.2)}, "worse"),
         ({"impact": None}, {}, None),
     ],
