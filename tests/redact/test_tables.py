@@ -89,6 +89,12 @@ def test_a_process_that_only_a_message_names_is_no_traced_one(tmp_path: Path) ->
     assert asked("select name from PROCESSES") == ["python3"]
 
 
+def test_threads_of_a_traced_process_stay_though_they_left_no_event(tmp_path: Path) -> None:
+    _, asked = redacted(working().thread(101, "loader"), tmp_path)
+    names = "select value from StringIds where id in (select nameId from ThreadNames)"
+    assert "loader" in asked(names)
+
+
 def test_a_kernel_is_called_what_it_is_called_and_a_library_too(tmp_path: Path) -> None:
     """Where a user has the name of a kernel, texts lose it, and names of kernels keep it."""
     export = working().environment("USER", "flash").range_inline("flash runs", 0, 9)
