@@ -86,7 +86,8 @@ FACTS = (
         Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**origin.GAPS, "copies": f"{origin.SPAN} {origin.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
-        Entry("host.step_outlier_ratio", "ratio", "", "Share of the steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
+        Entry("host.step_outliers", "count", "", "Steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
+        Entry("host.step_outlier_ratio", "ratio", "", "Share of such steps", "host.step_outliers / steps of the phase"),
         Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.pause_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time few slow steps among even ones lose in host gaps", "what host.steady_gap_ratio leaves out, over the idle time", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.step_p99_lost_ratio", "ratio", "", "What the slow steps cost at the 99th percentile: how much of that step is beyond the median", "(p99 - median) / p99"),
@@ -380,6 +381,7 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     at = int(gaps.start[inside[np.argmax(gaps.length[inside])]]) if len(inside) else begin
     out |= {
         "host.step_max_over_median": float(times.max()) / max(median, 1.0),
+        "host.step_outliers": int(slow.sum()),
         "host.step_outlier_ratio": float(slow.mean()),
         "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / budget.window.nonzero_length,
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),

@@ -50,7 +50,7 @@ _ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITC
 
 FACTS = (
     *group("trace", needs.CUDA, [
-        Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
+        Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps (a single one: five) and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
         Entry("interruption.time_ratio", "ratio", "kernels", "Share of the time between the first and the last step that they take", "sum / (sum + window)"),
         Entry("interruption.longest_ms", "ms", "kernels", "The longest of them", "max", needs=(needs.STEPS, _NONE)),
         Entry("interruption.copy_ratio", "ratio", "kernels", "Share of them in which copies run", "union of the copies / sum", columns={"kernels": origin.SPAN, "copies": origin.SPAN}, needs=(needs.STEPS, _NONE)),

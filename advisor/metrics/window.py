@@ -258,9 +258,10 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 # --- long stretches without a kernel between the steps --------------------------------------------
 
 
-#: An interruption lasts as long as this many median steps, and this long (ns) at least: what is shorter, or
-#: comes in more than `_FEW` of the steps (or once), is how the loop runs (calibration#hst108).
-_STEPS, _LONG_NS, _FEW = 20, 100_000_000, 0.1
+#: An interruption lasts as long as this many median steps, and this long (ns) at least: what is
+#: shorter, or comes in more than `_FEW` of the steps (or once), is how the loop runs. One gap stands
+#: out from `_ONCE` steps on (calibration#hst108).
+_STEPS, _ONCE, _LONG_NS, _FEW = 20, 5, 100_000_000, 0.1
 #: Calls whose own length explains why no kernel runs.
 _EXPLAIN = (Call.ALLOC, Call.FREE, Call.SYNC, Call.LAUNCH, Call.GRAPH_LAUNCH)
 
@@ -273,13 +274,15 @@ def interruptions(
     the profiler's or inside a call has a cause that is known, and is none."""
     if not steps.believed or len(steps) < 2 or selection.window or selection.nvtx:
         return EMPTY
-    least = max(_LONG_NS, _STEPS * float(np.median(steps.time)))
-    if steps.time.max() < least:
+    median = float(np.median(steps.time))
+    if steps.time.max() < max(_LONG_NS, _ONCE * median):
         return EMPTY
     busy = np.flatnonzero((ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN))
     found = gaps(union(ops.start[busy], ops.end[busy]), int(steps.gpu_end[0]), int(steps.gpu_end[-1]))
     length = found.end - found.start
-    long = length >= least
+    long = length >= max(_LONG_NS, _STEPS * median)
+    if not long.any() and np.count_nonzero(once := length >= max(_LONG_NS, _ONCE * median)) == 1:
+        long = once
     found, length = Spans(found.start[long], found.end[long]), length[long]
     if not len(found) or len(found) > max(_FEW * len(steps), 1):
         return EMPTY
@@ -290,7 +293,13 @@ def interruptions(
         union(calls["start"][held], calls["end"][held]), *(s for each in named for s in each.values())
     )
     unknown = 2 * Coverage(known).within(found.start, found.end) < length
-    return Spans(found.start[unknown], found.end[unknown])
+    start, end = found.start[unknown], found.end[unknown]
+    # The call that issues the next work belongs to that work.
+    issued = ops.api[busy] >= 0
+    work, at = ops.start[busy][issued], calls["start"][ops.api[busy][issued]]
+    for i in range(len(start)):
+        end[i] = at[(work >= end[i]) & (at > start[i])].min(initial=end[i])
+    return Spans(start, end)
 
 
 # --- steps at the beginning that are warm-up --------------------------------------------------------

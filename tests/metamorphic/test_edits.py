@@ -89,6 +89,7 @@ CASES = [
     Case("calls long before and after", "cold", e.calls_far_away, "all", later_s=20),
     Case("the program once more", "cold", e.run_again(50 * MS)),
     Case("the program once more after 3 s", "cold", e.run_again(3_000 * MS)),
+    Case("the program once more after 3 s", "bound", e.run_again(3_000 * MS), appears="long-interruptions"),
     Case("another process after it", "cold", e.run_again(3_000 * MS, 7)),
     Case("another process after it", "eager", e.run_again(3_000 * MS, 7)),
     Case("no enumerations", "pageable", e.without_enums, "all"),
@@ -296,6 +297,16 @@ def test_what_is_missing_promises_nothing(capture: str, edit: e.Edit, tmp_path: 
         assert speedup.mid <= old[cause].high if cause in old else speedup.mid < 1.1, cause
     told = [now.verdict, *(f.message for f in now.findings), *(d.action for d in now.do)]
     assert not [text for text in told if "(unknown)" in text]
+
+
+def test_a_pause_between_two_runs_leaves_the_gains(tmp_path: Path) -> None:
+    gains = []
+    for d in (before("bound"), after("bound", e.run_again(3_000 * MS), tmp_path / "edited.sqlite")):
+        found = next(f for f in d.findings if f.cause == "memory-bandwidth-bound")
+        assert found.gain is not None
+        assert found.gain.speedup is not None
+        gains.append(found.gain.speedup.mid)
+    assert gains[1] == pytest.approx(gains[0], rel=0.02)
 
 
 def test_the_suite_is_as_large_as_promised() -> None:
