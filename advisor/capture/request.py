@@ -17,7 +17,7 @@ from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, captu
 from advisor.knowledge.files import engines
 from advisor.knowledge.serving import options_for
 from advisor.knowledge.shapes import CaptureVariable
-from advisor.model.advice import Option
+from advisor.model.gain import Option
 from advisor.model.options import PlanRequest, declared
 
 _T = TypeVar("_T")

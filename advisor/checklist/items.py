@@ -21,8 +21,7 @@ from advisor.engine.params import ParamKey, resolve_params
 from advisor.engine.values import atom
 from advisor.engine.wording import Placeholder, Shown, doc_of, placeholders, render, show, worded
 from advisor.facts.spec import INPUT
-from advisor.knowledge.capture import nsys_needed
-from advisor.knowledge.checklist import ChecklistItem, checklist_items
+from advisor.knowledge.capture import ChecklistItem, checklist_items, nsys_needed
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 from advisor.model.review import Answer, CheckEntry, Checklist

@@ -19,9 +19,9 @@ from advisor.engine.explain import STATES
 from advisor.engine.infer import Inference, infer
 from advisor.engine.params import ParamKey
 from advisor.engine.values import atom, compare, operand
-from advisor.model.advice import Flip, FlipFact, StateChange
 from advisor.model.facts import FactBase, Value
 from advisor.model.findings import Finding
+from advisor.model.gain import Flip, FlipFact, StateChange
 from advisor.model.rules import RuleSpec
 
 #: How far each threshold is moved.

@@ -32,8 +32,7 @@ from advisor.metrics.kernels import (
 from advisor.model.arrays import Array
 from advisor.model.facts import Scope, Value
 from advisor.model.numbers import value_text
-from advisor.sources.calls import base_name, classify
-from advisor.sources.schema import Call, Summed
+from advisor.sources.schema import Call, Summed, base_name, classify
 
 _KEPT = 20
 _ROWS = 200

@@ -16,8 +16,7 @@ from msgspec import Struct
 from advisor.metrics.kernels import dense, is_unknown
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
-from advisor.sources.calls import base_name
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, base_name
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis

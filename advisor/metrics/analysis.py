@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.knowledge.files import kernel_families, step_patterns
-from advisor.knowledge.workloads import workload_knowledge
+from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.activity import (
     Activity,
     Samples,

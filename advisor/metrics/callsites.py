@@ -18,8 +18,7 @@ from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.metrics.origins import Origins
 from advisor.model.arrays import Array, begins_run, marked
-from advisor.sources.calls import base_name
-from advisor.sources.schema import MISSING, OPERATIONS, Call
+from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
 from advisor.sources.trace import Trace
 
 Source = Literal["backtraces", "stacks", "samples", "ranges"]

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
-from advisor.knowledge.workloads import workload_knowledge
+from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost
 from advisor.metrics.kernels import ATTENTION, dense, is_helper

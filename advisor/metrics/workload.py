@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from advisor.knowledge.files import capture_knowledge, step_patterns
 from advisor.knowledge.kernel_names import pattern
+from advisor.knowledge.serving import Evidence, WorkloadFile
 from advisor.knowledge.shapes import release
-from advisor.knowledge.workloads import Evidence, WorkloadFile
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of
 from advisor.model.arrays import Array

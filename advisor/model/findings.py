@@ -7,20 +7,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from advisor.model.advice import Advice as Advice
-from advisor.model.advice import Alternative as Alternative
-from advisor.model.advice import Flip
-from advisor.model.advice import Headline as Headline
-from advisor.model.advice import Option as Option
-from advisor.model.advice import ToDo as ToDo
-from advisor.model.advice import Verify as Verify
 from advisor.model.capture import Frozen, InputDevice, LedgerRow, Shown
 from advisor.model.facts import SEVERITIES as SEVERITIES
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.facts import Severity as Severity
-from advisor.model.gain import Choice, Combined, Ranking
+from advisor.model.gain import Advice as Advice
+from advisor.model.gain import Alternative as Alternative
+from advisor.model.gain import Choice, Combined, Flip, Ranking
 from advisor.model.gain import Gain as Gain
+from advisor.model.gain import Headline as Headline
+from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
+from advisor.model.gain import ToDo as ToDo
+from advisor.model.gain import Verify as Verify
 from advisor.model.work import Excerpt, Work
 
 SCHEMA_VERSION = 1

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Finding, Tool
+from advisor.model.gain import Flip
 from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
@@ -129,7 +129,7 @@ def analyse(
         from advisor.engine.infer import default_engine, infer, take_out_undecided
         from advisor.facts.build import build_facts
         from advisor.pipeline import document
-        from advisor.pipeline.rank_rows import cross_rank, waits_inside
+        from advisor.ranks.summary import cross_rank, waits_inside
 
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
@@ -181,11 +181,11 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
     from advisor.compare.work import work_of
-    from advisor.engine.answers import answered, why_not
     from advisor.engine.rank import worth_doing, worth_reporting
+    from advisor.engine.states import answered, why_not
     from advisor.metrics.phases import step_times
     from advisor.pipeline import document
-    from advisor.pipeline.rank_rows import rank_section
+    from advisor.ranks.summary import rank_section
 
     analysis, facts, serving = done.analysis, done.facts, done.serving
     timeline = document.timeline(analysis)  # first: what gains are estimated with takes memory

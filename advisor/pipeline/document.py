@@ -19,7 +19,6 @@ from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
-from advisor.model.advice import Option
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
@@ -34,6 +33,7 @@ from advisor.model.findings import (
     StepSummary,
     Timeline,
 )
+from advisor.model.gain import Option
 
 _BINS = 2_000
 _MARKS = 500

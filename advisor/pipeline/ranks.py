@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from advisor.engine.answers import answered, why_not
 from advisor.engine.rank import worth_reporting
+from advisor.engine.states import answered, why_not
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.model.facts import TRACE, Fact, Scope
@@ -67,7 +67,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     """A capture without conclusions: all ranks are judged in one inference."""
     from advisor.engine.findings import MAX_RANGES, MAX_ROWS, conclude
     from advisor.pipeline import document
-    from advisor.pipeline.rank_rows import rank_rows
+    from advisor.ranks.summary import rank_rows
 
     base, analysis = done.facts, done.analysis
     alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)))

@@ -11,8 +11,7 @@ import numpy as np
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
-from advisor.ranks.pace import Pace, SlowerKernel
-from advisor.ranks.waits import Late, Waits
+from advisor.ranks.waits import Late, Pace, SlowerKernel, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
 #: by less than this factor it is their windows that differ.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.model.advice import Flip
 from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
+from advisor.model.gain import Flip
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports import blocks as b
 from advisor.reports import finding_text, phrases, summary, text

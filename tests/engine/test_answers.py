@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.answers import answered, why_not
 from advisor.engine.findings import conclude
 from advisor.engine.infer import infer
+from advisor.engine.states import answered, why_not
 from advisor.model.findings import Budget, Part
 from advisor.model.gain import WORTH
 from tests.engine.engine_support import base, ge, rule, rules

@@ -12,9 +12,9 @@ from advisor.engine.findings import conclude
 from advisor.engine.infer import Inference, infer
 from advisor.engine.load import RuleSet
 from advisor.engine.sensitivity import sensitivity
-from advisor.model.advice import Flip
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding
+from advisor.model.gain import Flip
 from advisor.model.rules import RuleSpec
 from advisor.pipeline.diagnose import Options, analyse, diagnose
 from tests.engine.engine_support import base, ge, put, rule, rules

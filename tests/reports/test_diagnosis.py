@@ -8,10 +8,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from advisor.model.advice import Flip, FlipFact, StateChange
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, NotEvaluated, ToDo
-from advisor.model.gain import Ranking, Span
+from advisor.model.gain import Flip, FlipFact, Ranking, Span, StateChange
 from advisor.reports.diagnosis import TextOptions, plain, render
 from advisor.reports.layout import print_lines
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order

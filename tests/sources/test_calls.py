@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.sources.calls import base_name, classify, inner_rows, shared_bases
-from advisor.sources.schema import MISSING, Call
+from advisor.sources.schema import MISSING, Call, base_name, classify, inner_rows, shared_bases
 
 NAMES = {
     Call.LAUNCH: """cudaLaunchKernel_v7000 cudaLaunchKernel_ptsz_v7000 cudaLaunchKernelExC_v11060

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.sources.calls import base_name
 from advisor.sources.open import open_trace
-from advisor.sources.schema import COPY_KIND_NAMES, TABLES, Call
+from advisor.sources.schema import COPY_KIND_NAMES, TABLES, Call, base_name
 from advisor.sources.sqlite import pages as sqlite_pages
 from advisor.sources.sqlite.pages import PageReader
 from advisor.sources.sqlite.records import NotPlain

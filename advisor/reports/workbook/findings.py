@@ -12,8 +12,8 @@ from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
 
-from advisor.model.advice import Advice, Option, Verify
 from advisor.model.findings import Diagnosis, Finding
+from advisor.model.gain import Advice, Option, Verify
 from advisor.model.numbers import fact_unit
 from advisor.model.review import DECISIONS, SETTLED, History, Review
 from advisor.reports import phrases

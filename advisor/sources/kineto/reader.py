@@ -12,13 +12,12 @@ import numpy as np
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.reading import READING
-from advisor.sources.calls import classify
 from advisor.sources.kineto import join as kineto_join
 from advisor.sources.kineto.columns import FOREIGN, NO_TIME, ROLES, Pool, integer, rank_order
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.kineto.tables import Collector
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, classify
 from advisor.sources.trace import Columns, InMemory
 
 #: What Kineto writes for a call that it has no name for.

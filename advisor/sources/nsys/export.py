@@ -10,7 +10,6 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device
-from advisor.sources.calls import classify, inner_rows, shared_bases
 from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys.metadata import read_capture, read_devices
@@ -33,7 +32,7 @@ from advisor.sources.nsys.tables import (
     plain,
 )
 from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
-from advisor.sources.schema import MISSING, TABLES
+from advisor.sources.schema import MISSING, TABLES, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import Columns
 
