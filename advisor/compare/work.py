@@ -112,7 +112,7 @@ class _KernelTable:
         blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
         shape = (len(steps), count)
         self._calls = np.bincount(key, minlength=size).reshape(shape)
-        self._ns = np.bincount(key, (a.ops.end - a.ops.start)[at], size).reshape(shape)
+        self._ns = np.bincount(key, a.ops.length[at], size).reshape(shape)
         self._blocks = np.bincount(key, blocks, size).reshape(shape)
         self._least, self._most = (each.reshape(shape) for each in extremes(key, blocks, size))
         order = np.argsort(-self._ns.sum(axis=0), kind="stable")

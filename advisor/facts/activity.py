@@ -170,7 +170,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     busy = budget.busy_ns / window
     out.put("bandwidth.peak_rate", dram_peak(a.device(device)))
     if weight_bytes:
-        time = float((a.ops.end - a.ops.start)[a.device_kernels(device)].sum())
+        time = float(a.ops.length[a.device_kernels(device)].sum())
         read = read_ratio(a, device, weight_bytes * a.step_count, time)
         out.put("bandwidth.weights_ratio", read)
         if read is not None and a.samples(device) is None:
@@ -227,7 +227,7 @@ def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activit
         return found
     at = a.device_kernels(device)
     products = at[a.names.mask(lambda k: k.family in MATMUL)[a.op_name[at]]]
-    time = float((a.ops.end - a.ops.start)[products].sum())
+    time = float(a.ops.length[products].sum())
     shown = sum(s for (f, _), s in zip(found.groups, found.share, strict=True) if f in MATMUL)
     shown_ns = min(float(shown) * a.budgets[device].window.nonzero_length, time)
     read = read_ratio(a, device, weight_bytes * a.step_count, time)

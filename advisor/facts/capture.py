@@ -286,7 +286,7 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
     if not (a.trace.has("ranges") and a.trace.has("kernels") and a.trace.has("api_calls")):
         return
     at = np.flatnonzero(a.in_window & (a.ops.kind == Kind.KERNEL))
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     if a.steps.method == "ranges":
         covered = a.steps.op_step[at] >= 0
     else:

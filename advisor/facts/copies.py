@@ -10,7 +10,6 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
-from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
@@ -60,14 +59,10 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     shares are zero wherever the kernel table proves that CUDA was traced."""
     budget = a.budgets[device]
     window, busy = budget.window.nonzero_length, max(budget.busy_ns, 1)
-    at = a.device_ops(device)
-    at = at[a.ops.kind[at] == Kind.COPY]
-    columns = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
-    row = a.ops.row[at]
-    size, kind = columns["bytes"][row], columns["kind"][row]
+    at = a.device_copies(device)
+    size, kind, host_side = copied(a, at)
     start, end = a.ops.start[at], a.ops.end[at]
     length = end - start
-    host_side = np.where(kind == HTOD, columns["src_memory"][row], columns["dst_memory"][row])
     crosses = (kind == HTOD) | (kind == DTOH)
     pageable = crosses & (host_side == PAGEABLE)
     memory_known = _memory_known(a, device)
@@ -103,15 +98,19 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _memory_known(a: Analysis, device: int) -> bool:
     """False where the kind of host memory is not recorded for most of the copy time."""
-    at = a.device_ops(device)
-    at = at[a.ops.kind[at] == Kind.COPY]
-    columns = a.trace.columns("copies", ("kind", "src_memory", "dst_memory"))
-    columns = {name: values[a.ops.row[at]] for name, values in columns.items()}
-    host_side = np.where(columns["kind"] == HTOD, columns["src_memory"], columns["dst_memory"])
-    crosses = np.isin(columns["kind"], (HTOD, DTOH))
+    at = a.device_copies(device)
+    _, kind, host_side = copied(a, at)
+    crosses = np.isin(kind, (HTOD, DTOH))
     unknown = crosses & np.isin(host_side, (UNKNOWN_MEMORY, MISSING))
-    length = (a.ops.end - a.ops.start)[at]
+    length = a.ops.length[at]
     return 2 * int(length[unknown].sum()) <= int(length[crosses].sum())
+
+
+def copied(a: Analysis, at: Array) -> tuple[Array, Array, Array]:
+    """Bytes and direction of these copies (positions in `ops`), and the kind of memory on the host's side."""
+    columns = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
+    size, kind, source, target = (values[a.ops.row[at]] for values in columns.values())
+    return size, kind, np.where(kind == HTOD, source, target)
 
 
 def practical_rate(a: Analysis, device: int) -> float | None:
@@ -134,7 +133,7 @@ def _link(a: Analysis, device: int, out: FactWriter, size: Array, start: Array, 
 
 def _places(a: Analysis, out: FactWriter, at: Array, kind: Array) -> None:
     """The longest copies of each direction, as places on the timeline."""
-    length = (a.ops.end - a.ops.start)[at]
+    length = a.ops.length[at]
     for part, mine in (
         ("htod", kind == HTOD),
         ("dtoh", kind == DTOH),

@@ -164,21 +164,14 @@ def _linked(a: Analysis) -> bool:
 
 def _signs(losses: Losses, recorded: int) -> list[Sign]:
     """In numbers, never as a share that rounds to nothing."""
-    signs = []
-    if losses.lost_launches:
-        of = f"{losses.lost_launches:,} of {losses.launches:,} kernel launches left no kernel"
-        none = " and none is recorded" if not recorded else ""
-        signs.append((of + none, float(losses.lost_launches)))
-    if losses.lost_graphs:
-        of = f"{losses.lost_graphs:,} of {losses.graph_launches:,} graph launches left no row"
-        signs.append((of, float(losses.lost_graphs)))
-    if losses.lost_nodes:
-        of = f"{losses.lost_nodes:,} of {losses.nodes:,} nodes of graph replays left no row"
-        signs.append((of, float(losses.lost_nodes)))
-    if losses.lost_calls:
-        of = f"{losses.lost_calls:,} of {losses.kernels:,} kernels stand without their call"
-        signs.append((of, float(losses.lost_calls)))
-    return signs
+    none = "" if recorded else " and none is recorded"
+    signs = (
+        (losses.lost_launches, losses.launches, f"kernel launches left no kernel{none}"),
+        (losses.lost_graphs, losses.graph_launches, "graph launches left no row"),
+        (losses.lost_nodes, losses.nodes, "nodes of graph replays left no row"),
+        (losses.lost_calls, losses.kernels, "kernels stand without their call"),
+    )
+    return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
 
 
 def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:

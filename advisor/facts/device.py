@@ -209,7 +209,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     if len(alone):
         queue = np.maximum(a.ops.start[alone] - calls["end"][a.ops.api[alone]], 0)
         out.put("launch.queue_p50_ns", float(np.median(queue)))
-        run = int((a.ops.end - a.ops.start)[alone].sum())
+        run = int(a.ops.length[alone].sum())
         out.put("launch.queue_over_kernel", float(queue.sum()) / max(run, 1))
 
 
@@ -219,8 +219,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return
     old = of_older_architecture(a, device)  # solves for the activity, which takes memory of its own
     row, name = a.ops.row[at], a.op_name[at]
-    duration = (a.ops.end - a.ops.start)[at]
-    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][row]
+    duration = a.ops.length[at]
     busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
     total = max(float(duration.sum()), 1.0)
     out |= {
@@ -268,14 +267,11 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         "kernel.top_operation_ratio": max(by_operation.values(), default=0.0) / total,
         "kernel.unmapped_ratio": unknown / total,
     }
-    about = a.device(device)
     if old is not None:
         older = min(float(duration[old].sum()), busy)
         out.put("kernel.old_architecture_ratio", older / busy)
         out.put("kernel.old_architecture_window_ratio", older / window)
-    # Some tracers do not record launch shapes: what is not known is not small.
-    if about.sm_count and (blocks > 0).all():
-        _grids(a, device, at, blocks, duration, about.sm_count, budget, out)
+    _grids(a, device, budget, out)
 
 
 def of_older_architecture(a: Analysis, device: int) -> Array | None:
@@ -312,17 +308,13 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
     return np.asarray(np.array([label in limited for label in labels], bool)[group])
 
 
-def _grids(
-    a: Analysis,
-    device: int,
-    at: Array,
-    blocks: Array,
-    duration: Array,
-    sms: int,
-    budget: DeviceBudget,
-    out: FactWriter,
-) -> None:
-    busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
+def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
+    """Some tracers do not record launch shapes: what is not known is not small."""
+    at, sms = a.device_kernels(device), a.device(device).sm_count
+    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
+    if not sms or not (blocks > 0).all():
+        return
+    duration, busy, window = a.ops.length[at], max(budget.busy_ns, 1), budget.window.nonzero_length
     # Collectives take few blocks by design: they wait for links and for other GPUs.
     # A kernel that streams at the limit is not held back by the number of its blocks.
     compute = ~a.communication[at]
@@ -365,14 +357,8 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
         top = some[np.argsort(-held[some], kind="stable")[:_PLACES]]
         places = []
         for i in top.tolist():
-            nxt = int(gaps.next_op[i])
-            places.append(
-                Interval(
-                    int(gaps.start[i]),
-                    int(gaps.end[i]),
-                    int(ops.stream[mine[nxt]]) if nxt >= 0 else None,
-                    int(gaps.thread[i]) if gaps.thread[i] >= 0 else None,
-                    f"{value_text(float(held[i]), 'ns')} {IDLE[part].words}",
-                )
-            )
+            nxt, thread = int(gaps.next_op[i]), int(gaps.thread[i])
+            where = int(ops.stream[mine[nxt]]) if nxt >= 0 else None, thread if thread >= 0 else None
+            text = f"{value_text(float(held[i]), 'ns')} {IDLE[part].words}"
+            places.append(Interval(int(gaps.start[i]), int(gaps.end[i]), *where, text))
         out.places(part, places)

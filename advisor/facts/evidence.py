@@ -76,7 +76,7 @@ def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
     if len(at) == 0:
         return
     name = a.op_name[at]
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     d = distribution(name, duration, len(a.names.ids))
     total = max(float(d.total.sum()), 1.0)
     order, named = largest(d.total, known=d.count), a.names

@@ -177,8 +177,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
         union(calls["start"][rows], calls["end"][rows]), Spans(gaps.start[gaps.held], gaps.end[gaps.held])
     )
     out.put("sync.span_ratio", budget.idle_inside(spans) / window)
-    names = dict(zip(*_named(a, rows), strict=True)) if len(rows) else {}
-    wide = [i for i, n in names.items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
+    wide = [i for i, n in _named(a, rows).items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
     back = np.sort(calls["end"][wide])
     drained = np.searchsorted(back, gaps.end, "right") > np.searchsorted(back, gaps.start)
     out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()))
@@ -187,7 +186,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     previous = mine[gaps.prev_op]
     behind = (waits & np.isin(previous, readback)) | np.isin(previous, held)
     out.put("sync.readback_idle_ratio", float(idle[behind].sum()))
-    implicit = np.union1d(blocking, _synchronous_allocations(a, feeder))
+    implicit = np.union1d(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
     spans = union(calls["start"][implicit], calls["end"][implicit])
     # What is issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
@@ -198,19 +197,17 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
         reading = a.ops.api[held]
         own = subtract(union(calls["start"][reading], calls["end"][reading]), issued)
         out.put("sync.implicit_readback_ratio", min(budget.idle_inside(own) / waited, 1.0))
-    memset = _mine(a, feeder, Call.MEMSET)
-    memset_names = dict(zip(*_named(a, memset), strict=True)) if len(memset) else {}
-    blocking_sets = [i for i, n in memset_names.items() if "Async" not in n]
-    length = (calls["end"] - calls["start"])[np.array(blocking_sets, np.int64)]
+    sets = _synchronous(a, feeder, Call.MEMSET)
+    length = (calls["end"] - calls["start"])[sets]
     out.put("sync.memset_time_ratio", float(length.sum()) / host)
-    refilled = _until_next(a, feeder, np.array(blocking_sets, np.int64))
+    refilled = _until_next(a, feeder, sets)
     out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window)
     if a.step_count:
         out.put("sync.calls_per_step", len(rows) / a.step_count)
     counts: dict[str, float | None] = {
         "sync.device_wide": len(wide),
         "sync.implicit_calls": len(implicit),
-        "sync.memset": len(blocking_sets),
+        "sync.memset": len(sets),
         "sync.readbacks": len(readback) if a.trace.has("copies") else None,
     }
     out |= a.rates(budget.device, counts)
@@ -227,9 +224,10 @@ def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
     return union(start, np.where(follows - end <= REFILL_NS, np.maximum(follows, end), end))
 
 
-def _named(a: Analysis, rows: Array) -> tuple[list[int], list[str]]:
+def _named(a: Analysis, rows: Array) -> dict[int, str]:
+    """The name of each of these calls."""
     ids = a.trace.columns("api_calls", ("name_id",))["name_id"][rows]
-    return rows.tolist(), a.trace.texts(ids.tolist())
+    return dict(zip(rows.tolist(), a.trace.texts(ids.tolist()), strict=True))
 
 
 def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
@@ -259,12 +257,10 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
     return at[small & (followed | blocks)], at[small & blocks], distinct(api[blocks])
 
 
-def _synchronous_allocations(a: Analysis, feeder: int) -> Array:
-    rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
-    if len(rows) == 0:
-        return rows
-    index, names = _named(a, rows)
-    return np.array([i for i, n in zip(index, names, strict=True) if "Async" not in n], np.int64)
+def _synchronous(a: Analysis, feeder: int, *kinds: Call) -> Array:
+    """Those of these calls that are not asynchronous by name."""
+    named = _named(a, _mine(a, feeder, *kinds))
+    return np.array([row for row, name in named.items() if "Async" not in name], np.int64)
 
 
 def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -293,10 +289,9 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
     ids = a.trace.columns("api_calls", ("name_id",))["name_id"][others]
     known = distinct(ids)  # a million calls have a dozen names
     building = [bool(_BUILDS_GRAPH.search(name)) for name in a.trace.texts(known.tolist())]
-    rows, names = _named(a, others[np.isin(ids, known[building])])
     calls = a.trace.columns("api_calls", ("start", "end"))
     spans, begun, made = [], 0, 0
-    for row, name in zip(rows, names, strict=True):
+    for row, name in _named(a, others[np.isin(ids, known[building])]).items():
         start, end = int(calls["start"][row]), int(calls["end"][row])
         if "StreamBeginCapture" in name:
             begun = start

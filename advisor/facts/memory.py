@@ -12,7 +12,6 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
-from advisor.metrics.operations import Kind
 from advisor.metrics.origins import find_origins
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
@@ -123,8 +122,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _migrations(a: Analysis, device: int) -> Array:
     """Positions in `ops` of the device's migrations in the window."""
-    at = a.device_ops(device)
-    at = at[a.ops.kind[at] == Kind.COPY]
+    at = a.device_copies(device)
     kind = a.trace.columns("copies", ("kind",))["kind"]
     return np.asarray(at[np.isin(kind[a.ops.row[at]], MIGRATIONS)])
 

@@ -129,15 +129,9 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         slow = calls[(group[calls] == worst) & (duration[calls] > SLOW * spread.p50[worst])]
         if len(slow):
             own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[slow]))
-        rows.append(
-            [
-                labels[i],
-                shorten(a.names.texts[of_name[worst]], 60),
-                int(spread.count[worst]),
-                *(float(v[worst]) / 1e3 for v in (spread.p50, spread.p99, spread.maximum)),
-                float(spread.tail[worst]) / 1e6,
-            ]
-        )
+        times = (float(v[worst]) / 1e3 for v in (spread.p50, spread.p99, spread.maximum))
+        kernel, lost = shorten(a.names.texts[of_name[worst]], 60), float(spread.tail[worst]) / 1e6
+        rows.append([labels[i], kernel, int(spread.count[worst]), *times, lost])
     rows.sort(key=lambda r: -float(r[-1]))
     for label in [r[0] for r in rows]:
         out.at(Scope(device=device, operation=str(label))).table(
@@ -172,7 +166,7 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return  # not recorded
     shape = launch_shape(a.trace, row)
     varies = _varying(name, step, shape, len(a.names.ids))
-    time = np.bincount(name, (a.ops.end - a.ops.start)[at], minlength=len(a.names.ids))
+    time = np.bincount(name, a.ops.length[at], minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)
     share = float(time[varies].sum()) / whole
     out.put("kernel.varying_shape_ratio", share)
@@ -181,17 +175,8 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_SHAPES].tolist():
         mine = name == i
         blocks = blocks_of[mine]
-        rows.append(
-            [
-                a.names.texts[i],
-                a.names.operations[i],
-                len(distinct(shape[mine])),
-                int(blocks.min()),
-                int(blocks.max()),
-                int(mine.sum()),
-                float(time[i]) / whole,
-            ]
-        )
+        counts = len(distinct(shape[mine])), int(blocks.min()), int(blocks.max()), int(mine.sum())
+        rows.append([a.names.texts[i], a.names.operations[i], *counts, float(time[i]) / whole])
     out.table("kernels.shapes", rows)
 
 
@@ -221,7 +206,7 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     at = a.device_kernels(device)
     name = a.op_name[at]
-    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    duration = a.ops.length[at].astype(float)
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
     _attention(a, name, out)
     _launches(a, at, duration, out)
@@ -322,7 +307,7 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     found = find_layers(a, device) if a.trace.has("kernels") else None
     if found is None:
         return
-    length = a.ops.end - a.ops.start
+    length = a.ops.length
     duration = length[found.at]
     times = found.times(duration)
     whole = float(duration.sum()) or 1.0

@@ -117,7 +117,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     rows = budget.by_step[a.window_steps]
     window = budget.window.nonzero_length
     at = a.device_kernels(device)
-    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    duration = a.ops.length[at].astype(float)
     step = a.steps.op_step[at]
     one_phase = len(set(phases.tolist())) == 1
     found = a.activity.get(device) if one_phase else None
@@ -240,7 +240,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
         return
     window = a.budgets[device].window.nonzero_length
     wasted = bucket - batch[mine]
-    busy = np.bincount(step, (a.ops.end - a.ops.start)[at], len(batch) + 1)[:-1][mine]
+    busy = np.bincount(step, a.ops.length[at], len(batch) + 1)[:-1][mine]
     out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()))
     out.put("graph.padded_window_ratio", min(float((busy * wasted / bucket).sum()) / window, 1.0))
     rows = sorted({(int(b), int(n)) for b, n in zip(bucket, batch[mine], strict=True)})
@@ -284,7 +284,7 @@ def _product_rates(
 ) -> bool:
     """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False where
     the sizes cannot be those of this model, or the peak is not known."""
-    length = (a.ops.end - a.ops.start)[at].astype(float)
+    length = a.ops.length[at].astype(float)
     window = a.budgets[device].window.nonzero_length
     rows: list[tuple[str, int, int, float, float, float]] = []
     spare = 0.0

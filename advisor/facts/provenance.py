@@ -11,7 +11,6 @@ import numpy as np
 from advisor.facts import needs, origin
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
@@ -45,11 +44,10 @@ _WHAT = {
     "alloc": "allocation and free calls",
 }  # fmt: skip
 _HOW = {
-    "backtraces": "CUDA backtraces",
-    "stacks": "Python stacks",
-    "samples": "CPU samples",
+    "backtraces": "CUDA backtraces", "stacks": "Python stacks", "samples": "CPU samples",
     "ranges": "enclosing ranges",
-}
+}  # fmt: skip
+_NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)"}
 _UNNAMED = Need("nothing in the capture names code that makes most of these calls")
 #: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and
 #: ends. Between the nearest ones Python does next to nothing else.
@@ -100,7 +98,7 @@ FACTS = (
 def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmuls | None) -> None:
     found = a.provenance.ops
     at = a.device_ops(device)
-    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    duration = a.ops.length[at].astype(float)
     if found is None or not duration.sum():
         return
     for name, known, names in (
@@ -141,7 +139,7 @@ def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, fl
     """The places that launch most kernel time: place, kernels, ms, share; empty where none is recorded."""
     if not found.known[at].any():
         return []
-    duration = (a.ops.end - a.ops.start)[at].astype(float)
+    duration = a.ops.length[at].astype(float)
     heaviest = [row for row in found.by_place(at, duration) if row[2]][:_ROWS]
     return [(place, count, time / 1e6, time / duration.sum()) for place, count, time in heaviest]
 
@@ -220,30 +218,13 @@ def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Value 
 # --- which code makes the calls that a finding speaks of: tables call_sites.* ---------------------
 
 
-_NAMELESS = {
-    "backtraces": "(without a backtrace)",
-    "ranges": "(outside of ranges)",
-    "stacks": "-",
-    "samples": "-",
-}
-
-
 def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
     """One table a class of calls that the feeding thread makes in the window; where the capture
     names none of them, one table `call_sites.flag` with the option that would."""
     feeder = a.feeder(device)
     if feeder is None:
         return
-    finder = CallSiteFinder(
-        a.trace,
-        a.ranges,
-        a.threads.of(feeder),
-        a.host_window,
-        a.budgets[device].gaps,
-        call_site_patterns(),
-        step_patterns(),
-        a.provenance.calls,
-    )
+    finder = CallSiteFinder(a, device, feeder)
     known = False
     for kind in GROUPS:
         found = finder.of(kind)
@@ -289,13 +270,8 @@ def _site_rows(found: CallSites, steps: int) -> list[list[Value | None]]:
     """The heaviest sites; what nothing names comes last."""
     rows: list[list[Value | None]] = []
     for site in sorted(found.sites, key=lambda s: s.where is None)[:_SITES]:
-        row: list[Value | None] = [
-            site.where or _NAMELESS[found.source],
-            site.call,
-            site.calls,
-            site.time_ns / 1e6,
-            site.time_ns / max(found.time_ns, 1),
-        ]
+        where, share = site.where or _NAMELESS.get(found.source, "-"), site.time_ns / max(found.time_ns, 1)
+        row: list[Value | None] = [where, site.call, site.calls, site.time_ns / 1e6, share]
         if found.source != "samples":
             row.insert(3, site.calls / steps if steps else None)
             row.append(site.idle_ns / 1e6)

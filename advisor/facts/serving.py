@@ -100,7 +100,7 @@ def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: flo
         return
     calls = a.trace.columns("api_calls", ("start", "thread"))
     issued, thread = (calls[n][a.ops.api[at]] for n in ("start", "thread"))
-    length = (a.ops.end - a.ops.start)[at].astype(float)
+    length = a.ops.length[at].astype(float)
     first, last = a.host_window
     times = {}
     for part in ("draft", "verify"):

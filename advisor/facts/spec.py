@@ -104,23 +104,13 @@ def group(
     over_ranks: OverRanks = "each",
 ) -> tuple[FactSpec, ...]:
     """Facts that share a level, an option and, but for what a fact says itself, columns and needs."""
-    return tuple(
-        FactSpec(
-            f.name,
-            f.unit,
-            level,
-            f.meaning,
-            tuple(f.tables.split()),
-            f.how,
-            flag,
-            _by_table(f.tables, columns if f.columns is None else f.columns),
-            needs if f.needs is None else f.needs,
-            f.supply or supply,
-            windowed if f.windowed is None else f.windowed,
-            f.over_ranks or over_ranks,
-        )
-        for f in entries
-    )
+    found = []
+    for f in entries:
+        made_of = _by_table(f.tables, columns if f.columns is None else f.columns)
+        said = (f.name, f.unit, level, f.meaning, tuple(f.tables.split()), f.how, flag, made_of)
+        needed, inside = needs if f.needs is None else f.needs, windowed if f.windowed is None else f.windowed
+        found.append(FactSpec(*said, needed, f.supply or supply, inside, f.over_ranks or over_ranks))
+    return tuple(found)
 
 
 def _by_table(tables: str, columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -101,17 +101,9 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
     for kind, stream in np.unique(np.stack((waits.kind, waits.stream)), axis=1).T.tolist():
         mine = (waits.kind == kind) & (waits.stream == stream)
         over, empty = waits.over[mine], float((waits.pending[mine] == 0).mean())
-        rows.append(
-            [
-                _KINDS[kind],
-                None if stream == MISSING else stream,
-                int(mine.sum()),
-                float(length[mine].sum()) / host,
-                None if kind == EVENT else empty,
-                float(over.sum()) / host,
-                heaviest(waits.other[mine], over) if over.any() else None,
-            ]
-        )
+        which = _KINDS[kind], None if stream == MISSING else stream, int(mine.sum())
+        shares = float(length[mine].sum()) / host, None if kind == EVENT else empty, float(over.sum()) / host
+        rows.append([*which, *shares, heaviest(waits.other[mine], over) if over.any() else None])
     rows.sort(key=lambda r: -float(r[3]))
     out.table("sync.waits", rows[:_ROWS])
 

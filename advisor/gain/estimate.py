@@ -232,12 +232,8 @@ class Replayer:
         if self._order is None or self._order[0] is not ops.stream or self._order[1] is not ops.step:
             mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
             mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
-            self._order = (
-                ops.stream,
-                ops.step,
-                mine,
-                np.flatnonzero(begins_run(ops.stream[mine], ops.step[mine])),
-            )
+            begins = np.flatnonzero(begins_run(ops.stream[mine], ops.step[mine]))
+            self._order = ops.stream, ops.step, mine, begins
         return self._order[2:]
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:

@@ -109,16 +109,8 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
         acts = np.isin(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
         mine = np.flatnonzero(acts & ~a.pauses.holds(calls.start[i:j])) + i
         if len(mine):
-            parts.append(
-                (
-                    np.full(len(mine), thread, np.int64),
-                    calls.start[mine],
-                    calls.end[mine],
-                    calls.call[mine],
-                    calls.row[mine],
-                    columns["process"][calls.row[mine]],
-                )
-            )
+            own, row = (calls.start[mine], calls.end[mine], calls.call[mine]), calls.row[mine]
+            parts.append((np.full(len(mine), thread, np.int64), *own, row, columns["process"][row]))
     if not parts:
         return CallTimes.none()
     joined = CallTimes(*map(np.concatenate, zip(*parts, strict=True)))
@@ -158,20 +150,9 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
         began = recorded["start"][of_thread]
         operators[mine] = np.diff(np.searchsorted(began, times.start[mine]), append=len(began))
         step[mine], between[mine] = _between(issued[mine])
-    calls = Calls(
-        dense.astype(np.int64),
-        pre,
-        (times.end - times.start).astype(float),
-        times.kind.astype(np.int64),
-        times.row,
-        step,
-        between,
-        explained["gc"],
-        explained["gil"],
-        explained["os"],
-        operators,
-    )
-    return calls, begin
+    own, kind = (times.end - times.start).astype(float), times.kind.astype(np.int64)
+    what = dense.astype(np.int64), pre, own, kind, times.row, step, between
+    return Calls(*what, explained["gc"], explained["gil"], explained["os"], operators), begin
 
 
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
@@ -321,11 +302,8 @@ def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:
     nodes = np.flatnonzero((ops.graph_node != 0) & (call != NONE))
     if len(nodes) and len(streams) > 1:
         runs, run = np.unique(call[nodes], return_inverse=True)
-        held = np.bincount(
-            run * len(streams) + dense[nodes],
-            (ops.end - ops.start)[nodes],
-            minlength=len(runs) * len(streams),
-        ).reshape(len(runs), len(streams))
+        key, shape = run * len(streams) + dense[nodes], (len(runs), len(streams))
+        held = np.bincount(key, ops.length[nodes], len(runs) * len(streams)).reshape(shape)
         dense[nodes] = held.argmax(axis=1)[run]
     return dense, streams
 

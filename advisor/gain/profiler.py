@@ -70,7 +70,7 @@ def node_inflation(a: Analysis) -> float:
     row = a.ops.row[kernel]
     shape = (columns["blocks"][row].astype(np.int64) << 11) | columns["threads"][row]  # at most 2^31 and 2^10
     group = dense((a.op_name[kernel] << 42) | shape)[1]
-    time = (a.ops.end - a.ops.start)[kernel].astype(float)
+    time = a.ops.length[kernel].astype(float)
     both = np.flatnonzero((np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF))
     inside = outside = 0.0
     for one in both.tolist():

@@ -103,25 +103,14 @@ class _Replay:
         keep = _listed(of_op[kept], kept, ops.stream[kept], self.total[kept])
         join_at = np.argsort(of_op[joins.op], kind="stable")
         until = joins.delay + ops.duration[joins.op] - self.total[joins.op]
-        join = _listed(
-            of_op[joins.op[join_at]],
-            joins.on[join_at],
-            ops.stream[joins.op[join_at]],
-            until[join_at],
-            join_at,
-        )
+        op, on = joins.op[join_at], joins.on[join_at]
+        join = _listed(of_op[op], on, ops.stream[op], until[join_at], join_at)
         call, after, delay = inputs.handovers.call, inputs.handovers.after, inputs.handovers.delay
         thread = inputs.calls.thread
         offset = self.clock[after] + delay - self.clock[call] + inputs.calls.own[call]
         hand = _listed(self.segment[call], thread[after], thread[call], offset)
-        wait = _listed(
-            self.segment[waits.call],
-            waits.op,
-            thread[waits.call],
-            waits.lag,
-            self.clock[waits.call],
-            _early(inputs),
-        )
+        at, early = waits.call, _early(inputs)
+        wait = _listed(self.segment[at], waits.op, thread[at], waits.lag, self.clock[at], early)
         level = inputs.ready.tolist()
         shift = [0.0] * self.threads
         ended: dict[int, float] = {}

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from advisor.facts.copies import practical_rate
+from advisor.facts.copies import copied, practical_rate
 from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
@@ -120,7 +120,7 @@ class Work:
         runs; of collectives without the waiting for late ranks, where that is known."""
         ops, window, out = self.a.ops, self.a.window, np.zeros(len(self))
         start, end = (np.clip(t[self.at], window.start, window.end) for t in (ops.start, ops.end))
-        length = np.maximum((ops.end - ops.start)[self.at], 1)
+        length = np.maximum(ops.length[self.at], 1)
         for device, budget in self.a.budgets.items():
             mine = self.device == device
             hidden = Coverage(budget.compute).within(start[mine], end[mine])
@@ -185,21 +185,23 @@ class Work:
         From samples attributed to kernel and launch shape; where the size of the weights was
         given, from that: bytes a step over the time of the matrix products, against the peak.
         """
-        level, error = np.full(len(self), np.nan), np.full(len(self), np.nan)
-        for device, found in self.a.activity.items():
-            if found is None or "dram" not in found.level:
-                continue
-            mine = self._sampled_group(device, found.groups)
-            hit = mine != NONE
-            hit[hit] = found.resolved("dram")[mine[hit]]
-            level[hit] = found.level["dram"][mine[hit]]
-            error[hit] = found.error["dram"][mine[hit]]
-        peak = self._peak()
-        if self.weight_bytes and peak and np.isnan(level[self.matmul]).all():
+        level, error = self._sampled("dram")
+        if self.weight_bytes and self.peak and np.isnan(level[self.matmul]).all():
             duration = self.taken.inputs.ops.duration[self.matmul].sum() / 1e9
             if duration:
-                rate = self.weight_bytes * self.steps / duration / peak
+                rate = self.weight_bytes * self.steps / duration / self.peak
                 level[self.matmul], error[self.matmul] = min(rate, ACHIEVABLE), RESOLVED_ERROR
+        return level, error
+
+    def _sampled(self, measure: str) -> tuple[Array, Array]:
+        """Level and error of every operation whose kernel and launch shape samples resolve, else NaN."""
+        level, error = np.full((2, len(self)), np.nan)
+        for device, found in self.a.activity.items():
+            if found is not None and measure in found.level:
+                mine = self._sampled_group(device, found.groups)
+                hit = mine != NONE
+                hit[hit] = found.resolved(measure)[mine[hit]]
+                level[hit], error[hit] = found.level[measure][mine[hit]], found.error[measure][mine[hit]]
         return level, error
 
     def _sampled_group(self, device: int, groups: tuple[tuple[str, str], ...]) -> Array:
@@ -213,16 +215,13 @@ class Work:
         place = np.minimum(np.searchsorted(kernels, self.at), len(kernels) - 1)
         return np.where(kernels[place] == self.at, of_group[group[place]], NONE)
 
-    def _peak(self) -> float | None:
+    @property
+    def peak(self) -> float | None:
         """Peak DRAM bandwidth, bytes/s."""
-        return dram_peak(self.a.device(int(self.device[0])))
+        return dram_peak(self.a.device(int(self.device[0]))) if len(self) else None
 
     def _about(self) -> GpuSpec | None:
         return gpu_of(self.a.device(int(self.device[0]))) if len(self) else None
-
-    @property
-    def peak(self) -> float | None:
-        return self._peak() if len(self) else None
 
     @cached_property
     def filling(self) -> Array:
@@ -246,15 +245,7 @@ class Work:
     @cached_property
     def tensor(self) -> Array:
         """Tensor-core activity of every operation, 0..1; NaN where not known."""
-        out = np.full(len(self), np.nan)
-        for device, found in self.a.activity.items():
-            if found is None or "tensor" not in found.level:
-                continue
-            mine = self._sampled_group(device, found.groups)
-            hit = mine != NONE
-            hit[hit] = found.resolved("tensor")[mine[hit]]
-            out[hit] = found.level["tensor"][mine[hit]]
-        return out
+        return self._sampled("tensor")[0]
 
     @cached_property
     def dram_blur(self) -> tuple[Array, Array]:
@@ -278,7 +269,7 @@ class Work:
                 continue
             at = self.a.device_kernels(device)
             products = at[self.a.names.mask(lambda k: k.family in MATMUL)[self.a.op_name[at]]]
-            spent = (self.a.ops.end - self.a.ops.start)[products].sum()
+            spent = self.a.ops.length[products].sum()
             share = max(float(spent) / self.a.window.nonzero_length, 1e-9)
             seen = ((samples.dram, dram), (samples.values.get("tensor_active"), tensor))
             for values, column in seen:
@@ -293,9 +284,8 @@ class Work:
         peak bytes in 16 bit, where each byte of weight serves one multiply-add a token. In 8 bit
         both halves double, so that the ridge holds for every precision."""
         about = self._about()
-        peak = self._peak()
         tflops = about.tensor_tflops.get("fp16") if about else None
-        return tflops * 1e12 / peak if tflops and peak else None
+        return tflops * 1e12 / self.peak if tflops and self.peak else None
 
     @cached_property
     def tokens(self) -> Array:
@@ -331,32 +321,19 @@ class Work:
 
     @cached_property
     def _copies(self) -> tuple[Array, Array, Array]:
-        size, way, memory = (
-            np.zeros(len(self), np.int64),
-            np.full(len(self), NONE),
-            np.full(len(self), NONE),
-        )
-        ops = self.a.ops
-        copy = (self.kind == Kind.COPY) & (ops.graph_node[self.at] == 0)
+        size, (way, memory) = np.zeros(len(self), np.int64), np.full((2, len(self)), NONE)
+        copy = (self.kind == Kind.COPY) & (self.a.ops.graph_node[self.at] == 0)
         if copy.any():
-            columns = self.a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
-            row = ops.row[self.at][copy]
-            size[copy], way[copy] = columns["bytes"][row], columns["kind"][row]
-            side = np.where(
-                columns["kind"][row] == HTOD, columns["src_memory"][row], columns["dst_memory"][row]
-            )
-            crosses = np.isin(columns["kind"][row], (HTOD, DTOH))
-            memory[copy] = np.where(crosses, side, NONE)
+            size[copy], way[copy], side = copied(self.a, self.at[copy])
+            memory[copy] = np.where(np.isin(way[copy], (HTOD, DTOH)), side, NONE)
         return size, way, memory
 
     @cached_property
     def to_host(self) -> Array:
         """Mask of the copies to the host, also those inside graphs."""
-        out = np.zeros(len(self), bool)
-        copy = self.kind == Kind.COPY
+        out, copy = np.zeros(len(self), bool), self.kind == Kind.COPY
         if copy.any():
-            row = self.a.ops.row[self.at][copy]
-            out[copy] = self.a.trace.columns("copies", ("kind",))["kind"][row] == DTOH
+            out[copy] = copied(self.a, self.at[copy])[1] == DTOH
         return out
 
     @property
@@ -366,17 +343,11 @@ class Work:
     def pinned_rate(self, direction: int) -> tuple[float, bool]:
         """Rate of large pinned copies, bytes/s, and whether it was measured in this capture; else
         it is what the table of GPUs has for the link. Raises NoEstimate."""
-        device = int(self.device[0])
-        at = self.a.device_ops(device)
-        at = at[(self.a.ops.kind[at] == Kind.COPY)]
-        columns = self.a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
-        row = self.a.ops.row[at]
-        side = columns["src_memory" if direction == HTOD else "dst_memory"][row]
-        mine = (columns["kind"][row] == direction) & (side == PINNED)
-        mine &= columns["bytes"][row] >= _RATE_FROM
+        at = self.a.device_copies(int(self.device[0]))
+        size, way, side = copied(self.a, at)
+        mine = (way == direction) & (side == PINNED) & (size >= _RATE_FROM)
         if mine.any():
-            time = float((self.a.ops.end - self.a.ops.start)[at[mine]].sum())
-            return float(columns["bytes"][row][mine].sum()) / time * 1e9, True
+            return float(size[mine].sum()) / float(self.a.ops.length[at[mine]].sum()) * 1e9, True
         return self.link_rate(), False
 
     @property

@@ -69,7 +69,7 @@ def align(a: Analysis, b: Analysis) -> Match:
     rest = found[mine] < 0
     if not steps:
         found[mine[rest]] = _by_neighbours(own, other, theirs)[rest]
-    length = (a.ops.end - a.ops.start)[mine]
+    length = a.ops.length[mine]
     used = np.isin(theirs, found[found >= 0])
     if steps:  # of a step that ran often one is enough
         step = b.steps.op_step[theirs]
@@ -90,14 +90,8 @@ def _sequence(a: Analysis, tokens: dict[str, int]) -> tuple[Array, Array]:
         (ops.device == a.main_device) & (ops.process == a.main_process) & (ops.kind != Kind.GRAPH_RUN)
     )
     names = a.names
-    labels = (
-        [
-            short if is_unknown(known) else known.operation
-            for known, short in zip(names.known, names.short, strict=True)
-        ]
-        if a.trace.has("kernels")
-        else []
-    )
+    pairs = zip(names.known, names.short, strict=True) if a.trace.has("kernels") else ()
+    labels = [short if is_unknown(known) else known.operation for known, short in pairs]
     own = np.array([tokens.setdefault(label, len(tokens)) for label in labels], np.int64)
     out = np.full(len(mine), MISSING, np.int64)
     name = a.op_name[mine]

@@ -101,14 +101,14 @@ class Analysis:
         """The device that this is about."""
         if self._device is not None or not len(self.ops):
             return self._device or 0
-        return heaviest(self.ops.device, np.maximum(self.ops.end - self.ops.start, 0))
+        return heaviest(self.ops.device, np.maximum(self.ops.length, 0))
 
     @cached_property
     def main_process(self) -> int:
         """The process with most GPU time on the device; without GPU work the one with most calls."""
         mine = self.ops.device == self.main_device
         if mine.any():
-            time = np.maximum(self.ops.end - self.ops.start, 0)
+            time = np.maximum(self.ops.length, 0)
             return heaviest(self.ops.process[mine], time[mine])
         called = self.trace.columns("api_calls", ("process",))["process"]
         return heaviest(called, np.ones(len(called))) if len(called) else MISSING
@@ -233,7 +233,7 @@ class Analysis:
         """Devices that did work in their window, and enough of it to be judged."""
         if self._device is not None:
             return [self._device]
-        used = worked(self.ops.device, np.maximum(self.ops.end - self.ops.start, 0))
+        used = worked(self.ops.device, np.maximum(self.ops.length, 0))
         return [d for d in used if len(self.on(d).device_ops(d))]
 
     def device(self, number: int) -> Device:
@@ -308,6 +308,11 @@ class Analysis:
         """Positions in `ops` of a device's operations in its window."""
         return np.flatnonzero(self.on(device).in_window & (self.ops.device == device))
 
+    def device_copies(self, device: int) -> Array:
+        """Positions in `ops` of a device's copies in its window."""
+        at = self.device_ops(device)
+        return np.asarray(at[self.ops.kind[at] == Kind.COPY])
+
     def device_kernels(self, device: int) -> Array:
         """Positions in `ops` of a device's kernels in the window."""
         if device not in self._kernels:
@@ -337,14 +342,9 @@ class Analysis:
             if samples is None or not self.trace.has("kernels"):
                 continue
             at = self.device_kernels(device)
-            out[device] = kernel_activity(
-                samples,
-                self.budgets[device].compute,
-                self.ops.start[at],
-                self.ops.end[at],
-                *self.kernel_groups(device),
-                launch_kinds(self.op_name[at], self._blocks(at)),
-            )
+            busy, ran = self.budgets[device].compute, (self.ops.start[at], self.ops.end[at])
+            kinds = launch_kinds(self.op_name[at], self._blocks(at))
+            out[device] = kernel_activity(samples, busy, *ran, *self.kernel_groups(device), kinds)
         return out
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:

@@ -10,16 +10,14 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from advisor.knowledge.files import CallSitePatterns, FrameKind, StepPatterns
+from advisor.knowledge.files import FrameKind, call_site_patterns, step_patterns
+from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS
-from advisor.metrics.gaps import Gaps
-from advisor.metrics.host import Ranges, ThreadCalls, innermost
+from advisor.metrics.host import ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
-from advisor.metrics.origins import Origins
 from advisor.model.arrays import Array, begins_run, marked
 from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
-from advisor.sources.trace import Trace
 
 Source = Literal["backtraces", "stacks", "samples", "ranges"]
 _Labelled = tuple[Array, Array, Array]  # start, end, label
@@ -65,30 +63,19 @@ class CallSites(Struct, frozen=True):
 
 
 class CallSiteFinder:
-    """Sites of the calls that one thread makes in a host window."""
+    """Sites of the calls that one thread makes in the host window."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        ranges: Ranges,
-        calls: ThreadCalls,
-        host: tuple[int, int],
-        idle: Gaps,
-        frames: CallSitePatterns,
-        steps: StepPatterns,
-        origins: Callable[[Array], Origins | None] = lambda _: None,
-    ) -> None:
-        """`calls` are the outermost calls of the thread, `idle` the gaps of its device; `origins` names
-        the code around rows of api_calls."""
-        self._origins = origins
-        self._trace, self._ranges = trace, ranges
-        self._frames, self._steps = frames, steps
-        lo, hi = np.searchsorted(calls.start, host).tolist()
+    def __init__(self, a: Analysis, device: int, thread: int) -> None:
+        """`a` is the analysis of the device that the thread feeds."""
+        self._origins = a.provenance.calls
+        self._trace, self._ranges, self._gaps = a.trace, a.ranges, a.budgets[device].gaps
+        self._frames, self._steps = call_site_patterns(), step_patterns()
+        calls = a.threads.of(thread)
+        lo, hi = np.searchsorted(calls.start, a.host_window).tolist()
         self._calls = ThreadCalls(
             calls.thread, *(v[lo:hi] for v in (calls.start, calls.end, calls.call, calls.row))
         )
         self._follows = np.append(calls.start[lo + 1 : hi + 1], calls.end[-1:])[: hi - lo]
-        self._gaps = idle
         self._classes = np.bincount(self._calls.call, minlength=max(Call) + 1)
 
     def has(self, group: str) -> bool:
@@ -151,15 +138,8 @@ class CallSiteFinder:
         sites = []
         for i, k in enumerate(key.tolist()):
             where, call = divmod(k, len(names))
-            sites.append(
-                Site(
-                    labels[where - 1] if where else None,
-                    names[call],
-                    int(count[i]),
-                    round(time[i]),
-                    int(idle[i]),
-                )
-            )
+            times = int(count[i]), round(time[i]), int(idle[i])
+            sites.append(Site(labels[where - 1] if where else None, names[call], *times))
         sites.sort(key=lambda s: (-s.idle_ns, -s.time_ns, -s.calls, s.where or "~", s.call))
         return CallSites(source, tuple(sites), len(at), total)
 

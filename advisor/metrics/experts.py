@@ -119,7 +119,7 @@ def _grouped(a: Analysis, device: int) -> Iterator[Routing]:
         same = at[shape == one]
         if len(same) >= _LAYERS:
             none = np.full(len(same), np.nan)
-            yield Routing("grouped", same, (a.ops.end - a.ops.start)[same], none, none, none, "blocks")
+            yield Routing("grouped", same, a.ops.length[same], none, none, none, "blocks")
 
 
 def _loose(a: Analysis, device: int) -> Iterator[Routing]:
@@ -137,7 +137,7 @@ def _loose(a: Analysis, device: int) -> Iterator[Routing]:
     size, unit = _sizes(a, device, at, product, active)
     opens = np.searchsorted(layer, np.arange(len(found.start)))  # the top-k of each layer
     tokens = (name * (1 << 32) + _blocks(a, at))[opens]
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     for alike in distinct(tokens).tolist():
         layers = np.flatnonzero(tokens == alike)
         mine = np.isin(layer, layers)

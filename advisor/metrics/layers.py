@@ -71,7 +71,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
         step = np.zeros(len(at), np.int64)
     if not len(at):
         return None
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     signs = np.array([_sign(k) for k in a.names.known])[a.op_name[at]]
     order = np.argsort(step, kind="stable")
     at, step, duration, signs = at[order], step[order], duration[order], signs[order]

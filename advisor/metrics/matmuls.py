@@ -241,7 +241,7 @@ def _sized(
             product[with_operands & (pair == key)] = known.setdefault((name, found), len(known))
     if not known:
         return None
-    return Sized(at, product, list(known), (a.ops.end - a.ops.start)[at].astype(float), reduction)
+    return Sized(at, product, list(known), a.ops.length[at].astype(float), reduction)
 
 
 #: Matrix kernels without sizes may hold this share of their time in a step whose weights are summed.

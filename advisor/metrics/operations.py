@@ -61,6 +61,11 @@ class Operations(Rows, frozen=True):
     row: Array
     api: Array
 
+    @property
+    def length(self) -> Array:
+        """How long each lasts, ns."""
+        return self.end - self.start
+
 
 def operations(trace: Trace) -> Operations:
     """Every kernel, copy, memset and graph run of the capture."""
@@ -210,7 +215,7 @@ def find_runs(trace: Trace, ops: Operations, op_name: Array) -> Runs:
     ends = np.array(_run_ends(trace, ops, op_name), np.int64)
     edges = [0, *ends.tolist(), int(np.iinfo(np.int64).max)]
     run = np.searchsorted(ends, ops.start, "right")
-    time = np.bincount(run, np.maximum(ops.end - ops.start, 0), len(edges) - 1)
+    time = np.bincount(run, np.maximum(ops.length, 0), len(edges) - 1)
     return Runs(ends, edges[int(np.argmax(time))], edges[int(np.argmax(time)) + 1])
 
 

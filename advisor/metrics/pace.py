@@ -51,7 +51,7 @@ def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
         return ()
     shape = launch_shape(a.trace, a.ops.row[at])
     keys, group = dense(call_key(a.op_name[at], shape))
-    spread = distribution(group, (a.ops.end - a.ops.start)[at], len(keys))
+    spread = distribution(group, a.ops.length[at], len(keys))
     example = np.zeros(len(keys), np.int64)
     example[group] = np.arange(len(at))
     steps = max(a.step_count, 1)
@@ -136,7 +136,7 @@ def _like_kernels(
     """Time (ns) in the first and the last third, and the ratio of the mean durations, of each kernel
     name and launch shape that is called about as often in both."""
     group = dense(call_key(a.op_name[at], launch_shape(a.trace, a.ops.row[at])))[1]
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     size = int(group.max(initial=-1)) + 1
     time, calls = (
         [np.bincount(group[mine], weights[mine], minlength=size) for mine in (first[step], last[step])]
@@ -205,7 +205,7 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     """
     at = a.device_kernels(device)
     name = a.op_name[at]
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     shape = launch_shape(a.trace, a.ops.row[at])
     place = _place(name, shape, a.ops.stream[at])
     keys, group = dense(place)

@@ -325,7 +325,7 @@ def _kernel_time_quantile(ops: Operations, share: float) -> int:
     kernel = ops.kind == Kind.KERNEL
     if not kernel.any():
         return int(np.iinfo(np.int64).max)
-    done = np.cumsum(np.maximum(ops.end - ops.start, 0)[kernel])
+    done = np.cumsum(np.maximum(ops.length, 0)[kernel])
     return int(ops.end[kernel][np.searchsorted(done, share * done[-1])])
 
 

@@ -237,7 +237,7 @@ def modules(q: Query) -> pd.DataFrame:
     """The module tree: time on the GPU of what each module launched itself, and with those below it."""
     a, found = q.a, q.a.provenance.ops
     at = np.arange(len(a.ops)) if q.whole else np.flatnonzero(a.in_window)
-    duration = (a.ops.end - a.ops.start)[at]
+    duration = a.ops.length[at]
     rows = [] if found is None else module_tree(found, at, duration, apart=True)
     whole = max(int(duration.sum()), 1)
     heads = ["Module", "GPU Ops", "Self (ns)", "Total (ns)", "Total (%)", "Level"]
@@ -257,7 +257,7 @@ def layers(q: Query) -> pd.DataFrame:
     found = find_layers(q.a, q.a.main_device)
     if found is None:
         return pd.DataFrame()
-    times = found.times((q.a.ops.end - q.a.ops.start)[found.at])
+    times = found.times(q.a.ops.length[found.at])
     attention, ffn, other = np.median(times, axis=0).T
     total = np.median(times.sum(axis=2), axis=0)
     frame = pd.DataFrame(

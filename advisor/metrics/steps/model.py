@@ -122,7 +122,7 @@ class Work(Struct, frozen=True, dict=True):
     @cached_property
     def length(self) -> Array:
         """Duration of every operation, 0 where it is not among these."""
-        return np.where(self.mine, np.maximum(self.ops.end - self.ops.start, 0), 0)
+        return np.where(self.mine, np.maximum(self.ops.length, 0), 0)
 
     @cached_property
     def calls(self) -> Columns:
@@ -211,17 +211,8 @@ def timed(
     op_step = np.where(work.mine, op_step, MISSING).astype(np.int32)
     gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
     host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
-    return Steps(
-        method,
-        confidence,
-        phase or ("unknown",) * count,
-        host_start,
-        host_end,
-        gpu_start,
-        gpu_end,
-        op_step,
-        **({"process": work.process} | more),
-    )
+    phases, times = phase or ("unknown",) * count, (host_start, host_end, gpu_start, gpu_end)
+    return Steps(method, confidence, phases, *times, op_step, **({"process": work.process} | more))
 
 
 def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
