@@ -58,9 +58,9 @@ def counted(
     needs: tuple[Need, ...] = (),
 ) -> tuple[Entry, Entry]:
     """The two facts of a count by `Analysis.rates`: a step and, without steps, for 100 kernels."""
-    said = f"{what} for every 100 kernels, where there are no steps"
+    meaning = f"{what} for every 100 kernels, where there are no steps"
     how, without = "count in the window / kernels in the window x 100", (*needs, NO_STEPS, KERNELS)
     return (
         Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns, (*needs, STEPS)),
-        Entry(f"{name}_per_100_kernels", "count", tables, said, how, columns, without),
+        Entry(f"{name}_per_100_kernels", "count", tables, meaning, how, columns, without),
     )

@@ -107,9 +107,9 @@ def group(
     found = []
     for f in entries:
         made_of = _by_table(f.tables, columns if f.columns is None else f.columns)
-        said = (f.name, f.unit, level, f.meaning, tuple(f.tables.split()), f.how, flag, made_of)
+        first = (f.name, f.unit, level, f.meaning, tuple(f.tables.split()), f.how, flag, made_of)
         needed, inside = needs if f.needs is None else f.needs, windowed if f.windowed is None else f.windowed
-        found.append(FactSpec(*said, needed, f.supply or supply, inside, f.over_ranks or over_ranks))
+        found.append(FactSpec(*first, needed, f.supply or supply, inside, f.over_ranks or over_ranks))
     return tuple(found)
 
 
