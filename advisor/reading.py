@@ -19,6 +19,9 @@ MOST_WRITTEN_BYTES = 1 << 20
 #: What stands for open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
+#: How text in UTF-16 begins.
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
 #: Bytes read from which on memory is given back, and seconds between two times.
 _LARGE, _OFTEN_S = 64 << 20, 0.2
 
@@ -68,6 +71,12 @@ def is_descriptor(path: Path) -> bool:
 def read_text(path: Path, at_most: int = MOST_BYTES) -> str:
     """The same as text; raises UnicodeDecodeError for anything but UTF-8."""
     return read_bytes(path, at_most).decode("utf-8")
+
+
+def decoded(data: bytes) -> str:
+    """Text in UTF-8 or, as PowerShell redirects it, UTF-16; what is neither is replaced."""
+    coding = "utf-16" if data[:2] in UTF_16 else "utf-8-sig"
+    return data.decode(coding, "replace")
 
 
 def similar(path: Path) -> str:

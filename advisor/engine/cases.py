@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from advisor.engine.compile import CompiledRule, Program, Test, compile_rules, references
 from advisor.engine.explain import STATES, describe
@@ -27,13 +27,12 @@ from advisor.engine.parse import read, validate
 from advisor.facts.spec import FactSpec
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
-from advisor.model.operands import Strict
+from advisor.model.operands import Items, Strict
 from advisor.model.rules import Reply, RuleSpec
 
-_Items = BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-Names = Annotated[tuple[str, ...], _Items]
+Names = Annotated[tuple[str, ...], Items]
 CaseRow = dict[str, bool | int | float | str | None]
-Rows = Annotated[tuple[CaseRow, ...], _Items]
+Rows = Annotated[tuple[CaseRow, ...], Items]
 
 #: Where the facts of a case are put unless it says otherwise.
 DEFAULT_SCOPE: Mapping[Level, Scope] = {
@@ -68,7 +67,7 @@ class Case(Strict):
 
 class CaseFile(Strict):
     rule: str
-    cases: Annotated[tuple[Case, ...], _Items, Field(min_length=1)]
+    cases: Annotated[tuple[Case, ...], Items, Field(min_length=1)]
 
 
 class CaseResult(Struct, frozen=True):

@@ -14,7 +14,7 @@ from advisor.engine.wording import condition_doc, message_of
 from advisor.model.explanation import Reason, State
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import Related
-from advisor.model.numbers import percent, value_text
+from advisor.model.numbers import distance, named_unit, value_text
 
 _WORDS = {
     "lt": "less than",
@@ -136,13 +136,14 @@ class Explainer(Struct, frozen=True):
         test = checked.condition
         if isinstance(test, Test):
             off = shortfall(checked) if checked.truth is False else None
+            why = self.why(test.fact) if checked.truth is None else None
             return Reason(
                 kind="fact",
-                text=fact_text(self.inference, checked, outcome.scope),
+                text=fact_text(checked, outcome.scope, why),
                 holds=checked.truth,
                 condition=condition_doc(checked, self.inference.program.by_code[outcome.code].spec),
                 off_by=None if off is None else round(off, 6),
-                why=self.why(test.fact) if checked.truth is None else None,
+                why=why,
             )
         behind = (self.inference.outcome(link.name, link.scope) for link in checked.links)
         word = {True: "fired", False: "did not fire", None: "could not be judged"}[checked.truth]
@@ -200,22 +201,19 @@ class Explainer(Struct, frozen=True):
 # --- texts and distances ---------------------------------------------------------------------
 
 
-def fact_text(inference: Inference, checked: Checked, scope: Scope) -> str:
-    """A condition on a fact with both its numbers: ``x.ratio is 12 %, at least 10 % (min_x)``."""
+def fact_text(checked: Checked, scope: Scope, why: str | None = None) -> str:
+    """A condition on a fact with both its numbers: ``x.ratio is 12 %, at least 10 % (min_x)``; `why` it
+    has no value, where that is known."""
     test = checked.condition
     assert isinstance(test, Test)
+    wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.unit or named_unit(test.fact))}"
+    wanted += f" ({test.param})" if test.param else ""
     if checked.truth is None:
-        reason = inference.facts.missing.get(test.fact)
-        return f"{test.fact} is not known" + (f": {reason}" if reason else "")
-    value = value_text(checked.value, checked.unit)
-    wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.unit)}"
-    named = f" ({test.param})" if test.param else ""
+        return f"whether {test.fact} is {wanted} is not known" + (f": {why}" if why else "")
     fact = next((x for x in checked.links if x.kind == "fact"), None)
     wider = "" if fact is None or fact.scope == scope else f" ({_place(fact.scope)})"
-    text = f"{test.fact}{wider} is {value}, "
-    if checked.truth:
-        return text + f"{wanted}{named}"
-    return text + f"not {wanted}{named}{_short_of(checked)}"
+    text = f"{test.fact}{wider} is {value_text(checked.value, checked.unit)}, "
+    return text + (wanted if checked.truth else f"not {wanted}{_short_of(checked)}")
 
 
 def _short_of(checked: Checked) -> str:
@@ -223,10 +221,7 @@ def _short_of(checked: Checked) -> str:
     gap, share = _gap(checked), shortfall(checked)
     if gap is None:
         return ""
-    if gap == 0.0:
-        return ": exactly on it"
-    off = value_text(gap, checked.unit) if share is None else f"{percent(share)} of the threshold"
-    return f": off by {off}"
+    return f": {distance(share or 0.0) if share or not gap else f'off by {value_text(gap, checked.unit)}'}"
 
 
 def _gap(checked: Checked) -> float | None:

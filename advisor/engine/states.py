@@ -173,7 +173,7 @@ def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | 
     if guard is None or outcome.state != "quiet" or _absent(outcome):
         return None
     if isinstance(guard.condition, Test):
-        return guard.condition.fact, fact_text(inference, guard, outcome.scope)
+        return guard.condition.fact, fact_text(guard, outcome.scope)
     return guard.condition.cause, None
 
 

@@ -114,6 +114,15 @@ def _scaled(value: float, step: float, names: tuple[str, ...], most: int) -> str
     return f"{digits(value, most)} {names[at]}"
 
 
+def distance(off: float) -> str:
+    """How far a value is from its threshold, in parts of that: ``off by 5.4 % of the threshold``."""
+    if off == 0.0:
+        return "exactly on it"
+    if off >= 10:
+        return f"off by {digits(off)} times the threshold"
+    return f"off by {percent(off, 3 if off >= 0.0001 else 7)} of the threshold"
+
+
 def amount(count: int, word: str) -> str:
     """``1 cause``, ``2 causes``."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
@@ -138,10 +147,16 @@ def fact_unit(fact: str, unit: str) -> str:
 
 def named_unit(fact: str) -> str:
     """The unit that the name of a fact ends in, for values that come without one."""
-    for suffix in SUFFIXES:
-        if fact.endswith(f"_{suffix}"):
-            return "count_per_s" if suffix == "per_s" else suffix
-    return fact_unit(fact, "ratio" if "_over_" in fact else "")
+    suffix = _suffix_of(fact)
+    return _unit_of(suffix) if suffix else fact_unit(fact, "ratio" if "_over_" in fact else "")
+
+
+def _suffix_of(name: str) -> str:
+    return next((s for s in SUFFIXES if name == s or name.endswith(f"_{s}")), "")
+
+
+def _unit_of(suffix: str) -> str:
+    return "count_per_s" if suffix == "per_s" else suffix
 
 
 def condition_parts(condition: ConditionDoc) -> tuple[str, str, str]:
@@ -174,11 +189,8 @@ def heading_parts(heading: str) -> tuple[str, str]:
         return name.replace("_", " "), unit
     if heading == "share":
         return heading, "ratio"
-    for suffix in SUFFIXES:
-        if heading == suffix or heading.endswith(f"_{suffix}"):
-            unit = "count_per_s" if suffix == "per_s" else suffix
-            return (heading.removesuffix(suffix).rstrip("_") or suffix).replace("_", " "), unit
-    return heading.replace("_", " "), ""
+    suffix = _suffix_of(heading)
+    return (heading.removesuffix(suffix).rstrip("_") or suffix).replace("_", " "), _unit_of(suffix)
 
 
 def column(heading: str, cells: Sequence[Cell]) -> tuple[str, list[str], bool]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from advisor.engine.compile import Program
+from advisor.engine.compile import CompiledRule, Program
 from advisor.engine.findings import Conclusions, conclude
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
@@ -18,12 +19,11 @@ from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.communication import ALIKE
 from advisor.facts.missing import reason
 from advisor.facts.writer import FactWriter
-from advisor.model.facts import TRACE, FactBase, Scope
-from advisor.model.findings import Finding
-from advisor.ranks import merge
+from advisor.model.facts import TRACE, FactBase, Scope, Table
+from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows
 from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
-from advisor.ranks.sections import transfer_gain, with_arrivals
+from advisor.ranks.sections import listed, percent, transfer_gain, with_arrivals
 from advisor.ranks.summary import RankSummary, whole_fact
 from advisor.ranks.waits import Waits, reduce_ranks
 
@@ -97,7 +97,7 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
         return with_arrivals(_predicted(findings, parts, inference.facts), waits, steps)
 
     found = conclude(inference, ms_of=_milliseconds(parts), estimate=estimate)
-    merged = merge.over_ranks(found, program.by_code, len(waits.ranks), world)
+    merged = over_ranks(found, program.by_code, len(waits.ranks), world)
     rules = program.rules.by_code
     merged = replace(merged, findings=rank(without_repeats(merged.findings, rules, unconditional), rules))
     codes = {f.code for f in merged.findings}
@@ -239,3 +239,133 @@ def _milliseconds(parts: Sequence[Part]) -> Duration:
         return share * sum(known) / len(known) if share is not None and known else None
 
     return of
+
+
+# --- conclusions about each rank -> one for what holds on most ranks -------------------------------
+
+#: Ranks in a table of shares.
+_SHARES = 16
+
+Item = TypeVar("Item", Finding, Healthy, NotEvaluated, Overruled)
+
+
+def over_ranks(
+    found: Conclusions, rules: Mapping[str, CompiledRule], total: int, world: int | None = None
+) -> Conclusions:
+    """The conclusions of one inference over `total` ranks, of `world` in the job, with one entry for
+    those of several ranks that say the same; not yet ranked.
+
+    A finding about most ranks is about no rank, with the numbers of the one where it weighs most;
+    else it is about that one and names the others. Findings of rules about the job stay. In order is
+    what is so on all ranks and no finding or its symptom on any.
+    """
+    world = world or total
+    of_job = {code for code, rule in rules.items() if rule.level in ("trace", "rank")}
+    findings = [f for f in found.findings if f.code in of_job]
+    for group in _grouped((f for f in found.findings if f.code not in of_job), _about):
+        findings.append(_merged(group, total, world))
+    bad = {f.code for f in found.findings} | {s.code for f in found.findings for s in f.explains}
+    healthy = [_on_all(g, total, world) for g in _grouped(found.healthy, _about) if g[0].code not in bad]
+    return replace(
+        found,
+        findings=tuple(findings),
+        overruled=_alike(found.overruled, lambda o: (o.by, *_about(o)), total),
+        healthy=tuple(h for h in healthy if h is not None),
+        not_evaluated=_alike(found.not_evaluated, lambda n: (n.missing, n.stopped_by, *_about(n)), total),
+    )
+
+
+def _about(what: Item) -> tuple[str, str, str]:
+    """What the conclusions of several ranks share."""
+    return what.code, what.scope.phase or "", what.scope.operation or ""
+
+
+def _grouped(found: Iterable[Item], key_of: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """By key, in order; in each group in order of scope."""
+    grouped: dict[Hashable, list[Item]] = {}
+    for what in found:
+        grouped.setdefault((what.code, key_of(what)), []).append(what)
+    return [sorted(grouped[key], key=lambda w: w.scope.sort_key()) for key in sorted(grouped, key=str)]
+
+
+def _ranks(group: Iterable[Item]) -> list[int]:
+    return sorted({w.scope.rank for w in group if w.scope.rank is not None})
+
+
+def _widened(group: Sequence[Item]) -> Scope:
+    """The scope of the first of a group, without the rank, device or process in which others differ."""
+    first = group[0].scope
+    same_device = all(w.scope.device == first.device for w in group)
+    return dataclasses.replace(
+        first,
+        rank=None,
+        device=first.device if same_device else None,
+        process=first.process if len(group) == 1 else None,
+    )
+
+
+def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:
+    group = sorted(group, key=lambda f: -(f.share or 0.0) * f.confidence)
+    worst, ranks = group[0], _ranks(group)
+    shown = worst.scope.rank
+    most = 2 * len(ranks) > total
+    scope = dataclasses.replace(worst.scope, process=worst.scope.process if len(group) == 1 else None)
+    shares = [(f.scope.rank, f.share) for f in group if f.share is not None]
+    extent = _extent(ranks, total, world, shown, [share for _, share in shares])
+    changes: dict[str, object] = {
+        "scope": _widened(group) if most else scope,
+        "message": f"{worst.message} {extent}".strip(),
+        "time_ranges": tuple(
+            dataclasses.replace(t, label=f"rank {shown}: {t.label}") for t in worst.time_ranges
+        ),
+    }
+    if len(shares) > 1:
+        by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
+        changes["evidence"] = (*worst.evidence, by_rank)
+    return worst.replaced(**changes)
+
+
+def _extent(ranks: Sequence[int], total: int, world: int, shown: int | None, shares: Sequence[float]) -> str:
+    """Where else it holds, and how much there."""
+    if world == 1:
+        return ""
+    if 2 * len(ranks) > total:
+        between = f", a share of {percent(shares)}" if " to " in percent(shares) else ""
+        numbers = f"; the numbers are those of rank {shown}"
+        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{between}{numbers}."
+    others = [r for r in ranks if r != shown]
+    return f"Also on {listed(others)}." if others else ""
+
+
+def unread(total: int, world: int) -> str:
+    """`` (1 not read)`` where `total` of the `world` ranks were read."""
+    return f" ({world - total} not read)" if world > total else ""
+
+
+def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
+    """What is in order on all ranks that were read, in the words of the first one; None where it is
+    not said of all."""
+    first, ranks = group[0], _ranks(group)
+    if first.scope.rank is None or world == 1:
+        return first
+    if len(ranks) < total:
+        return None
+    on = f"{total} of {world} ranks{unread(total, world)}" if world > total else f"all {total} ranks"
+    changes = {
+        "text": f"On {on}; on rank {ranks[0]}: {first.text}",
+        "scope": _widened(group),
+        "close": any(h.close for h in group),
+    }
+    return first.replaced(**changes)
+
+
+def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:
+    """One entry for all that say the same: about no rank where they are most or of the job, else
+    about each."""
+    out: list[Item] = []
+    for group in _grouped(found, key_of):
+        if 2 * len(_ranks(group)) > total:
+            out.append(group[0].replaced(scope=_widened(group)))
+        else:
+            out += group
+    return tuple(out)

@@ -14,7 +14,6 @@ from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
-from advisor.ranks.merge import listed, percent
 from advisor.ranks.summary import RankSummary
 from advisor.ranks.waits import Waits
 
@@ -22,9 +21,29 @@ from advisor.ranks.waits import Waits
 _BINS, _LANES = 1_000, 8
 _SHOWN = 2
 
+#: Ranks that are named one by one.
+_NAMED = 8
+
 _HEADS = ("rank", "device", "window:ms", "busy:ratio", "compute:ratio", "exposed_collectives:ratio",
           "overlap:ratio", "waits:ratio", "comes_last:ratio", "causes:ratio",
           "clock_offset:us")  # fmt: skip
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """``ranks 1, 2 and 5``; the first ones where there are many."""
+    named = [str(r) for r in ranks[:_NAMED]]
+    if len(ranks) > _NAMED:
+        named.append(f"{len(ranks) - _NAMED} more")
+    text = ", ".join(named[:-1])
+    return f"rank{'s' * (len(ranks) > 1)} " + (f"{text} and {named[-1]}" if text else named[-1])
+
+
+def percent(shares: Sequence[float]) -> str:
+    """``71 to 88 %``; one number where both ends are the same, none without any."""
+    if not shares:
+        return ""
+    low, high = f"{100 * min(shares):.0f}", f"{100 * max(shares):.0f}"
+    return f"{high} %" if low == high else f"{low} to {high} %"
 
 
 def inputs(parts: Sequence[tuple[RankSummary, Sequence[int]]]) -> tuple[Input, ...]:

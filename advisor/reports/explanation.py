@@ -8,17 +8,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from advisor.model.explanation import Explanation, Reason, ScopeExplanation
-from advisor.model.findings import ConditionDoc, Related
-from advisor.model.numbers import (
-    UNKNOWN,
-    amount,
-    condition_text,
-    digits,
-    fact_unit,
-    percent,
-    session_time,
-    value_text,
-)
+from advisor.model.findings import Related
+from advisor.model.numbers import amount, fact_unit, session_time, value_text
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title, listed
 from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
 from advisor.reports.layout import GLUE
@@ -154,41 +145,12 @@ def _reasons(reasons: Sequence[Reason], at: _Depth) -> Iterator[Item]:
 
 
 def _text(reason: Reason) -> str:
-    if reason.kind == "guard":
-        word = {True: "not stopped: ", False: "stopped: ", None: "not checked: "}[reason.holds]
-        if reason.condition is not None:
-            return word + _condition(reason.condition, None, reason.why, guard=True)
-        return word + reason.text.partition(", as ")[2]
-    if reason.condition is not None:
-        return _condition(reason.condition, reason.off_by, reason.why)
     if reason.kind == "state":
         rules = [r.rule for r in reason.reasons if r.rule is not None]
         names = [f"{r.code}{r.scope.aside()}" for r in rules[:3]]
         more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
         return reason.text + (f": {', '.join(names)}{more}" if names else "")
     return reason.text
-
-
-def _condition(condition: ConditionDoc, off: float | None, why: str | None, guard: bool = False) -> str:
-    named = f" ({condition.param})" if condition.param else ""
-    if condition.holds is None:
-        wanted = condition_text(condition).replace(f" {UNKNOWN}", "", 1)
-        return f"{wanted}{named}{f', as {why}' if why else ''}"
-    text = condition_text(condition) + named
-    if guard:
-        return f"{text} {'holds' if condition.holds else 'is false'}"
-    return text if condition.holds else text + distance(off)
-
-
-def distance(off: float | None) -> str:
-    """How far a value is from its threshold, in per cent of the threshold."""
-    if off is None:
-        return ""
-    if off == 0.0:
-        return ", exactly on it"
-    if off >= 10:
-        return f", off by {digits(off)} times the threshold"
-    return f", off by {percent(off, 3 if off >= 0.0001 else 7)} of the threshold"
 
 
 # --- where the numbers come from -------------------------------------------------------------

@@ -45,8 +45,8 @@ def test_why_it_fired(cli: Cli, capsys: Captured) -> None:
         "Why it fired  device 0",
         "▲ HIGH: finding 1",
         "✓ yes: symptom queue-empty fired: LCH100 (device 0)",
-        "✓ yes: launch.empty_queue_ratio 97 % >= 50 % (min_empty)",
-        "✓ yes: launch.idle_ratio 84.2 % >= 10 % (min_idle)",
+        "✓ yes: launch.empty_queue_ratio is 97 %, at least 50 % (min_empty)",
+        "✓ yes: launch.idle_ratio is 84.2 %, at least 10 % (min_idle)",
         "folds in    UTL100 gpu-idle (device 0)",
         "overrules   LCH102 launch-storm (device 0)",
         "confidence  85.7 %, the product of",
@@ -77,13 +77,16 @@ def test_why_not(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "host-gap", "--trace", EAGER) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "did not fire (device 0)" in shown
-    assert "✗ no: host.gap_ratio 0.46 % > 10 % (max_gap), off by 95.4 % of the threshold" in shown
+    assert (
+        "✗ no: host.gap_ratio is 0.46 %, not more than 10 % (max_gap): off by 95.4 % of the threshold"
+        in shown
+    )
 
 
 def test_what_is_missing(cli: Cli, capsys: Captured) -> None:
     assert cli("explain", "HST104", "--trace", EAGER) == 0
     shown = capsys.readouterr().out
-    assert "? unknown: host.os_idle_ratio > 5 % (max_idle), as" in shown
+    assert "? unknown: whether host.os_idle_ratio is more than 5 % (max_idle) is" in shown
     assert "supply    capture with --trace=cuda,nvtx,osrt" in shown
     assert f"Next: advisor doctor {EAGER}"[:40] in shown
 

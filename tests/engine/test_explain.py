@@ -73,7 +73,7 @@ def test_why_goes_down_to_the_facts() -> None:
         "    UTL100, device 0: fired",
         "      budget.idle_ratio is 30 %, at least 15 %",
         "  1 row of copy_class with kind equal to DtoH",
-        "  not checked, as capture.overhead_ratio is not known",
+        "  not checked, as whether capture.overhead_ratio is at least 20 % is not known",
     ]
 
 
@@ -105,7 +105,10 @@ def test_why_not_says_what_is_missing_and_why() -> None:
     (node,) = explained(inferred(facts))
     assert node.text == "device 0: not evaluated, missing sync.idle_ratio"
     assert node.holds is None
-    assert node.reasons[0].text == "sync.idle_ratio is not known: no API calls in this capture"
+    assert (
+        node.reasons[0].text
+        == "whether sync.idle_ratio is at least 5 % (min_idle) is not known: no API calls in this capture"
+    )
 
 
 def test_why_not_shows_a_symptom_that_missed() -> None:

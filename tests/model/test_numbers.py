@@ -6,6 +6,7 @@ from advisor.model.findings import ConditionDoc
 from advisor.model.numbers import (
     column,
     condition_text,
+    distance,
     milliseconds,
     session_time,
     signed,
@@ -173,3 +174,15 @@ def test_column(heading: str, cells: tuple[object, ...], head: str, shown: str) 
 def test_what_a_capture_does_not_name_is_unknown() -> None:
     assert column("host", ("node7", None)) == ("host", ["node7", "unknown"], False)
     assert column("host", (None,)) == ("host", ["unknown"], False)
+
+
+@pytest.mark.parametrize(
+    ("off", "wanted"),
+    [
+        (0.0, "exactly on it"),
+        (0.054, "off by 5.4 % of the threshold"),
+        (12.0, "off by 12 times the threshold"),
+    ],
+)
+def test_distance(off: float, wanted: str) -> None:
+    assert distance(off) == wanted

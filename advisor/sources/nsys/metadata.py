@@ -21,6 +21,7 @@ from advisor.sources.nsys.tables import (
     ROW_TABLES,
     RUNTIME,
     is_nsys_table,
+    number,
     process_of,
 )
 from advisor.sources.raw import Ints, RawTables, rows_of
@@ -105,7 +106,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     options = _options(recorded)
     machine = dict(_pairs(raw, "TARGET_INFO_SYSTEM_ENV"))
     rank, world_size = _rank(raw, environment)
-    sample_hz = _number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
+    sample_hz = number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     sources = _trace_sources(recorded)
     types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
     mode = [v for k, v in recorded if k.endswith("CUDA_GRAPH_TRACE_OPTIONS:MODE")]
@@ -144,8 +145,8 @@ def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     """Every GPU that the capture lists, by GPU id, and how the ids of kernels map to them."""
     gpus = {}
     names = (*_GPU_TEXTS.values(), *_GPU_NUMBERS.values(), *_GPU_OTHERS)
-    for number, *values in rows_of(raw, "TARGET_INFO_GPU", id=int, **dict.fromkeys(names, object)):
-        gpus[number] = dict(zip(names, values, strict=True))
+    for gpu, *values in rows_of(raw, "TARGET_INFO_GPU", id=int, **dict.fromkeys(names, object)):
+        gpus[gpu] = dict(zip(names, values, strict=True))
     columns = {"gpuId": int, "cudaId": int, "pid": object, "numMultiprocessors": object}
     cuda = list(rows_of(raw, "TARGET_INFO_CUDA_DEVICE", **columns))
     known: dict[tuple[int, int], int] = {}
@@ -279,13 +280,6 @@ def _utc_offset(raw: RawTables) -> int | None:
         except (ValueError, TypeError):
             return None
     return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def _cuda_version(text: str | None) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
+from advisor.sources.nsys.tables import number as as_number
 from advisor.sources.overlay import with_coarser
 from advisor.sources.raw import Ints, Is, Keep, RawTables, rows_of
 from advisor.sources.schema import MISSING, NIC_RECEIVED, NIC_SENT, NIC_WAITS, SAMPLE_RATIOS, TABLES
@@ -272,15 +273,8 @@ def _plugin_values(raw: RawTables, types: list[int]) -> Iterator[tuple[int, int,
         parsed = [_json(text) for text in texts]
         for one, which, code in zip(time, kind, codes.tolist(), strict=True):
             for name, value in (parsed[code] if code >= 0 else {}).items():
-                if isinstance(number := _number(value), float):
+                if isinstance(number := as_number(value), float):
                     yield one, which, name, number
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def _json(text: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,14 @@ def is_nsys_table(name: str) -> bool:
     return name in (STRINGS, "META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA") or (
         name.startswith(("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", NVTX))
     )
+
+
+def number(value: Any) -> float | None:
+    """A number or a text of one; None for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 class Filled(NamedTuple):

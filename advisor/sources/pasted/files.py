@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from advisor.errors import InputError
+from advisor.reading import decoded
 from advisor.sources.open import hold
 from advisor.sources.packed import HEAD_BYTES
-from advisor.sources.pasted.tables import decoded, is_tables, read_tables
+from advisor.sources.pasted.tables import is_tables, read_tables
 
 
 def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:

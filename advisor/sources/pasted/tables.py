@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
+from advisor.reading import UTF_16, decoded
 from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, is_header, number
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns, InMemory
@@ -342,12 +343,6 @@ def open_tables(path: Path, shown: Path) -> PastedTables:
     return PastedTables(shown, decoded(path.read_bytes()))
 
 
-def decoded(data: bytes) -> str:
-    """Text in UTF-8 or, as PowerShell redirects it, UTF-16."""
-    coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    return data.decode(coding, "replace")
-
-
 def is_tables(head: bytes) -> bool:
     """True where a file begins like the output of `nsys stats`."""
     return is_text(head) and looks_like_tables(decoded(head))
@@ -355,6 +350,6 @@ def is_tables(head: bytes) -> bool:
 
 def is_text(head: bytes) -> bool:
     """True for UTF-8 or UTF-16; the last character may be cut."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if head[:2] in UTF_16:
         return True
     return bool(head.strip()) and b"\0" not in head and "\ufffd" not in head.decode("utf-8", "replace")[:-1]

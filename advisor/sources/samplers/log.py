@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
+from advisor.reading import decoded
 from advisor.sources.samplers import rows as log_rows
 from advisor.sources.samplers.rows import (
     BUS,
@@ -118,10 +119,8 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
 
 
 def _lines(data: bytes) -> list[str]:
-    """The lines that hold something. PowerShell redirects into UTF-16."""
-    coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    text = data.decode(coding, "replace")
-    return [line for line in text.splitlines() if line.strip()]
+    """The lines that hold something."""
+    return [line for line in decoded(data).splitlines() if line.strip()]
 
 
 def _of_samples(lines: Sequence[str]) -> int:
