@@ -9,8 +9,8 @@ from advisor.capture.planner import UnmetNeed
 from advisor.engine.findings import CAPTURE_RULES
 from advisor.engine.infer import Inference
 from advisor.engine.wording import worded
-from advisor.facts.missing import combine
 from advisor.facts.spec import RECORDING
+from advisor.facts.writer import combine
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import Blocked, Named, Question, Recorded
 from advisor.model.facts import TRACE, Fact, FactBase, Value

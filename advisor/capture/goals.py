@@ -280,10 +280,7 @@ def troubles(symptom: str | None = None) -> m.Troubles:
         symptoms=first,
         nodes=tuple(
             m.TroubleNode(
-                id=n.id,
-                symptom=n.symptom,
-                ask=n.ask,
-                say=n.say,
+                **{field: getattr(n, field) for field in ("id", "symptom", "ask", "say")},
                 commands=tuple(n.commands),
                 answers=tuple(m.TroubleAnswer(text=a.text, then=a.then) for a in n.answers),
             )

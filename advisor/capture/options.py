@@ -80,24 +80,21 @@ def recording_of(
         sources.append("python-gil")
     order = [s for s in TRACE_ORDER if s in sources]
     options = [f"--trace={s}" for s in dict.fromkeys([*order, *sources])]
-    if capture.graph_trace_mode:
-        options.append(f"--cuda-graph-trace={capture.graph_trace_mode}")
-    if capture.sample_hz or "samples" in tables:
-        options.append("--gpu-metrics-devices=all")
-    if capture.sample_hz:
-        options.append(f"--gpu-metrics-frequency={capture.sample_hz:.0f}")
-    if on.get("COLLECT_GPU_MEMORY_USAGE") == "true" or "allocations" in tables:
-        options.append("--cuda-memory-usage=true")
-    if backtraces:
-        options.append("--cudabacktrace=all")
-    if on.get("COLLECT_IP_BACKTRACE_SAMPLES") == "true" or "host_samples" in tables:
-        options.append("--sample=process-tree")
-    elif known:
-        options.append("--sample=none")
-    if on.get("TRACE_AFTER_FORK_BEFORE_EXEC") == "true":
-        options.append("--trace-fork-before-exec=true")
-    if profiler_calls:
-        options.append("--capture-range=cudaProfilerApi")
+    hertz = capture.sample_hz
+    sampled = on.get("COLLECT_IP_BACKTRACE_SAMPLES") == "true" or "host_samples" in tables
+    memory = on.get("COLLECT_GPU_MEMORY_USAGE") == "true" or "allocations" in tables
+    found = (
+        (f"--cuda-graph-trace={capture.graph_trace_mode}", capture.graph_trace_mode),
+        ("--gpu-metrics-devices=all", hertz or "samples" in tables),
+        (f"--gpu-metrics-frequency={hertz or 0:.0f}", hertz),
+        ("--cuda-memory-usage=true", memory),
+        ("--cudabacktrace=all", backtraces),
+        ("--sample=process-tree", sampled),
+        ("--sample=none", known and not sampled),
+        ("--trace-fork-before-exec=true", on.get("TRACE_AFTER_FORK_BEFORE_EXEC") == "true"),
+        ("--capture-range=cudaProfilerApi", profiler_calls),
+    )
+    options += [option for option, was_on in found if was_on]
     return Recording(tuple(options), known, masked(capture.command), release_of(capture))
 
 

@@ -9,7 +9,6 @@ facts; a need without an option (an NVTX range, a longer run) stands beside the 
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
@@ -17,6 +16,7 @@ from msgspec import Struct, field
 
 from advisor.capture.options import TRACE_ORDER, Recording, flag_of, joined, newer, spelled
 from advisor.facts.needs import NODES
+from advisor.facts.writer import options_of
 from advisor.knowledge.capture import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
@@ -26,7 +26,6 @@ from advisor.model.capture_plan import Also, LeftOut, Named, Pitfall, Plan, Plan
 _USELESS = frozenset({"--trace=opengl", "--trace=vulkan"})
 #: Servers start their workers by fork.
 _FORKS = frozenset({"vllm", "sglang", "tensorrt-llm", "tgi", "nim"})
-_OPTION = re.compile(r"\A(?:--?[a-z]|[A-Z][A-Z0-9_]*=)")
 _ALWAYS = ("--trace=cuda", "--trace=nvtx")
 _RANGE = "--capture-range=cudaProfilerApi"
 _OUTPUT = "advisor_recapture"
@@ -96,7 +95,7 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     """None where nothing that can be recorded would help."""
     if unmet.remedy is None:
         return None
-    words = [part for part in unmet.remedy.split(" and ") if not _OPTION.match(part)]
+    words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]
     options = {o for o in _options_of(unmet.remedy) if not recording.has(o)}
     if any(o.startswith("--weight-bytes") for o in options):
         # An option of ours; it needs no capture.
@@ -110,11 +109,9 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
 
 def _options_of(remedy: str) -> Iterator[str]:
     """The options and variables of a remedy, --trace lists taken apart."""
-    for word in remedy.split():
-        if word.startswith("--trace="):
-            yield from (f"--trace={source}" for source in word[8:].split(","))
-        elif _OPTION.match(word):
-            yield word
+    for word in options_of(remedy):
+        sources = word[8:].split(",") if word.startswith("--trace=") else []
+        yield from [f"--trace={source}" for source in sources] or [word]
 
 
 # --- choosing --------------------------------------------------------------------------------
@@ -157,19 +154,18 @@ def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
     while True:
         have = set(chosen.options)
         open_ = [n for n in needs if not n.options <= have]
-        best: tuple[float, int, tuple[str, ...]] | None = None
+        worth: list[tuple[float, int, tuple[str, ...]]] = []
         for candidate in open_:
             new = tuple(sorted(candidate.options - have))
             enables = sum(1 for n in open_ if n.options <= have | candidate.options)
-            gain = enables - sum(f.cost for f in map(flag_of, new) if f is not None)
-            worth = (gain, enables, new)
-            if best is None or (-gain, -enables, new) < (-best[0], -best[1], best[2]):
-                best = worth
+            loses = sum(f.cost for f in map(flag_of, new) if f is not None) - enables
+            worth.append((loses, -enables, new))
+        best = min(worth, default=None)
         # Where nothing else is missing, even a costly option is the one to take.
-        if best is None or (best[0] < 0 and (chosen.options or len(open_) < len(needs))):
+        if best is None or (best[0] > 0 and (chosen.options or len(open_) < len(needs))):
             return open_
         chosen.add(best[2])
-        if best[0] < 0:
+        if best[0] > 0:
             return [n for n in open_ if not n.options <= set(chosen.options)]
 
 

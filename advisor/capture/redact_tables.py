@@ -52,15 +52,10 @@ TEXT_COLUMNS = frozenset({"nameId", "textId", "jsonTextId", "symbol", "text", "n
 TOOL_TABLES = re.compile(r"^(?:ENUM_|TARGET_INFO_GPU(?:_METRICS)?$|sqlite_|NVTX_PAYLOAD_)")
 
 #: Variables of launchers that say which rank this is: plain numbers, and they stay.
-RANKS = frozenset(
-    f"{launcher}_{what}"
-    for launcher, whats in (
-        ("OMPI_COMM_WORLD", ("RANK", "SIZE")),
-        ("PMI", ("RANK", "SIZE")),
-        ("SLURM", ("PROCID", "NTASKS")),
-    )
-    for what in whats
-) | {"RANK", "WORLD_SIZE"}
+RANKS = frozenset((
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
+    "RANK", "WORLD_SIZE",
+))  # fmt: skip
 _ENVIRONMENT_KEY = re.compile(r"(?i)environment")
 _IDENTITY_KEY = re.compile(r"(?i)(?:(?:^|:)DEVICE_DISPLAY_NAME|USER_?NAME|HOST_?NAME)$")
 _FOLDER_KEY = re.compile(r"(?i)(?:WORKING_DIR|_DIR(?:ECTORY)?$|_FOLDER$|STORAGE_PATH)")

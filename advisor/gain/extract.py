@@ -66,8 +66,10 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
         found = np.minimum(np.searchsorted(times.row[order], ops.api), len(times.row) - 1)
         hit = known & (times.row[order][found] == ops.api)
         call = np.where(hit, order[found], NONE)
-    calls_step = _steps_of_calls(len(times.row), call, step)
-    calls, begin = _host(a, times, lo, calls_step)
+    issues = (call != NONE) & (step != NONE)
+    issued = np.full(len(times.row), NONE, np.int64)  # the step whose work each call issues
+    issued[call[issues]] = step[issues]
+    calls, begin = _host(a, times, lo, issued)
     built, streams, ready, ranked = _device(a, ops, at, call, step, times, lo)
     waits, own = find_waits(a, times, ops.take(ranked), built)
     calls = replace(calls, own=own)
@@ -115,14 +117,6 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
         return CallTimes.none()
     joined = CallTimes(*map(np.concatenate, zip(*parts, strict=True)))
     return joined.take(np.argsort(joined.start, kind="stable"))
-
-
-def _steps_of_calls(count: int, call: Array, step: Array) -> Array:
-    """The step whose work each call issues, NONE for calls that issue none."""
-    out = np.full(count, NONE, np.int64)
-    known = (call != NONE) & (step != NONE)
-    out[call[known]] = step[known]
-    return out
 
 
 def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls, Array]:
@@ -216,11 +210,8 @@ def _device(
     stream, placed = stream[order], placed[order]
     start, end = ops.start.astype(float), ops.end.astype(float)
     by_stream = np.argsort(stream, kind="stable")
-    before = _before(a, ops, stream, by_stream, len(streams), lo)
-    previous = np.empty(len(start))
-    previous[by_stream] = before.previous_end
-    same = np.zeros(len(start), bool)
-    same[by_stream] = before.same_call
+    previous, same = np.empty(len(start)), np.zeros(len(start), bool)
+    previous[by_stream], same[by_stream], ready = _before(a, ops, stream, by_stream, len(streams), lo)
     node = same & (ops.graph_node != 0) & (call != NONE)
     has = call != NONE
     back, begun = np.full(len(start), NEVER), np.full(len(start), NEVER)
@@ -236,19 +227,14 @@ def _device(
     latency = np.where(node | ~has, NEVER, latency)
     gap = np.where(waits_for_stream, gap, np.minimum(gap, typical_gap))
     built = Ops(placed, stream, end - start, latency, gap, by_start, at, step, node)
-    return built, streams, before.ready, order
+    return built, streams, ready, order
 
 
-class _Before(Struct, frozen=True):
-    """In stream order: end of the predecessor, and whether it is of the same call."""
-
-    previous_end: Array
-    same_call: Array
-    ready: Array
-
-
-def _before(a: Analysis, ops: Operations, stream: Array, by_stream: Array, count: int, lo: int) -> _Before:
-    """Predecessors on each stream; before the first, the last operation that is not replayed."""
+def _before(
+    a: Analysis, ops: Operations, stream: Array, by_stream: Array, count: int, lo: int
+) -> tuple[Array, Array, Array]:
+    """In stream order: end of the predecessor (before the first, the last operation that is not replayed),
+    and whether it is of the same call; and when each stream is free."""
     ranked = stream[by_stream]
     ended = ops.end[by_stream].astype(float)
     first = begins_run(ranked)
@@ -270,7 +256,7 @@ def _before(a: Analysis, ops: Operations, stream: Array, by_stream: Array, count
     previous[heads] = ready[ranked[heads]]
     api = ops.api[by_stream]
     same = np.concatenate(([False], api[1:] == api[:-1])) & ~first & (api != MISSING)
-    return _Before(previous, same, ready)
+    return previous, same, ready
 
 
 def _in_line(ops: Operations) -> Operations:
@@ -290,14 +276,11 @@ def _in_line(ops: Operations) -> Operations:
     return replace(ops, stream=stream)
 
 
-def _stream_key(ops: Operations) -> Array:
-    process, device, stream = (ids.astype(np.int64) for ids in (ops.process, ops.device, ops.stream))
-    return (process << 40) | (device << 32) | (stream & 0xFFFFFFFF)
-
-
 def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:
     """Dense stream of each operation; the nodes of a graph run share the run's main stream."""
-    streams, dense = np.unique(_stream_key(ops), return_inverse=True)
+    process, device, stream = (ids.astype(np.int64) for ids in (ops.process, ops.device, ops.stream))
+    key = (process << 40) | (device << 32) | (stream & 0xFFFFFFFF)
+    streams, dense = np.unique(key, return_inverse=True)
     dense = dense.astype(np.int64)
     nodes = np.flatnonzero((ops.graph_node != 0) & (call != NONE))
     if len(nodes) and len(streams) > 1:

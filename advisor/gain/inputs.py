@@ -169,8 +169,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     own = (times.end - times.start).astype(float)
     if len(times.row) == 0 or len(ops) == 0:
         return Waits.none(), own
-    found: list[tuple[int, int]] = []
-    found += _held_by_own_copy(ops)
+    found = [(int(ops.call[i]), int(i)) for i in np.flatnonzero(ops.by_start)]  # held by its own copy
     asks = np.flatnonzero(
         (times.kind == Call.SYNC)
         | (np.isin(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
@@ -197,11 +196,6 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
         typical = float(np.median(own[free])) if free.sum() >= 4 else usual_call
         own[mine] = np.minimum(own[mine], typical)
     return Waits(call, op, lag).take(np.argsort(call, kind="stable")), own  # as `replay` needs them
-
-
-def _held_by_own_copy(ops: Ops) -> list[tuple[int, int]]:
-    at = np.flatnonzero(ops.by_start)
-    return [(int(ops.call[i]), int(i)) for i in at]
 
 
 def _synchronised(

@@ -28,7 +28,7 @@ from advisor.metrics.damage import (
     find_losses,
     find_thinned,
 )
-from advisor.metrics.host import HostStates, Ranges, Threads, calls_by_thread, host_states
+from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
 from advisor.metrics.operations import Kind, Operations, Runs, find_runs, operations
@@ -324,8 +324,8 @@ class Analysis:
         """The thread that issued most of the device's operations in the window."""
         if device not in self._feeders:
             api = self.ops.api[self.device_ops(device)]
-            threads = calls_by_thread(self.trace, api[api >= 0])
-            self._feeders[device] = max(threads, key=lambda t: (threads[t], -t)) if threads else None
+            threads = self.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]
+            self._feeders[device] = heaviest(threads, np.ones(len(threads))) if len(threads) else None
         return self._feeders[device]
 
     def samples(self, device: int) -> Samples | None:

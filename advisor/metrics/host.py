@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
 from advisor.model.arrays import Array, distinct, marked
-from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END, Call
+from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END
 from advisor.sources.trace import Trace
 
 T = TypeVar("T")
@@ -63,13 +63,6 @@ class Threads:
         return self._known[thread]
 
 
-def calls_by_thread(trace: Trace, rows: Array) -> dict[int, int]:
-    """How many of the given api_calls rows each thread made."""
-    thread = trace.columns("api_calls", ("thread",))["thread"][rows]
-    names, count = np.unique(thread, return_counts=True)
-    return dict(zip(names.tolist(), count.tolist(), strict=True))
-
-
 class Ranges:
     """NVTX ranges of the capture by text; each distinct text is looked at once."""
 
@@ -115,28 +108,20 @@ class Ranges:
     def rows(self, chosen: list[int]) -> dict[str, Array]:
         """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),
         sorted by start; `text` is the position in `texts`."""
-        wanted = marked(len(self.texts) + 1, chosen)
-        style = self._columns["style"]
-        at = np.flatnonzero(wanted[self._inverse] & ((style == PUSH_POP) | (style == START_END)))
-        at = at[np.argsort(self._columns["start"][at], kind="stable")]
-        out = {n: self._columns[n][at] for n in ("start", "end", "process", "thread", "domain")}
-        out["text"] = self._inverse[at]
-        return out
+        return self._timed(marked(len(self.texts) + 1, chosen)[self._inverse])
 
     def of_thread(self, thread: int, lo: int, hi: int) -> dict[str, Array]:
-        """The timed ranges of one thread that overlap [lo, hi), sorted by start: `start`, `end`,
-        `domain` and `text` (position in `texts`)."""
+        """The same of one thread's ranges that overlap [lo, hi)."""
         columns = self._columns
-        at = np.flatnonzero(
-            (columns["thread"] == thread)
-            & (columns["start"] < hi)
-            & (columns["end"] > lo)
-            & ((columns["style"] == PUSH_POP) | (columns["style"] == START_END))
-        )
+        inside = (columns["start"] < hi) & (columns["end"] > lo)
+        return self._timed(inside & (columns["thread"] == thread))
+
+    def _timed(self, mask: Array) -> dict[str, Array]:
+        columns, style = self._columns, self._columns["style"]
+        at = np.flatnonzero(mask & ((style == PUSH_POP) | (style == START_END)))
         at = at[np.argsort(columns["start"][at], kind="stable")]
-        out = {n: columns[n][at] for n in ("start", "end", "domain")}
-        out["text"] = self._inverse[at]
-        return out
+        found = {n: columns[n][at] for n in ("start", "end", "process", "thread", "domain")}
+        return found | {"text": self._inverse[at]}
 
     def spans(self, chosen: list[int], thread: int | None = None) -> Spans:
         """Union of those ranges, of one thread if named."""
@@ -145,11 +130,6 @@ class Ranges:
         rows = self.rows(chosen)
         mine = slice(None) if thread is None else rows["thread"] == thread
         return union(rows["start"][mine], rows["end"][mine])
-
-
-def launches(call: Array) -> Array:
-    """Mask of calls that start work by launching kernels one by one."""
-    return np.asarray(call == Call.LAUNCH)
 
 
 def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = _DEPTH) -> Array:

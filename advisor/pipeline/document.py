@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.missing import combine, reason, remedy
+from advisor.facts.writer import combine, reason, remedy
 from advisor.knowledge.files import action_title, references
 from advisor.knowledge.serving import Program, ServingEngine, detect, named, options_for
 from advisor.metrics.analysis import Analysis

@@ -181,7 +181,7 @@ def _version() -> str:
 def _document(
     job: Job, program: Program, tool: Tool, lost: Sequence[tuple[int | None, Path, str]]
 ) -> Diagnosis:
-    from advisor.facts.missing import remedy
+    from advisor.facts.writer import remedy
     from advisor.gain.catalog import no_estimate
     from advisor.knowledge.serving import Program, ServingEngine
     from advisor.pipeline import document

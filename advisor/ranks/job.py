@@ -17,8 +17,7 @@ from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.communication import ALIKE
-from advisor.facts.missing import reason
-from advisor.facts.writer import FactWriter
+from advisor.facts.writer import FactWriter, reason
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows

@@ -16,10 +16,9 @@ from advisor.engine.wording import placeholders
 from advisor.facts import catalog
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE, ENTITIES
-from advisor.facts.missing import remedy
 from advisor.facts.needs import STEPS
 from advisor.facts.spec import PART_MEANINGS
-from advisor.facts.writer import FactWriter
+from advisor.facts.writer import FactWriter, remedy
 from advisor.metrics import budget
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope

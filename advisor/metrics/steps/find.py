@@ -13,8 +13,16 @@ from msgspec.structs import replace
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
-from advisor.metrics.steps.nested import outer_steps, repeated_kernels, step_levels, usual_size
-from advisor.metrics.steps.ranges import inner_work, named_ranges, repeated_functions, repeated_ranges
+from advisor.metrics.steps.ranges import (
+    inner_work,
+    named_ranges,
+    outer_steps,
+    repeated_functions,
+    repeated_kernels,
+    repeated_ranges,
+    step_levels,
+    usual_size,
+)
 from advisor.metrics.steps.sequence import (
     DENOISER,
     FRAGMENT,

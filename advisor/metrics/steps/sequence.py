@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
 from advisor.model.arrays import Array, begins_run, distinct, marked
@@ -86,8 +87,7 @@ def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Arra
 
 def _of_main_thread(work: Work, launch: Array) -> tuple[Array, Array, int]:
     """Start and end of the launches of the thread that makes most of them."""
-    threads, count = np.unique(work.calls["thread"][launch], return_counts=True)
-    thread = int(threads[np.argmax(count)])
+    thread = heaviest(work.calls["thread"][launch], np.ones(len(launch)))
     mine = launch[work.calls["thread"][launch] == thread]
     return work.calls["start"][mine], work.calls["end"][mine], thread
 
