@@ -61,6 +61,11 @@ OPERATIONS = -2
 ALLOCATED, FREED = range(2)
 
 
+def cuda_version(number: int) -> str | None:
+    """``12.8`` of 12080; None for what is no version."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number >= 1000 else None
+
+
 class Call(IntEnum):
     """What a CUDA API call does (`api_calls.call`), taken from its name and never from syncType."""
 

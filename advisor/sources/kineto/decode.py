@@ -114,7 +114,6 @@ class Head(msgspec.Struct):
     computeProperties: Any = None
     distributedInfo: Any = None
     baseTimeNanoseconds: Any = None
-    schemaVersion: Any = None
     cuda_runtime_version: Any = None
     hip_runtime_version: Any = None
     roctracer_version: Any = None
@@ -249,23 +248,9 @@ def _mended(data: bytes) -> bytes:
 def _event(loose: dict[str, Any]) -> Event:
     """An event of whatever was given, without the fields that no event can have."""
 
-    def text(key: str) -> str | None:
-        value = loose.get(key)
-        return value if isinstance(value, str) else None
-
+    texts: dict[str, Any] = {k: v for k in ("ph", "cat", "name") if isinstance(v := loose.get(k), str)}
+    others = {key: loose.get(key) for key in ("pid", "tid", "ts", "dur")}
     args = loose.get("args")
-    known = (
-        Args(**{_ARG_NAMES[k]: v for k, v in args.items() if k in _ARG_NAMES})
-        if isinstance(args, dict)
-        else None
-    )
-    return Event(
-        ph=text("ph"),
-        cat=text("cat"),
-        name=text("name"),
-        pid=loose.get("pid"),
-        tid=loose.get("tid"),
-        ts=loose.get("ts"),
-        dur=loose.get("dur"),
-        args=known,
-    )
+    if isinstance(args, dict):
+        others["args"] = Args(**{_ARG_NAMES[k]: v for k, v in args.items() if k in _ARG_NAMES})
+    return Event(**texts, **others)

@@ -17,7 +17,7 @@ from advisor.sources.kineto.columns import FOREIGN, NO_TIME, ROLES, Pool, intege
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.kineto.tables import Collector
-from advisor.sources.schema import MISSING, classify
+from advisor.sources.schema import MISSING, classify, cuda_version
 from advisor.sources.trace import Columns, InMemory
 
 #: What Kineto writes for a call that it has no name for.
@@ -200,7 +200,7 @@ def read_capture(
         duration_ns=None if span is None else span[1] - span[0],
         zero_ns=zero,
         vendor="AMD" if is_amd(head) else "NVIDIA",
-        cuda=_cuda_version(head.cuda_runtime_version),
+        cuda=cuda_version(integer(head.cuda_runtime_version)),
         options=options,
         trace_sources=tuple(sorted(collected.categories & (ROLES.keys() | FOREIGN))),
         graph_trace_mode="node" if graph_nodes else None,
@@ -255,9 +255,3 @@ def _rank(info: Any) -> tuple[int | None, int | None]:
         return None, None
     rank, size = integer(info.get("rank")), integer(info.get("world_size"))
     return (rank if rank >= 0 else None), (size if size > 0 else None)
-
-
-def _cuda_version(number: Any) -> str | None:
-    """12090 -> 12.9"""
-    version = integer(number)
-    return f"{version // 1000}.{version % 1000 // 10}" if version >= 1000 else None

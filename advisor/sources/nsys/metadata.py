@@ -25,7 +25,7 @@ from advisor.sources.nsys.tables import (
     process_of,
 )
 from advisor.sources.raw import Ints, RawTables, rows_of
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, cuda_version
 
 NSYS = Recorder(
     nsys_options=True,
@@ -283,10 +283,8 @@ def _utc_offset(raw: RawTables) -> int | None:
 
 
 def _cuda_version(text: str | None) -> str | None:
-    """12080 -> 12.8"""
-    if text and text.isdigit() and int(text) >= 1000:
-        return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
-    return text or None
+    known = cuda_version(int(text)) if text and text.isdigit() else None
+    return known or text or None
 
 
 def _under_wsl(machine: Mapping[str, str]) -> bool | None:
