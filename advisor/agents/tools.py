@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis, Finding
 
 
-#: Letters of JSON in an answer; three of them are a token of numbers and names, roughly.
+#: Characters of JSON in an answer; about three of them are a token.
 LETTERS = 6_000
 #: Entries that a list keeps while another one is longer.
 _FEWEST = 1
@@ -113,7 +113,7 @@ def page(rows: list[Any], offset: int, limit: int) -> dict[str, Any]:
 
 #: Rows of a page, unless asked for fewer; most rows that may be asked for.
 ROWS, MOST_ROWS = 20, 100
-#: What a finding in full can do without, and what is cut first.
+#: Keys that a finding in full leaves out, and those that are cut first.
 _UNASKED = {"score", "ranking", "references", "baseline"}
 _FIRST = ("time_ranges", "evidence", "alternatives")
 

@@ -1,4 +1,4 @@
-"""What the facts of captures answer: every item of the checklist with its number. The rules about the
+"""The checklist with the answers that the facts of captures give, each with its number. The rules about the
 checklist judge; an item without one only a person can answer.
 """
 
@@ -31,7 +31,7 @@ _ENGINE = "input.serving_engine"
 
 
 class CaptureFacts(Struct, frozen=True):
-    """All that is known from captures: values of facts (one list a capture), their units, the parameters
+    """What captures show: values of facts (one list a capture), their units, the parameters
     of rules, and what would supply a fact that is missing."""
 
     captures: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
 def _program(known: CaptureFacts, folders: Sequence[Path]) -> Program:
     """The rules about the checklist, with the parameters of other rules as the captures were judged."""
     rules = load_rules(builtin_dir(), *folders)
-    # Of ours where a rule that the user put in the place of one of them lacks the parameter.
+    # The built-in value where a rule of the user that replaces ours lacks the parameter.
     values = resolve_params(load_rules(builtin_dir()), {}) | resolve_params(rules, {})
     limits = {key: value for key, value in known.limits.items() if value is not None}
     program, problems = try_compile(rules.about("checklist"), values | limits)

@@ -225,7 +225,7 @@ BACK: Literal["back"] = "back"
 
 
 class Asker(Protocol):
-    """Who answers: a person at a terminal, or a file."""
+    """Source of answers: a person at a terminal, or a file."""
 
     def ask(
         self, entry: CheckEntry, checklist: Checklist, number: int, of: int

@@ -35,8 +35,8 @@ class Stopped(Exception):
 
 @contextmanager
 def _stops() -> Iterator[None]:
-    """Catch these before typer: it turns a closed pipe into exit code 1, which means
-    "a finding at or above --fail-on"."""
+    """Raise `Stopped` for Ctrl-C and a closed pipe, which typer would turn into exit code 1: that
+    means "a finding at or above --fail-on"."""
     try:
         yield
     except KeyboardInterrupt:
@@ -134,7 +134,7 @@ def verb_group(help: str) -> typer.Typer:
 
 
 def _refuse_mistyped(word: str, verbs: list[str]) -> None:
-    """`advisor explian` is a slip of the finger, not a file without suffix."""
+    """Raise InputError for a misspelled verb, such as `advisor explian`."""
     if "." in word or os.sep in word or os.path.exists(word):
         return
     from difflib import get_close_matches

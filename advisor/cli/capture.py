@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from advisor.cli.deliver import check_files, check_one, deliver_one, formats
+from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats
 from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -139,7 +139,6 @@ def doctor(
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
-    from advisor.cli.deliver import Progress
     from advisor.pipeline.doctor import doctor as examine
     from advisor.reports.checkup import checkup
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from advisor.cli.app import HELP, verb_group
-from advisor.cli.deliver import check_files, check_format, deliver, formats, save, show, write_bytes
+from advisor.cli.deliver import Progress, check_files, check_format, deliver, formats, save, show, write_bytes
 from advisor.cli.messages import message
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import Kind, one_of
-from advisor.reports.files import STDOUT
+from advisor.reports.files import STDOUT, make_folder, write_atomic
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -63,7 +63,6 @@ def compare(
     or the name of a baseline. Several captures a side show the real noise:
     --before A1 A2 --after B1 B2.
     """
-    from advisor.cli.deliver import Progress
     from advisor.pipeline import compare as run
 
     if context and frameworks:
@@ -114,7 +113,6 @@ def moe(
     or CSV, several of a side with commas between, or numbers with --unit. Without them it prints
     the two commands to run.
     """
-    from advisor.cli.deliver import Progress
     from advisor.pipeline import compare as run
 
     if not (runs or learned or perfect):
@@ -272,11 +270,9 @@ baseline_app = verb_group("Keep diagnoses by name.")
 @takes("name source folder window nvtx phase force", files=("folder",), force="Replace what has this name.")
 def save_baseline(settings: Settings, name: str = argument("NAME"), source: str = argument("TRACE")) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
-    from advisor.cli.deliver import Progress
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
     from advisor.reports import json_report
-    from advisor.reports.files import check_target, write_atomic
     from advisor.reports.listings import baseline
 
     folder, force = settings.folder, settings.force
@@ -287,11 +283,7 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
         raise InputError(f"{path} exists; add --force to replace it")
     with Progress(name) as progress:
         found = load(source, CompareOptions(settings, folder), progress)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror or error})") from error
-    check_target(path, force)
+    make_folder(folder)
     write_atomic(path, json_report.render(found), force)
     show(baseline(f"{name}, saved as {path}", found))
 

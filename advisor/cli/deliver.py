@@ -79,7 +79,7 @@ def deliver(report: Report, settings: Settings) -> None:
 def deliver_one(
     document: BaseModel, blocks: Callable[[], Iterable[Block]], title: str, settings: Settings
 ) -> None:
-    """The same of one document, whose blocks suit a page of any width."""
+    """Deliver one document; its blocks do not depend on the width of the page."""
     from advisor.reports.blocks import Report
 
     deliver(Report((document,), lambda _: blocks(), title), settings)
@@ -99,7 +99,7 @@ def show(blocks: Iterable[Block] | Callable[[int], Iterable[Block]]) -> None:
 
 
 def write_page(write: Callable[[Page], None], output: Path | None = None, force: bool = False) -> None:
-    """What `write` puts on a page, on stdout or as plain text of 80 columns in a file."""
+    """Print the page that `write` fills, or write it to a file as plain text of 80 columns."""
     from advisor.reports.layout import Page, print_lines
 
     # Whether output may have colours, as rich decides it, which takes longer to import than a plain page
@@ -147,7 +147,7 @@ def _console() -> Console:
 
 
 def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool = False) -> None:
-    """A finished document, in a file or on stdout; in one or in pieces."""
+    """Write a finished document to a file or stdout, whole or in pieces."""
     if output is not None and output != STDOUT:
         write_atomic(output, data, force)
         return

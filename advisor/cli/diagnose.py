@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
-from advisor.cli.deliver import check_files, deliver, save, write_bytes
+from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
 from advisor.cli.messages import errors, message
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
@@ -116,8 +116,8 @@ def diagnosed(
     paths: Sequence[Path], settings: Settings, drawn: bool = False
 ) -> tuple[list[Diagnosis], bool, bool]:
     """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
-    true); the second is true where a capture could not be read. Saved diagnoses are what they are.
-    With `drawn` they hold the events that a page shows."""
+    true); the second is true where a capture could not be read. Saved diagnoses are read as they are.
+    With `drawn` the diagnoses hold the events that a page shows."""
     saved = [path for path in paths if _is_saved(path)]
     found = None if saved else _as_job(paths, settings)
     if found is not None:
@@ -154,7 +154,6 @@ def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool]
         if settings.dask is not None:
             message("note: --dask reads the ranks of one job; these captures are read here")
         return None
-    from advisor.cli.deliver import Progress
     from advisor.pipeline.ranks import diagnose_ranks
     from advisor.pipeline.workers import runner
 
@@ -202,7 +201,6 @@ def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
 
 
 def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
-    from advisor.cli.deliver import Progress
     from advisor.pipeline.diagnose import diagnose
 
     with Progress(path.name) as progress:
@@ -262,7 +260,7 @@ def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | Non
 
 
 def earlier_review(path: Path) -> Review:
-    """The same, of a file that was given."""
+    """Decisions of a review: from its workbook, or the JSON of `advisor review import`."""
     from advisor import __version__
     from advisor.model.review import Review
 

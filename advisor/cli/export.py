@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from advisor.cli.app import verb_group
+from advisor.cli.deliver import Progress
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -44,7 +45,6 @@ def perfetto(
     if target is not None and target.suffix.lower() in (*SUFFIXES, ".pdf"):
         check_ending("-o", target, [ending])
 
-    from advisor.cli.deliver import Progress
     from advisor.export.capture_tracks import trace_packets
     from advisor.export.overlay import render
     from advisor.model.numbers import value_text

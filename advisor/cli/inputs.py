@@ -1,4 +1,4 @@
-"""From what was typed to the captures that are meant."""
+"""The captures that the paths of a command line stand for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
     """The captures: files as given, folders as the captures in them and in their subfolders, each once.
-    One that is missing among several is for the reader to name: the others can still be judged."""
+    A missing file among several stays: its reader reports it, and the others are diagnosed."""
     from advisor.sources.open import as_captures, is_export_folder, searched
 
     found: list[Path] = []
@@ -86,7 +86,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether it is standard input or another pipe, which is then read and held."""
+    """Whether the path is standard input or another pipe; its content is then read and kept."""
     from advisor.sources.open import STDIN, hold
 
     if path != STDIN and not (path.is_fifo() and is_descriptor(path)):
@@ -98,8 +98,8 @@ def is_pipe(path: Path) -> bool:
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
-    """The captures that lie in the folders, and the files and empty folders that were meant to be some: a
-    rank that cannot be read must not go unnoticed among the others."""
+    """The captures in the folders, with the files and empty folders that belong to a series by name: a rank
+    that cannot be read must not go unnoticed."""
     from advisor.sources.open import in_folder, searched
 
     found: list[Path] = []
@@ -128,7 +128,7 @@ def _series(root: Path, path: Path) -> str:
 
 
 def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:
-    """Reports of nsys that are not exported yet, where there is an nsys to read them; else they are named."""
+    """Reports of nsys that are not exported yet, where nsys is installed; elsewhere a note names them."""
     exported = {path.name.partition(".")[0] for path in captures}
     found = [p for p in sorted(folder.glob("*.nsys-rep")) if p.name.partition(".")[0] not in exported]
     if not found or which("nsys"):

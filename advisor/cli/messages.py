@@ -20,7 +20,7 @@ def message(text: str) -> None:
         print(f"advisor: {lines}", file=sys.stderr, flush=True)
 
 
-#: Up to so many errors have a line each, and of more that share a reason so many are named.
+#: Captures with the same error: up to this many have a line each, of more this many are named.
 _FEW = 3
 
 

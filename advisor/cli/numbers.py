@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor.cli.deliver import check_output, deliver, deliver_one, formats, write_bytes, write_page
+from advisor.cli.deliver import Progress, check_output, deliver, deliver_one, formats, write_bytes, write_page
 from advisor.cli.inputs import as_pair, is_pipe
 from advisor.cli.settings import argument, fix_names, option, switch, takes
 from advisor.config import Settings
@@ -56,7 +56,6 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.cli.deliver import Progress
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
@@ -143,7 +142,6 @@ def whatif(
         return
     if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
-    from advisor.cli.deliver import Progress
     from advisor.pipeline.whatif import whatif as ask
     from advisor.reports.finding_text import whatif as said
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from advisor.cli.app import verb_group
-from advisor.cli.deliver import check_files, check_output, deliver_one, formats, show
+from advisor.cli.deliver import Progress, check_files, check_output, deliver_one, formats, show
 from advisor.cli.messages import message
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.reports.files import make_folder, write_atomic
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts
@@ -66,7 +67,6 @@ def checklist(
     if not list_:
         done = _answered(done, answers, no_input, every, place, short)
         if settings.xlsx is not None:
-            from advisor.reports.files import write_atomic
             from advisor.reports.workbook import book as workbook
 
             write_atomic(settings.xlsx, workbook.render(diagnoses, checklist=done), settings.force)
@@ -202,7 +202,6 @@ def record(
     several captures have counts where its share is largest. One that has become worse, or is back,
     opens its decision again.
     """
-    from advisor.cli.deliver import Progress
     from advisor.cli.diagnose import earlier_review
     from advisor.compare import history
     from advisor.pipeline.compare import CompareOptions, load
@@ -247,14 +246,10 @@ def suppress(
 
 def _write(folder: Path, found: History) -> None:
     from advisor.compare.history import path_of
-    from advisor.reports.files import write_atomic
     from advisor.reports.json_report import document_bytes
 
     path = path_of(folder)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot be made ({error.strerror or error})") from error
+    make_folder(path.parent)
     write_atomic(path, document_bytes(found), force=True)
 
 

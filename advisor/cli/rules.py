@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from advisor.cli.app import verb_group
-from advisor.cli.deliver import check_one, check_output, deliver, deliver_one, formats, write_bytes
+from advisor.cli.deliver import Progress, check_one, check_output, deliver, deliver_one, formats, write_bytes
 from advisor.cli.settings import argument, option, rule_names, takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError
@@ -236,7 +236,6 @@ def show(
 
 def _answer(code: str, traces: list[Path], settings: Settings, full: bool = False) -> None:
     """What a rule makes of a capture, or of two recordings of one program; in `full` with its findings."""
-    from advisor.cli.deliver import Progress
     from advisor.cli.inputs import as_pair
     from advisor.pipeline.explain import explain
     from advisor.reports.explanation import explanation

@@ -93,14 +93,16 @@ def switch(name: str, help: str) -> Any:
 def takes(
     order: str, *, files: Collection[str] = tuple(SETTINGS), record: type | None = None, **own: str | Flag
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb the flags of settings: `order` names them among the parameters of the verb, in the
-    order of --help. `own` words some for this verb, or gives them values of its own, which
-    configuration files then do not set.
+    """Add the flags of settings to a verb.
 
-    The verb gets `settings`, in which the keys `files` of configuration files count, and, if it
-    asks for that, `given`: the names of the flags that were typed; of the options that `record`
-    declares, which go before settings of the same name, it gets the fields that were given as
-    `request`. With --debug a disagreement of the engines is an error.
+    `order`: names of flags and of the verb's own parameters, in the order of --help. `own`: another
+    help text or other choices of a flag; configuration files do not set a flag with other choices.
+    `files`: keys of configuration files that apply. `record`: a class whose options are flags, too,
+    and win over settings of the same name.
+
+    The verb is called with `settings`; with `given`, the names of the flags on the command line, if
+    it has that parameter; and with `request`, the given fields of `record`. With --debug a
+    disagreement of the engines is an error.
     """
     names = order.split()
     more = declared(record) if record else {}

@@ -263,7 +263,7 @@ def among(entries: Iterable[T], code: str, scope: Scope) -> Iterator[T]:
 # --- where a change of the step comes from -----------------------------------------------------
 
 
-#: So many parts at most are named.
+#: Parts that are named at most.
 _MOST = 3
 #: Parts that an operation's kernels make.
 _OPERATIONS_OF = {"compute": False, "communication": True}

@@ -35,18 +35,18 @@ SEED = 7
 POINTS = 64
 #: Pairs held in memory at once.
 _CHUNK = 1 << 20
-#: Two runs of the same step differ by up to so much: the GPU's part, and the host's on top.
+#: Largest difference between two runs of the same step: of the GPU's part, and of the host's on top.
 GPU_SPREAD, HOST_SPREAD = 0.01, 0.20
 #: Spread of single steps within a run that is usual (one sigma), likewise.
 GPU_STEPS, HOST_STEPS = 0.01, 0.15
 #: A step of which there is one may be an odd one, so its spread is never taken to be less.
 LONE_STEP = 0.05
-#: How many runs, and steps, those spreads are worth against measured ones.
+#: Weight of those spreads against measured ones, as a number of runs and of steps.
 _PRIOR_RUNS, _PRIOR_STEPS = 2, 4
-#: A separation that shuffled steps reach this often is chance.
+#: A difference that shuffled steps reach this often counts as chance.
 CHANCE = 0.002
 _SHUFFLES = 4_000
-#: Rank sums of up to so many steps are counted out, larger ones are normal enough.
+#: Steps up to which rank sums are counted exactly; above, the normal distribution is close enough.
 _EXACT = 20
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 
@@ -212,7 +212,7 @@ def t_quantile(freedom: int, level: float = LEVEL) -> float:
 
 
 def _too_few(n: int, m: int) -> bool:
-    """So few steps that even a perfect separation would often be chance."""
+    """Whether even a perfect separation of so few steps would often be chance."""
     return math.comb(n + m, n) < 2 / CHANCE
 
 

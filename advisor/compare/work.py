@@ -15,9 +15,9 @@ from advisor.model.findings import Diagnosis
 from advisor.model.work import MAX_KERNELS, MAX_SAMPLES, KernelName, KernelWork, PhaseWork, Work
 from advisor.sources.schema import MISSING
 
-#: A block repeats where the calls a step of this share of the kernels are a multiple of it.
+#: A count is that of layers if the calls a step of this share of the kernels are a multiple of it.
 _REPEATS = 0.6
-#: Fewer repetitions than this are no layers.
+#: Fewest repetitions that count as layers.
 FEWEST = 3
 #: Phase of a capture without steps: its whole window.
 WINDOW = "window"

@@ -16,7 +16,7 @@ from advisor.model.findings import Finding
 from advisor.model.work import Event, Excerpt
 from advisor.sources.schema import MISSING, OPERATIONS
 
-#: Excerpts, and events of each; the step takes as many as so many places would.
+#: Excerpts; events of each; the typical step has as many events as this many places.
 PLACES, EVENTS, STEP = 50, 200, 20
 #: What is shown before and after a place: half of its length, and at least this (ns).
 ROOM_NS = 20_000

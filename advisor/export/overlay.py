@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.export import overlay
 from advisor.metrics import budget
 from advisor.metrics.activity import Samples
 from advisor.metrics.analysis import Analysis
@@ -223,7 +222,7 @@ def _counter(process: int, name: str, rows: Samples, column: str, every: int) ->
     return Count(process, name, rows.time[starts][held], 100.0 * total[held] / count[held])
 
 
-def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -> bytes:
+def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> bytes:
     """The overlay as JSON, one event a line."""
     about = {
         "tool": f"{diagnosis.tool.name} {diagnosis.tool.version}",
@@ -231,14 +230,14 @@ def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -
         "verdict": diagnosis.verdict,
         "times": "those of the capture's own file",
     }
-    found = chain(overlay.events(analysis, diagnosis, gaps), overlay.samples(analysis))
+    found = chain(events(analysis, diagnosis, gaps), samples(analysis))
     lines = ",\n".join(_lines(found, analysis.trace.capture.zero_ns))
     head = f'{{"displayTimeUnit":"ns","otherData":{_json(about)},"traceEvents":[\n'
     return f"{head}{lines}\n]}}\n".encode("utf-8", "backslashreplace")
 
 
-def _lines(events: Iterable[overlay.Event], zero: int) -> Iterator[str]:
-    """`zero` is what the capture's file calls our time 0, ns."""
+def _lines(events: Iterable[Event], zero: int) -> Iterator[str]:
+    """Lines of JSON; `zero` is our time 0 in the clock of the capture's file, ns."""
     for event in events:
         if isinstance(event, Name):
             kind = "thread_name" if event.track else "process_name"

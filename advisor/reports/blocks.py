@@ -12,7 +12,7 @@ from advisor.model.facts import Cell, Interval
 from advisor.model.findings import Budget
 from advisor.model.numbers import column, value_text
 
-#: Finished texts that are lined up like numbers, and those that may stand among them.
+#: Texts that are aligned like numbers, and the ones allowed among them.
 _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s))?")
 _NONE = frozenset(("", "-", "new", "gone"))
 
@@ -37,7 +37,7 @@ class Paragraph(Struct, frozen=True):
 
 
 class Labelled(Struct, frozen=True):
-    """A label and what hangs behind it; with `url` the text is the name of a page."""
+    """A label and its text; with `url` the text is a link."""
 
     label: str
     text: str
@@ -76,8 +76,8 @@ class Grid(Struct, frozen=True):
     """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
     `severity` shows levels with their sign, `level` the sign alone, `called from` is never cut;
     `wrapped`: the last column may take several lines. `title` marks it as evidence; `item` names what
-    a row of a long table is, for formats that can search in it; `levels` how deep each row lies in a tree,
-    its parent before it, for formats that can fold."""
+    a row of a long table is, for formats that can search in it; `levels` the depth of each row of a tree,
+    parents first, for formats that can fold."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell | Number, ...], ...]
@@ -89,8 +89,8 @@ class Grid(Struct, frozen=True):
 
 
 class Places(Struct, frozen=True):
-    """Where in the capture, first those worth a look: `texts` of all `ranges` that are shown, how many
-    `more` there are, and the clock of their times."""
+    """Places in the capture, the most relevant first: `ranges` and their `texts`, the number of `more`
+    places, and the clock of their times."""
 
     texts: tuple[str, ...]
     ranges: tuple[Interval, ...]
@@ -122,8 +122,8 @@ class Heat(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """One of a list: a sign (ok, no, partly, a level or another), a code, a text and remarks on it;
-    `tick`: done or not, in a list of things to do; `below` hangs under it."""
+    """A list item: a sign (ok, no, partly, a level or another), a code, a text and its notes; `tick`: done
+    or not, in a list of things to do; `below`: blocks indented under it."""
 
     text: str
     sign: str = ""
@@ -205,10 +205,9 @@ def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tu
 
 
 class Report(Struct, frozen=True):
-    """What a verb delivers. `blocks` are those of a page of so many columns, `whole` all that there
-    are where it is more. `details` are for a comment that folds, most first: the first that fits is
-    taken. With `many` the documents are a list even where there is one; `level` is that of the first
-    heading."""
+    """The result of a verb. `blocks`: by the width of the page in columns; `whole`: every block, where
+    that is more. `details`: versions for a comment with a size limit, longest first; the first that
+    fits is used. `many`: write a list even of one document; `level`: of the first heading."""
 
     documents: Sequence[BaseModel]
     blocks: Callable[[int], Iterable[Block]]

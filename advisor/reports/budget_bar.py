@@ -12,9 +12,9 @@ from advisor.model.parts import BUSY, PARTS
 from advisor.reports.layout import GLUE, Page, clean, pad
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
-#: Parts from this share on are named in the short form: below one bar, and below so many that show the
-#: spread; it says why no finding speaks of those from `LARGE` on, and of compute, which is what the
-#: device is for, from `MOST` on.
+#: In the short form: least share of a part that is named below one bar and below several; bars that are
+#: drawn; least share of a part without a finding that is explained, and of compute, which is what the
+#: device is for.
 WORTH, WORTH_OF_MANY, BRIEF, LARGE, MOST = 0.03, 0.05, 2, 0.1, 0.5
 COLUMNS = 8
 NAME = 20
@@ -88,8 +88,8 @@ def full(page: Page, budgets: Sequence[Budget]) -> None:
 
 
 def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
-    """Why no finding speaks of the parts that hold 3 % and more, of the large ones if `brief`: one
-    sentence a reason, with each part's share on the device where it is largest."""
+    """Why parts of 3 % and more have no finding (if `brief`, large parts only): one sentence a reason,
+    with each part's share on the device where it is largest."""
     largest: dict[str, Part] = {}
     for part in (p for b in budgets for p in b.parts if p.why and not p.findings):
         if part.part not in largest or largest[part.part].share < part.share:
@@ -128,7 +128,7 @@ def _labels(budgets: list[Budget]) -> list[str]:
 
 
 def _drawn(budgets: list[Budget], most: int) -> list[Budget]:
-    """Of many budgets those of the least and of the most busy devices, in their order."""
+    """At most `most` budgets, those of the least and the most busy devices, in their order."""
     if len(budgets) <= most:
         return budgets
 

@@ -25,7 +25,7 @@ def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[b.Block]:
         yield b.Heading(f"{number} {step.title}")
         for i, line in enumerate(step.lines):
             yield b.Command(line.command)
-            # What holds of several lines is said once, after the last.
+            # A text shared by consecutive lines is printed once, after the last.
             if line.what and (i + 1 == len(step.lines) or step.lines[i + 1].what != line.what):
                 yield b.Paragraph(line.what, dense=True)
         for note in step.notes:
@@ -60,7 +60,7 @@ def _variant(variant: m.Variant) -> b.Item:
 
 
 def goals(doc: m.GoalList) -> Iterator[b.Block]:
-    """What may be planned."""
+    """What can be planned."""
     yield b.Heading("Goals")
     yield from (b.Labelled(name, question) for name, question in doc.goals.items())
     for title, names in (
@@ -111,7 +111,7 @@ def node(step: m.TroubleNode) -> Iterator[b.Block]:
     yield from map(b.Command, step.commands)
 
 
-#: More rules than these are counted, where they were named before.
+#: Rules of a need that are named; more than these are counted.
 SHOWN_NAMES = 6
 _SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
 

@@ -30,10 +30,7 @@ WORTH = 0.005
 
 
 def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
-    """The whole report; with less verbosity only the verdict, with more every row."""
-    if verbosity < 0:
-        yield Paragraph(doc.summary)
-        return
+    """The whole report; with more verbosity every row."""
     yield from sides(("before", doc.before), ("after", doc.after), verbosity=verbosity)
     yield Paragraph(doc.summary, strong=True)
     for note in doc.notes:
@@ -165,7 +162,8 @@ def budget(
 def _operations(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     if not doc.operations:
         return
-    # Without -v what came or went from so many ms a step on, and of the others what is not the same.
+    # Without -v: operations that came or went and take at least this many ms a step, and others that
+    # changed.
     trifle = WORTH * sum(p.before_ms for p in doc.budget if p.phase is None)
     moved = [
         o
@@ -285,7 +283,7 @@ def _measured(check: m.GainCheck) -> str:
 def advice(
     findings: tuple[Finding, ...], verbosity: int = 0, grown: tuple[m.Contribution, ...] = ()
 ) -> Iterator[Block]:
-    """What the findings ask for that hold what grew, then what the rules of the comparison recommend."""
+    """Advice of the findings that hold what grew, then of the rules of the comparison."""
     codes = {c.action: c.code for c in grown if c.action and c.code}
     for f in findings:
         if f.severity == "info" and verbosity <= 0 and not f.invalidates:
@@ -299,7 +297,7 @@ def advice(
 
 
 def unknown(entries: tuple[NotEvaluated, ...]) -> Iterator[Block]:
-    """Rules that could not judge."""
+    """Rules that could not be evaluated."""
     if entries:
         yield Heading("Not judged")
     for n in entries:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOP = 5
 #: Changes of a moved threshold that are named without -v.
 CHANGES = 3
-#: How much a format shows that folds; what does not fit is left out step by step.
+#: For formats with a size limit: ever less detail, until the report fits.
 STEPS = (
     Detail(findings=50, rows=8, tables=3, places=3, table=50),
     Detail(findings=50, rows=5, tables=1, places=3, table=50),
@@ -175,7 +175,7 @@ def rest(d: Diagnosis, detail: Detail) -> Iterator[b.Block]:
 
 
 def gone(d: Diagnosis) -> Iterator[b.Block]:
-    """What only the baseline has, and what became of it."""
+    """Findings that only the baseline has, with their status here."""
     if d.baseline is not None and d.baseline.gone:
         yield b.Heading("In the baseline only")
         for entry in d.baseline.gone:
@@ -187,7 +187,7 @@ def gone(d: Diagnosis) -> Iterator[b.Block]:
 
 
 TOP_KERNELS = 20
-#: Kernel time that only a catch-all names is worth a line from this share on.
+#: Least share of kernel time without a known name that gets a line.
 UNNAMED = 0.01
 #: Columns of the kernel table that a report shows, under any of their names, in this order.
 KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
@@ -234,7 +234,7 @@ def _unnamed(diagnosis: Diagnosis) -> float:
 
 
 def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
-    """Looked at: what is in order and what is close to a finding, the most relevant first."""
+    """Checks that are in order, and those close to a finding, the most relevant first."""
     for title, note, sign, entries in (
         ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
         ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
@@ -18,9 +18,6 @@ ABREAST = 4
 
 def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
     """Operations at two context lengths."""
-    if verbosity < 0:
-        yield Paragraph(doc.summary)
-        return
     yield from two.sides(("short", doc.short), ("long", doc.long), verbosity=verbosity)
     yield Paragraph(doc.summary, strong=True)
     if doc.growth_per_1k_ms is not None and doc.tokens is not None:
@@ -53,9 +50,6 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
 
 def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
     """Engines in columns, metrics in rows."""
-    if verbosity < 0:
-        yield Paragraph(doc.summary)
-        return
     for column in doc.columns:
         entry = column.inputs[0]
         about = [entry.path, entry.device, entry.serving_engine, f"{entry.steps or 0} steps"]
@@ -99,9 +93,6 @@ def _value(value: Cell, unit: str) -> str:
 
 def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
     """Learned against perfect routing."""
-    if verbosity < 0:
-        yield Paragraph(doc.summary)
-        return
     yield Paragraph(doc.summary, strong=True)
     yield Labelled("certain", "yes" if doc.certain else "no: repeat both sides")
     for note in doc.notes:
@@ -151,39 +142,28 @@ def router_help(known: Mapping[str, Any]) -> Iterator[Block]:
     yield Labelled("read", f"more than 10 % more throughput with {known['variable']}=1: routing is uneven")
 
 
-#: What the page is called.
-TITLES = {
-    "comparison": "Before against after",
-    "context-scaling": "Short against long context",
-    "frameworks": "Serving engines side by side",
-    "moe-router": "Learned against perfect routing",
-}
-
 Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment
+#: Title and blocks of each kind of document.
+KINDS: dict[str, tuple[str, Callable[[Any, int], Iterator[Block]]]] = {
+    "comparison": ("Before against after", two.comparison),
+    "context-scaling": ("Short against long context", context),
+    "frameworks": ("Serving engines side by side", frameworks),
+    "moe-router": ("Learned against perfect routing", router),
+}
 
 
 def report(document: Document, verbosity: int = 0) -> Report:
-    """A document of this family; HTML has every row."""
+    """A document of this family; HTML has every row. With `verbosity` below 0 the summary alone."""
+    title, blocks = KINDS[document.kind]
+    shown = (Paragraph(document.summary),)
     return Report(
-        (document,),
-        lambda _: blocks_of(document, verbosity),
-        TITLES[document.kind],
-        whole=lambda: blocks_of(document, 1),
-    )
-
-
-def blocks_of(document: Document, verbosity: int = 0) -> Iterator[Block]:
-    if isinstance(document, Comparison):
-        return two.comparison(document, verbosity)
-    if isinstance(document, ContextScaling):
-        return context(document, verbosity)
-    if isinstance(document, FrameworkTable):
-        return frameworks(document, verbosity)
-    return router(document, verbosity)
+        (document,), lambda _: shown if verbosity < 0 else blocks(document, verbosity), title,
+        whole=lambda: blocks(document, 1),
+    )  # fmt: skip
 
 
 def workbook(document: Document) -> bytes:
     """The numbers as sheets."""
     from advisor.reports.workbook.experiments import render
 
-    return render(document, TITLES[document.kind])
+    return render(document, KINDS[document.kind][0])

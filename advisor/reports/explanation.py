@@ -15,7 +15,7 @@ from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import clock, remedy_text, window
 
-#: Scopes told in full without -v: of those in which the rule fired, and of the others.
+#: Scopes printed in full without -v: where the rule fired, and where it did not.
 FIRED, OTHERS = 3, 1
 _HEADINGS = {
     "fired": "Why it fired",
@@ -115,13 +115,13 @@ class _Depth(Struct, frozen=True):
         return _Depth(self.state, self.verbosity, nested=True)
 
     def shows(self, reason: Reason) -> bool:
-        """Whether it is worth a line: a guard of another rule that let that one pass is not."""
+        """Whether to print this reason: not a passed guard of another rule."""
         passed = reason.kind == "guard" and reason.holds is not False
         return self.verbosity > 0 or not (self.nested and passed)
 
     def goes_on(self, reason: Reason) -> bool:
-        """Whether the reasons below say more: not of what let pass, nor, where the rule did not
-        fire, of what holds anyway."""
+        """Whether to print the reasons below: not below a guard that passed nor, where the rule did
+        not fire, below a condition that holds."""
         if self.verbosity > 0 or (reason.kind == "guard" and reason.holds is not False):
             return self.verbosity > 0
         return self.state in ("fired", "overruled") or reason.holds is not True
@@ -131,7 +131,7 @@ def _reasons(reasons: Sequence[Reason], at: _Depth) -> Iterator[Item]:
     branches = [r for r in reasons if r.kind == "branch"]
     for reason in reasons:
         if reason.kind == "outcome":
-            # Which rule a symptom is, and where, stands behind its name: its reasons are new.
+            # The name of a symptom is followed by its rule and scope: print its reasons alone.
             yield from _reasons(reason.reasons, at)
         elif reason.kind != "branch" and at.shows(reason):
             below = tuple(_reasons(reason.reasons, at.below())) if at.goes_on(reason) else ()

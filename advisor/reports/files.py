@@ -19,7 +19,7 @@ SUFFIXES = {".xlsx": ["--xlsx"], ".html": ["--html"], ".htm": ["--html"], ".csv"
 for _format in FORMATS:
     for _suffix in _format.suffixes:
         SUFFIXES.setdefault(_suffix, []).append(_format.name)
-#: Those of plain text, which any format is.
+#: Suffixes of plain text, which any format may have.
 _PLAIN = (".txt", ".text", ".log", ".out")
 
 
@@ -47,7 +47,7 @@ def check_ending(option: str, path: Path, fitting: Collection[str]) -> None:
 
 
 def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Raise where `path` cannot be written, so that one learns it before a long analysis."""
+    """Raise InputError if `path` cannot be written, before a long analysis starts."""
     if _open_already(path):
         return
     real = Path(os.path.realpath(path))
@@ -75,6 +75,14 @@ def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Seque
     for name, target in targets.items():
         if target is not None:
             check_ending(name, target, [suffix for suffix, kinds in SUFFIXES.items() if name in kinds])
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it, as far as they are missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made ({error.strerror or error})") from error
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False) -> None:
@@ -109,7 +117,7 @@ def _replace(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _open_already(path: Path) -> bool:
-    """Whether it stands for an open descriptor, whose pipe has no path and whose file exists."""
+    """Whether the path names an open descriptor: a pipe has no folder, a file exists already."""
     return str(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/"))
 
 

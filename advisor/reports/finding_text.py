@@ -39,12 +39,12 @@ class Detail(Struct, frozen=True):
 
 #: One finding on a page: enough to act on it.
 SHOWN = Detail(rows=8, places=3, why=False)
-#: What an earlier finding has shown (tables, options, places), and the rank of that finding.
+#: Tables, options and places that are printed already -> rank of the finding with them.
 Shown = dict[Any, int]
 
 
 def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str = "") -> b.Entry:
-    """The whole finding; nothing that `shown` says an earlier one has told already."""
+    """The whole finding, less what an earlier finding in `shown` has printed."""
     sure = f"confidence {value_text(found.confidence, 'ratio')}"
     where = ", ".join(t for t in (found.scope.label(), sure) if t)
     level = "limit" if found.kind == "limit" else found.severity
@@ -64,7 +64,7 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
     if found.gain is not None:
         why_more = found.gain.why_more and f"more than its share: {found.gain.why_more}"
         assumed = "; ".join(found.gain.assumptions)
-        yield from b.labelled(("gain", gain_text(found.gain, "→")), ("", why_more), ("assumes", assumed))
+        yield from b.labelled(("gain", gain_text(found.gain)), ("", why_more), ("assumes", assumed))
     for table in found.evidence[: detail.tables] if detail.rows != 0 else ():
         before = shown.setdefault(table, found.rank)
         if before != found.rank:
@@ -121,7 +121,7 @@ def cost_text(found: Finding, has_steps: bool) -> str:
     return f"{share} ({', '.join(notes)})" if notes else share
 
 
-def gain_text(gain: Gain, arrow: str = "->") -> str:
+def gain_text(gain: Gain) -> str:
     """The estimate with its range, or why there is none; empty where neither is known."""
     if gain.speedup is None and gain.step_after_ms is None:
         return f"not estimated: {gain.reason}" if gain.reason else ""
@@ -129,7 +129,7 @@ def gain_text(gain: Gain, arrow: str = "->") -> str:
     step = ""
     if gain.step_before_ms is not None and gain.step_after_ms is not None:
         before, after = span_text(gain.step_before_ms), span_text(gain.step_after_ms)
-        step = f"step {before} {arrow} {after} ms"
+        step = f"step {before} → {after} ms"
     if gain.speedup is None:
         return step + by
     speedup = times_text(gain.speedup)
@@ -167,7 +167,7 @@ def _advice(advice: Advice, rank: int, shown: Shown) -> b.Do:
 def _option_lines(
     options: tuple[Option, ...], rank: int, shown: Shown
 ) -> tuple[tuple[tuple[str, str, str], ...], str]:
-    """The lines, or the finding that has shown them."""
+    """The lines, or a reference to the finding that has printed them."""
     before = shown.setdefault(options, rank) if options else rank
     if before != rank:
         return (), f"options: as in {before}"
@@ -281,7 +281,7 @@ def whatif(report: WhatIfReport) -> Iterator[b.Block]:
 
 
 def ranking(diagnosis: Diagnosis) -> Iterator[b.Block]:
-    """How each finding got its place."""
+    """The arithmetic behind the rank of each finding."""
     yield b.Heading("Ranking", "share of the step saved x confidence = score")
     for finding in diagnosis.findings:
         yield b.Item(ranking_text(finding), sign=str(finding.rank))

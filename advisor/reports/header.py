@@ -115,7 +115,7 @@ _HEADS = {
 
 
 def job(diagnosis: Diagnosis) -> Iterator[Block]:
-    """The captures of one job in a few lines: what they share, and what each has to say."""
+    """The captures of one job in a few lines: what they share, then the warnings of each."""
     read = [i for i in diagnosis.inputs if i.format != UNREADABLE]
     first, last = diagnosis.inputs[0], diagnosis.inputs[-1]
     yield Title(first.path)
@@ -145,7 +145,7 @@ def ranks_read(diagnosis: Diagnosis) -> str:
 
 
 def _same(texts: Sequence[str | None]) -> str | None:
-    """What all say, else what most say with a word on the rest."""
+    """The common text, or the most frequent one with ``and others``."""
     known = Counter(t for t in texts if t)
     if not known:
         return None
@@ -177,7 +177,7 @@ def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
 
 
 def path_of(diagnosis: Diagnosis, rank: int | None) -> str:
-    """The file that a finding about this rank is about: else the first one."""
+    """The file of this rank, else the first one."""
     own = next((i.path for i in diagnosis.inputs if rank is not None and i.rank == rank), None)
     return own or (diagnosis.inputs[0].path if diagnosis.inputs else "")
 

@@ -19,7 +19,7 @@ from advisor.reports.text import plain
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.
 LIMIT = 64_000
-#: Columns that blocks count on.
+#: Width that blocks are made for.
 WIDTH = 80
 NAME = 72
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")

@@ -1,4 +1,4 @@
-"""Phrases that several formats say alike: what a finding costs, where it is, what was read."""
+"""Texts that several formats share: what a finding costs, where it is, what was read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.reports.layout import clean
 
 #: An estimate whose ends differ by this factor is worth a measurement.
 WIDE = 1.5
-#: What a header says of a thing that the capture does not name.
+#: In headers: the capture does not record it.
 UNKNOWN = "unknown"
 STATUS = {
     "gone": "gone",

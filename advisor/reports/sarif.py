@@ -188,7 +188,7 @@ def _result(finding: Finding, steps: bool) -> Json:
                 "scope": phrases.scope(finding) or None,
                 "invalidates": finding.invalidates or None,
                 "cost": cost or None,
-                "gain": (finding.gain and gain_text(finding.gain, "→")) or None,
+                "gain": (finding.gain and gain_text(finding.gain)) or None,
                 "conditions": [clean(condition_text(c)) for c in finding.conditions],
                 "places": [clean(place_text(r)) for r in finding.time_ranges],
                 "symptoms": sorted({clean(s.code) for s in finding.explains}),

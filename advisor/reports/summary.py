@@ -22,7 +22,7 @@ from advisor.reports.header import ranks, ranks_read, rates
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200
 WARNINGS = 2
-#: Devices of a capture whose numbers are explained.
+#: Devices of a capture that are named.
 DEVICES = 2
 #: Ranks of a job that are listed: those that cause most waiting.
 RANKS = 3
@@ -79,7 +79,7 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def headline(diagnosis: Diagnosis) -> Finding | None:
-    """The finding that the verdict speaks of."""
+    """The finding behind the verdict."""
     code = diagnosis.headline.code if diagnosis.headline is not None else None
     return next((f for f in diagnosis.findings if f.code == code), None)
 

@@ -11,7 +11,7 @@ from advisor.reports import blocks as b
 from advisor.reports import budget_bar
 from advisor.reports.layout import Glyphs, Page, cut_middle, pad, shell_lines
 
-#: Texts hang this far behind their labels.
+#: Columns of a label before its text.
 LABEL = 10
 #: Signs of a heat map: nothing, then a quarter more each.
 SHADES, PLAIN_SHADES = " ░▒▓█", " .:=#"
@@ -139,7 +139,7 @@ def level_text(glyphs: Glyphs, level: str) -> str:
 
 
 def _hang(blocks: Sequence[b.Block], at: int) -> int:
-    """How far the text of a label hangs: as far as the longest label around it wants."""
+    """Indent of the text behind labels: that of the longest label around."""
     widest = LABEL - 2
     for step in (-1, 1):
         i = at

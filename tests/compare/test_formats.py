@@ -80,7 +80,7 @@ def test_the_same_document_gives_the_same_bytes(documents: dict[str, Document], 
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 def test_text_fits_80_columns(documents: dict[str, Document], kind: str, verbosity: int) -> None:
     page = Page()
-    text.write(page, experiment_blocks.blocks_of(documents[kind], verbosity))
+    text.write(page, report(documents[kind], verbosity).blocks(80))
     assert page.lines
     assert max(len(line.plain) for line in page.lines) <= 80
 

@@ -95,7 +95,7 @@ def test_a_what_if() -> None:
 def test_a_finding_says_step_and_range() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
     assert finding_text.gain_text(gain) == (
-        "step 9.00 (8.00 to 10.00) -> 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if cuda_graphs"
+        "step 9.00 (8.00 to 10.00) → 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if cuda_graphs"
     )
 
 
@@ -111,7 +111,7 @@ def test_throughput_is_never_taken_for_a_shorter_step() -> None:
     gain = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
     assert finding_text.gain_text(gain) == (
         "throughput 4.00 x (3.50 to 4.50) in tokens/s by what-if batch:n=8; step 9.00 (8.00 to "
-        "10.00) -> 2.25 (2.00 to 2.50) ms"
+        "10.00) → 2.25 (2.00 to 2.50) ms"
     )
 
 

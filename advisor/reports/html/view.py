@@ -1,4 +1,4 @@
-"""A page of HTML: the sections of each document, and what templates ask for to draw their blocks."""
+"""A page of HTML: the sections of each document, and the values that templates draw."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPEN, PLACES = 3, 6
 BRANCHES, UNFOLDED = 500, 2
 #: The list of several captures.
 INDEX = "index"
-#: Columns that blocks count on.
+#: Width that blocks are made for.
 WIDTH = 80
 #: Sections of a diagnosis by heading: where a link to them leads, and their name in the bar on top.
 LINKS = {
@@ -52,7 +52,7 @@ LINKS = {
 
 
 class Picture(Struct, frozen=True):
-    """What only this format can show: a template and what it draws."""
+    """A drawing that only HTML has: its template and data."""
 
     template: str
     view: Any
@@ -83,7 +83,7 @@ class Part(Struct, frozen=True, dict=True):
         return {str(f.rank): i for i, f in enumerate(found)}
 
     def runs(self, blocks: Iterable[object]) -> list[tuple[str, list[Any]]]:
-        """Blocks of one kind that follow each other stand in one list; kind and blocks."""
+        """Consecutive blocks of one kind together: kind and blocks."""
         grouped = groupby((x for x in blocks if not isinstance(x, b.Gap)), lambda x: type(x).__name__.lower())
         return [(kind, list(some)) for kind, some in grouped]
 

@@ -14,7 +14,6 @@ import tempfile
 import zipfile
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from openpyxl import Workbook
 
@@ -38,10 +37,6 @@ from advisor.reports.workbook.findings import (
 from advisor.reports.workbook.sheet import Sheet
 from advisor.reports.workbook.summary import Tally, summary
 from advisor.reports.workbook.tables import comparison
-
-if TYPE_CHECKING:
-    from openpyxl import Workbook
-
 
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
 SHEETS = {

@@ -16,12 +16,12 @@ from advisor.reports.finding_text import params_text
 from advisor.reports.workbook.sheet import Area, Column, Field, Link, Number, Sheet, field, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
 
-#: Endings that say nothing where everything is a capture.
+#: File endings that the names leave out.
 _ENDINGS = (".xz", ".gz", ".sqlite", ".json", ".nsys-rep")
 
 
 class Captures(Struct, frozen=True, dict=True):
-    """One capture needs no name in tables, several do."""
+    """The captures; tables name them where there are several."""
 
     diagnoses: tuple[Diagnosis, ...]
 

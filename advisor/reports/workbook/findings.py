@@ -99,8 +99,7 @@ def findings(
             sheet.ws.cell(number, at[DUE]).value = day_of(decided.due)
             sheet.ws.cell(number, at[DUE]).number_format = DATE
     sheet.page(large=True)
-    for head in (KEY, CAPTURE):
-        sheet.ws.column_dimensions[get_column_letter(at[head])].hidden = True
+    sheet.hide(at[KEY], at[CAPTURE])
     return area, at
 
 
@@ -151,9 +150,9 @@ def _ink(color: str) -> Font:
     return Font(name=FONT, color=color, bold=True)
 
 
-def bars(sheet: Sheet, cells: str, color: str = "A9C7E8") -> None:
+def bars(sheet: Sheet, cells: str) -> None:
     """Shares with a bar behind the number, from 0 to 100 %."""
-    rule = DataBarRule("num", 0, "num", 1, color, minLength=0, maxLength=100)
+    rule = DataBarRule("num", 0, "num", 1, "A9C7E8", minLength=0, maxLength=100)
     sheet.ws.conditional_formatting.add(cells, rule)
 
 
@@ -206,7 +205,7 @@ def recommendations(
     at = {c.head: i for i, c in enumerate([*captures.column(), *ADVICE], 1)}
     coloured(sheet, area.column(at[SEVERITY]), LEVELS)
     bars(sheet, area.column(at[SHARE]))
-    sheet.ws.column_dimensions[get_column_letter(at[KEY])].hidden = True
+    sheet.hide(at[KEY])
     if not listed:
         return {}
     to_fill_in(sheet, area, [at[OWNER], at[DECISION]])
@@ -266,5 +265,5 @@ def since_review(sheet: Sheet, history: History, day: str) -> None:
         coloured(sheet, area.column(at[head]), colours)
     for row in range(area.first, area.last + 1):
         sheet.ws.cell(row, at[DUE_ON]).number_format = DATE
-    sheet.ws.column_dimensions[get_column_letter(at[KEY])].hidden = True
+    sheet.hide(at[KEY])
     sheet.page(large=True)

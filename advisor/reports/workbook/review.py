@@ -100,8 +100,7 @@ def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[A
     to_fill_in(sheet, area, [at[h] for h in (ANSWER, NOTE, SIGNED, DAY)], at[DAY], at[NOTE])
     choose(sheet, area.column(at[ANSWER]), [WORDS[a] for a in ANSWERS], "Answer")
     coloured(sheet, area.column(at[ANSWER]), _COLOURS)
-    for head in (ID, MEASURED):
-        sheet.ws.column_dimensions[get_column_letter(at[head])].hidden = True
+    sheet.hide(at[ID], at[MEASURED])
     _stages(sheet, area, listed)
     return area, at[ANSWER]
 

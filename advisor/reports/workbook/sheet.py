@@ -238,9 +238,14 @@ class Sheet:
         return self.table(columns, rows, filter=filter, freeze=freeze)
 
     def widen(self, column: int, width: float) -> None:
-        """A column is as wide as the widest table wants it."""
+        """Make a column at least this wide; the widest table decides."""
         self._widths[column] = max(width, self._widths.get(column, 0.0))
         self.ws.column_dimensions[get_column_letter(column)].width = self._widths[column]
+
+    def hide(self, *columns: int) -> None:
+        """Hide columns; a reader of the workbook still finds them."""
+        for column in columns:
+            self.ws.column_dimensions[get_column_letter(column)].hidden = True
 
     # --- printing ------------------------------------------------------------------------------
 
