@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import Field
 
-from advisor.engine.compile import CompiledRule, Program, Test, compile_rules, references
+from advisor.engine.compile import CompiledRule, Program, compile_rules, references
 from advisor.engine.explain import STATES, describe
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Checked, Outcome, OutcomeState
@@ -259,17 +259,15 @@ def _alone(conditions: Sequence[Checked], at: int) -> bool:
 
 def _near(checked: Checked, *, wanted: bool) -> bool:
     """The condition has this truth, and a number lies just across its threshold."""
-    test = checked.condition
     if checked.truth is not wanted:
         return False
-    if not isinstance(test, Test) or not isinstance(test.threshold, float):
+    if checked.numbers is None:
         return True
-    if test.op in ("eq", "ne", "known") or not isinstance(checked.value, int | float):
-        return True
-    slack = NEAR * abs(test.threshold)
-    if checked.unit == "count" or not test.threshold:
+    value, threshold = checked.numbers
+    slack = NEAR * abs(threshold)
+    if checked.unit == "count" or not threshold:
         slack = max(slack, 1.0)
-    return abs(float(checked.value) - test.threshold) <= slack * (1 + 1e-9)
+    return abs(value - threshold) <= slack * (1 + 1e-9)
 
 
 def _when(outcome: Outcome) -> bool:

@@ -57,10 +57,8 @@ def _first_failing(reason: Reason) -> str | None:
 
 def shortfall(checked: Checked) -> float | None:
     """How far a number lies from its threshold, as a share of the threshold."""
-    gap, test = _gap(checked), checked.condition
-    if gap is None or not isinstance(test, Test) or not isinstance(test.threshold, float):
-        return None
-    return gap / abs(test.threshold) if test.threshold else None
+    gap, numbers = _gap(checked), checked.numbers
+    return gap / abs(numbers[1]) if gap is not None and numbers and numbers[1] else None
 
 
 class Explainer(Struct, frozen=True):
@@ -225,16 +223,8 @@ def _short_of(checked: Checked) -> str:
 
 
 def _gap(checked: Checked) -> float | None:
-    test, value = checked.condition, checked.value
-    if (
-        isinstance(test, Test)
-        and isinstance(test.threshold, float)
-        and isinstance(value, int | float)
-        and test.op in ("lt", "le", "gt", "ge")
-        and not isinstance(value, bool)
-    ):
-        return abs(float(value) - test.threshold)
-    return None
+    numbers = checked.numbers
+    return None if numbers is None else abs(numbers[0] - numbers[1])
 
 
 def _join(result: JoinResult) -> Reason:

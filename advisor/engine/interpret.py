@@ -46,6 +46,20 @@ class Checked(Struct, frozen=True):
     links: tuple[Link, ...] = ()
     missing: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> tuple[float, float] | None:
+        """Value and threshold, where the condition compares numbers by size."""
+        test, value = self.condition, self.value
+        if (
+            isinstance(test, Test)
+            and test.op in ("lt", "le", "gt", "ge")
+            and isinstance(test.threshold, float)
+            and isinstance(value, int | float)
+            and not isinstance(value, bool)
+        ):
+            return float(value), test.threshold
+        return None
+
 
 class BranchResult(Struct, frozen=True):
     name: str

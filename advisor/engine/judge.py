@@ -268,14 +268,9 @@ def _samples(inference: Inference, outcome: Outcome) -> Iterator[Factor]:
 
 def _margin(branch: BranchResult) -> float:
     margins = [1.0]
-    for item in branch.conditions:
-        test = item.condition
-        if not isinstance(test, Test) or not isinstance(test.threshold, float):
-            continue
-        if test.op in ("lt", "le", "gt", "ge") and isinstance(item.value, int | float):
-            value = float(item.value)
-            largest = max(abs(value), abs(test.threshold))
-            margins.append(abs(value - test.threshold) / largest if largest else 0.0)
+    for value, threshold in filter(None, (c.numbers for c in branch.conditions)):
+        largest = max(abs(value), abs(threshold))
+        margins.append(abs(value - threshold) / largest if largest else 0.0)
     return min(margins)
 
 
