@@ -156,18 +156,13 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     for i in order[kind[order] == Call.SYNC].tolist():
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
         spans = union(calls["start"][mine], calls["end"][mine])
-        entity.append(
-            {
-                "device": device,
-                "name": names[i],
-                "count": len(mine),
-                "per_step": len(mine) / a.step_count if a.step_count else None,
-                "time_ratio": spans.total / host,
-                "idle_ratio": a.budgets[device].idle_inside(spans) / window,
-                "p50_ns": float(d.p50[i]),
-                "max_ns": float(d.maximum[i]),
-            }
-        )
+        idle, many = a.budgets[device].idle_inside(spans), len(mine)
+        entity.append({
+            "device": device, "name": names[i], "count": many,
+            "per_step": many / a.step_count if a.step_count else None,
+            "time_ratio": spans.total / host, "idle_ratio": idle / window,
+            "p50_ns": float(d.p50[i]), "max_ns": float(d.maximum[i]),
+        })  # fmt: skip
     out.entity("sync_call", entity)
 
 

@@ -141,9 +141,7 @@ class Activity(Struct, frozen=True):
         """Time-weighted activity inside a family; None where the samples do not resolve it."""
         if measure not in self.level:
             return None
-        weight = np.array(
-            [s if f == family else 0.0 for (f, _), s in zip(self.groups, self.share, strict=True)]
-        )
+        weight = self.share * np.array([f == family for f, _ in self.groups])
         if weight.sum() == 0:
             return None
         weight /= weight.sum()
@@ -218,11 +216,8 @@ def kernel_activity(
         return None
     level, error, noise = {}, {}, {}
     doubts: dict[str, tuple[Array, ...]] = {}
-    measures = {
-        "sm": samples.values.get("sm_active"),
-        "dram": samples.dram,
-        "tensor": samples.values.get("tensor_active"),
-    }
+    sampled = samples.values
+    measures = {"sm": sampled.get("sm_active"), "dram": samples.dram, "tensor": sampled.get("tensor_active")}
     complete = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
     late, early = (
         _bounded(runs.shares(samples.time + shift, samples.period), complete)

@@ -281,10 +281,7 @@ class _ThreadStates:
                 explained = joined(explained, own)
         start, end, state = thread_states(threads, thread)
         if among is not None:
-            first, last = (
-                np.searchsorted(end, among.start, "right"),
-                np.searchsorted(start, among.end, "left"),
-            )
+            first, last = np.searchsorted(end, among.start, "right"), np.searchsorted(start, among.end)
             at = distinct(np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)]))
             start, end, state = start[at], end[at], state[at]
         blocked = states.os.get(thread, EMPTY)
