@@ -366,8 +366,9 @@ class TerminalAsker:
         self._stage = entry.stage
         self._show(question(entry, number, of, title))
         choices = [(answer, WORDS[answer], key) for key, answer in KEYS]
+        earlier = number - 1  # questions to go back to
         while True:
-            picked = choose("Answer", choices, entry.answer, first=number == 1)
+            picked = choose("Answer", choices, entry.answer, first=not earlier)
             answer = next((a for _, a in KEYS if a == picked), None)
             if answer is None:
                 return BACK

@@ -286,6 +286,7 @@ def test_steps_and_the_host(steps: FactBase) -> None:
             "host.gap_max_ms": 0.6,
             "host.step_max_over_median": 1.0,
             "host.step_outlier_ratio": 0.0,
+            "host.step_outliers": 0,
             "host.step_outlier_time_ratio": 0.0,
             "host.steady_gap_ratio": 0.6,
             "host.gap_once_ratio": 0.0,
@@ -523,6 +524,7 @@ def test_allocations_and_memsets(tmp_path: Path) -> None:
             "budget.copy_call_ratio": 19 * 0.015 / 22,
             "host.step_max_over_median": 4.0,
             "host.step_outlier_ratio": 1 / 19,
+            "host.step_outliers": 1,
             "host.step_outlier_time_ratio": 3 / 22,
             "host.slowest_step_lost_ms": 3.0,
             # Of 19 steps the 99th percentile lies 0.82 of the way from the second to the slowest.
