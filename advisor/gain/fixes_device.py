@@ -55,6 +55,9 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         raise NoEstimate("the replayed steps copy nothing between host and device but small results")
     if (moved & work.pageable).any():
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
+    if work.computes_on_host:
+        # What the host does with the data comes before what the device does with the answer.
+        return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
     inputs = _off_the_path(inputs, moved)
     ops = inputs.ops
     # Each stream that copies gets a partner for its copies.

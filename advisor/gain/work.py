@@ -130,11 +130,13 @@ class Work:
 
     @cached_property
     def computes_on_host(self) -> bool:
-        """Whether most host gaps of a device lie between copies of data to the host and back."""
+        """Whether most host gaps of a device lie between copies of data to the host and back, with or
+        without the shorter ones between launches."""
         for budget in self.a.budgets.values():
-            gap = budget.gap_parts["host_gap"]
-            if 2 * gap[exchanges(self.a, budget)[1]].sum() > gap.sum():
-                return True
+            gap, back = budget.gap_parts["host_gap"], exchanges(self.a, budget)[1]
+            for idle in (gap, gap + budget.gap_parts["host_between_launches"]):
+                if 2 * idle[back].sum() > idle.sum():
+                    return True
         return False
 
     @cached_property

@@ -158,7 +158,8 @@ class Analysis:
         lost = max(self.losses.share, self.thinned.share)
         mine = self.main_process, self.main_device, self.op_name, heavy, lost
         work = Work(self.trace, self.ops, *mine, self.program.denoises, self.runs.since, self.runs.until)
-        kinds = ["loss" if k.operation == "loss" else k.family for k in self.names.known]
+        known_by = ("loss", "elementwise (XLA)")
+        kinds = [k.operation if k.operation in known_by else k.family for k in self.names.known]
         known = self.ranges, step_patterns(), kinds
         found = find_steps(work, *known)
         if not found.believed and (cold := find_startup(self, found).end):

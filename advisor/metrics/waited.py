@@ -147,11 +147,14 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
 
 #: What is copied is data from this size on (bytes); less is a token or a flag (calibration#exchange).
 _DATA = 4096
+#: What goes up is computed from what came down where it is at most so many times as much.
+_MORE = 4
 
 
 def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to
-    the device, and of those among them whose copy to the device is data as well."""
+    the device, and of those among them whose copy to the device is data as well. Several times as much
+    is no answer to what came down, but the next input."""
     mine = np.flatnonzero(a.ops.device == budget.device)
     ops = a.ops.take(mine)
     copied, direction = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
@@ -162,7 +165,7 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     before, after = budget.gaps.prev_op, budget.gaps.next_op
     known = (before != MISSING) & (after != MISSING)
     down = known & (direction[before] == DTOH) & (copied[before] >= _DATA)
-    both = down & (direction[after] == HTOD)
+    both = down & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
     return both, both & (copied[after] >= _DATA)
 
 

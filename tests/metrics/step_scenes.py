@@ -142,6 +142,11 @@ MICRO_BATCH = [*LAYER * 6, LOSS, *BACK * 6]
 TOKEN: list[Event] = ["eq_kernel", "cat_kernel", Copy("DtoH", 1)]
 FRAME: list[Event] = ["resize_kernel", "implicit_convolve_sgemm", *CONV, "pool_kernel", GEMM]
 LINEAR: list[Event] = ["ampere_sgemm_128x64_tn", "gelu_kernel", GEMM]
+UP, DOWN = Copy("HtoD", 600_000), Copy("DtoH", 600_000)
+FUSED: list[Event] = [
+    *["loop_add_fusion_1", GEMM, "loop_multiply_fusion_2", "input_reduce_fusion", HEAD],
+    *["loop_convert_fusion_4", GEMM, "loop_select_fusion_5", "loop_exponential_fusion"],
+]
 
 SCENES: dict[str, Scene] = {
     # identical layers without any pause, and what comes once a step
@@ -173,8 +178,21 @@ SCENES: dict[str, Scene] = {
     "dit": Scene([*times(1, EMBED, LAYER * 6), *times(9, ATTENTION * 14, SCHEDULER), VAE], 9, told=False),
     # loops of fewer than eight kernels
     "small loop": Scene(times(60, LINEAR), 60, told=False),
-    "small loop, argmax": Scene(times(40, LINEAR, ARGMAX, Copy("DtoH")), 40, told=False),
+    "small loop, argmax": Scene(times(40, LINEAR, ARGMAX, Copy("DtoH")), 40),
     "small loop, now and then read back": Scene(times(8, LINEAR * 10, Copy("DtoH", 4)), 80, told=False),
+    "inputs and results": Scene(times(60, UP, LINEAR, Copy("DtoH", 4000)), 60),
+    "inputs and results, few": Scene(times(6, UP, LINEAR, Copy("DtoH", 4000)), 6, told=False),
+    "halo exchange": Scene(times(40, "stencil", "pack", DOWN, UP, "unpack"), 40),
+    "two exchanges": Scene(times(40, "stencil", "pack_x", DOWN, UP, "unpack", "pack_y", DOWN, UP), 40),
+    "layers that wait": Scene(times(40, ATTENTION, DOWN), 40, told=False),
+    "kernels that wait": Scene(times(40, "stencil", DOWN), 40, told=False),
+    # programs that XLA compiled: every operation has its number, and runs once
+    "xla": Scene(times(20, FUSED), 20),
+    "xla, layers in a loop": Scene(times(6, "loop_add_fusion", FUSED * 12, HEAD), 6, 12, told=False),
+    # training that is interrupted for an evaluation
+    "epochs": Scene(
+        [*times(10, MICRO_BATCH, ADAM), *times(20, LAYER * 6), *times(12, MICRO_BATCH, ADAM)], 12, 6
+    ),
     # micro-batches
     "accumulation": Scene(times(6, MICRO_BATCH * 4, ADAM, ADAM), 6, 4),
     "accumulation, two iterations": Scene(times(2, MICRO_BATCH * 4, ADAM, ADAM), 2, 4),

@@ -240,6 +240,41 @@ def test_opaque_graph_launches_divide_the_time_evenly(tmp_path: Path) -> None:
     assert np.unique(steps.time).tolist() == [100 * US]
 
 
+def test_opaque_graph_launches_behind_the_last_wait_are_no_steps(tmp_path: Path) -> None:
+    """The capture ends while twenty more launches queue up: what they take is not known."""
+    export = Export().process(1)
+    for i in range(10):
+        export.graph_launch(i * 20 * US, 15 * US, mode="graph")
+    export.call("cudaDeviceSynchronize_v3020", 200 * US, 800 * US)
+    for i in range(20):
+        export.graph_launch((1010 + i * 20) * US, 15 * US, mode="graph")
+    steps = analysis(export, tmp_path).repeated
+    assert (len(steps), np.unique(steps.time).tolist()) == (10, [100 * US])
+
+
+def test_opaque_graph_launches_without_any_wait_are_not_certain(tmp_path: Path) -> None:
+    export = Export().process(1)
+    for i in range(10):
+        export.graph_launch(i * 20 * US, 15 * US, mode="graph")
+    steps = analysis(export, tmp_path).repeated
+    assert (len(steps), steps.believed) == (10, False)
+
+
+@pytest.mark.parametrize("mode", ["node", "graph"])
+def test_inputs_that_go_up_before_a_graph_launch_belong_to_its_step(tmp_path: Path, mode: str) -> None:
+    export = Export().process(1)
+    for i in range(6):
+        t = i * 1000 * US
+        export.copy(t, 5 * US, "HtoD", 1 << 20, "pinned", t + 10 * US, 40 * US)
+        export.graph_launch(t + 8 * US, 20 * US, [("gemm", t + 60 * US, 400 * US)], mode)
+        export.copy(t + 30 * US, 5 * US, "DtoH", 4096, "pinned", t + 470 * US, 5 * US)
+        export.call("cudaStreamSynchronize_v3020", t + 40 * US, 450 * US)
+    steps = analysis(export, tmp_path).repeated
+    assert (steps.method, steps.believed) == ("graph launches", True)
+    assert steps.size.tolist() == [3] * 6
+    assert (steps.gpu_end - steps.gpu_start).tolist() == [465 * US] * 6
+
+
 def test_step_ranges_without_calls_are_remembered_as_empty(tmp_path: Path) -> None:
     export = decode_loop(3)
     export.range("iteration 3", 700 * US, 800 * US).range("iteration 4", 900 * US, 950 * US)

@@ -12,7 +12,7 @@ from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Gain
 from tests.builder import NO_ID, Export
 from tests.kineto_builder import Profile
-from tests.scenarios.machine import DECODE_LAYER, GEMM, NORM, Machine
+from tests.scenarios.machine import ADD, DECODE_LAYER, GEMM, NORM, SILU, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
 
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
@@ -677,6 +677,26 @@ def test_layers_that_were_left_on_the_cpu(tmp_path: Path) -> None:
     assert fact(d, "host.gap_exchange_ratio") == pytest.approx(1)
     assert first.gain is not None
     assert "computes on data" in (first.gain.reason or "")
+
+
+def test_inputs_that_the_host_prepares_after_a_result_are_not_computed_from_it(tmp_path: Path) -> None:
+    """An image of 600 KB goes up, scores of 4 KB come down: the host's work for the next one can be
+    done before. Where as much goes up as came down, it may be the answer."""
+
+    def found(kib: float) -> object:
+        m = Machine()
+        for _ in range(60):
+            m.copy("HtoD", kib, "pinned")
+            m.layers(1, [(GEMM, 40), (SILU, 8), (GEMM, 40), (ADD, 8)])
+            m.copy("DtoH", 4, "pinned")
+            m.wait()
+            m.work(150)
+        (gap,) = [f for f in diagnosed(m, tmp_path).findings if f.cause == "host-gap"]
+        assert gap.gain is not None
+        return gap.gain.speedup
+
+    assert found(600) is not None
+    assert found(4) is None
 
 
 def test_sampling_on_the_cpu_is_done_on_the_gpu_instead(tmp_path: Path) -> None:

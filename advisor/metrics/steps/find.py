@@ -36,8 +36,8 @@ from advisor.metrics.steps.sequence import (
     opaque_graphs,
     periodic_graphs,
     segmented,
-    waited_behind,
 )
+from advisor.metrics.steps.waits import waited_behind, waited_sequences
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING
 
@@ -123,6 +123,8 @@ _CONFIRMED = 0.3
 _INNER = 0.8
 #: Layers within parts that each have one input or one result: surer than what repeats alone.
 _FED = 0.7
+#: A compiled program holds so much of the GPU time of the capture.
+_WHOLE_PROGRAM = 0.95
 #: No more ends of parts may be expected among the lost kernels.
 _LOST_ENDS, _UNSURE = 0.02, 0.5
 #: Methods whose parts end with an operation, which may be lost.
@@ -146,9 +148,11 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     if enough or marked.method == "opaque graph launches" or (marked.empty and not len(marked)):
         return marked
     markers = find_markers(work, ranges, patterns, kinds)
+    if (training := _between_evaluations(work, markers)) is not work:
+        work, markers = training, find_markers(training, ranges, patterns, kinds)
     inner = inner_work(work, ranges, patterns)
     attention = work.named(np.array([kind == "attention" for kind in kinds], bool))
-    for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers)):
+    for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers, attention)):
         steps = _with_first_pass(work, markers, found)
         if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(steps):
             continue
@@ -166,7 +170,8 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
-            (is_outer is None and _fed_once(work, steps, kinds))
+            (is_outer is None and (steps.method == "waits" or _fed_once(work, steps, kinds)))
+            or (is_outer is None and _is_one_program(work, steps, kinds))
             or (is_outer is not False and _waited_for_once(work, steps))
             or (work.denoises and _is_denoiser(steps))
         ):
@@ -188,6 +193,33 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     if work.is_model and once:
         return _marked(_whole(work, ("unknown",), 0), marked)
     return marked
+
+
+#: Work between two updates that launches this many times the usual kernels holds more than a step.
+_EVALUATES = 4
+#: What comes between updates is a step, not the backward pass of one layer, with so many kernels; and
+#: is interrupted so seldom that one stretch holds this share of the updates.
+_STEP_KERNELS, _STRETCH = 24, 0.25
+
+
+def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
+    """The longest stretch of training, the last of several, where passes of another kind come between
+    two updates now and then: an evaluation after each epoch."""
+    last = next((m.ends() for m in markers if m.kind == "optimizer"), np.empty(0, np.int64))
+    if len(last) < 2 * MIN_REPEATS or any(m.passes < _HELD * len(last) for m in markers):
+        return work
+    main = work.main_stream
+    size = np.diff(np.searchsorted(main, last), prepend=0)[1:]
+    usual = int(np.median(size))
+    first = np.flatnonzero(np.append(True, size > _EVALUATES * usual))
+    count = np.diff(np.append(first, len(last)))
+    longest = len(count) - 1 - int(np.argmax(count[::-1]))
+    if len(first) == 1 or usual < _STEP_KERNELS or count[longest] < max(MIN_REPEATS, _STRETCH * len(last)):
+        return work
+    begin, end = int(first[longest]), int(first[longest] + count[longest] - 1)
+    # The step that ends with the first of these updates is as long as the next one.
+    head = main[max(np.searchsorted(main, last[begin]) - usual + 1, 0)]
+    return replace(work, since=int(work.launched[head]), until=int(work.launched[last[end]]) + 1)
 
 
 def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Steps:
@@ -243,6 +275,16 @@ def _waited_for_once(work: Work, steps: Steps) -> bool:
     return bool((held == 1).all())
 
 
+def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
+    """True where the parts are nearly all there is, and every operation that XLA fused, which it numbers
+    through the whole program, comes in each part once."""
+    fused = work.named(np.array([kind == "elementwise (XLA)" for kind in kinds], bool))
+    step = steps.op_step[fused]
+    count = np.bincount(work.name[fused][(step > 0) & (step < len(steps) - 1)])
+    whole = work.share_inside(steps.op_step) >= _WHOLE_PROGRAM
+    return whole and (count > 0).sum() >= 2 and bool((count[count > 0] == len(steps) - 2).all())
+
+
 def _is_denoiser(steps: Steps) -> bool:
     """True for parts of one size that are too long for a block of a denoiser."""
     parts = steps.size[1:-1]
@@ -275,7 +317,7 @@ def _marked(steps: Steps, marked: Steps) -> Steps:
 
 
 def _candidates(
-    work: Work, ranges: Ranges, patterns: StepPatterns, markers: Sequence[Marker]
+    work: Work, ranges: Ranges, patterns: StepPatterns, markers: Sequence[Marker], attention: Array
 ) -> Iterator[Steps]:
     """Segmentations, those with the best evidence first."""
     by_kind = {m.kind: m for m in markers}
@@ -296,6 +338,7 @@ def _candidates(
                 yield steps
     yield from layer_sequences(work)
     yield from copy_sequences(work)
+    yield from waited_sequences(work, attention)
 
 
 def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention: Array) -> bool:

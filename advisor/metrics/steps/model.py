@@ -21,7 +21,7 @@ from advisor.sources.trace import Columns, Trace
 
 Method = Literal[
     "ranges", "markers", "Python functions", "graph launches", "kernel sequence", "copies",
-    "opaque graph launches", "single pass", "none",
+    "waits", "opaque graph launches", "single pass", "none",
 ]  # fmt: skip
 
 #: Operations in a step, at least: fewer are a loop of two kernels.
@@ -29,6 +29,8 @@ MIN_LENGTH = 8
 #: What distinguishes steps needs steps that are as sure as this: a kernel sequence that
 #: nothing confirms (0.5) may be one block that runs again and again.
 BELIEVED = 0.6
+#: Confidence of graph launches whose end is not recorded.
+_NO_WAIT = 0.5
 _LAST = int(np.iinfo(np.int64).max)
 _FIRST = np.iinfo(np.int64).min
 
@@ -255,11 +257,22 @@ def opaque_steps(
     work: Work, start: Array, end: Array, op_step: Array, phase: tuple[str, ...], **more: Any
 ) -> Steps:
     """Steps of graphs without rows, by host times alone: the launches run ahead of the device, so the
-    time from the first of them to the end of the last call is divided evenly."""
-    until = int(work.calls["end"].max(initial=0))
+    time from the first of them to the end of the last wait is divided evenly. Launches behind it are
+    none of the steps; without any wait the time of a step is not certain."""
+    calls, sure = work.calls, 0.6
+    until = int(calls["end"].max(initial=0))
+    waits = np.flatnonzero((calls["call"] == Call.SYNC) & (calls["process"] == work.process))
+    last = waits[np.argmax(calls["start"][waits])] if len(waits) else MISSING
+    awaited = int((start < calls["start"][last]).sum()) if len(waits) else 0
+    if awaited >= 2:
+        until = int(calls["end"][last])
+        start, end, phase = start[:awaited], end[:awaited], phase[:awaited]
+        op_step = np.where(op_step < awaited, op_step, MISSING)
+    else:
+        sure = _NO_WAIT
     edges = np.linspace(int(start[0]), until, len(start) + 1).astype(np.int64)
     gpu = edges[:-1], edges[1:]
-    return Steps("opaque graph launches", 0.6, phase, start, end, *gpu, op_step, work.process, **more)
+    return Steps("opaque graph launches", sure, phase, start, end, *gpu, op_step, work.process, **more)
 
 
 def graph_launches(work: Work) -> Array:

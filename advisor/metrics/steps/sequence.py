@@ -10,8 +10,8 @@ import numpy as np
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
-from advisor.model.arrays import Array, begins_run, distinct, marked
-from advisor.sources.schema import DTOH, HTOD, MISSING, Call
+from advisor.model.arrays import Array, begins_run, marked
+from advisor.sources.schema import DTOH, HTOD, MISSING
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
 SPREAD = 0.05
@@ -53,15 +53,28 @@ def periodic_graphs(work: Work) -> Steps | None:
     of_launch = np.where(work.ops.api >= 0, number[np.maximum(work.ops.api, 0)], MISSING)
     held = np.bincount(of_launch[(of_launch >= 0) & work.mine], minlength=len(start))
     full = held[held > 0]
-    count = int(work.mine.sum())
-    if not len(full) or held.sum() < 0.5 * count or np.ptp(full) > SPREAD * np.median(full):
+    # A graph whose nodes were not recorded is one operation.
+    most = held.sum() >= 0.5 * work.mine.sum() or work.share_inside(of_launch, copies=True) >= 0.5
+    if not len(full) or not most or np.ptp(full) > SPREAD * np.median(full):
         return None
+    start = _with_inputs(work, start)
     # Everything issued from one launch up to the next belongs to the step, but for whole passes.
     more = _passes_between(work, start, of_launch == MISSING)
     order = np.argsort(np.concatenate((start, more[0])), kind="stable")
     start, end = (np.concatenate(both)[order] for both in ((start, more[0]), (end, more[1])))
     op_step = np.searchsorted(start, work.launched, "right") - 1
     return timed(work, op_step, len(start), "graph launches", 0.8, host=(start, end), thread=thread)
+
+
+def _with_inputs(work: Work, start: Array) -> Array:
+    """These host times, or the earlier ones of the copies to the device that come right before them:
+    the inputs of what is launched."""
+    order = work.by_launch
+    place = np.arange(len(order))
+    other = np.maximum.accumulate(np.where(marked(len(work.ops), copied(work, HTOD))[order], -1, place))
+    at = np.searchsorted(work.launched[order], start)
+    first = np.where(at > 0, other[np.maximum(at - 1, 0)] + 1, at)
+    return np.where(first < at, work.launched[order[np.minimum(first, len(order) - 1)]], start)
 
 
 def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Array]:
@@ -160,17 +173,6 @@ def copied(work: Work, direction: int) -> Array:
     copies = work.main_stream[work.ops.kind[work.main_stream] == Kind.COPY]
     kind = work.trace.columns("copies", ("kind",))["kind"]
     return np.asarray(copies[kind[work.ops.row[copies]] == direction])
-
-
-def waited_behind(work: Work) -> Array:
-    """Positions of the operations behind which the host waits: with nothing issued between two waits
-    they are one. Inputs that go up wait for no result."""
-    down = distinct(work.ops.api[copied(work, DTOH)])
-    calls = work.calls["call"]
-    waits = np.flatnonzero((calls == Call.SYNC) & (work.calls["process"] == work.process))
-    rows = np.union1d(down[(down >= 0) & (calls[down] == Call.COPY)], waits)
-    last = np.searchsorted(work.launched[work.by_launch], work.calls["start"][rows], "right") - 1
-    return np.asarray(work.by_launch[distinct(last[last >= 0])])
 
 
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:

@@ -1,0 +1,106 @@
+"""Steps of few kernels: between two waits of the host the same work runs, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.metrics.operations import Kind
+from advisor.metrics.steps.model import Steps, Work
+from advisor.metrics.steps.sequence import constant_stride, copied, segmented
+from advisor.model.arrays import Array, distinct
+from advisor.sources.schema import DTOH, MISSING, Call
+
+#: Fewer repeats than this of work that is short may as well be layers.
+_REPEATS = 8
+#: So many of the periods run the same operations, in so much of the GPU time.
+_SAME, _TIME = 0.95, 0.8
+#: One kernel and its copies tell of no loop around them.
+_KERNELS = 2
+#: A pass waits so often at most: for its inputs, for its parts, for its result.
+_WAITS = 8
+
+
+class Turns(NamedTuple):
+    """Places on the main stream behind which the host waits, of which `waits` make a period."""
+
+    last: Array
+    waits: int
+
+
+def waited_behind(work: Work) -> Array:
+    """Positions of the operations behind which the host waits: with nothing issued between two waits
+    they are one. Inputs that go up wait for no result."""
+    return _behind(work, work.by_launch, _waits(work))
+
+
+def _behind(work: Work, issued: Array, rows: Array) -> Array:
+    """The last of the operations `issued` (positions in that order) before each of these calls."""
+    last = np.searchsorted(work.launched[issued], work.calls["start"][rows], "right") - 1
+    return np.asarray(issued[distinct(last[last >= 0])])
+
+
+def _waits(work: Work) -> Array:
+    """Rows of the calls in which the host waits for results."""
+    down = distinct(work.ops.api[copied(work, DTOH)])
+    calls = work.calls["call"]
+    waits = np.flatnonzero((calls == Call.SYNC) & (work.calls["process"] == work.process))
+    return np.union1d(down[(down >= 0) & (calls[down] == Call.COPY)], waits)
+
+
+def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
+    """The segmentation by the waits of the thread that feeds the main stream, where what it launches
+    between them is the same in period after period; none where a period is one thing again and again,
+    which may be several passes, or has one of the operations `attention`, as a layer has."""
+    main = work.main_stream
+    main = main[np.argsort(work.launched[main], kind="stable")]
+    api = work.ops.api[main]
+    if not (api >= 0).any():
+        return
+    threads, count = np.unique(work.calls["thread"][api[api >= 0]], return_counts=True)
+    rows = _waits(work)
+    rows = rows[work.calls["thread"][rows] == threads[np.argmax(count)]]
+    place = np.full(len(work.ops), MISSING)
+    place[main] = np.arange(len(main))
+    last = np.sort(place[_behind(work, main, rows)])
+    code = _codes(work, main)
+    least = 1 if (work.ops.kind[main] == Kind.GRAPH_RUN).any() else _KERNELS
+    length = work.length[main]
+    for waits in range(1, min(_WAITS, len(last) // _REPEATS) + 1):
+        at = last[np.arange(len(last)) % waits == (len(last) - 1) % waits]
+        size = np.diff(at)
+        usual = int(np.sort(size)[len(size) // 2]) if len(size) >= _REPEATS else 0
+        if usual < 2:
+            continue
+        even = np.flatnonzero(size == usual)
+        held = code[at[even][:, None] + 1 + np.arange(usual)]
+        typical = held[len(held) // 2]
+        same = even[(held == typical).all(axis=1)]
+        odd = np.setdiff1d(np.arange(len(size)), same)
+        if len(same) < _SAME * len(size) or constant_stride(odd, len(size)):
+            continue
+        inside = np.concatenate(([0], np.cumsum(length)))
+        time = (inside[at[same] + usual + 1] - inside[at[same] + 1]).sum()
+        once = np.isin(main[at[same[0]] + 1 : at[same[0]] + 1 + usual], attention).sum() == 1
+        loop = not once and not _again(typical) and (typical >= 0).sum() >= least
+        if loop and time >= _TIME * inside[-1]:
+            yield segmented(work, main[at], "waits", 0.7)
+        return
+
+
+def _codes(work: Work, main: Array) -> Array:
+    """What each of these operations is: its kernel's name, or a kind of copy or memset (negative)."""
+    code = np.where(work.name[main] >= 0, work.name[main], -10 - work.ops.kind[main])
+    code[work.ops.kind[main] == Kind.GRAPH_RUN] = len(work.heavy)
+    copies = work.ops.kind[main] == Kind.COPY
+    if copies.any():
+        kind = work.trace.columns("copies", ("kind",))["kind"]
+        code[copies] = -100 - kind[work.ops.row[main[copies]]]
+    return np.asarray(code)
+
+
+def _again(code: Array) -> bool:
+    """True for what is several times the same."""
+    return any((code[n:] == code[:-n]).all() for n in range(1, len(code) // 2 + 1) if len(code) % n == 0)
