@@ -691,7 +691,9 @@ def test_inputs_that_the_host_prepares_after_a_result_are_not_computed_from_it(t
             m.copy("DtoH", 4, "pinned")
             m.wait()
             m.work(150)
-        (gap,) = [f for f in diagnosed(m, tmp_path).findings if f.cause == "host-gap"]
+        folder = tmp_path / str(kib)
+        folder.mkdir()
+        (gap,) = [f for f in diagnosed(m, folder).findings if f.cause == "host-gap"]
         assert gap.gain is not None
         return gap.gain.speedup
 

@@ -17,8 +17,8 @@ from advisor.sources.schema import DTOH, MISSING, Call
 _REPEATS = 8
 #: So many of the periods run the same operations, in so much of the GPU time.
 _SAME, _TIME = 0.95, 0.8
-#: One kernel and its copies tell of no loop around them.
-_KERNELS = 2
+#: One kernel or two between waits may be a loop inside a step.
+_KERNELS = 3
 #: A pass waits so often at most: for its inputs, for its parts, for its result.
 _WAITS = 8
 
