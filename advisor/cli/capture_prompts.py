@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from advisor.checklist.session import BACK, choose, need_terminal, write
+from advisor.checklist.prompts import BACK, choose, need_terminal, write
 from advisor.cli.deliver import show
 from advisor.knowledge.capture import Phase, capture_goals
 from advisor.knowledge.files import engines
