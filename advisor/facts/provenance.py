@@ -15,7 +15,7 @@ from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
-from advisor.metrics.kernels import UNFUSED
+from advisor.metrics.kernels import UNFUSED, heaviest
 from advisor.metrics.matmuls import Matmuls, Shape, Sized, attentions
 from advisor.metrics.origins import Origins, module_tree
 from advisor.model.arrays import Array
@@ -311,9 +311,8 @@ def _call_rows(a: Analysis) -> dict[str, Array]:
     rows = a.trace.columns("python_rows", ("start", "end", "thread"))
     lo, hi = a.host_window
     inside = (rows["start"] >= lo) & (rows["end"] <= hi)
-    threads, count = np.unique(rows["thread"][inside], return_counts=True)
-    if len(threads):
-        inside &= rows["thread"] == threads[np.argmax(count)]
+    if inside.any():
+        inside &= rows["thread"] == heaviest(rows["thread"][inside])
     return {name: values[inside] for name, values in rows.items()}
 
 

@@ -111,7 +111,7 @@ class Analysis:
             time = np.maximum(self.ops.length, 0)
             return heaviest(self.ops.process[mine], time[mine])
         called = self.trace.columns("api_calls", ("process",))["process"]
-        return heaviest(called, np.ones(len(called))) if len(called) else MISSING
+        return heaviest(called) if len(called) else MISSING
 
     @cached_property
     def ops(self) -> Operations:
@@ -326,7 +326,7 @@ class Analysis:
         if device not in self._feeders:
             api = self.ops.api[self.device_ops(device)]
             threads = self.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]
-            self._feeders[device] = heaviest(threads, np.ones(len(threads))) if len(threads) else None
+            self._feeders[device] = heaviest(threads) if len(threads) else None
         return self._feeders[device]
 
     def samples(self, device: int) -> Samples | None:

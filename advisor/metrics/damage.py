@@ -323,7 +323,7 @@ def _gaps(process: Array, number: Array, least: int) -> Array:
     known = number != MISSING
     if not known.any():
         return number[:0]
-    main = heaviest(process[known], np.ones(int(known.sum())))
+    main = heaviest(process[known])
     numbers = distinct(number[known & (process == main)])
     if len(numbers) < least:
         return number[:0]

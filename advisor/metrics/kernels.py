@@ -166,8 +166,9 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
     return least, most
 
 
-def heaviest(values: Array, weight: Array) -> int:
-    """The value with the greatest sum of weights; of equal ones the least. There must be one."""
+def heaviest(values: Array, weight: Array | None = None) -> int:
+    """The value with the greatest sum of weights, or that comes most often; of equal ones the least.
+    There must be one."""
     known, at = dense(values)
     return int(known[np.argmax(np.bincount(at, weight))])
 

@@ -4,6 +4,7 @@ that a capture holds one after the other: only one of them has a steady state to
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -46,7 +47,7 @@ class Rows(Struct, frozen=True):
         return cls(*(np.empty(0, np.int64) for _ in cls.__struct_fields__))
 
 
-class Operations(Rows, frozen=True):
+class Operations(Rows, frozen=True, dict=True):
     """GPU operations sorted by start. `row` is the index in the operation's own table;
     `api` the row of the issuing call in `api_calls`, MISSING where the capture holds none."""
 
@@ -61,7 +62,7 @@ class Operations(Rows, frozen=True):
     row: Array
     api: Array
 
-    @property
+    @cached_property
     def length(self) -> Array:
         """How long each lasts, ns."""
         return self.end - self.start

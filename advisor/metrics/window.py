@@ -295,10 +295,12 @@ def interruptions(
     unknown = 2 * Coverage(known).within(found.start, found.end) < length
     start, end = found.start[unknown], found.end[unknown]
     # The call that issues the next work belongs to that work.
-    issued = ops.api[busy] >= 0
-    work, at = ops.start[busy][issued], calls["start"][ops.api[busy][issued]]
-    for i in range(len(start)):
-        end[i] = at[(work >= end[i]) & (at > start[i])].min(initial=end[i])
+    issued = busy[ops.api[busy] >= 0]
+    issued = issued[np.argsort(calls["start"][ops.api[issued]], kind="stable")]
+    work, at = ops.start[issued], calls["start"][ops.api[issued]]
+    inside = zip(np.searchsorted(at, start, "right"), np.searchsorted(at, end), strict=True)
+    for i, (first, last) in enumerate(inside):
+        end[i] = at[first:last][work[first:last] >= end[i]].min(initial=end[i])
     return Spans(start, end)
 
 

@@ -18,6 +18,7 @@ from msgspec.structs import asdict, replace
 from advisor.errors import InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
+from advisor.metrics.kernels import heaviest
 from advisor.metrics.pace import kernel_paces
 from advisor.model.capture import Capture, Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Row, Scope, Table, Value
@@ -313,5 +314,4 @@ def _mpi_rank(a: Analysis, device: int) -> int | None:
     process = a.ops.process[at[a.communication[at]]]
     if not known or len(process) == 0:
         return None
-    ids, count = np.unique(process, return_counts=True)
-    return known.get(int(ids[np.argmax(count)]))
+    return known.get(heaviest(process))

@@ -170,8 +170,14 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
-            (is_outer is None and (steps.method == "waits" or _fed_once(work, steps, kinds)))
-            or (is_outer is None and _is_one_program(work, steps, kinds))
+            (
+                is_outer is None
+                and (
+                    steps.method == "waits"
+                    or _fed_once(work, steps, kinds)
+                    or _is_one_program(work, steps, kinds)
+                )
+            )
             or (is_outer is not False and _waited_for_once(work, steps))
             or (work.denoises and _is_denoiser(steps))
         ):

@@ -130,6 +130,10 @@ class Work(Struct, frozen=True, dict=True):
     def calls(self) -> Columns:
         return self.trace.columns("api_calls", ("start", "end", "process", "thread", "call"))
 
+    def calls_of(self, kind: Call) -> Array:
+        """Rows of api_calls of this kind in the process."""
+        return np.flatnonzero((self.calls["call"] == kind) & (self.calls["process"] == self.process))
+
     @cached_property
     def launched(self) -> Array:
         """When the host issued each operation; its own start where no call is known."""
@@ -261,7 +265,7 @@ def opaque_steps(
     none of the steps; without any wait the time of a step is not certain."""
     calls, sure = work.calls, 0.6
     until = int(calls["end"].max(initial=0))
-    waits = np.flatnonzero((calls["call"] == Call.SYNC) & (calls["process"] == work.process))
+    waits = work.calls_of(Call.SYNC)
     last = waits[np.argmax(calls["start"][waits])] if len(waits) else MISSING
     awaited = int((start < calls["start"][last]).sum()) if len(waits) else 0
     if awaited >= 2:
@@ -277,6 +281,5 @@ def opaque_steps(
 
 def graph_launches(work: Work) -> Array:
     """Rows of api_calls that launch graphs in this process, in order of time."""
-    calls = work.calls
-    rows = np.flatnonzero((calls["call"] == Call.GRAPH_LAUNCH) & (calls["process"] == work.process))
-    return rows[np.argsort(calls["start"][rows], kind="stable")]
+    rows = work.calls_of(Call.GRAPH_LAUNCH)
+    return np.asarray(rows[np.argsort(work.calls["start"][rows], kind="stable")])

@@ -100,7 +100,7 @@ def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Arra
 
 def _of_main_thread(work: Work, launch: Array) -> tuple[Array, Array, int]:
     """Start and end of the launches of the thread that makes most of them."""
-    thread = heaviest(work.calls["thread"][launch], np.ones(len(launch)))
+    thread = heaviest(work.calls["thread"][launch])
     mine = launch[work.calls["thread"][launch] == thread]
     return work.calls["start"][mine], work.calls["end"][mine], thread
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
+from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import Steps, Work
 from advisor.metrics.steps.sequence import constant_stride, copied, segmented
@@ -21,13 +21,6 @@ _SAME, _TIME = 0.95, 0.8
 _KERNELS = 3
 #: A pass waits so often at most: for its inputs, for its parts, for its result.
 _WAITS = 8
-
-
-class Turns(NamedTuple):
-    """Places on the main stream behind which the host waits, of which `waits` make a period."""
-
-    last: Array
-    waits: int
 
 
 def waited_behind(work: Work) -> Array:
@@ -46,8 +39,7 @@ def _waits(work: Work) -> Array:
     """Rows of the calls in which the host waits for results."""
     down = distinct(work.ops.api[copied(work, DTOH)])
     calls = work.calls["call"]
-    waits = np.flatnonzero((calls == Call.SYNC) & (work.calls["process"] == work.process))
-    return np.union1d(down[(down >= 0) & (calls[down] == Call.COPY)], waits)
+    return np.union1d(down[(down >= 0) & (calls[down] == Call.COPY)], work.calls_of(Call.SYNC))
 
 
 def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
@@ -59,9 +51,8 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
     api = work.ops.api[main]
     if not (api >= 0).any():
         return
-    threads, count = np.unique(work.calls["thread"][api[api >= 0]], return_counts=True)
-    rows = _waits(work)
-    rows = rows[work.calls["thread"][rows] == threads[np.argmax(count)]]
+    thread, rows = work.calls["thread"], _waits(work)
+    rows = rows[thread[rows] == heaviest(thread[api[api >= 0]])]
     place = np.full(len(work.ops), MISSING)
     place[main] = np.arange(len(main))
     last = np.sort(place[_behind(work, main, rows)])
@@ -69,23 +60,22 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
     least = 1 if (work.ops.kind[main] == Kind.GRAPH_RUN).any() else _KERNELS
     length = work.length[main]
     for waits in range(1, min(_WAITS, len(last) // _REPEATS) + 1):
-        at = last[np.arange(len(last)) % waits == (len(last) - 1) % waits]
+        at = last[(len(last) - 1) % waits :: waits]
         size = np.diff(at)
         usual = int(np.sort(size)[len(size) // 2]) if len(size) >= _REPEATS else 0
         if usual < 2:
             continue
         even = np.flatnonzero(size == usual)
-        held = code[at[even][:, None] + 1 + np.arange(usual)]
-        typical = held[len(held) // 2]
-        same = even[(held == typical).all(axis=1)]
+        held = at[even][:, None] + 1 + np.arange(usual)
+        typical = code[held[len(held) // 2]]
+        alike = (code[held] == typical).all(axis=1)
+        same, held = even[alike], held[alike]
         odd = np.setdiff1d(np.arange(len(size)), same)
         if len(same) < _SAME * len(size) or constant_stride(odd, len(size)):
             continue
-        inside = np.concatenate(([0], np.cumsum(length)))
-        time = (inside[at[same] + usual + 1] - inside[at[same] + 1]).sum()
-        once = np.isin(main[at[same[0]] + 1 : at[same[0]] + 1 + usual], attention).sum() == 1
+        once = np.isin(main[held[0]], attention).sum() == 1
         loop = not once and not _again(typical) and (typical >= 0).sum() >= least
-        if loop and time >= _TIME * inside[-1]:
+        if loop and length[held].sum() >= _TIME * length.sum():
             yield segmented(work, main[at], "waits", 0.7)
         return
 
