@@ -19,6 +19,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
 from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
+from advisor.model.arrays import among
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
@@ -234,7 +235,7 @@ def _calls(a: Analysis, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
     calls = a.trace.columns("api_calls", ("result", "name_id", "start"))
-    bad = np.flatnonzero(~np.isin(calls["result"], GOOD_RESULTS))
+    bad = np.flatnonzero(~among(calls["result"], GOOD_RESULTS))
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())

@@ -10,7 +10,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -100,8 +100,8 @@ def _memory_known(a: Analysis, device: int) -> bool:
     """False where the kind of host memory is not recorded for most of the copy time."""
     at = a.device_copies(device)
     _, kind, host_side = copied(a, at)
-    crosses = np.isin(kind, (HTOD, DTOH))
-    unknown = crosses & np.isin(host_side, (UNKNOWN_MEMORY, MISSING))
+    crosses = among(kind, (HTOD, DTOH))
+    unknown = crosses & among(host_side, (UNKNOWN_MEMORY, MISSING))
     length = a.ops.length[at]
     return 2 * int(length[unknown].sum()) <= int(length[crosses].sum())
 

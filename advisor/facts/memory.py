@@ -13,7 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, among
 from advisor.model.facts import Interval
 from advisor.sources.schema import (
     ALLOCATED,
@@ -124,7 +124,7 @@ def _migrations(a: Analysis, device: int) -> Array:
     """Positions in `ops` of the device's migrations in the window."""
     at = a.device_copies(device)
     kind = a.trace.columns("copies", ("kind",))["kind"]
-    return np.asarray(at[np.isin(kind[a.ops.row[at]], MIGRATIONS)])
+    return np.asarray(at[among(kind[a.ops.row[at]], MIGRATIONS)])
 
 
 def _recorded(a: Analysis, migrations: Array) -> bool:

@@ -19,7 +19,7 @@ from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribut
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, trend_ratio
 from advisor.metrics.phases import kernels_of_one_phase, step_times
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE, MISSING
 
@@ -260,7 +260,7 @@ def _launches(a: Analysis, at: Array, duration: Array, out: FactWriter) -> None:
     columns = a.trace.columns("kernels", ("launch_type", "cluster_blocks"))
     kind, cluster = (columns[n][a.ops.row[at]] for n in ("launch_type", "cluster_blocks"))
     for name, values, chosen in (
-        ("kernel.cooperative_ratio", kind, np.isin(kind, COOPERATIVE)),
+        ("kernel.cooperative_ratio", kind, among(kind, COOPERATIVE)),
         ("kernel.cluster_ratio", cluster, cluster > 1),
     ):
         if (values >= 0).all():

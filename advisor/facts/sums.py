@@ -29,7 +29,7 @@ from advisor.metrics.kernels import (
     weight_bits,
     weighted_median,
 )
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, among
 from advisor.model.facts import Scope, Value
 from advisor.model.numbers import value_text
 from advisor.sources.schema import Call, Summed, base_name, classify
@@ -124,7 +124,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
                 out.put(name + per, None if number is None else number / whole)
 
     directions = np.array([_direction(n) for n in copies.names], str)
-    crossing = np.isin(directions, ("HtoD", "DtoH"))
+    crossing = among(directions, ("HtoD", "DtoH"))
     if len(copies):
         moving = float(copies.total[crossing].sum())
         busy = float(copies.total.sum() + kernels.total.sum())
@@ -177,7 +177,7 @@ def _calls(
     mean = calls.mean
     of = {c: kind == c for c in Call}
     first = np.where(of[Call.LAUNCH], _FIRST_LAUNCH_NS, _FIRST_NS)
-    once = np.isin(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
+    once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
     never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
     startup = np.where(never_again, calls.total, np.where(once, np.nan_to_num(calls.most), 0.0))
     out.put("sums.startup_api_ratio", float(startup.sum()) / whole)

@@ -21,7 +21,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
-from advisor.model.arrays import Array, begins_run, distinct, marked
+from advisor.model.arrays import Array, among, begins_run, distinct, marked
 from advisor.sources.schema import MISSING, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
@@ -108,7 +108,7 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
         i, j = np.searchsorted(calls.start, (lo, hi))
         if i == j:
             continue
-        acts = np.isin(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
+        acts = among(calls.call[i:j], _ACTING) | issues[calls.row[i:j]]
         mine = np.flatnonzero(acts & ~a.pauses.holds(calls.start[i:j])) + i
         if len(mine):
             own, row = (calls.start[mine], calls.end[mine], calls.call[mine]), calls.row[mine]

@@ -23,7 +23,7 @@ from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import DTOH, HTOD, Call
 
 #: Kernels of which a larger batch reads more weights.
@@ -54,7 +54,7 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
     kernel = work.kind == Kind.KERNEL
     dense = work.matmul & (~work.family(_EXPERTS) | (lean > 0))
     factor = np.where(kernel, np.where(dense, _products(work, n, grown, lean), grown), 1.0)
-    factor = np.where(np.isin(work.direction, (HTOD, DTOH)), n, factor)
+    factor = np.where(among(work.direction, (HTOD, DTOH)), n, factor)
     before = inputs.ops.duration
     ramp = (1 - lean) * constant("batch_ramp") if n > 1 else 0.0
     least = np.where(kernel & (before > 0) & (before < SHORT_NS), before + ramp, 0.0)

@@ -14,7 +14,7 @@ from advisor.gain.work import NoEstimate, Work
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct, marked
+from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
@@ -50,7 +50,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     """Small results that the host reads stay, and so does its wait for them. Pessimistic: the kernels
     lose the time in which the copies use the DRAM."""
     result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
-    moved = np.isin(work.direction, (HTOD, DTOH)) & ~result
+    moved = among(work.direction, (HTOD, DTOH)) & ~result
     if not moved.any():
         raise NoEstimate("the replayed steps copy nothing between host and device but small results")
     if (moved & work.pageable).any():
@@ -76,7 +76,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 
 
 def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    gone = np.isin(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
+    gone = among(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
     if not gone.any():
         raise NoEstimate("the replayed steps copy nothing of that size between host and device")
     inputs = _off_the_path(inputs, gone)

@@ -10,7 +10,7 @@ from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct, marked
+from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import DTOH, Call
 
 #: A read-back is a copy to the host of at most this many bytes.
@@ -27,7 +27,7 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     the operating system and allocations inside it stay: they have fixes of their own, which graphs
     require. Pessimistic: stretches whose launch shapes do not come again stay as they are."""
     waits = inputs.waits
-    dropped = np.isin(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
+    dropped = among(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
     if fix.params["syncs"] == "removed":
         dropped |= _waits_in_steps(inputs)
     inputs = _without_waits(inputs, dropped)
@@ -46,7 +46,7 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     cost = constant("graph_launch") + constant("graph_launch_node") * nodes
     stays = np.where(calls.host_code, calls.pre, np.minimum(calls.gc + calls.os, calls.pre))
     stays[first] = calls.pre[first]
-    stays += np.where(np.isin(calls.kind, (Call.ALLOC, Call.FREE)), calls.own, 0.0)
+    stays += np.where(among(calls.kind, (Call.ALLOC, Call.FREE)), calls.own, 0.0)
     before = np.bincount(piece[inside], stays[inside], minlength=len(first))
     # Launching a few nodes as a graph costs no more than launching them one by one did.
     singly = np.bincount(piece[inside], (calls.own + calls.pre)[inside], minlength=len(first))
@@ -83,7 +83,7 @@ def _pieces(inputs: Inputs, eager: Array) -> tuple[Array, Array]:
     waits = marked(len(calls), inputs.waits.call)
     piece = np.full(len(calls), NONE)
     first: list[int] = []
-    member = np.isin(calls.kind, _LAUNCHING) | np.isin(calls.kind, (Call.ALLOC, Call.FREE))
+    member = among(calls.kind, _LAUNCHING) | among(calls.kind, (Call.ALLOC, Call.FREE))
     for thread in range(len(inputs.origin)):
         mine = np.flatnonzero(calls.thread == thread)
         if not eager[mine].any():
@@ -142,7 +142,7 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     share = healthy / float(np.median(launch))
     share = (1 + share) / 2 if lean < 0 else share
     calls = inputs.calls
-    mine = np.isin(calls.kind, _LAUNCHING)
+    mine = among(calls.kind, _LAUNCHING)
     pre = np.where(mine & ~calls.between, calls.pre * share, calls.pre) if lean > 0 else calls.pre
     return inputs.with_calls(own=np.where(mine, calls.own * share, calls.own), pre=pre)
 
@@ -214,7 +214,7 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
     """
     calls, waits = inputs.calls, inputs.waits
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
-    busy = calls.between & np.isin(calls.kind, (Call.ALLOC, Call.FREE))
+    busy = calls.between & among(calls.kind, (Call.ALLOC, Call.FREE))
     left = float(calls.pre[calls.between].sum() + calls.own[busy].sum())
     in_the_way = left > _HOST_LEFT * float(inputs.ops.duration.sum())
     if fix.params["idle_waits"] == "kept" or in_the_way or not ends.any():

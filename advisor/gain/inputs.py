@@ -14,7 +14,7 @@ from advisor.gain.catalog import constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Operations, Rows
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import Call
 
 #: No such call or operation.
@@ -172,7 +172,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     found = [(int(ops.call[i]), int(i)) for i in np.flatnonzero(ops.by_start)]  # held by its own copy
     asks = np.flatnonzero(
         (times.kind == Call.SYNC)
-        | (np.isin(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
+        | (among(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
     )
     memsets = np.flatnonzero((times.kind == Call.MEMSET) & (own <= _IMPLICIT_NS))
     asks = np.union1d(asks, memsets[~_named(a, times, memsets, "Async")])

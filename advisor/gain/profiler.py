@@ -22,7 +22,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, marked
+from advisor.model.arrays import Array, among, marked
 from advisor.sources.schema import Call
 
 #: Calls whose tracing costs as much as that of a launch.
@@ -139,7 +139,7 @@ def _traced_calls(inputs: Inputs, share: float) -> Inputs:
     until the next one, and the host time behind it; from one such call to the next stays at least
     what a launch costs."""
     calls = inputs.calls
-    at = np.flatnonzero(np.isin(calls.kind, TRACED))
+    at = np.flatnonzero(among(calls.kind, TRACED))
     if len(at) == 0 or share == 0.0:
         return inputs
     following = _next_of_thread(calls.thread)

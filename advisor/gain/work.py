@@ -23,7 +23,7 @@ from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.metrics.waited import exchanges
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
 #: Copies from here on measure the link; smaller ones its latency.
@@ -327,7 +327,7 @@ class Work:
         copy = (self.kind == Kind.COPY) & (self.a.ops.graph_node[self.at] == 0)
         if copy.any():
             size[copy], way[copy], side = copied(self.a, self.at[copy])
-            memory[copy] = np.where(np.isin(way[copy], (HTOD, DTOH)), side, NONE)
+            memory[copy] = np.where(among(way[copy], (HTOD, DTOH)), side, NONE)
         return size, way, memory
 
     @cached_property
@@ -355,7 +355,7 @@ class Work:
     @property
     def large_pinned(self) -> Array:
         """Copies between pinned host memory and the device that measure the link."""
-        moved = np.isin(self.direction, (HTOD, DTOH))
+        moved = among(self.direction, (HTOD, DTOH))
         return np.asarray(moved & (self.host_memory == PINNED) & (self.copied >= _RATE_FROM))
 
     def link_rate(self) -> float:

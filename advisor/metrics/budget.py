@@ -19,7 +19,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, intersect, j
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def device_budget(a: Analysis) -> DeviceBudget:
         ops, communication, op_step = ops.take(mine), communication[mine], op_step[mine]
     direction = directions(trace, ops)
     others = held_by_others(trace, device, ops.start)
-    found, busy = device_gaps(trace, ops, op_step, window, np.isin(direction, MIGRATIONS), others or EMPTY)
+    found, busy = device_gaps(trace, ops, op_step, window, among(direction, MIGRATIONS), others or EMPTY)
     spans = _busy_parts(ops, busy, communication, direction, window)
     del busy, direction  # large, and not needed any more
     bounds = np.concatenate(
@@ -127,7 +127,7 @@ def _busy_parts(
     of it, `direction` that of each copy, 0 for other operations."""
     kernel = (ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN) | (ops.kind == Kind.MEMSET)
     copy = ops.kind == Kind.COPY
-    migration = np.isin(direction, MIGRATIONS)
+    migration = among(direction, MIGRATIONS)
     masks = {
         "compute": kernel & ~communication,
         "communication": kernel & communication,

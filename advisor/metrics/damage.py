@@ -10,7 +10,7 @@ from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.metrics.kernels import dense, heaviest, ordered
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
@@ -134,7 +134,7 @@ class Losses(Struct, frozen=True):
 def find_losses(trace: Trace, ops: Operations) -> Losses:
     """Counts launches without work. Needs `api_calls`."""
     calls = trace.columns("api_calls", ("call", "result"))
-    succeeded = np.isin(calls["result"], GOOD_RESULTS)  # a failed call left nothing to be lost
+    succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call left nothing to be lost
     rows, of = len(succeeded), np.maximum(ops.api, 0)
     joined = ops.api >= 0
     kernels = np.bincount(of[joined & (ops.kind == Kind.KERNEL)], minlength=rows)
@@ -150,7 +150,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     in_one_block = graph & (runs > 0)
     replayed = kernels[graph & (kernels > 0)]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
-    among, callless = _without_calls(trace, ops)
+    held, callless = _without_calls(trace, ops)
     expected, lost_nodes = (0, 0) if trace.has("graph_runs") else _lost_nodes(trace, ops)
     return Losses(
         launches=int(launch.sum()),
@@ -162,7 +162,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0) + lost_nodes,
         nodes=expected,
         lost_nodes=lost_nodes,
-        kernels=among,
+        kernels=held,
         lost_calls=callless,
     )
 
@@ -202,7 +202,7 @@ def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
     kernel, joined = ops.kind == Kind.KERNEL, ops.api >= 0
     call_start = trace.columns("api_calls", ("start",))["start"]
     stream = dense(ops.stream)[1]
-    among = callless = 0
+    held = callless = 0
     for process in distinct(ops.process[kernel & joined]).tolist():
         own = kernel & (ops.process == process)
         ran = own & joined
@@ -214,9 +214,9 @@ def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
         queued = min(int(called.min()) + max(int((start - called).max()), 0), int(start.max()))
         begins = np.minimum(first[stream], queued)
         inside = own & (ops.start >= begins) & (ops.start <= start.max())
-        among += int(inside.sum())
+        held += int(inside.sum())
         callless += int((inside & ~joined).sum())
-    return among, callless
+    return held, callless
 
 
 def _recorded_by_row(trace: Trace, nodes: bool) -> bool:

@@ -74,16 +74,15 @@ class Runs(Struct, frozen=True):
 
 def robust_covariance(design: Array, misfit: Array) -> Array:
     """Covariance of a least-squares solution whose misfits differ in size and follow each other
-    (Newey and West: neighbouring samples weigh with their distance)."""
+    (Newey and West: neighbouring samples weigh with their distance, so sums over a moving window
+    hold every pair as often as it weighs)."""
     inverse = np.linalg.pinv(design.T @ design)
-    score = design * misfit[:, None]
-    inner = score.T @ score
-    lags = min(_RELATED_SAMPLES, len(misfit) // 10)
-    for k in range(1, lags + 1):
-        cross = score[k:].T @ score[:-k]
-        inner += (1 - k / (lags + 1)) * (cross + cross.T)
+    width = 1 + min(_RELATED_SAMPLES, len(misfit) // 10)
+    summed = np.cumsum(design * misfit[:, None], axis=0)
+    moving = np.pad(summed, ((0, width - 1), (0, 0)), mode="edge")
+    moving[width:] -= summed[:-1]
     free = max(len(misfit) - design.shape[1], 1)
-    return np.asarray(inverse @ inner @ inverse * len(misfit) / free)
+    return np.asarray(inverse @ (moving.T @ moving / width) @ inverse * len(misfit) / free)
 
 
 def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:

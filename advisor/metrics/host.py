@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
-from advisor.model.arrays import Array, distinct, marked
+from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END
 from advisor.sources.trace import Trace
 
@@ -214,7 +214,7 @@ def off_cpu(trace: Trace, thread: int) -> Spans | None:
     if not mine.any():
         return None
     time, running, state = (rows[name][mine] for name in ("time", "running", "state"))
-    return _between(time, (running == 0) & ~np.isin(state, _WAITS), running != 0)
+    return _between(time, (running == 0) & ~among(state, _WAITS), running != 0)
 
 
 def held_by_others(trace: Trace, device: int, starts: Array) -> Spans | None:

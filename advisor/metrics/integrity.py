@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, among
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES, Call
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -184,7 +184,7 @@ def _same_id(trace: Trace) -> Array:
     names = ("process", "correlation", "start", "end", "call")
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
-    rows = np.flatnonzero(np.isin(call, _ISSUING) & (correlation != MISSING))
+    rows = np.flatnonzero(among(call, _ISSUING) & (correlation != MISSING))
     rows = rows[ordered(start[rows], correlation[rows], process[rows])]
     again = _as_before(process[rows], correlation[rows])
     again[1:] &= start[rows][1:] >= end[rows][:-1]

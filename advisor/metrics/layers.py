@@ -14,7 +14,7 @@ from advisor.metrics.host import innermost
 from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
@@ -108,7 +108,7 @@ def _joins(signs: Array) -> Array:
     join = signs == _JOIN
     if not join.any() or (signs == _CACHE).any():
         return np.zeros(len(signs), bool)
-    decisive = np.flatnonzero(np.isin(signs, (_CORE, _LATENT, _PRODUCT, _ROTATION)))
+    decisive = np.flatnonzero(among(signs, (_CORE, _LATENT, _PRODUCT, _ROTATION)))
     if not len(decisive):
         return np.zeros(len(signs), bool)
     following = np.searchsorted(decisive, np.arange(len(signs)))

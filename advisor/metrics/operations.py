@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, union
-from advisor.model.arrays import Array, compact, distinct
+from advisor.model.arrays import Array, among, compact, distinct
 from advisor.sources.schema import MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 
@@ -145,7 +145,7 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
         return none
     calls = trace.columns("api_calls", ("process", "correlation", "call"))
     linked = calls["correlation"] != MISSING
-    issuing = linked & np.isin(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
+    issuing = linked & among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
     result = none
     # Some libraries issue work through calls of other classes (batched copies, prefetches), so
     # what the issuing classes leave open is looked up among all calls.
@@ -243,7 +243,7 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     calls = trace.columns("api_calls", ("start", "end", "process", "call", "name_id"))
     length = calls["end"] - calls["start"]
     slow = np.flatnonzero(
-        (length >= CONTEXT_NS) & ~np.isin(calls["call"], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))
+        (length >= CONTEXT_NS) & ~among(calls["call"], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))
     )
     slow = slow[np.argsort(calls["start"][slow], kind="stable")]
     busy = Coverage(union(ops.start, ops.end))

@@ -18,7 +18,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, 
 from advisor.metrics.kernels import MATMUL, Names, dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -101,7 +101,7 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     """First to last GPU operation, or call that issues one, ns; the activity span where there is none.
     Other calls are left out: they may lie seconds before or after."""
     calls = trace.columns("api_calls", ("start", "end", "call"))
-    issues = np.isin(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
+    issues = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
     start = np.concatenate((ops.start, calls["start"][issues]))
     if not len(start):
         return activity_span(trace, ops)
@@ -151,9 +151,9 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
     cold = _by_thread(calls, counted, spans, tuned)
-    opens = np.sort(np.concatenate((ops.start, [e.start for e in events])))
-    pauses = (opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum()
-    return Startup(begin, end, int(last - first - pauses), tuple(events), cold, parts, teardown)
+    opens = np.concatenate((ops.start, [e.start for e in events]))
+    pauses = sum(int(opens[opens >= gone].min()) - gone for gone in a.runs.ends.tolist())
+    return Startup(begin, end, int(last - first) - pauses, tuple(events), cold, parts, teardown)
 
 
 def _cold_calls(
@@ -165,7 +165,7 @@ def _cold_calls(
     own = runs.keys(ops.process, ops.start)
     first = _first_work(keys, own, ops.start)[process]
     slow = (length >= CONTEXT_NS) & (calls["start"] < first)
-    slow &= ~np.isin(kind, (Call.SYNC, Call.COPY, Call.MODULE))
+    slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     rows = np.flatnonzero(slow)
     rows = rows[np.lexsort((calls["start"][rows], process[rows]))]
     context = rows[np.unique(process[rows], return_index=True)[1]]
@@ -198,7 +198,7 @@ def _first_work(keys: Array, own: Array, start: Array) -> Array:
 
 def _library_calls(calls: Columns, length: Array, modules: Array) -> Array:
     """Handles and workspaces come with the first use of a library: before its last kernel."""
-    slow = (length >= _SETUP_NS) & np.isin(calls["call"], (Call.ALLOC, Call.FREE, Call.OTHER))
+    slow = (length >= _SETUP_NS) & among(calls["call"], (Call.ALLOC, Call.FREE, Call.OTHER))
     slow &= calls["start"] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
     rows = np.flatnonzero(slow)
     _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
@@ -314,7 +314,7 @@ def _head(begin: int, events: list[Event]) -> int:
 
 def _teardown(calls: Columns, ops: Operations) -> Spans:
     """Frees, unloads and long calls of other kinds after the last GPU work."""
-    last = np.isin(calls["call"], (Call.FREE, Call.MODULE))
+    last = among(calls["call"], (Call.FREE, Call.MODULE))
     last |= (calls["call"] == Call.OTHER) & (calls["end"] - calls["start"] >= _MODULE_NS)
     last &= calls["start"] >= int(ops.end.max())
     return union(calls["start"][last], calls["end"][last])

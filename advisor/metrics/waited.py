@@ -16,7 +16,7 @@ from advisor.metrics.gaps import GapName, name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join
-from advisor.model.arrays import Array, grouped
+from advisor.model.arrays import Array, among, grouped
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -129,7 +129,7 @@ def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
     patterns = step_patterns()
     around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
     calls = a.threads.of(thread)
-    launches = calls.start[np.isin(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
+    launches = calls.start[among(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
     return name_of_gaps(a.trace, a.ranges, thread, gaps, around, launches)
 
 

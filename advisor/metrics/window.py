@@ -15,7 +15,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, inters
 from advisor.metrics.operations import Kind, Operations, Runs
 from advisor.metrics.startup import Startup
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, among
 from advisor.model.numbers import session_time
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
@@ -287,7 +287,7 @@ def interruptions(
     if not len(found) or len(found) > max(_FEW * len(steps), 1):
         return EMPTY
     calls = trace.columns("api_calls", ("start", "end", "call"))
-    held = np.isin(calls["call"], _EXPLAIN) & (calls["end"] - calls["start"] > _LONG_NS // 10)
+    held = among(calls["call"], _EXPLAIN) & (calls["end"] - calls["start"] > _LONG_NS // 10)
     named = states.cold, states.gc, states.gil, states.overhead, states.loading
     known = joined(
         union(calls["start"][held], calls["end"][held]), *(s for each in named for s in each.values())

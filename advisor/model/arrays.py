@@ -29,7 +29,8 @@ def distinct(values: Array) -> Array:
         if hi - lo <= 4 * len(values) + 1000:
             seen = marked(hi - lo + 1, values - np.int64(lo))
             return np.asarray(np.flatnonzero(seen) + lo, values.dtype)
-    ranked: Array = np.sort(values)
+    ascending = bool((values[1:] >= values[:-1]).all())
+    ranked: Array = values if ascending else np.sort(values)
     return np.asarray(ranked[begins_run(ranked)])
 
 
@@ -37,6 +38,14 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
     """A mask of `size` entries, true at these positions."""
     mask = np.zeros(size, bool)
     mask[at] = True
+    return mask
+
+
+def among(values: Array, wanted: Sequence[Any]) -> Array:
+    """Mask of the values that are one of a few: a comparison each takes a tenth of `np.isin`."""
+    mask = np.zeros(len(values), bool)
+    for one in wanted:
+        mask |= values == one
     return mask
 
 
