@@ -248,7 +248,7 @@ _SEVERAL = Need("the process computes on one GPU")
 
 TURN_FACTS = group("trace", needs.CUDA, [
     Entry("gpus.computing_count", "count", "kernels", "GPUs that the main process computes on in the window", "GPUs with at least 5 % of the compute time of the busiest one"),
-    Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, by GPU", needs=(_COMPUTES, _SEVERAL)),
+    Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, and of copies between GPUs, by GPU", needs=(_COMPUTES, _SEVERAL)),
     Entry("gpus.turn_wait_ratio", "ratio", "kernels", "Share of the window in which a GPU does not compute while another one does, on average", "(time of any - own time) / window, mean over the GPUs"),
 ], columns={"kernels": f"{origin.SPAN} name_id process"}, needs=(_COMPUTES,))  # fmt: skip
 

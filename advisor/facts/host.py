@@ -80,7 +80,7 @@ FACTS = (
         Entry("graph.build_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time of the device lies there", "as above / idle, 0 where nothing is idle"),
     ], columns={"api_calls": f"{origin.CALLS} name_id", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
-        Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or over 1 ms", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
         Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=origin.GAPS, needs=(needs.FEEDER,)),

@@ -142,7 +142,7 @@ PART_MEANINGS = {
     "launch_call": "idle inside a kernel-launch call of the host",
     "graph_launch_call": "idle inside a graph-launch call, up to its untraced cost",
     "os": "idle while the feeding thread is blocked in an operating-system call",
-    "host_gap": "idle with no CUDA call on the feeding thread, between steps or over 1 ms long",
+    "host_gap": "idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more",
     "host_between_launches": "idle with no CUDA call on the feeding thread, within a step",
     "unified_memory": "idle before pages of unified memory migrate, up to 100 us each time",
     "unknown": "idle whose next operation has no API call in the capture",

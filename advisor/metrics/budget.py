@@ -208,7 +208,8 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
         for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             part = states_of.split(found.start[at], until[at])
             code = part.pop("host")
-            apart = found.crosses_step[at] | (code >= LONG_HOST_NS)
+            long = states_of.long_host.within(found.start[at], until[at])
+            apart = found.crosses_step[at] | (code >= LONG_HOST_NS) | (long > code // 2)
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
             if states.node_traced:
@@ -292,6 +293,18 @@ class _ThreadStates:
             state = state[np.searchsorted(start, pieces.start, "right") - 1]
             start, end = pieces
         self._start, self._end, self._state = start, end, state
+
+    @cached_property
+    def long_host(self) -> Coverage:
+        """Code of the thread's own that lasts LONG_HOST_NS or more from one call to the next: the device may
+        have run what was queued for most of it."""
+        known = union(
+            np.concatenate([self._start, *(s.start for s in self._spans.values())]),
+            np.concatenate([self._end, *(s.end for s in self._spans.values())]),
+        )
+        start, end = known.end[:-1], known.start[1:]
+        long = end - start >= LONG_HOST_NS
+        return Coverage(Spans(start[long], end[long]))
 
     @cached_property
     def _coverage(self) -> tuple[dict[str, Coverage], str, dict[str, Coverage], Coverage]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import Coverage, Spans, intersect, joined, subtract, union, union_by
-from advisor.metrics.operations import Kind
+from advisor.metrics.operations import Kind, directions
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, PTOP
@@ -264,9 +264,10 @@ _TAKES_PART = 0.05
 
 
 class Turns(Struct, frozen=True):
-    """GPUs that the main process computes on in the window of its main device; times in ns. `any` is
-    how long at least one of them computes, `alone` of each how long it does so with no other. Of a
-    single GPU nothing is measured."""
+    """GPUs that the main process computes on in the window of its main device; times in ns. `compute` and
+    `alone` include copies from one GPU to another, which hand its work on. `any` is how long at least one
+    of them computes, `alone` of each how long it does so with no other. Of a single GPU nothing is
+    measured."""
 
     devices: tuple[int, ...]
     compute: tuple[int, ...]
@@ -289,19 +290,26 @@ def find_turns(a: Analysis) -> Turns | None:
     """None where the process computes on no GPU."""
     if len(a.devices) == 1 and len(a.names.ids):
         return Turns((a.devices[0],), (0,), (0,), 0, a.window.length)
-    own = a.in_window & (a.op_name >= 0) & ~a.communication & (a.ops.process == a.main_process)
-    spans: dict[int, Spans] = {}
-    for device in a.devices:
-        mine = own & (a.ops.device == device)
-        spans[device] = a.window.cut(union(a.ops.start[mine], a.ops.end[mine]))
+    mine = a.in_window & (a.ops.process == a.main_process)
+    kernel = mine & (a.op_name >= 0) & ~a.communication
+    spans = {d: _spans_on(a, d, kernel) for d in a.devices}
     most = max((s.total for s in spans.values()), default=0)
-    spans = {d: s for d, s in spans.items() if s.total and s.total >= _TAKES_PART * most}
+    handed = kernel | (mine & (directions(a.trace, a.ops) == PTOP))
+    spans = {
+        d: _spans_on(a, d, handed) for d, s in spans.items() if s.total and s.total >= _TAKES_PART * most
+    }
     if not spans:
         return None
     length, of = _single(list(spans.values()))
     alone = tuple(int(length[of == i].sum()) for i in range(len(spans)))
     compute = tuple(s.total for s in spans.values())
     return Turns(tuple(spans), compute, alone, joined(*spans.values()).total, a.window.length)
+
+
+def _spans_on(a: Analysis, device: int, mine: Array) -> Spans:
+    """When a device runs these operations, in the window."""
+    mine = mine & (a.ops.device == device)
+    return a.window.cut(union(a.ops.start[mine], a.ops.end[mine]))
 
 
 def _single(sets: list[Spans]) -> tuple[Array, Array]:

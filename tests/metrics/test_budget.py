@@ -112,6 +112,21 @@ def test_host_code_over_a_fifth_of_a_millisecond_is_a_gap_of_its_own(tmp_path: P
     assert parts(budget(export, tmp_path))["host_gap"] == 2_000_000 - 20_000
 
 
+@pytest.mark.parametrize(("busy_until", "part"), [(100_000, "host_gap"), (20_000, "host_between_launches")])
+def test_host_code_counts_whole_although_the_device_runs_on_for_its_first_part(
+    busy_until: int, part: str, tmp_path: Path
+) -> None:
+    # The device waits 150 us, of 245 us or 165 us from call to call.
+    export = (
+        Export()
+        .process(1)
+        .launch(at=0, dur=5_000, kernel_start=10_000, kernel_dur=busy_until - 10_000)
+        .launch(at=busy_until + 150_000, dur=5_000, kernel_start=busy_until + 155_000, kernel_dur=10_000)
+    )
+    found = parts(budget(export, tmp_path))
+    assert found == {"compute": busy_until, part: 150_000, "launch_call": 5_000}
+
+
 def test_garbage_collection_and_gil_take_precedence_over_calls(tmp_path: Path) -> None:
     export = (
         two_launches(at=95_000, dur=5_000)

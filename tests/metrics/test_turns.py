@@ -52,6 +52,22 @@ def test_at_the_same_time_for_a_part(tmp_path: Path) -> None:
     assert found.alone_ratio == pytest.approx(0.8)
 
 
+def test_a_copy_to_the_next_gpu_is_part_of_the_turn(tmp_path: Path) -> None:
+    e = two((0, 10, 30), (1, 70, 90), (0, 90, 110))
+    e.copy(900, 50, "PtoP", 1 << 26, "device", 30_000, 40_000, device=0)
+    found = turns_of(e, tmp_path)
+    assert found is not None
+    assert found.compute == found.alone == (80_000, 20_000)
+    assert found.waiting_ratio == pytest.approx((0.2 + 0.8) / 2)
+
+
+def test_a_gpu_that_only_receives_copies_takes_no_part(tmp_path: Path) -> None:
+    e = two((0, 10, 30), (0, 40, 60)).copy(900, 50, "PtoP", 1 << 26, "device", 30_000, 10_000, device=1)
+    found = turns_of(e, tmp_path)
+    assert found is not None
+    assert found.devices == (0,)
+
+
 def test_one_gpu_has_no_turns(tmp_path: Path) -> None:
     found = turns_of(two((0, 10, 40), (0, 50, 60)), tmp_path)
     assert found is not None
