@@ -38,7 +38,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("copy.pageable_ratio", "ratio", "copies", "Share of the window in which copies from or to pageable memory run", "union / window", needs=(_HOST_MEMORY,)),
         Entry("copy.pageable_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
-        Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
+        Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time of those over 64 KiB x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
         *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
         Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
@@ -69,15 +69,20 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     spans = budget.window.cut(union(start[pageable], end[pageable]))
     sized = not (size == MISSING).any()
     tiny = crosses & (size < _TINY)
-    exposed = subtract(spans, budget.compute).total
     practical = practical_rate(a, device)
-    large = pageable & (size > _LARGE)
+    large = pageable & (size > _LARGE)  # what takes a smaller one is latency, pinned or not
+    exposed, slow = (
+        subtract(budget.window.cut(union(start[mine], end[mine])), budget.compute).total
+        for mine in (pageable, large)
+    )
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
     saved = max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
     out |= {
         "copy.pageable_ratio": spans.total / window if memory_known else None,
         "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
-        "copy.pageable_excess_ratio": exposed / window * saved if memory_known and sized else None,
+        "copy.pageable_excess_ratio": slow / window * saved
+        if memory_known and sized and (slow or not exposed)
+        else None,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
         "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if sized and tiny.any() else None,
         "copy.tiny_time_ratio": float(length[tiny].sum()) / window if sized else None,

@@ -12,7 +12,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
-from advisor.metrics.intervals import Coverage, Spans, subtract, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
 from advisor.metrics.waited import exchanges, gap_name, loop_thread, os_time
@@ -102,6 +102,7 @@ FACTS = (
         Entry("host.os_call", "text", "host_calls", "The operating-system call in which that thread spends most of the idle time", "time of its calls in the gaps, by name", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_call_ratio", "ratio", "host_calls", "How much of the idle time in such calls it holds", "as above", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_event_wait_ratio", "ratio", "host_calls", "How much of that is in calls that wait for events or messages, as a server does that has no request", "epoll_wait, poll, select, accept, recv and their kin / all calls", needs=(needs.FEEDER, _IN_CALLS)),
+        Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": origin.RANGES, **origin.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
     ], columns={"host_calls": "start end thread name_id", **origin.GAPS}),
     *group("device", needs.GIL, [
         Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
@@ -143,8 +144,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("host.gap_exchange_ratio", exchanged / int(gap.sum()))
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         if a.trace.has("ranges"):
-            loading = Coverage(a.ranges.spans(_with_roles(a, {"data_loading"}), loop))
-            waited = int(loading.within(idle.start, idle.end).sum())
+            waited = int(Coverage(_loading(a, loop)).within(idle.start, idle.end).sum())
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
         named = gap_name(a, loop, idle)
         covered = min(named.covered_ns / int(gap.sum()), 1.0) if named else 0.0
@@ -327,14 +327,14 @@ def _waiting(
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"))
         if feeder is not None:
-            _os_calls(a, feeder, budget, out)
+            _os_calls(a, feeder, loop, budget, out)
     if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
         loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
         out.put("host.data_loading_ratio", loading)
     out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")))
 
 
-def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, out: FactWriter) -> None:
+def _os_calls(a: Analysis, thread: int, loop: int | None, budget: DeviceBudget, out: FactWriter) -> None:
     names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
     if not (total := float(time.sum())):
         return
@@ -345,6 +345,14 @@ def _os_calls(a: Analysis, thread: int, budget: DeviceBudget, out: FactWriter) -
         "host.os_call_ratio": float(time[most]) / total,
         "host.os_event_wait_ratio": float(time[waits].sum()) / total,
     }
+    if a.trace.has("ranges") and (idle := budget.ns["os"]):
+        loading = intersect(_loading(a, loop), a.states.os.get(thread, EMPTY))
+        out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))
+
+
+def _loading(a: Analysis, loop: int | None) -> Spans:
+    """When the loop's thread is inside the ranges of a data loader."""
+    return a.ranges.spans(_with_roles(a, {"data_loading"}), loop)
 
 
 def _with_roles(a: Analysis, roles: Collection[str]) -> list[int]:

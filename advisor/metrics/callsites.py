@@ -283,16 +283,14 @@ class CallSiteFinder:
         calls = self._calls
         lo, hi = (int(calls.start[0]), int(calls.end[-1])) if len(calls.start) else (0, 0)
         rows = self._ranges.of_thread(calls.thread, lo, hi)
-        kinds, kind_of = self._ranges.kinds
-        members = np.bincount(kind_of, minlength=len(kinds))
+        named, kind_of = self._ranges.labels, self._ranges.kinds[1]
         used, kind = dense(kind_of[rows["text"]])
         known: dict[str, int] = {}
         operations: set[int] = set()
         codes = []
         for k in used.tolist():
             text = self._ranges.texts[int(np.argmax(kind_of == k))]
-            # Numbered ranges (layers) are one site; a text that is alone keeps its number.
-            name = _TRAITS.sub("", kinds[k] if members[k] > 1 else text)
+            name = _TRAITS.sub("", named[k])  # numbered ranges (layers) are one site
             if self._steps.step(text) is not None or self._steps.role(text) in _NOT_SITES:
                 codes.append(MISSING)
                 continue

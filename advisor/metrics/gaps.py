@@ -125,9 +125,8 @@ def name_of_gaps(
     lo, hi = int(gaps.start[0]), int(gaps.end[-1])
     rows = ranges.of_thread(thread, lo, hi)
     inner = ~np.isin(rows["text"], list(around))
-    kinds, kind_of = ranges.kinds
-    start, end, kind = rows["start"][inner], rows["end"][inner], kind_of[rows["text"][inner]]
-    names = list(kinds)
+    start, end, kind = rows["start"][inner], rows["end"][inner], ranges.kinds[1][rows["text"][inner]]
+    names = list(ranges.labels)
     if trace.has("python_calls"):
         calls = trace.columns("python_calls", ("start", "end", "thread", "text_id"))
         at = (calls["thread"] == thread) & (calls["start"] < hi) & (calls["end"] > lo)

@@ -101,6 +101,13 @@ class Ranges:
         return list(known), np.array(kind, np.int64)
 
     @cached_property
+    def labels(self) -> list[str]:
+        """What to call each kind: a text that is alone keeps its numbers (`cv2.resize`)."""
+        kinds, kind = self.kinds
+        alone = np.bincount(kind, minlength=len(kinds)) == 1
+        return [self.texts[int(np.argmax(kind == k))] if alone[k] else text for k, text in enumerate(kinds)]
+
+    @cached_property
     def by_profiler(self) -> Array:
         """Which texts a profiler put around the operators of a framework."""
         return marked(len(self.texts), self._inverse[self._columns["domain"] == OPERATIONS])

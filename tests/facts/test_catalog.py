@@ -121,6 +121,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "host.os_idle_ratio",
         "host.os_call",
         "host.os_call_ratio",
+        "host.os_loading_ratio",
         "host.os_event_wait_ratio",
         "host.preparation_ratio",
         "memory.growth_ratio",

@@ -760,6 +760,18 @@ def host_work(name: str) -> Export:
     return e
 
 
+def test_the_wait_for_a_data_loader(tmp_path: Path) -> None:
+    """500 us of poll in a gap of 880 us, 400 us of them inside the loader's range."""
+    e = host_work("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    for i in range(20):
+        e.osrt("poll", i * STEP + 200 * US, 500 * US)
+    expect_values(built(e, tmp_path), {"host.os_loading_ratio": 0.8, "host.os_idle_ratio": 0.5})
+
+
+def test_a_name_that_is_alone_keeps_its_numbers(tmp_path: Path) -> None:
+    expect_values(built(host_work("cv2.resize"), tmp_path), {"host.gap_range": "cv2.resize"})
+
+
 def test_ranges_of_the_host(tmp_path: Path) -> None:
     base = built(host_work("prepare_inputs"), tmp_path)
     expect_values(

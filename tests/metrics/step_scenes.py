@@ -185,6 +185,8 @@ SCENES: dict[str, Scene] = {
     "halo exchange": Scene(times(40, "stencil", "pack", DOWN, UP, "unpack"), 40),
     "two exchanges": Scene(times(40, "stencil", "pack_x", DOWN, UP, "unpack", "pack_y", DOWN, UP), 40),
     "layers that wait": Scene(times(40, ATTENTION, DOWN), 40, told=False),
+    "layers that wait twice": Scene(times(40, ATTENTION, DOWN, LINEAR, DOWN), 40, told=False),
+    "frames through the host": Scene(times(20, "convert", DOWN, UP, FRAME, Copy("DtoH", 4000)), 20),
     "kernels that wait": Scene(times(40, "stencil", DOWN), 40, told=False),
     # programs that XLA compiled: every operation has its number, and runs once
     "xla": Scene(times(20, FUSED), 20),

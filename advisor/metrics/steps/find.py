@@ -178,7 +178,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
                     or _is_one_program(work, steps, kinds)
                 )
             )
-            or (is_outer is not False and _waited_for_once(work, steps))
+            or (is_outer is not False and _waited_for(work, steps, attention))
             or (work.denoises and _is_denoiser(steps))
         ):
             steps = replace(steps, confidence=_FED)
@@ -265,10 +265,11 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
 
 
-def _waited_for_once(work: Work, steps: Steps) -> bool:
-    """True where the host waits once in each part, and each is as long as the others: layers and blocks
-    are launched one behind the other, and what decides how a loop goes on is a pass of it. Parts that
-    are one thing again and again may hold several passes."""
+def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
+    """True where the host waits once in each part, or equally often in parts without one of the operations
+    `attention`, as a layer has; and each is as long as the others: layers and blocks are launched one
+    behind the other, and what decides how a loop goes on is a pass of it. Parts that are one thing again
+    and again may hold several passes."""
     parts = steps.size[1:-1]
     name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
     name = name[name >= 0]
@@ -278,7 +279,8 @@ def _waited_for_once(work: Work, steps: Steps) -> bool:
     if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * np.median(parts):
         return False
     held = np.bincount(steps.op_step[waited_behind(work)] + 1, minlength=len(steps) + 1)[2:-1]
-    return bool((held == 1).all())
+    often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
+    return bool((held == often).all())
 
 
 def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
