@@ -71,10 +71,8 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     tiny = crosses & (size < _TINY)
     practical = practical_rate(a, device)
     large = pageable & (size > _LARGE)  # what takes a smaller one is latency, pinned or not
-    exposed, slow = (
-        subtract(budget.window.cut(union(start[mine], end[mine])), budget.compute).total
-        for mine in (pageable, large)
-    )
+    exposed = subtract(spans, budget.compute).total
+    slow = subtract(budget.window.cut(union(start[large], end[large])), budget.compute).total
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
     saved = max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
     out |= {

@@ -144,7 +144,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("host.gap_exchange_ratio", exchanged / int(gap.sum()))
         idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
         if a.trace.has("ranges"):
-            waited = int(Coverage(_loading(a, loop)).within(idle.start, idle.end).sum())
+            waited = int(Coverage(a.states.loading.get(loop, EMPTY)).within(idle.start, idle.end).sum())
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
         named = gap_name(a, loop, idle)
         covered = min(named.covered_ns / int(gap.sum()), 1.0) if named else 0.0
@@ -326,7 +326,7 @@ def _waiting(
         out.put("host.gil_idle_ratio", budget.share("gil"))
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"))
-        if feeder is not None:
+        if feeder is not None and loop is not None:
             _os_calls(a, feeder, loop, budget, out)
     if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
         loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
@@ -334,7 +334,7 @@ def _waiting(
     out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")))
 
 
-def _os_calls(a: Analysis, thread: int, loop: int | None, budget: DeviceBudget, out: FactWriter) -> None:
+def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
     names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
     if not (total := float(time.sum())):
         return
@@ -346,13 +346,8 @@ def _os_calls(a: Analysis, thread: int, loop: int | None, budget: DeviceBudget, 
         "host.os_event_wait_ratio": float(time[waits].sum()) / total,
     }
     if a.trace.has("ranges") and (idle := budget.ns["os"]):
-        loading = intersect(_loading(a, loop), a.states.os.get(thread, EMPTY))
+        loading = intersect(a.states.loading.get(loop, EMPTY), a.states.os.get(thread, EMPTY))
         out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))
-
-
-def _loading(a: Analysis, loop: int | None) -> Spans:
-    """When the loop's thread is inside the ranges of a data loader."""
-    return a.ranges.spans(_with_roles(a, {"data_loading"}), loop)
 
 
 def _with_roles(a: Analysis, roles: Collection[str]) -> list[int]:

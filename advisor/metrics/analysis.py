@@ -390,7 +390,7 @@ class Analysis:
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
         found = [self._calls_by_class[kind] for kind in kinds]
-        return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")
+        return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")  # a merge
 
     @cached_property
     def _calls_by_class(self) -> list[Array]:

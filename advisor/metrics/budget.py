@@ -298,10 +298,7 @@ class _ThreadStates:
     def long_host(self) -> Coverage:
         """Code of the thread's own that lasts LONG_HOST_NS or more from one call to the next: the device may
         have run what was queued for most of it."""
-        known = union(
-            np.concatenate([self._start, *(s.start for s in self._spans.values())]),
-            np.concatenate([self._end, *(s.end for s in self._spans.values())]),
-        )
+        known = joined(Spans(self._start, self._end), *self._spans.values())
         start, end = known.end[:-1], known.start[1:]
         long = end - start >= LONG_HOST_NS
         return Coverage(Spans(start[long], end[long]))

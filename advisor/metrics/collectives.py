@@ -294,10 +294,9 @@ def find_turns(a: Analysis) -> Turns | None:
     kernel = mine & (a.op_name >= 0) & ~a.communication
     spans = {d: _spans_on(a, d, kernel) for d in a.devices}
     most = max((s.total for s in spans.values()), default=0)
-    handed = kernel | (mine & (directions(a.trace, a.ops) == PTOP))
-    spans = {
-        d: _spans_on(a, d, handed) for d, s in spans.items() if s.total and s.total >= _TAKES_PART * most
-    }
+    spans = {d: s for d, s in spans.items() if s.total and s.total >= _TAKES_PART * most}
+    handed = mine & (directions(a.trace, a.ops) == PTOP)
+    spans = {d: joined(s, _spans_on(a, d, handed)) for d, s in spans.items()}
     if not spans:
         return None
     length, of = _single(list(spans.values()))

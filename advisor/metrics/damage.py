@@ -134,7 +134,7 @@ class Losses(Struct, frozen=True):
 def find_losses(trace: Trace, ops: Operations) -> Losses:
     """Counts launches without work. Needs `api_calls`."""
     calls = trace.columns("api_calls", ("call", "result"))
-    succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call left nothing to be lost
+    succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call issues no work
     rows, of = len(succeeded), np.maximum(ops.api, 0)
     joined = ops.api >= 0
     kernels = np.bincount(of[joined & (ops.kind == Kind.KERNEL)], minlength=rows)

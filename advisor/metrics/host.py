@@ -104,8 +104,10 @@ class Ranges:
     def labels(self) -> list[str]:
         """What to call each kind: a text that is alone keeps its numbers (`cv2.resize`)."""
         kinds, kind = self.kinds
-        alone = np.bincount(kind, minlength=len(kinds)) == 1
-        return [self.texts[int(np.argmax(kind == k))] if alone[k] else text for k, text in enumerate(kinds)]
+        labels, alone = list(kinds), np.bincount(kind, minlength=len(kinds)) == 1
+        for i in np.flatnonzero(alone[kind]).tolist():
+            labels[kind[i]] = self.texts[i]
+        return labels
 
     @cached_property
     def by_profiler(self) -> Array:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array, among
-from advisor.sources.schema import MISSING, SAMPLE_RATIOS, TABLES, Call
+from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call
 from advisor.sources.trace import FAR_NS, Trace
 
 #: By how much the clocks of host and device may differ, and stamps be rounded. Measured: no
@@ -30,7 +30,6 @@ FULL = 1.05
 
 _GPU = ("kernels", "copies", "memsets", "graph_runs")
 _TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
-_ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
 
 
 class Invalid(Struct, frozen=True):
@@ -184,7 +183,7 @@ def _same_id(trace: Trace) -> Array:
     names = ("process", "correlation", "start", "end", "call")
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
-    rows = np.flatnonzero(among(call, _ISSUING) & (correlation != MISSING))
+    rows = np.flatnonzero(among(call, ISSUING) & (correlation != MISSING))
     rows = rows[ordered(start[rows], correlation[rows], process[rows])]
     again = _as_before(process[rows], correlation[rows])
     again[1:] &= start[rows][1:] >= end[rows][:-1]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.arrays import Array, among, compact, distinct
-from advisor.sources.schema import MISSING, NEEDED, Call
+from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 
 
@@ -145,7 +145,7 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
         return none
     calls = trace.columns("api_calls", ("process", "correlation", "call"))
     linked = calls["correlation"] != MISSING
-    issuing = linked & among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
+    issuing = linked & among(calls["call"], ISSUING)
     result = none
     # Some libraries issue work through calls of other classes (batched copies, prefetches), so
     # what the issuing classes leave open is looked up among all calls.

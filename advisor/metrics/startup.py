@@ -19,7 +19,7 @@ from advisor.metrics.kernels import MATMUL, Names, dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct
-from advisor.sources.schema import HTOD, MISSING, PAGEABLE, Call
+from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     """First to last GPU operation, or call that issues one, ns; the activity span where there is none.
     Other calls are left out: they may lie seconds before or after."""
     calls = trace.columns("api_calls", ("start", "end", "call"))
-    issues = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET))
+    issues = among(calls["call"], ISSUING)
     start = np.concatenate((ops.start, calls["start"][issues]))
     if not len(start):
         return activity_span(trace, ops)
@@ -151,9 +151,9 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
     cold = _by_thread(calls, counted, spans, tuned)
-    opens = np.concatenate((ops.start, [e.start for e in events]))
-    pauses = sum(int(opens[opens >= gone].min()) - gone for gone in a.runs.ends.tolist())
-    return Startup(begin, end, int(last - first) - pauses, tuple(events), cold, parts, teardown)
+    opens = np.sort(np.concatenate((ops.start, [e.start for e in events])), kind="stable")  # one merge
+    pauses = (opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum()
+    return Startup(begin, end, int(last - first - pauses), tuple(events), cold, parts, teardown)
 
 
 def _cold_calls(

@@ -82,6 +82,10 @@ class Call(IntEnum):
     PROFILER = 10
 
 
+#: Calls that issue GPU work.
+ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
+
+
 class Summed(IntEnum):
     """What a row of `sums` adds up (`sums.report`). QUEUE: from launch call to kernel, by kernel."""
 

@@ -266,10 +266,10 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
 
 
 def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
-    """True where the host waits once in each part, or equally often in parts without one of the operations
-    `attention`, as a layer has; and each is as long as the others: layers and blocks are launched one
-    behind the other, and what decides how a loop goes on is a pass of it. Parts that are one thing again
-    and again may hold several passes."""
+    """True where all parts are equally long and the host waits once in each: layers and blocks are launched
+    one behind the other, and what decides how a loop goes on is a pass of it. Parts without any of the
+    operations `attention` are no layers, and may wait several times, equally often. Parts that are one
+    thing again and again may hold several passes."""
     parts = steps.size[1:-1]
     name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
     name = name[name >= 0]
