@@ -242,7 +242,7 @@ def without_repeats(
             )
             if other is None:
                 continue
-            stays, goes = (mine, other) if _ahead(left[mine], left[other]) else (other, mine)
+            stays, goes = (mine, other) if _ahead(left[mine], left[other], rules) else (other, mine)
             left[stays] = _joined(left[stays], left[goes])
             del left[goes]
     return tuple(left)
@@ -256,15 +256,24 @@ def _overlap(one: Scope, other: Scope) -> bool:
     return one.encloses(other) or other.encloses(one)
 
 
-def _ahead(one: Finding, other: Finding) -> bool:
+def _ahead(one: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> bool:
     """The fix of one saves more than that of the other. Where either has no estimate, what the
-    causes hold tells. A symptom is ahead of no cause."""
+    causes hold tells, and a larger batch makes no step shorter. A symptom is ahead of no cause."""
     if one.kind == "symptom" and other.kind != "symptom":
         return False
     worth, against = _worth(one), _worth(other)
     if worth is None or against is None:
+        batch, other_batch = _by_throughput(one, rules), _by_throughput(other, rules)
+        if batch != other_batch:
+            return other_batch
         worth, against = one.share or 0.0, other.share or 0.0
     return worth - against >= ALIKE
+
+
+def _by_throughput(finding: Finding, rules: Mapping[str, RuleSpec]) -> bool:
+    """Whether the fix only does more in a step."""
+    rule = rules.get(finding.code)
+    return rule is not None and rule.gain is not None and rule.gain.measure == "throughput"
 
 
 def _worth(finding: Finding) -> float | None:

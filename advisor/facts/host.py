@@ -377,11 +377,14 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     gaps = budget.gaps
     inside = np.flatnonzero((gaps.start >= begin) & (gaps.start < end))
     at = int(gaps.start[inside[np.argmax(gaps.length[inside])]]) if len(inside) else begin
+    lone = a.stretches.lone
+    at = next((t for t in lone.start.tolist() if begin <= t < end), at)
+    whole = budget.window.nonzero_length + lone.total
     out |= {
         "host.step_max_over_median": float(times.max()) / max(median, 1.0),
         "host.step_outliers": int(slow.sum()),
         "host.step_outlier_ratio": float(slow.mean()),
-        "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / budget.window.nonzero_length,
+        "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / whole,
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
         "host.step_rest_spread_ratio": float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
         "host.slowest_step": int(step[worst]),

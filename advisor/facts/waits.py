@@ -114,7 +114,7 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def interruption_facts(a: Analysis, out: FactWriter) -> None:
     if not a.step_count:
         return
-    found, device = a.interruptions, a.main_device
+    found, device = a.stretches.long, a.main_device
     total = found.total
     out.put("interruption.count", len(found))
     out.put("interruption.time_ratio", total / max(total + a.window.length, 1))

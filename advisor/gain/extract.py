@@ -202,9 +202,7 @@ def _device(
     is not recorded, and the order in which they ran is kept.
     """
     stream, streams = _streams(ops, call)
-    # Without a known call an operation is placed where it began among the calls.
-    placed = np.where(call != NONE, call, np.searchsorted(times.start, ops.start, "right") - 1)
-    placed = np.maximum(placed, 0)
+    placed = _placed(ops, call, stream, times)
     order = np.lexsort((ops.start, placed))
     ops, at, call, step = ops.take(order), at[order], call[order], step[order]
     stream, placed = stream[order], placed[order]
@@ -228,6 +226,19 @@ def _device(
     gap = np.where(waits_for_stream, gap, np.minimum(gap, typical_gap))
     built = Ops(placed, stream, end - start, latency, gap, by_start, at, step, node)
     return built, streams, ready, order
+
+
+def _placed(ops: Operations, call: Array, stream: Array, times: CallTimes) -> Array:
+    """The call behind which each operation was issued. Without a known call it is the one during which
+    it began, and no later one than issued what follows on its stream."""
+    bare = call == NONE
+    placed = np.where(bare, np.searchsorted(times.start, ops.start, "right") - 1, call)
+    for one in distinct(stream[bare]).tolist():
+        mine = np.flatnonzero(stream == one)
+        mine = mine[np.argsort(ops.start[mine], kind="stable")][::-1]
+        following = np.minimum.accumulate(np.where(bare[mine], len(times.row), call[mine]))
+        placed[mine] = np.where(bare[mine], np.minimum(placed[mine], following), placed[mine])
+    return np.maximum(placed, 0)
 
 
 def _before(

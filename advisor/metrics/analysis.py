@@ -39,9 +39,10 @@ from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
 from advisor.metrics.window import (
     Selection,
+    Stretches,
     Window,
     end_of_work,
-    interruptions,
+    find_stretches,
     nvtx_window,
     outside_phase,
     parse_window,
@@ -56,7 +57,7 @@ from advisor.sources.trace import Trace
 #: Attributes that the views of all devices share.
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
-    "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "interruptions", "runs",
+    "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "stretches", "runs",
 )  # fmt: skip
 
 
@@ -205,13 +206,13 @@ class Analysis:
         return find_thinned(self.trace)
 
     @cached_property
-    def interruptions(self) -> Spans:
-        return interruptions(self.trace, self.ops, self.repeated, self.selection, self.states)
+    def stretches(self) -> Stretches:
+        return find_stretches(self.trace, self.ops, self.repeated, self.selection, self.states)
 
     @cached_property
     def pauses(self) -> Spans:
         """Stretches that no step time holds: they are neither busy nor idle."""
-        return joined(capture_ranges(self.trace), self.interruptions)
+        return joined(capture_ranges(self.trace), self.stretches.long, self.stretches.lone)
 
     @cached_property
     def window(self) -> Window:

@@ -181,7 +181,8 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
     phases = a.window_phases
     names, count = np.unique(phases, return_counts=True)
     mine = phases == names[np.argmax(count)]
-    times = step_times(a)[mine]
+    at = a.window_steps
+    times = (step_times(a) + Coverage(a.stretches.lone).within(a.steps.begin[at], a.steps.gpu_end[at]))[mine]
     if a.main_device in a.budgets:  # a step that loads a module is slow for a reason that is named
         times = times - a.budgets[a.main_device].by_step[a.window_steps[mine], PARTS.index("startup")]
     if len(times) < 3:

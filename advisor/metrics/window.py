@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.errors import InputError
+from advisor.metrics.damage import capture_ranges
 from advisor.metrics.host import HostStates, Ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, Runs
@@ -260,37 +261,53 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 
 #: An interruption lasts as long as this many median steps, and this long (ns) at least: what is
 #: shorter, or comes in more than `_FEW` of the steps (or once), is how the loop runs. One gap stands
-#: out from `_ONCE` steps on (calibration#hst108).
+#: out from `_ONCE` steps on (calibration#hst108);
+#: a shorter one, of a median step at least, where no other of so many steps has half as long a one.
 _STEPS, _ONCE, _LONG_NS, _FEW = 20, 5, 100_000_000, 0.1
+_LEAST_STEPS = 6
 #: Calls whose own length explains why no kernel runs.
 _EXPLAIN = (Call.ALLOC, Call.FREE, Call.SYNC, Call.LAUNCH, Call.GRAPH_LAUNCH)
 
 
-def interruptions(
+class Stretches(Struct, frozen=True):
+    """Where no kernel runs on any device: `long` interruptions, or else the `lone` pause that is shorter,
+    and says as little of the steps that do not hold it."""
+
+    long: Spans = EMPTY
+    lone: Spans = EMPTY
+
+
+def find_stretches(
     trace: Trace, ops: Operations, steps: Steps, selection: Selection, states: HostStates
-) -> Spans:
-    """Where no kernel runs on any device for so long that the steps do not tell why; none where the
-    user names the window. A stretch of which half is garbage collection, loading of data, start-up,
-    the profiler's or inside a call has a cause that is known, and is none."""
+) -> Stretches:
+    """Stretches so long that the steps do not tell why; none where the user names the window. One of
+    which half is garbage collection, loading of data, start-up, the profiler's or inside a call has a
+    cause that is known, and is none."""
     if not steps.believed or len(steps) < 2 or selection.window or selection.nvtx:
-        return EMPTY
+        return Stretches()
     median = float(np.median(steps.time))
-    if steps.time.max() < max(_LONG_NS, _ONCE * median):
-        return EMPTY
+    if steps.time.max() < 2 * median:
+        return Stretches()
     busy = np.flatnonzero((ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN))
     found = gaps(union(ops.start[busy], ops.end[busy]), int(steps.gpu_end[0]), int(steps.gpu_end[-1]))
     length = found.end - found.start
     long = length >= max(_LONG_NS, _STEPS * median)
     if not long.any() and np.count_nonzero(once := length >= max(_LONG_NS, _ONCE * median)) == 1:
         long = once
+    if not long.any() and len(steps) >= _LEAST_STEPS and (2 * length >= length.max(initial=0)).sum() == 1:
+        long = length >= np.maximum(median, length.max())
     found, length = Spans(found.start[long], found.end[long]), length[long]
     if not len(found) or len(found) > max(_FEW * len(steps), 1):
-        return EMPTY
+        return Stretches()
     calls = trace.columns("api_calls", ("start", "end", "call"))
-    held = among(calls["call"], _EXPLAIN) & (calls["end"] - calls["start"] > _LONG_NS // 10)
+    held = among(calls["call"], _EXPLAIN) & (
+        calls["end"] - calls["start"] > min(_LONG_NS, int(length.min())) // 10
+    )
     named = states.cold, states.gc, states.gil, states.overhead, states.loading
     known = joined(
-        union(calls["start"][held], calls["end"][held]), *(s for each in named for s in each.values())
+        capture_ranges(trace),
+        union(calls["start"][held], calls["end"][held]),
+        *(s for each in named for s in each.values()),
     )
     unknown = 2 * Coverage(known).within(found.start, found.end) < length
     start, end = found.start[unknown], found.end[unknown]
@@ -301,7 +318,8 @@ def interruptions(
     inside = zip(np.searchsorted(at, start, "right"), np.searchsorted(at, end), strict=True)
     for i, (first, last) in enumerate(inside):
         end[i] = at[first:last][work[first:last] >= end[i]].min(initial=end[i])
-    return Spans(start, end)
+    spans = Spans(start, end)
+    return Stretches(long=spans) if length.max() >= _LONG_NS else Stretches(lone=spans)
 
 
 # --- steps at the beginning that are warm-up --------------------------------------------------------

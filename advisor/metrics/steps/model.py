@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, marked
+from advisor.model.arrays import Array, distinct, marked
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -136,10 +136,22 @@ class Work(Struct, frozen=True, dict=True):
 
     @cached_property
     def launched(self) -> Array:
-        """When the host issued each operation; its own start where no call is known."""
+        """When the host issued each operation. Where no call is known, between those of its neighbours
+        on the stream; before the first of them by what was issued before the capture, and behind the
+        last, or on a stream without any, at its own start."""
         if not len(self.calls["start"]):
             return self.ops.start
-        return np.where(self.ops.api >= 0, self.calls["start"][np.maximum(self.ops.api, 0)], self.ops.start)
+        ops, known = self.ops, self.ops.api >= 0
+        issued = np.where(known, self.calls["start"][np.maximum(ops.api, 0)], ops.start)
+        bare = np.flatnonzero((ops.process == self.process) & (ops.device == self.device) & ~known)
+        for stream in distinct(ops.stream[bare]).tolist():
+            like = (ops.process == self.process) & (ops.device == self.device) & (ops.stream == stream)
+            joined, mine = np.flatnonzero(like & known), bare[ops.stream[bare] == stream]
+            mine = mine[ops.start[mine] < ops.start[joined].max(initial=_FIRST)]
+            if len(mine):
+                before = min(int(issued[joined].min()) - 1, int(ops.start[mine].min()))
+                issued[mine] = np.interp(ops.start[mine], ops.start[joined], issued[joined], left=before)
+        return np.asarray(issued)
 
     @cached_property
     def main_stream(self) -> Array:

@@ -1,0 +1,58 @@
+"""Edits after which the same causes cost something in the same order, and their fixes win as much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from advisor.model.findings import Diagnosis
+from tests.metamorphic import edits as e
+from tests.metamorphic import variants as v
+from tests.metamorphic.captures import after, before
+from tests.metamorphic.edits import KERNEL, MS, RUNTIME
+
+
+class Relation(NamedTuple):
+    """`beside` are the causes that the edit may bring along."""
+
+    name: str
+    capture: str
+    edit: e.Edit
+    beside: str = ""
+
+
+RUN_AHEAD = e.several(v.from_share(0.0), e.cut_to(0.5))
+RELATIONS = [
+    Relation("half of it, launched before it began", "graph", RUN_AHEAD),
+    Relation("half of it, launched before it began", "bound", RUN_AHEAD),
+    Relation("one call in four lost", "graph", e.rows_lost(RUNTIME, 4), "damaged-capture"),
+    Relation("half of the nodes lost", "graph", e.rows_lost(KERNEL, 2), "damaged-capture graph-node-gaps"),
+    *(
+        Relation(f"again after {ms} ms", capture, e.run_again(ms * MS), "step-outliers")
+        for capture, ms in (("graph", 5), ("graph", 60), ("bound", 20), ("pageable", 30))
+    ),
+]
+
+
+def costly(d: Diagnosis, beside: str) -> dict[str, float | None]:
+    """The causes that cost something, in order, and the share of a step that their fix saves."""
+    found = [f for f in d.findings if f.severity != "info" and f.cause not in beside.split()]
+    return {f.cause: f.ranking.saved if f.ranking else None for f in found}
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: f"{r.name}, {r.capture}")
+def test_order_and_gains_stay(relation: Relation, tmp_path: Path) -> None:
+    was = costly(before(relation.capture), relation.beside)
+    now = costly(after(relation.capture, relation.edit, tmp_path / "edited.sqlite"), relation.beside)
+    assert list(now) == list(was)
+    for cause, saved in now.items():
+        if saved is not None:
+            assert saved == pytest.approx(was[cause], rel=0.05, abs=0.02), cause
+
+
+def test_a_pause_that_happened_once_is_told(tmp_path: Path) -> None:
+    now = after("bound", e.run_again(20 * MS), tmp_path / "edited.sqlite")
+    found = {f.cause: f.severity for f in now.findings}
+    assert found["step-outliers"] == "low"
