@@ -15,6 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import Losses
 from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import joined, union
+from advisor.metrics.thinned import uneven_share
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.model.arrays import distinct
 from advisor.model.facts import Value
@@ -73,7 +74,7 @@ FACTS = (
         Entry("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread", columns={"ranges": origin.RANGES, "api_calls": "start thread"}, needs=(_STEP_NAMES,)),
         Entry("capture.lost_kernel_ratio", "ratio", "api_calls", "Kernels that are missing: successful kernel launches without a kernel and graph launches without a row where nodes were traced, and nodes that some replays left out, over these and the kernels recorded", "join by (process, correlation); a lost graph counts as many kernels as the others have in the mean; nodes of a graph are numbered without a gap; what was still queued where the capture ends is not lost", columns={"api_calls": f"{origin.CALLS} result", "kernels": origin.JOIN, "graph_runs": origin.JOIN}),
         Entry("capture.lost_call_ratio", "ratio", "api_calls", "Kernels without the call that launched them, among kernels that have it", "kernels between the first and the last of a process with a call of the same (process, correlation)", columns={"api_calls": "process correlation call", "kernels": origin.JOIN}),
-        Entry("capture.left_out_ratio", "ratio", "", "Events that the capture leaves out all along: operators or CUDA calls that are missing by their numbers, or matrix products of PyTorch without a call among others that launch", "the largest of three. Of 50 operators, or 100 calls of ROCm: 1 - 1 / mean gap between numbers where fewer than 80 % follow the number ahead. Of 100 calls of CUDA: 1 - 15 / mean gap where the mean is 30 or more and the median 20. Gaps without the widest 2 %. Of 20 products: those without a call of their thread inside, unless in a row, where the mean gap of the calls is 18 or more", columns={"ranges": "start end process thread domain text_id number", "api_calls": "start process thread correlation"}),
+        Entry("capture.left_out_ratio", "ratio", "", "Events that the capture leaves out all along: operators or CUDA calls that are missing by their numbers, matrix products of PyTorch without a call among others that launch, or kernels of which no two steps have the same number", "the largest of four. Of 50 operators, or 100 calls of ROCm: 1 - 1 / mean gap between numbers where fewer than 80 % follow the number ahead. Of 100 calls of CUDA: 1 - 15 / mean gap where the mean is 30 or more and the median 20. Gaps without the widest 2 %. Of 20 products: those without a call of their thread inside, unless in a row, where the mean gap of the calls is 18 or more. Of steps, or replays, of like size: variance over mean of the counts of each kernel, where nearly all kernels vary, each for itself", columns={"kernels": f"{origin.SPAN} {origin.JOIN} name_id", "ranges": "start end process thread domain text_id number", "api_calls": "start process thread correlation"}),
         Entry("capture.lost_event_count", "count", "", "Diagnostics that report lost or dropped events", "texts of the diagnostics table"),
         Entry("capture.uncounted_loss_count", "count", "", "Those of them that do not say how many events were lost", "texts of the diagnostics table"),
         Entry("capture.lost_row_ratio", "ratio", "", "Share of the rows that are lost: kernels without which launches stand, calls without which kernels stand, events that the tool counts as lost, or that are left out all along", "the largest of these shares", columns=_LOSSES),
@@ -177,11 +178,13 @@ def _signs(losses: Losses, recorded: int) -> list[Sign]:
 def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
     """What is missing in a trace that holds only part of its events."""
     found = a.thinned
-    out.put("capture.left_out_ratio", found.share)
+    kernels = uneven_share(a.trace, a.ops, a.op_name, a.steps.op_step)
+    out.put("capture.left_out_ratio", max(found.share, kernels))
     signs = (
         (found.operators, "operators are missing by their numbers"),
         (found.calls, "CUDA calls are missing by their numbers"),
         (found.products, "matrix products launch nothing"),
+        (kernels, "kernels are missing: no two steps run the same"),
     )
     return [(f"{100 * share:.0f} % of the {text}", share) for share, text in signs if share]
 

@@ -19,15 +19,7 @@ from advisor.metrics.activity import (
     launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
-from advisor.metrics.damage import (
-    Damage,
-    Losses,
-    Thinned,
-    capture_ranges,
-    find_damage,
-    find_losses,
-    find_thinned,
-)
+from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
 from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
@@ -37,6 +29,7 @@ from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
 from advisor.metrics.steps import Steps, find_steps, no_steps
 from advisor.metrics.steps.model import Work
+from advisor.metrics.thinned import Thinned, find_thinned
 from advisor.metrics.window import (
     Selection,
     Stretches,

@@ -7,11 +7,11 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union
-from advisor.metrics.kernels import dense, heaviest, ordered
+from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct
-from advisor.sources.schema import MISSING, OPERATIONS, Call
+from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
 #: A jump of correlation ids means loss when it exceeds what this many calls could have used up.
@@ -265,99 +265,3 @@ def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
             if tail.any() and end - int(start[tail].min()) <= longest:
                 cut |= tail
     return cut
-
-
-# --- traces that hold only a part of the events: some of the calls, kernels and operators of each step
-# were left out when the file was made. What is left looks far apart, so idle time and launching are not
-# what they seem. Profilers number what they record, and the numbers tell.
-
-
-#: PyTorch numbers operators one by one, ROCm its calls: of the whole traces measured, 92 % and more of
-#: the numbers follow the one ahead.
-_FOLLOW = 0.8
-#: CUPTI numbers every call, recorded or not: in 60 whole captures (nsys 2022 to 2026,
-#: PyTorch 1.8 to 2.11) a recorded call takes 15 numbers in the mean at most, and 12 in the median.
-_WHOLE_IDS_PER_CALL, _MOST_MEAN, _MOST_MEDIAN = 15, 30, 20
-#: A product of nothing launches nothing: only where calls are this far apart do such products tell.
-_WIDE_MEAN = 18
-#: Few numbers say little, and the widest gaps are pauses between what was recorded.
-_LEAST_OPERATORS, _LEAST_CALLS, _PAUSES = 50, 100, 98
-#: Operators that always launch a kernel on a GPU.
-_PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm"))
-_LEAST_PRODUCTS = 20
-
-
-class Thinned(Struct, frozen=True):
-    """What is missing, as shares (0..1): of the operators and of the CUDA calls by their numbers, and
-    matrix products of PyTorch that launched nothing where others did. 0 where nothing tells it."""
-
-    operators: float = 0.0
-    calls: float = 0.0
-    products: float = 0.0
-
-    @property
-    def share(self) -> float:
-        return max(self.operators, self.calls, self.products)
-
-
-def find_thinned(trace: Trace) -> Thinned:
-    """Looks at the numbers of operators and calls, and at products without a launch."""
-    ranges = trace.columns("ranges", ("process", "number"))
-    operators = _gaps(ranges["process"], ranges["number"], _LEAST_OPERATORS)
-    calls = trace.columns("api_calls", ("process", "correlation"))
-    ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS)
-    if trace.capture.vendor == "AMD":
-        return Thinned(_left_out(operators), _left_out(ids))
-    mean, median = (float(ids.mean()), float(np.median(ids))) if len(ids) else (0.0, 0.0)
-    sparse = mean >= _MOST_MEAN and median >= _MOST_MEDIAN
-    return Thinned(
-        _left_out(operators),
-        1 - _WHOLE_IDS_PER_CALL / mean if sparse else 0.0,
-        _products_left_out(trace) if mean >= _WIDE_MEAN else 0.0,
-    )
-
-
-def _gaps(process: Array, number: Array, least: int) -> Array:
-    """Steps from number to number of the process with most of them, without the widest; none of fewer
-    than `least` numbers."""
-    known = number != MISSING
-    if not known.any():
-        return number[:0]
-    main = heaviest(process[known])
-    numbers = distinct(number[known & (process == main)])
-    if len(numbers) < least:
-        return number[:0]
-    gaps = np.diff(numbers)
-    return np.asarray(gaps[gaps <= np.percentile(gaps, _PAUSES)])
-
-
-def _left_out(gaps: Array) -> float:
-    """Share of numbers that are missing where each should follow the one ahead."""
-    if not len(gaps) or float((gaps == 1).mean()) >= _FOLLOW:
-        return 0.0
-    return 1 - 1 / float(gaps.mean())
-
-
-def _products_left_out(trace: Trace) -> float:
-    """Share of the matrix products without a call, where they lie among others that have one: a model
-    on the CPU runs its products one after the other."""
-    ranges = trace.columns("ranges", ("start", "end", "thread", "domain", "text_id"))
-    at = np.flatnonzero(ranges["domain"] == OPERATIONS)
-    names, of = dense(ranges["text_id"][at])
-    at = at[np.array([t.partition(",")[0] in _PRODUCTS for t in trace.texts(names.tolist())], bool)[of]]
-    calls = trace.columns("api_calls", ("start", "thread"))
-    lost = changes = count = 0
-    for thread in distinct(ranges["thread"][at]).tolist():
-        begun = np.sort(calls["start"][calls["thread"] == thread])
-        mine = at[ranges["thread"][at] == thread]
-        start, end = ranges["start"][mine], ranges["end"][mine]
-        within = (start >= begun.min(initial=end.max())) & (end <= begun.max(initial=0))
-        mine = ordered(start[within])
-        start, end = start[within][mine], end[within][mine]
-        empty = np.searchsorted(begun, start) == np.searchsorted(begun, end)
-        lost, count = lost + int(empty.sum()), count + len(empty)
-        changes += int((empty[1:] != empty[:-1]).sum())
-    if count < _LEAST_PRODUCTS:
-        return 0.0
-    share = lost / count
-    return share if changes >= share * (1 - share) * count > 1 else 0.0

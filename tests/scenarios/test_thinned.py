@@ -123,3 +123,45 @@ def test_a_gpu_that_works_where_nothing_is_recorded_is_not_idle(
     causes = [f.cause for f in d.findings]
     assert causes[0] == ("unrecorded-gpu-work" if beside > 1 else "host-gap")
     assert ("host-gap" in causes) == (beside == 1)
+
+
+def stepped(
+    kept: float = 1.0, *, converges: bool = False, experts: bool = False, graph: bool = False
+) -> Export:
+    """Ten steps of twelve layers of eight kernels, of whose launches `kept` are in the file. A solver
+    repeats its layers until it `converges`; `experts` work on tokens that chance gives them."""
+    e, chance = Export().gpu().process(100), Random(3)
+    for step in range(16):
+        begin = step * 12_000 * US
+        e.range(f"decode_step {step}", begin, begin + 11_990 * US)
+        if graph:
+            e.call("cudaGraphLaunch_v10000", begin, 9 * US)
+        for i in range(24 + (chance.randrange(-2, 3) if converges else 0)):
+            for k in range(8):
+                at = begin + (i * 8 + k) * 50 * US
+                if chance.random() >= kept or (experts and k < 2 and chance.random() < 0.4):
+                    continue
+                if graph:
+                    e.kernel(at + 20 * US, 3 * US, f"k{k}", correlation=e.correlation)
+                else:
+                    e.launch(at=at, dur=4 * US, kernel_start=at + 6 * US, kernel_dur=3 * US, kernel=f"k{k}")
+    return e
+
+
+@pytest.mark.parametrize(
+    ("script", "share"),
+    [
+        (stepped(0.5), 0.5),
+        (stepped(0.85), 0.15),
+        (stepped(0.7, graph=True), 0.3),
+        (stepped(), 0.0),
+        (stepped(graph=True), 0.0),
+        (stepped(converges=True), 0.0),
+        (stepped(experts=True), 0.0),
+    ],
+)
+def test_steps_of_which_no_two_run_the_same(script: Export, share: float, tmp_path: Path) -> None:
+    """Calls left out with their kernels leave numbers that are no further apart than elsewhere."""
+    d = advisor.diagnose(script.write(tmp_path / "trace.sqlite"))
+    assert fact(d, "capture.left_out_ratio", None) == pytest.approx(share, abs=0.3 * share)
+    assert (d.findings[0].cause == "damaged-capture") == bool(share)
