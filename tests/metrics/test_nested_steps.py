@@ -53,6 +53,25 @@ def test_parts_that_stand_out_at_a_constant_stride_lie_in_a_step(
     assert found(program([step] * 10), tmp_path) == (10, believed)
 
 
+def test_operators_in_ranges_are_no_steps(tmp_path: Path) -> None:
+    """As `emit_nvtx` writes them: each a range with its arguments, 24 products in one pass."""
+    export = Export().process(1)
+    for i in range(24):
+        at = i * 100 * US
+        export.range(f"aten::linear, op_id = {i}, sizes = [[512, 768], [768]]", at, at + 60 * US)
+        for k, name in enumerate(LAYER):
+            export.launch(
+                at=at + k * 10 * US,
+                dur=2 * US,
+                kernel=name,
+                kernel_start=at + (k * 10 + 4) * US,
+                kernel_dur=3 * US,
+            )
+    steps = analysis(export, tmp_path).repeated
+    assert (steps.host_end - steps.host_start).max(initial=0) != 60 * US
+    assert not steps.believed
+
+
 def test_parts_with_a_pause_before_every_twelfth(tmp_path: Path) -> None:
     step = [*BACK, ADAM] * 12
     assert found(program([step] * 10, pause=500), tmp_path) == (10, False)

@@ -4,6 +4,7 @@ stride, by their size or by the pause before them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,6 +39,10 @@ _UNKNOWN_FUNCTION = 0.5
 _FUNCTIONS = 20
 #: Of two kinds of ranges, one inside the other, the outer must hold this much more to be preferred.
 _MORE = 1.0 / 0.9
+
+
+#: Operators as PyTorch writes them into NVTX: `aten::mm`, `MmBackward0, seq = 5, op_id = 7, sizes = [...]`.
+_OPERATOR = re.compile(r"^aten::|, (?:seq|op_id|sizes) = ")
 
 
 def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
@@ -121,12 +126,16 @@ def _completed(work: Work, steps: Steps) -> Steps:
 
 def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
     """Ranges of any name that repeat and hold the work between them, the outermost first. Those of
-    layers, of the parts of a pass and of whole runs are left out by name."""
+    operators, layers, of the parts of a pass and of whole runs are left out by name."""
     if len(ranges) == 0 or not len(work.calls["start"]):
         return
     kinds, kind_of = ranges.kinds
     parts = (patterns.step, patterns.role, patterns.marker, patterns.is_inner, patterns.is_container)
-    left_out = {kind for kind, text in enumerate(kinds) if any(is_part(text) for is_part in parts)}
+    left_out = {
+        kind
+        for kind, text in enumerate(kinds)
+        if _OPERATOR.search(text) or any(is_part(text) for is_part in parts)
+    }
     rows = ranges.rows(list(range(len(ranges.texts))))
     mine = (rows["process"] == work.process) & (rows["domain"] > OPERATIONS)
     rows = {n: v[mine] for n, v in rows.items()}
