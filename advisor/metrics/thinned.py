@@ -106,8 +106,8 @@ def _products_left_out(trace: Trace) -> float:
 
 # --- steps, or replays of one graph, of which no two run the same kernels --------------------------------
 
-#: Steps of about one size, and kernels that come so often in each; fewer say little.
-_ALIKE, _LEAST_GROUPS, _OFTEN, _LEAST_NAMES = 0.2, 4, 8, 5
+#: Most steps are of about one size, and kernels come so often in each; fewer say little.
+_ALIKE, _MOST_ALIKE, _LEAST_GROUPS, _OFTEN, _LEAST_NAMES = 0.2, 0.6, 4, 8, 5
 #: Where a part of the rows is left out at random, nearly every kernel varies in number, each for itself,
 #: and by less than a Poisson count (1) does. Measured: of 40 whole captures kernels with at most 75 % of
 #: the rows vary, and those by 1.4 and more. What a solver repeats until it converges varies together.
@@ -131,7 +131,7 @@ def _random_loss(group: Array, name: Array) -> float:
     names, column = dense(name[inside])
     total = np.bincount(row, minlength=len(groups))
     alike = np.abs(total - np.median(total)) <= _ALIKE * np.median(total) if len(total) else total > 0
-    if alike.sum() < max(_LEAST_GROUPS, 0.8 * len(groups)):
+    if alike.sum() < max(_LEAST_GROUPS, _MOST_ALIKE * len(groups)):
         return 0.0
     counts = np.bincount(row * len(names) + column, minlength=len(groups) * len(names))
     counts = counts.reshape(len(groups), len(names))[alike]
