@@ -22,7 +22,7 @@ _IDS_PER_CALL = 20
 _SHORT_RANGE = 0.5
 #: nsys numbers a node by its graph in the upper half of this many bits and its place in the lower: the
 #: places of every graph of the labelled captures are 0 to n-1 without a gap.
-_PLACE_BITS = 32
+PLACE_BITS = 32
 #: A graph of so few nodes says little; nodes that never left a row are lost from this share on, below
 #: they may be host functions or empty nodes, which leave none.
 _LEAST_NODES, _NEVER_SEEN = 8, 0.4
@@ -170,20 +170,20 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
 def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     """Rows that the replays of traced graphs should have left, and how many of these are missing. The
     last replay of a process may be cut."""
-    at = np.flatnonzero((ops.graph_node >> _PLACE_BITS > 0) & (ops.correlation != MISSING))
+    at = np.flatnonzero((ops.graph_node >> PLACE_BITS > 0) & (ops.correlation != MISSING))
     plain = (ops.kind == Kind.KERNEL) & (ops.api >= 0) & (ops.graph_node == 0)
     unnamed = trace.columns("api_calls", ("call",))["call"][ops.api[plain]] == Call.GRAPH_LAUNCH
     if not len(at) or unnamed.any():  # kernels of graphs name no node
         return 0, 0
     node, process = ops.graph_node[at], dense(ops.process[at])[1]
-    place = node & ((1 << _PLACE_BITS) - 1)
-    graph = dense((process << _PLACE_BITS) + (node >> _PLACE_BITS))[1]
+    place = node & ((1 << PLACE_BITS) - 1)
+    graph = dense((process << PLACE_BITS) + (node >> PLACE_BITS))[1]
     _, first, replay = np.unique(
-        (graph << _PLACE_BITS) + dense(ops.correlation[at])[1], return_index=True, return_inverse=True
+        (graph << PLACE_BITS) + dense(ops.correlation[at])[1], return_index=True, return_inverse=True
     )
     places = np.zeros(int(graph.max()) + 1, np.int64)
     np.maximum.at(places, graph, place + 1)
-    seen = np.bincount(distinct((graph << _PLACE_BITS) + place) >> _PLACE_BITS, minlength=len(places))
+    seen = np.bincount(distinct((graph << PLACE_BITS) + place) >> PLACE_BITS, minlength=len(places))
     seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
     due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
     began, process = ops.start[at][first], process[first]

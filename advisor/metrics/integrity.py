@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics.damage import PLACE_BITS
 from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array, among
@@ -86,7 +87,7 @@ def _checks(trace: Trace, ops: Operations, table: str, usual: float) -> Iterator
         yield "overlap on a stream", _overlapping(trace, ops.api[at], rows)
         yield "one launch for several", _sharing_a_launch(ops, at, rows)
     if table == "api_calls":
-        yield "correlation id repeated", _same_id(trace)
+        yield "correlation id repeated", _same_id(trace, ops)
     if table in ("kernels", "api_calls"):
         yield "name without text", _nameless(trace, table)
 
@@ -125,8 +126,12 @@ def _repeated(trace: Trace, table: str) -> Array:
     at_once = columns["start"][rows][1:] == columns["start"][rows][:-1]
     mask = np.zeros(len(rows), bool)
     rows = rows[np.append(at_once, False) | np.append(False, at_once)]  # few: spares the sort
-    rows = rows[np.lexsort(tuple(c[rows] for c in columns.values()))]
-    mask[rows[_as_before(*(c[rows] for c in columns.values()))]] = True
+    values = [c[rows] for c in columns.values()]
+    if "graph_node" in columns:  # readers number the nodes that a profiler does not, each row for itself
+        node = columns["graph_node"][rows].astype(np.int64)
+        values[[*columns].index("graph_node")] = np.where(node >> PLACE_BITS > 0, node, 0)
+    order = np.lexsort(tuple(values))
+    mask[rows[order[_as_before(*(v[order] for v in values))]]] = True
     return mask
 
 
@@ -177,9 +182,9 @@ def _sharing_a_launch(ops: Operations, at: Array, rows: Array) -> Array:
     return mask
 
 
-def _same_id(trace: Trace) -> Array:
-    """Issuing calls that carry the id of an earlier one of their process, which had returned: a
-    call inside another may share its id."""
+def _same_id(trace: Trace, ops: Operations) -> Array:
+    """Issuing calls without work that carry the id of an earlier one of their process, which had returned:
+    a call inside another may share its id, and ids may begin anew."""
     names = ("process", "correlation", "start", "end", "call")
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
@@ -188,6 +193,7 @@ def _same_id(trace: Trace) -> Array:
     again = _as_before(process[rows], correlation[rows])
     again[1:] &= start[rows][1:] >= end[rows][:-1]
     mask[rows[again]] = True
+    mask[ops.api[ops.api >= 0]] = False
     return mask
 
 

@@ -95,7 +95,7 @@ def operations(trace: Trace) -> Operations:
     if trace.has("api_calls"):
         joined["process"] = _filled(joined["process"], trace.columns("api_calls", ("process",))["process"])
     joined["device"] = _filled(joined["device"], np.array([d.id for d in trace.devices], np.int64))
-    joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"])
+    joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"], joined["start"])
     return Operations(**{n: compact(a) for n, a in joined.items()})
 
 
@@ -138,7 +138,7 @@ def call_keys(
     )
 
 
-def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
+def _issuing_calls(trace: Trace, process: Array, correlation: Array, start: Array) -> Array:
     """Row in api_calls of the call that issued each operation."""
     none = np.full(len(process), MISSING, np.int32)
     if not trace.has("api_calls") or len(process) == 0:
@@ -157,9 +157,34 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array) -> Array:
             calls["process"][candidates], calls["correlation"][candidates], process[open_], correlation[open_]
         )
         at = join(keys, wanted)
+        if (again := join(keys, keys) != np.arange(len(keys))).any():
+            at = _latest(trace, candidates, keys, again, wanted, start[open_], at)
         hit = at != MISSING
         result[open_[hit]] = candidates[at[hit]]
     return result
+
+
+def _latest(
+    trace: Trace, calls: Array, keys: Array, again: Array, wanted: Array, start: Array, first: Array
+) -> Array:
+    """Where the ids of a process begin anew (it is another program with its number, or a recording of its
+    own): the latest call with the key of an operation that began before it. A call inside another that
+    has its id is none of these."""
+    begun, ended = (column[calls] for column in trace.columns("api_calls", ("start", "end")).values())
+    anew = again & (begun >= ended[join(keys, keys)])
+    chosen = np.flatnonzero(np.isin(keys, keys[anew]) & (anew | ~again))
+    mine = np.flatnonzero(np.isin(wanted, keys[anew]))
+    if not len(mine):
+        return first
+    number = np.unique(np.concatenate((keys[chosen], wanted[mine])), return_inverse=True)[1]
+    rank = np.unique(np.concatenate((begun[chosen], start[mine])), return_inverse=True)[1]
+    place = number * (len(rank) + 1) + rank
+    order = np.argsort(place[: len(chosen)], kind="stable")
+    found = np.searchsorted(place[order], place[len(chosen) :], "right") - 1
+    same = (found >= 0) & (keys[chosen[order[np.maximum(found, 0)]]] == wanted[mine])
+    out = first.copy()
+    out[mine[same]] = chosen[order[found[same]]]
+    return out
 
 
 def join(keys: Array, wanted: Array) -> Array:

@@ -170,13 +170,14 @@ def calls_far_away(db: Db) -> None:
         call(db, thread, "cudaGetDevice_v3020", at, 500)
 
 
-def run_again(pause: int, process: int = 0) -> Edit:
-    """The program runs once more so long (ns) after it ended, as another process where asked."""
+def run_again(pause: int, process: int = 0, *, anew: bool = False) -> Edit:
+    """The program runs once more so long (ns) after it ended, as another process where asked; its ids
+    of calls follow those of the first, or begin `anew`."""
 
     def edit(db: Db) -> None:
         first, last = db.execute(f"SELECT min(start), max(end) FROM {RUNTIME}").fetchone()
         ids = 1 + int(db.execute(f"SELECT max(correlationId) FROM {RUNTIME}").fetchone()[0])
-        later = dict.fromkeys(TIMES, last - first + pause) | {"correlationId": ids}
+        later = dict.fromkeys(TIMES, last - first + pause) | {"correlationId": 0 if anew else ids}
         later |= dict.fromkeys(("globalPid", "globalTid"), process << 24)
         for table in {t for t, _ in each(db, *TIMES)}:
             names = [r[1] for r in db.execute(f'PRAGMA table_info("{table}")') if not r[5]]

@@ -33,6 +33,10 @@ RELATIONS = [
         Relation(f"again after {ms} ms", capture, e.run_again(ms * MS), "step-outliers")
         for capture, ms in (("graph", 5), ("graph", 60), ("bound", 20), ("pageable", 30))
     ),
+    *(
+        Relation("again under one process id", capture, e.run_again(20 * MS, anew=True), "step-outliers")
+        for capture in ("graph", "pageable")
+    ),
 ]
 
 

@@ -66,6 +66,7 @@ CASES = [
 EVENT_CASES = [
     Case("times in whole us", "script", k.to_whole_us, "causes"),
     Case("kernels twice", "script", k.doubled("kernel"), "", "damaged-capture"),
+    Case("nodes of graphs twice", "kineto", k.doubled("kernel"), "", "damaged-capture"),
     Case("one kernel years away", "script", k.one_far_away, "causes"),
     Case("the first half", "script", k.first_part(0.5), "causes"),
     Case("the third GPU", "script", k.on_device(3), "causes"),
