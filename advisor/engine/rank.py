@@ -76,7 +76,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     """The findings in order, with severity, score and `rank` (from 1); run again once gains are
     known. `rules` by code say which fix needs which other one first."""
     rated = [graded(f) for f in findings]
-    if any(_wins_latency(f) for f in rated):
+    if any(_wins_latency(f) or f.invalidates for f in rated):
         sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
         cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
         rated = [_behind_latency(f, cap) for f in rated]
@@ -98,8 +98,8 @@ def _surely(finding: Finding) -> bool:
 
 
 def _behind_latency(finding: Finding, cap: Severity) -> Finding:
-    """A gain that takes a larger batch is medium at most where anything else can be won, and no more
-    than what surely can: a measured cause comes before a batch that the tool chose."""
+    """A gain that takes a larger batch is medium at most where anything else can be won, or lost events
+    hide what, and no more than what surely can: a measured cause comes before a batch that the tool chose."""
     terms = finding.ranking
     if terms is None or not terms.throughput:
         return finding

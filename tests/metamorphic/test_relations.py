@@ -60,3 +60,9 @@ def test_a_pause_that_happened_once_is_told(tmp_path: Path) -> None:
     now = after("bound", e.run_again(20 * MS), tmp_path / "edited.sqlite")
     found = {f.cause: f.severity for f in now.findings}
     assert found["step-outliers"] == "low"
+
+
+def test_no_larger_batch_is_promised_much_where_calls_are_lost(tmp_path: Path) -> None:
+    """What the host does between the steps, which leads in the whole capture, cannot be judged."""
+    now = after("gap", e.rows_lost(RUNTIME, 2), tmp_path / "edited.sqlite")
+    assert [f.cause for f in now.findings if f.severity == "high"] == ["damaged-capture"]
