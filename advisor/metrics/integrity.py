@@ -192,8 +192,14 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     rows = rows[ordered(start[rows], correlation[rows], process[rows])]
     again = _as_before(process[rows], correlation[rows])
     again[1:] &= start[rows][1:] >= end[rows][:-1]
-    mask[rows[again]] = True
-    mask[ops.api[ops.api >= 0]] = False
+    worked = np.zeros(len(call), bool)
+    worked[ops.api[ops.api >= 0]] = True
+    # Calls whose id no call has any work for hide none.
+    first = np.flatnonzero(~_as_before(process[rows], correlation[rows]))
+    some = np.logical_or.reduceat(worked[rows], first) if len(first) else worked[:0]
+    some = np.repeat(some, np.diff(np.append(first, len(rows))))
+    mask[rows[again & some]] = True
+    mask[worked] = False
     return mask
 
 
