@@ -12,7 +12,14 @@ from advisor.facts.device import device_facts
 from advisor.facts.evidence import evidence
 from advisor.facts.host import host_facts
 from advisor.facts.memory import memory_facts, unified_facts
-from advisor.facts.operations import expert_facts, in_use_facts, layer_facts, operation_facts, shape_facts
+from advisor.facts.operations import (
+    expert_facts,
+    in_use_facts,
+    layer_facts,
+    operation_facts,
+    sampling_facts,
+    shape_facts,
+)
 from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
@@ -58,6 +65,7 @@ def build_facts(
         device_facts(own, device, put)
         in_use_facts(own, device, put)
         shape_facts(own, device, put)
+        sampling_facts(own, device, put)
         expert_facts(own, device, put)
         layer_facts(own, device, put)
         host_facts(own, device, put)

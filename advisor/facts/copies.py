@@ -20,6 +20,7 @@ from advisor.sources.schema import (
     MISSING,
     PAGEABLE,
     PINNED,
+    PTOP,
     UNKNOWN_MEMORY,
 )
 
@@ -41,6 +42,7 @@ FACTS = (
         Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time of those over 64 KiB x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
         *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
         Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
+        Entry("copy.peer_exposed_ratio", "ratio", "copies", "Share of the window in copies from GPU to GPU with no kernel running", "union minus compute"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
         Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(_TINY_COPIES,)),
         Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
@@ -75,6 +77,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     slow = subtract(budget.window.cut(union(start[large], end[large])), budget.compute).total
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
     saved = max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
+    peer = budget.window.cut(union(start[kind == PTOP], end[kind == PTOP]))
     out |= {
         "copy.pageable_ratio": spans.total / window if memory_known else None,
         "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
@@ -82,6 +85,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
         if memory_known and sized and (slow or not exposed)
         else None,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
+        "copy.peer_exposed_ratio": subtract(peer, budget.compute).total / window,
         "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if sized and tiny.any() else None,
         "copy.tiny_time_ratio": float(length[tiny].sum()) / window if sized else None,
         "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),

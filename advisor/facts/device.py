@@ -16,7 +16,15 @@ from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.collectives import processes_wait_ns
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, is_unknown, weight_bits
+from advisor.metrics.kernels import (
+    ATTENTION,
+    MATMUL,
+    UNFUSED,
+    composition,
+    is_dequantising,
+    is_unknown,
+    weight_bits,
+)
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array
@@ -105,6 +113,8 @@ FACTS = (
         Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
         Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values", "names"),
+        Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, _PRODUCTS)),
@@ -137,6 +147,7 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.unfused_ratio": lambda k: k.family in UNFUSED,
     "kernel.fp32_matmul_ratio": lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True,
     "kernel.layout_ratio": lambda k: k.operation.startswith("layout change"),
+    "kernel.dequantise_ratio": is_dequantising,
 }
 
 
@@ -254,7 +265,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return time / whole, min(time + unknown, busy, whole) / whole
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
-    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "layout"):
+    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "layout", "dequantise"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)

@@ -15,9 +15,20 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
+from advisor.metrics.kernels import (
+    ATTENTION,
+    MATMUL,
+    UNFUSED,
+    behind_last,
+    dense,
+    distribution,
+    is_product,
+    is_sort,
+    launch_shape,
+    shorten,
+)
 from advisor.metrics.layers import PARTS, find_layers, in_norms
-from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, trend_ratio
+from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.phases import kernels_of_one_phase, step_times
 from advisor.model.arrays import Array, among, distinct
 from advisor.model.facts import Scope
@@ -57,6 +68,9 @@ FACTS = (
         Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the window", "that share x kernel time / window"),
     ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
     *group("device", needs.CUDA, [
+        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
+    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
+    *group("device", needs.CUDA, [
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
@@ -74,7 +88,7 @@ FACTS = (
 def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
     """Tails are taken among like calls: one kernel, one launch shape, the same kernels before and
     after it. A GEMM of one shape serves projections of different depth, and only its place in the
-    sequence tells them apart.
+    sequence tells them apart; what its place in the step always takes longer is no tail.
 
     `waits` is the time that each collective waited for a later rank, where other ranks show it:
     that is not a slow call.
@@ -90,10 +104,10 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     family_of = dict(zip(operations, a.names.families, strict=True))
     of_operation = np.array([labels.index(operations[n]) for n in of_name], np.int64)
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
+    duration = duration - longer_by_place(a, like)
     if waits is not None:
-        duration = duration.copy()
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
-        spread = distribution(group, duration, len(like))
+    spread = distribution(group, duration, len(like))
     window = a.budgets[device].window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
     of_call = np.where(frequent, of_operation, MISSING).astype(np.int32)[group]
@@ -137,6 +151,16 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         out.at(Scope(device=device, operation=str(label))).table(
             "operations.tail", [r for r in rows if r[0] == label]
         )
+
+
+def sampling_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    if not a.trace.has("kernels") or not a.step_count:
+        return
+    at = a.device_kernels(device)
+    product, sort = (a.names.mask(wanted)[a.op_name[at]] for wanted in (is_product, is_sort))
+    sampling = sort & behind_last(a.steps.op_step[at], product)
+    window = a.budgets[device].window.nonzero_length
+    out.put("kernel.sampling_sort_window_ratio", min(float(a.ops.length[at[sampling]].sum()) / window, 1.0))
 
 
 def _at_p99(a: Analysis, at: Array, lost: Array) -> float | None:

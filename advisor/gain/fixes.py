@@ -243,7 +243,7 @@ _HOST = (
 _DEVICE = (
     "pin_memory", "full_link_rate", "overlap_copy", "remove_copy", "fp8_weights", "int4_weights",
     "int8_weights", "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "shorten_node_gaps",
-    "fuse_elementwise", "overlap_communication", "one_shot_collectives",
+    "fuse_elementwise", "absorb_kernels", "overlap_communication", "one_shot_collectives",
 )  # fmt: skip
 FIXES: dict[str, Change] = {
     **{name: getattr(fixes_host, name) for name in _HOST},

@@ -12,10 +12,10 @@ from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import NoEstimate, Work
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.kernels import MATMUL
+from advisor.metrics.kernels import MATMUL, is_dequantising
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked
-from advisor.sources.schema import DTOH, HTOD, MISSING, Call
+from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (peers-7).
 _OVERLAP_SPREAD = 0.3
@@ -51,8 +51,10 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     lose the time in which the copies use the DRAM."""
     result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
     moved = among(work.direction, (HTOD, DTOH)) & ~result
+    if fix.params["between"] == "gpus":
+        moved = work.direction == PTOP
     if not moved.any():
-        raise NoEstimate("the replayed steps copy nothing between host and device but small results")
+        raise NoEstimate(f"the replayed steps copy nothing between {fix.params['between']} but small results")
     if (moved & work.pageable).any():
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
     if work.computes_on_host:
@@ -257,7 +259,7 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     host, but for host code; optimistic: nothing of the others, pessimistic: three quarters. The same copy or
     gather again and again moves as many tensors, such as the cache of each layer: their time stays."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
-    ops, calls = inputs.ops, inputs.calls
+    ops = inputs.ops
     order = np.argsort(ops.stream, kind="stable")
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
@@ -280,8 +282,23 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     moves = work.family(frozenset(("index", "copy")))[order]
     alike = follows & moves & np.concatenate(([False], name[1:] == name[:-1]))
     gone = (candidate & ~keeper)[back]
-    share = np.where(gone & ~alike[back], stays, 1.0)
-    launched = marked(len(calls), ops.calls_of(gone))
+    return _shortened(inputs, gone, np.where(gone & ~alike[back], stays, 1.0), stays)
+
+
+def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Pessimistic: half of their time moves into other kernels."""
+    which = fix.params["which"]
+    mine = work.select(is_dequantising) if which == "dequantisation" else work.sampling_sorts
+    if not mine.any():
+        raise NoEstimate(f"the replayed steps hold no kernels of that kind ({which})")
+    stays = 0.5 if lean < 0 else 0.0
+    return _shortened(inputs, mine, np.where(mine, stays, 1.0), stays)
+
+
+def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Inputs:
+    """`share` of each operation's time stays, `stays` of what launching `mine` costs but for host code."""
+    ops, calls = inputs.ops, inputs.calls
+    launched = marked(len(calls), ops.calls_of(mine))
     launched &= calls.kind == Call.LAUNCH
     held = np.where(calls.host_code, calls.pre, calls.explained)
     gap = np.where(ops.gap < _WAIT_NS, ops.gap * share, ops.gap)

@@ -20,7 +20,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, behind_last, is_product, is_sort, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct
@@ -103,6 +103,14 @@ class Work:
     @cached_property
     def unfused(self) -> Array:
         return self.family(UNFUSED)
+
+    @cached_property
+    def sampling_sorts(self) -> Array:
+        """Mask of the sorts and scans behind the last matrix product of their step."""
+        order = np.argsort(self.a.ops.start[self.at], kind="stable")
+        behind = np.empty(len(self), bool)
+        behind[order] = behind_last(self.taken.inputs.ops.step[order], self.select(is_product)[order])
+        return behind & self.select(is_sort)
 
     @cached_property
     def communication(self) -> Array:

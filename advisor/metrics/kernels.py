@@ -357,3 +357,29 @@ def base_name(name: str) -> str:
     while plain != before:
         before, plain = plain, re.sub(r"<[^<>]*>|\([^()]*\)", "", plain)
     return plain.split("<")[0].split("(")[0].split()[-1:][0] if plain.split() else name
+
+
+# --- parts of a step --------------------------------------------------------------------------------
+
+
+def is_dequantising(kernel: KernelFamily) -> bool:
+    """Kernels that widen quantised values and compute nothing else."""
+    return kernel.operation == "dequantise"
+
+
+def is_product(kernel: KernelFamily) -> bool:
+    return kernel.family in ("gemm", "gemv")
+
+
+def is_sort(kernel: KernelFamily) -> bool:
+    return kernel.family == "scan_sort" and kernel.operation != "top-k"
+
+
+def behind_last(step: Array, wanted: Array) -> Array:
+    """Mask of the operations (in the order of their start, with the numbers of their steps, -1 for none)
+    behind the last `wanted` one of their step; no operation of a step that holds none."""
+    place = np.arange(len(step))
+    last = np.full(int(step.max(initial=-1)) + 2, len(step))  # the last entry is that of no step
+    chosen = np.flatnonzero(wanted & (step >= 0))
+    last[step[chosen]] = chosen
+    return np.asarray(place > last[step])

@@ -11,7 +11,7 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape
+from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, ordered
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, distinct, marked
@@ -233,6 +233,32 @@ def _place(name: Array, shape: Array, stream: Array) -> Array:
         ^ (after + np.uint64(2)) * np.uint64(0x27D4EB2F165667C5)
     )
     return key
+
+
+#: With fewer calls the shortest says little about a place in the step.
+_PLACE_CALLS = 5
+
+
+def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
+    """By how much (ns) even the shortest call at a place of the steps exceeds the median of its like; 0 where
+    steps are not known. The first call of a group in a step is one place, the second another."""
+    out = np.zeros(len(like.at), np.int64)
+    step = a.steps.op_step[like.at].astype(np.int64)
+    inside = np.flatnonzero(step >= 0)
+    if not len(inside):
+        return out
+    group, duration = like.group[inside].astype(np.int64), like.duration[inside]
+    keys, run = dense(group * (int(step.max()) + 1) + step[inside])
+    order = np.argsort(run, kind="stable")  # calls are sorted by start
+    first = np.searchsorted(run[order], np.arange(len(keys)))
+    nth = np.empty(len(inside), np.int64)
+    nth[order] = np.arange(len(inside)) - first[run[order]]
+    places, place = dense(group * (int(nth.max()) + 1) + nth)
+    order = ordered(duration, place)
+    first = np.searchsorted(place[order], np.arange(len(places)))
+    least = np.where(np.bincount(place) >= _PLACE_CALLS, duration[order][first], 0)[place]
+    out[inside] = np.maximum(least - like.spread.p50[group], 0)
+    return out
 
 
 def alone_ratio(a: Analysis, device: int, slow: Array) -> float:

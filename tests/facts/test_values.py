@@ -152,6 +152,7 @@ def test_budget(steps: FactBase) -> None:
         steps,
         {
             "budget.compute_ratio": 0.250,
+            "copy.peer_exposed_ratio": 0.0,
             "budget.htod_ratio": 0.020,
             "budget.dtoh_ratio": 0.005,
             "budget.queued_ratio": 0.050,
@@ -227,6 +228,9 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.fp32_matmul_window_ratio": 0.0,
             "kernel.layout_ratio": 0.0,
             "kernel.layout_window_ratio": 0.0,
+            "kernel.dequantise_ratio": 0.0,
+            "kernel.dequantise_window_ratio": 0.0,
+            "kernel.sampling_sort_window_ratio": 0.0,
             "kernel.old_architecture_ratio": 0.0,
             "kernel.old_architecture_window_ratio": 0.0,
             "kernel.kv_cache_ratio": 0.0,

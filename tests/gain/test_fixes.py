@@ -712,6 +712,21 @@ def test_the_cache_of_each_layer_is_gathered_all_the_same(tmp_path: Path) -> Non
     assert after(export, tmp_path, fix("fuse_elementwise")) == pytest.approx(after(export, tmp_path))
 
 
+def test_kernels_whose_work_others_take_over(tmp_path: Path) -> None:
+    # 40 of widening and 1 before it go, or 30 of sorts behind the product; half of it in the pessimistic one.
+    widen, sort = (
+        "void vllm::awq::dequantize_weights(int*)",
+        "void cub::DeviceRadixSortOnesweepKernel<int>(int*)",
+    )
+    export = scenes.kernels((sort, 20), (widen, 40), (scenes.GEMM, 100), (sort, 30))
+    before = after(export, tmp_path)
+    for which, length in (("dequantisation", 40), ("sampling_sorts", 30)):
+        won = [before - after(export, tmp_path, fix("absorb_kernels", which=which), lean=n) for n in (0, -1)]
+        assert won == pytest.approx([length + 1, (length + 1) / 2], abs=0.01)
+    with pytest.raises(NoEstimate, match="dequantisation"):
+        after(scenes.kernels((scenes.GEMM, 100)), tmp_path, fix("absorb_kernels"))
+
+
 @pytest.mark.parametrize("name", ["fuse_elementwise", "pin_memory", "remove_copy"])
 def test_calls_that_were_not_recorded_are_not_changed(name: str, tmp_path: Path) -> None:
     def step(e: Export, t: int) -> None:

@@ -24,7 +24,7 @@ from tests.scenarios.machine import (
     Kernel,
     Machine,
 )
-from tests.scenarios.support import HOST_SIDE, diagnosed, expect, fact, ranked
+from tests.scenarios.support import HOST_SIDE, diagnosed, expect, fact, ranked, severity
 
 TOP_K = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(float*)")
 SGEMM = Kernel("ampere_sgemm_128x64_tn")
@@ -407,3 +407,53 @@ def test_more_kernel_names_than_the_report_shows(tmp_path: Path) -> None:
     assert target is not None
     assert (target.family, target.kernel) == ("gemm", "ampere_bf16_s16816gemm_bf16_0x128_tn")
     assert target.share == pytest.approx(2250 / 4260)
+
+
+DEQUANTISE = Kernel("void vllm::awq::dequantize_weights(int*, __half*, int*, __half*, int)")
+SORT = Kernel(
+    "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<at_cuda_detail::cub::DeviceRadixSortPolicy"
+    "<float, long, unsigned int>::Policy900, false, float, long, unsigned int, int, int>(int*)"
+)
+
+
+def test_weights_that_are_widened_by_kernels_of_their_own(tmp_path: Path) -> None:
+    """The products of one shape differ by depth in each layer: that is no tail."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(
+                12,
+                [
+                    (NORM, 3),
+                    (DEQUANTISE, 20),
+                    (GEMM, 10),
+                    (DECODE_ATTENTION, 6),
+                    (DEQUANTISE, 20),
+                    (GEMM, 18),
+                ],
+            )
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    expect(d, "separate-dequantisation", never=("tail-latency",))
+    assert severity(d, "separate-dequantisation") == "high"
+    assert fact(d, "kernel.dequantise_ratio") == pytest.approx(40 / 77, abs=0.01)
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_sorts_behind_the_last_product_sample(behind: bool, tmp_path: Path) -> None:
+    """Sorts between two layers, such as those of experts, do not."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            if not behind:
+                m.layers(4, [(SORT, 100)])
+            m.replay(16)
+            m.launch(GEMM, 60)
+            if behind:
+                m.layers(4, [(SORT, 100)])
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    assert ("sorting-in-sampling" in ranked(d)) == behind
+    sorting = fact(d, "kernel.sampling_sort_window_ratio")
+    assert isinstance(sorting, float)
+    assert (sorting > 0.3) == behind

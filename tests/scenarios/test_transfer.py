@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builder import Export
-from tests.scenarios.machine import DECODE_LAYER, Kernel, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, Kernel, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
 
 MIB = 1024
@@ -150,3 +150,21 @@ def test_downloads_are_not_called_uploads(tmp_path: Path) -> None:
     assert found.impact is not None
     assert found.impact.part == "dtoh"
     assert found.time_ranges
+
+
+def test_keys_and_values_sent_behind_each_prefill(tmp_path: Path) -> None:
+    """Of 3.2 + 1.6 ms a step, the copies can run beside the kernels: 3.2 ms are left."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"prefill {i}"):
+            m.layers(8, [(GEMM, 400)])
+            for _ in range(8):
+                m.copy("PtoP", 4_000, "device", gb_per_s=20.48)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "exposed-peer-copies", never=("gpus-take-turns", "device-copy-churn"))
+    assert fact(d, "copy.peer_exposed_ratio") == pytest.approx(1 / 3, abs=0.01)
+    gain = next(f.gain for f in d.findings if f.cause == "exposed-peer-copies")
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(3.23, abs=0.05)
