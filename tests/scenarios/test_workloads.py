@@ -12,7 +12,7 @@ from advisor.model.findings import Diagnosis
 from advisor.model.gain import Gain
 from advisor.reports.finding_text import gain_text
 from tests.builder import RUNTIME, Export
-from tests.scenarios.machine import DECODE_LAYER, Kernel, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, Kernel, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, expect, fact, ranked
 
 SAXPY = Kernel("saxpy(float*, float*, float, int)")
@@ -235,3 +235,39 @@ def test_decode_gets_no_advice_for_loading_data(tmp_path: Path) -> None:
     assert (d.inputs[0].workload_confidence or 0) > 0.6
     assert "DataLoader" not in advice(d)
     assert "sequences" in advice(d)
+
+
+def test_an_encoder_of_text_is_no_language_model(tmp_path: Path) -> None:
+    """Layer norms, GELU and attention without a cache, rotations or sampling; a decoder of text samples."""
+    norm = Kernel(
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::Half, float>(int)"
+    )
+    gelu = Kernel(
+        "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(int)>(int)"
+    )
+    attention = Kernel("fmha_cutlassF_f16_aligned_64x64_rf_sm80(AttentionKernel<cutlass::half_t>::Params)")
+    argmax = Kernel(
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ArgMaxOps<float>>>(int)"
+    )
+    kinds = []
+    for sampled in (False, True):
+        m = Machine()
+        for _ in range(12):
+            m.layers(
+                12,
+                [
+                    (norm, 6),
+                    (GEMM, 40),
+                    (attention, 30),
+                    (GEMM, 18),
+                    (norm, 6),
+                    (GEMM, 50),
+                    (gelu, 14),
+                    (GEMM, 50),
+                ],
+            )
+            if sampled:
+                m.launch(argmax, 5)
+            m.read_back()
+        kinds.append(advisor.diagnose(m.write(tmp_path, f"sampled_{sampled}.sqlite")))
+    assert [fact(d, "workload.kind", None) for d in kinds] == ["vision or encoder inference", "unknown"]

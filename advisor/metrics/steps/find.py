@@ -154,7 +154,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     attention = work.named(np.array([kind == "attention" for kind in kinds], bool))
     for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers, attention)):
         steps = _with_first_pass(work, markers, found)
-        if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(steps):
+        if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(work, steps):
             continue
         visible = _visible(work, markers, steps)
         if contradicts(visible, steps.op_step, len(steps)) or _is_inner(inner, steps):
@@ -245,12 +245,24 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     return replace(steps, phase=first.phase + steps.phase, op_step=op_step, **both)
 
 
-def _lacks_ends(steps: Steps) -> bool:
-    """True where some parts are as long as several of the others: what ends a part was lost there."""
+def _lacks_ends(work: Work, steps: Steps) -> bool:
+    """True where some parts run what several of the others run: what ends a part was lost there. Between
+    markers, a part as long with other kernels holds a prompt or an encoder besides."""
     if steps.method not in _BY_WORK:
         return False
     times = steps.size / max(usual_size(steps.size), 1)
-    return bool(((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times)).any())
+    long = np.flatnonzero((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times))
+    if not len(long) or steps.method != "markers":
+        return bool(len(long))
+    row = np.full(len(steps) + 1, MISSING)  # the last is that of no step
+    row[long] = np.arange(len(long))
+    row[np.argmin(np.abs(times - 1))] = len(long)
+    held = np.flatnonzero(row[steps.op_step] >= 0)
+    kinds = int(work.name.max(initial=0)) + 2
+    cell = row[steps.op_step[held]] * kinds + work.name[held] + 1
+    count = np.bincount(cell, minlength=(len(long) + 1) * kinds).reshape(-1, kinds)
+    differ = np.abs(count[:-1] - np.rint(times[long])[:, None] * count[-1]).sum(axis=1)
+    return bool((differ <= 2 * SPREAD * steps.size[long]).any())
 
 
 def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:

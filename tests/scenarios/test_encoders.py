@@ -1,0 +1,40 @@
+"""Speech recognition: an encoder runs once a segment, a decoder once a token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.scenarios.machine import DECODE_LAYER, GEMM, NORM, PREFILL_ATTENTION, Kernel, Machine
+from tests.scenarios.support import diagnosed, fact, severity
+
+ARGMAX = Kernel(
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)"
+)
+ENCODER = (
+    (NORM, 8),
+    (GEMM, 60),
+    (PREFILL_ATTENTION, 50),
+    (GEMM, 30),
+    (NORM, 8),
+    (GEMM, 80),
+    (GEMM, 80),
+    (NORM, 15),
+)
+
+
+def test_tokens_are_steps_although_an_encoder_runs_between(tmp_path: Path) -> None:
+    """Three segments of 40, 33 and 47 tokens; with the encoder a step has three times the usual kernels."""
+    m = Machine()
+    for tokens in (40, 33, 47):
+        m.copy("HtoD", 480, "pinned")
+        m.layers(24, ENCODER)
+        for _ in range(tokens):
+            for kernel, us in DECODE_LAYER * 12:
+                m.launch(kernel, us * 0.6)
+                m.work(8)
+            m.launch(ARGMAX, 6)
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "capture.step_count", None) in (118, 119, 120)
+    assert severity(d, "launch-bound") in ("medium", "high")
+    assert next(f.gain for f in d.findings if f.cause == "launch-bound") is not None
