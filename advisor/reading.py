@@ -19,6 +19,11 @@ MOST_WRITTEN_BYTES = 1 << 20
 #: What stands for open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
+#: What the user calls standard input.
+STDIN = Path("-")
+#: Content kept in memory by the name shown for it: standard input, several pasted tables as one.
+_held: dict[Path, bytes] = {}
+
 #: How text in UTF-16 begins.
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -49,13 +54,25 @@ class Reading:
 READING = Reading()
 
 
+def hold(path: Path, data: bytes) -> None:
+    """Let `path` name a file of this content, as often as it is opened."""
+    _held[path] = data
+
+
+def held(path: Path) -> bytes | None:
+    """The content that is kept under this name."""
+    return _held.get(path)
+
+
 def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
     """The content of a file. Raises OSError, and InputError for pipes, devices and anything larger."""
-    kind = path.stat().st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or is_descriptor(path)):
-        raise InputError(f"{path}: not a regular file; save it to disk first")
-    with path.open("rb") as file:
-        content = file.read(at_most + 1)
+    content = held(path)
+    if content is None:
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind) or is_descriptor(path)):
+            raise InputError(f"{path}: not a regular file; save it to disk first")
+        with path.open("rb") as file:
+            content = file.read(at_most + 1)
     if len(content) > at_most:
         raise InputError(
             f"{path}: larger than {at_most >> 20} MB, so not what belongs here; name another file"

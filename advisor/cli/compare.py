@@ -12,6 +12,7 @@ import typer
 
 from advisor.cli.app import HELP, verb_group
 from advisor.cli.deliver import Progress, check_files, check_format, deliver, formats, save, show, write_bytes
+from advisor.cli.inputs import hold_pipes
 from advisor.cli.messages import message
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
@@ -78,13 +79,17 @@ def compare(
     with Progress("compare") as progress:
         if frameworks:
             columns = engines(sources, before, after)
+            hold_pipes(source for _, source in columns)
             rates, batches = numbers(throughput, "--throughput"), numbers(batch, "--batch")
             document = run.frameworks(columns, rates, batches, settings.phase, options, progress)
         elif context:
             both = sides(sources, before, after, "SHORT LONG")
+            hold_pipes(both[0] + both[1])
             document = run.context(*both, lengths(tokens), options, progress)
         else:
-            document = run.compare(*sides(sources, before, after), options, progress)
+            both = sides(sources, before, after)
+            hold_pipes(both[0] + both[1])
+            document = run.compare(*both, options, progress)
     _deliver(document, settings)
     if document.kind == "comparison":
         raise typer.Exit(_gate(document, settings.fail_on))
@@ -134,6 +139,7 @@ def moe(
             "the commands to run are printed"
         ) from None
     _check(settings, [*left, *right])
+    hold_pipes([*(part.strip() for side in left + right for part in side.split(",")), *(traces or ())])
     with Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, _options(settings), progress)
     _deliver(document, settings)
@@ -281,6 +287,7 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
         raise InputError(f"{folder} is a file; expected a folder of baselines")
     if path.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
+    hold_pipes([source])
     with Progress(name) as progress:
         found = load(source, CompareOptions(settings, folder), progress)
     make_folder(folder)

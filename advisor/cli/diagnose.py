@@ -19,7 +19,7 @@ from advisor.cli.messages import errors, message
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
-from advisor.reading import parse_json, read_text, similar
+from advisor.reading import held, parse_json, read_text, similar
 from advisor.reports.files import STDOUT
 
 if TYPE_CHECKING:
@@ -174,14 +174,17 @@ def _baseline(settings: Settings) -> tuple[Saved, ...]:
             flag = "--fail-on-new" if settings.fail_on_new else "--fail-on-worse"
             raise InputError(f"{flag} needs a --baseline FILE to tell what is {flag.rpartition('-')[2]}")
         return ()
+    from advisor.cli.inputs import hold_pipes
     from advisor.compare.baseline import read
     from advisor.compare.store import locate
+
+    hold_pipes([settings.baseline])
 
     return read(locate(settings.baseline, settings.folder, "--baseline "))
 
 
 def _is_saved(path: Path) -> bool:
-    if path.suffix != ".json":
+    if path.suffix != ".json" and held(path) is None:
         return False
     from advisor.compare.store import is_saved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 
 from advisor.cli.messages import message
 from advisor.errors import InputError
-from advisor.reading import is_descriptor, similar
+from advisor.reading import STDIN, hold, is_descriptor, similar
 
 if TYPE_CHECKING:
     from advisor.config import Settings
+
+
+#: All names of standard input, and the stream that was read to its end.
+_STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+_read: object = None
 
 
 def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
@@ -50,6 +55,8 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 
 def check_exists(path: Path) -> None:
     """Raise InputError for a path that leads nowhere, with the nearest name beside it."""
+    if path == STDIN:
+        raise InputError("-: standard input is not read here; save it to disk first")
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -87,14 +94,29 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def is_pipe(path: Path) -> bool:
     """Whether the path is standard input or another pipe; its content is then read and kept."""
-    from advisor.sources.open import STDIN, hold
-
     if path != STDIN and not (path.is_fifo() and is_descriptor(path)):
         return False
-    if path == STDIN and sys.stdin.isatty():
-        message("paste the tables; Ctrl-D on a line of its own ends them")
-    hold(path, sys.stdin.buffer.read() if path == STDIN else path.read_bytes())
+    hold(path, _standard_input(path) if str(path) in _STANDARD_INPUT else path.read_bytes())
     return True
+
+
+def hold_pipes(paths: Iterable[str | Path]) -> None:
+    """Read the pipes among the paths, so that each can be opened as a file."""
+    for path in paths:
+        is_pipe(Path(path))
+
+
+def _standard_input(path: Path) -> bytes:
+    """Raises InputError where it is closed, or was read before: a pipe gives its content once."""
+    global _read
+    if sys.stdin is None:
+        raise InputError(f"{path}: standard input is closed; pipe a capture into it, or name a file")
+    if sys.stdin is _read:
+        raise InputError(f"{path}: standard input can be read once; name the other input as a file")
+    if sys.stdin.isatty():
+        message("paste the tables; Ctrl-D on a line of its own ends them")
+    _read = sys.stdin
+    return sys.stdin.buffer.read()
 
 
 def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:

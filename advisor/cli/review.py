@@ -14,6 +14,7 @@ import typer
 
 from advisor.cli.app import verb_group
 from advisor.cli.deliver import Progress, check_files, check_output, deliver_one, formats, show
+from advisor.cli.inputs import check_exists, hold_pipes
 from advisor.cli.messages import message
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
@@ -163,6 +164,7 @@ def import_(settings: Settings, workbook: Path = argument("XLSX")) -> None:
     from advisor.reports.workbook.review import read
 
     check_output(settings, [workbook])
+    check_exists(workbook)
     found = read(workbook, __version__)
     deliver_one(found, partial(review, found), f"Review of {found.workbook}", settings)
     if not any(d.touched for d in found.decisions):
@@ -204,6 +206,7 @@ def record(
     before = history.read(folder)
     decided = earlier_review(review) if review is not None else None
     found: list[Diagnosis] = []
+    hold_pipes(sources)
     for source in dict.fromkeys(sources):
         with Progress(source) as progress:
             found += load(source, CompareOptions(folder=folder), progress)

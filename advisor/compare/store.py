@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from advisor.errors import InputError
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.reading import parse_json, read_bytes, similar
+from advisor.reading import STDIN, held, parse_json, read_bytes, similar
 
 #: Where baselines lie unless the user names another folder.
 FOLDER = Path(".advisor")
@@ -32,6 +32,8 @@ class Entry(NamedTuple):
 
 def is_saved(path: Path) -> bool:
     """Whether a file looks like a diagnosis of ours rather than a capture."""
+    if (content := held(path)) is not None:
+        return _HEAD.match(content[:200]) is not None
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -120,7 +122,9 @@ def locate(text: str, folder: Path, lead: str = "") -> Path:
     """The file that `text` names: a path as it stands, else a baseline of `folder`, or of the
     folder in front of the name. Raises InputError, which lists the names there are."""
     path = Path(text)
-    if text == "-":
+    if held(path) is not None:
+        return path
+    if path == STDIN:
         raise InputError(f"{lead}-: standard input is not read here; save it to disk first")
     if path.exists():
         return path

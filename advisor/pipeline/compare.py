@@ -40,7 +40,7 @@ def load(
 
     chosen = options or CompareOptions()
     path = store.locate(source, chosen.folder or store.FOLDER)
-    if not Path(source).exists() or store.is_saved(path):
+    if path != Path(source) or store.is_saved(path):
         return store.read(path)
     if path.is_dir() and not is_export_folder(path):
         raise InputError(

@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture
-from advisor.reading import similar
+from advisor.reading import held, similar
 from advisor.scratch import Scratch
 from advisor.sources.kineto import head as kineto
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
@@ -25,17 +25,6 @@ _OTHER_PACKERS = {
     b"PK\x03\x04": ("zip", "unzip"),
     b"7z\xbc\xaf": ("7z", "7z x"),
 }
-
-
-#: What the user calls standard input.
-STDIN = Path("-")
-#: Content kept in memory by the name shown for it: standard input, several pasted tables as one.
-_held: dict[Path, bytes] = {}
-
-
-def hold(path: Path, data: bytes) -> None:
-    """Let `path` name a capture of this content, as often as it is opened."""
-    _held[path] = data
 
 
 class Found(NamedTuple):
@@ -89,8 +78,8 @@ def needs_export(path: str | Path) -> bool:
 
 
 def _open_source(shown: Path) -> Source:
-    if shown in _held:
-        return _open_held(shown)
+    if (content := held(shown)) is not None:
+        return _open_held(shown, content)
     if shown.is_dir():
         return _recognised(Found(shown, shown, b""))
     if shown.exists() and not shown.is_file():
@@ -103,10 +92,10 @@ def _open_source(shown: Path) -> Source:
     return _recognised(Found(shown, shown, head))
 
 
-def _open_held(shown: Path) -> Source:
+def _open_held(shown: Path, content: bytes) -> Source:
     folder = Scratch()
     copy = folder.path / "content"
-    copy.write_bytes(_held[shown])
+    copy.write_bytes(content)
     try:
         source = _Unpacked(_open_source(copy), folder)
     except InputError as error:

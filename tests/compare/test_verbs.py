@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -176,8 +178,6 @@ def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_p
     assert run("compare", "kept/main", "slow", "-q") == 0
     assert run("slow", "--baseline", "main") == 2
     capsys.readouterr()
-    assert run("compare", "-", "slow") == 2
-    assert "error: -: standard input is not read here; save it to disk first" in capsys.readouterr().err
     assert run("slow", "--baseline", "nosuch", "--folder", "kept") == 2
     assert "--baseline nosuch: no such file, and no baseline of that name (saved in kept: main)" in (
         capsys.readouterr().err
@@ -188,6 +188,100 @@ def test_one_folder_of_baselines_for_all_verbs(run: Run, capsys: Captured, tmp_p
     assert run("baseline", "show", "main") == 0
     assert run("baseline", "list") == 0
     assert "1 baseline in kept" in capsys.readouterr().out
+
+
+class Piped:
+    """A standard input that gives its content once."""
+
+    def __init__(self, content: bytes) -> None:
+        self.buffer = io.BytesIO(content)
+
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("compare", "-", "slow", "-q"),
+        ("compare", "--before", "-", "--after", "slow", "-q"),
+        ("compare", "slow", "/dev/stdin", "-q"),
+        ("compare", "--context", "-", "slow", "--tokens", "1,2048"),
+        ("compare", "--frameworks", "one=-", "slow"),
+        ("baseline", "save", "piped", "-"),
+        ("review", "record", "-"),
+        ("slow", "--baseline", "-", "-q"),
+        ("-", "-q"),
+        ("moe", "100", "110", "--unit", "tok/s", "--traces", "-", "slow"),
+    ],
+)
+@pytest.mark.parametrize("what", ["saved", "capture"])
+def test_standard_input_is_read_by_all_that_read_captures(
+    run: Run,
+    capsys: Captured,
+    captures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...],
+    what: str,
+) -> None:
+    content = (captures / "base.sqlite").read_bytes()
+    if what == "saved":
+        assert run("base", "--format", "json") == 0
+        content = capsys.readouterr().out.encode()
+    elif "--baseline" in args:
+        pytest.skip("a baseline is a saved diagnosis")
+    if "/dev/stdin" in args:
+        monkeypatch.setattr(Path, "is_fifo", lambda path: str(path) == "/dev/stdin")
+    monkeypatch.setattr(sys, "stdin", Piped(content))
+    assert run(*args) == 0, capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "error" not in shown.err
+    if args[:2] == ("compare", "-"):
+        assert shown.out.startswith("Regression: the typical decode step")
+
+
+def test_benchmark_reports_from_standard_input(
+    run: Run, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Piped(b"Output token throughput (tok/s): 100.0\n"))
+    (Path.cwd() / "other.txt").write_text("Output token throughput (tok/s): 150.0\n")
+    assert run("moe", "-", "other.txt") == 0
+    assert "throughput is 50.0 %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "said"),
+    [
+        (("compare", "-", "-"), b"{}", "-: standard input can be read once; name the other input as a file"),
+        (("-", "-"), b"{}", "-: standard input can be read once; name the other input as a file"),
+        (
+            ("-", "--baseline", "-"),
+            b"{}",
+            "-: standard input can be read once; name the other input as a file",
+        ),
+        (
+            ("compare", "-", "slow"),
+            None,
+            "-: standard input is closed; pipe a capture into it, or name a file",
+        ),
+        (("-",), None, "-: standard input is closed"),
+        (("compare", "-", "slow"), b"", "-: an empty file"),
+        (("review", "import", "-"), b"", "-: standard input is not read here; save it to disk first"),
+        (("redact", "-", "out.sqlite"), b"", "-: standard input is not read here; save it to disk first"),
+    ],
+)
+def test_standard_input_that_cannot_be_read(
+    run: Run,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...],
+    stdin: bytes | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None if stdin is None else Piped(stdin))
+    assert run(*args) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"advisor: error: {said}")
 
 
 def test_a_folder_that_cannot_be_one(run: Run, capsys: Captured, tmp_path: Path) -> None:

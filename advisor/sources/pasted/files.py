@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from advisor.errors import InputError
-from advisor.reading import decoded
-from advisor.sources.open import hold
+from advisor.reading import decoded, hold
 from advisor.sources.packed import HEAD_BYTES
 from advisor.sources.pasted.tables import is_tables, read_tables
 
