@@ -17,7 +17,7 @@ from advisor.facts.operations import (
     in_use_facts,
     layer_facts,
     operation_facts,
-    sampling_facts,
+    pass_facts,
     shape_facts,
 )
 from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_facts
@@ -65,7 +65,7 @@ def build_facts(
         device_facts(own, device, put)
         in_use_facts(own, device, put)
         shape_facts(own, device, put)
-        sampling_facts(own, device, put)
+        pass_facts(own, device, put)
         expert_facts(own, device, put)
         layer_facts(own, device, put)
         host_facts(own, device, put)

@@ -27,7 +27,7 @@ from advisor.metrics.kernels import (
     launch_shape,
     shorten,
 )
-from advisor.metrics.layers import PARTS, find_layers, in_norms
+from advisor.metrics.layers import PARTS, attention_pieces, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.phases import kernels_of_one_phase, step_times
 from advisor.model.arrays import Array, among, distinct
@@ -69,6 +69,8 @@ FACTS = (
     ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
     *group("device", needs.CUDA, [
         Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
+        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in small kernels, a softmax among them, between two matrix products: attention that no single kernel computes", "sum / window"),
+        Entry("kernel.attention_pieces_per_step", "count", "kernels", "How often a step has that", "count / steps"),
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
     *group("device", needs.CUDA, [
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
@@ -153,14 +155,18 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         )
 
 
-def sampling_facts(a: Analysis, device: int, out: FactWriter) -> None:
+def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Kernels that belong to a pass of the model and that others make superfluous."""
     if not a.trace.has("kernels") or not a.step_count:
         return
     at = a.device_kernels(device)
-    product, sort = (a.names.mask(wanted)[a.op_name[at]] for wanted in (is_product, is_sort))
-    sampling = sort & behind_last(a.steps.op_step[at], product)
+    name, step, length = a.op_name[at], a.steps.op_step[at], a.ops.length[at]
+    pieces = attention_pieces(a.names, name, a.ops.start[at], a.ops.stream[at], step)
+    sampling = a.names.mask(is_sort)[name] & behind_last(step, a.names.mask(is_product)[name])
     window = a.budgets[device].window.nonzero_length
-    out.put("kernel.sampling_sort_window_ratio", min(float(a.ops.length[at[sampling]].sum()) / window, 1.0))
+    out.put("kernel.attention_pieces_per_step", pieces.count / a.step_count)
+    for subject, mine in (("sampling_sort", sampling), ("attention_pieces", pieces.inner)):
+        out.put(f"kernel.{subject}_window_ratio", min(float(length[mine].sum()) / window, 1.0))
 
 
 def _at_p99(a: Analysis, at: Array, lost: Array) -> float | None:

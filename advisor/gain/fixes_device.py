@@ -286,13 +286,20 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: half of their time moves into other kernels."""
+    """Pessimistic: half of their time moves into other kernels. Optimistic: the products of attention no
+    longer write and read the scores, and take half as long."""
     which = fix.params["which"]
-    mine = work.select(is_dequantising) if which == "dequantisation" else work.sampling_sorts
+    if which == "dequantisation":
+        mine = work.select(is_dequantising)
+    else:
+        mine = work.sampling_sorts if which == "sampling_sorts" else work.attention_pieces.inner
     if not mine.any():
         raise NoEstimate(f"the replayed steps hold no kernels of that kind ({which})")
     stays = 0.5 if lean < 0 else 0.0
-    return _shortened(inputs, mine, np.where(mine, stays, 1.0), stays)
+    share = np.where(mine, stays, 1.0)
+    if which == "attention_pieces" and lean > 0:
+        share[work.attention_pieces.products] = 0.5
+    return _shortened(inputs, mine, share, stays)
 
 
 def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Inputs:

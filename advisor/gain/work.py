@@ -21,6 +21,7 @@ from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, behind_last, is_product, is_sort, weight_bits
+from advisor.metrics.layers import Pieces, attention_pieces
 from advisor.metrics.operations import Kind
 from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct
@@ -111,6 +112,12 @@ class Work:
         behind = np.empty(len(self), bool)
         behind[order] = behind_last(self.taken.inputs.ops.step[order], self.select(is_product)[order])
         return behind & self.select(is_sort)
+
+    @cached_property
+    def attention_pieces(self) -> Pieces:
+        ops = self.a.ops
+        step = self.taken.inputs.ops.step
+        return attention_pieces(self.a.names, self.name, ops.start[self.at], ops.stream[self.at], step)
 
     @cached_property
     def communication(self) -> Array:

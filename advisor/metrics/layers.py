@@ -11,7 +11,7 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost
-from advisor.metrics.kernels import ATTENTION, dense, is_helper
+from advisor.metrics.kernels import ATTENTION, UNFUSED, Names, dense, is_helper, is_product
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, among, distinct
@@ -309,3 +309,44 @@ def in_norms(a: Analysis, found: Layers) -> Array:
     """Which of the kernels of layers are norms or activations."""
     mask = a.names.mask(lambda k: k.family in ("norm", "activation"))
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
+
+
+# --- attention in pieces ----------------------------------------------------------------------------
+
+#: Scaling, mask, softmax, dropout and casts are at most so many kernels.
+_BETWEEN = 8
+
+
+class Pieces(Struct, frozen=True):
+    """Attention that runs as a product, small kernels with a softmax among them, and a product. `inner` and
+    `products` are masks over the kernels that were asked about; `count` is how often that comes."""
+
+    inner: Array
+    products: Array
+    count: int
+
+
+def attention_pieces(names: Names, name: Array, start: Array, stream: Array, step: Array) -> Pieces:
+    """Looks for it among operations by the position of their name (-1 for what is no kernel), their start,
+    stream and step (-1 for none, where nothing is looked for)."""
+    order = np.lexsort((start, stream))
+    small, product, softmax = (
+        np.append(names.mask(wanted), False)[name[order]]
+        for wanted in (lambda k: k.family in UNFUSED, is_product, lambda k: k.family == "softmax")
+    )
+    at = np.flatnonzero(product)
+    first, second = at[:-1], at[1:]
+    same = (stream[order][first] == stream[order][second]) & (step[order][first] == step[order][second])
+    between = second - first - 1
+    others, softmaxes = (np.append(0, np.cumsum(m)) for m in (~small, softmax))
+    whole = others[second] == others[first + 1]
+    found = same & (step[order][first] >= 0) & whole & (between <= _BETWEEN)
+    found &= softmaxes[second] > softmaxes[first + 1]
+    inner, products = np.zeros(len(name), bool), np.zeros(len(name), bool)
+    edge = np.zeros(len(name) + 1, np.int64)
+    edge[first[found] + 1] += 1
+    edge[second[found]] -= 1
+    inner[order] = np.cumsum(edge[:-1]) > 0
+    products[order[first[found]]] = True
+    products[order[second[found]]] = True
+    return Pieces(inner, products, int(found.sum()))

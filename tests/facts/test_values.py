@@ -231,6 +231,8 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.dequantise_ratio": 0.0,
             "kernel.dequantise_window_ratio": 0.0,
             "kernel.sampling_sort_window_ratio": 0.0,
+            "kernel.attention_pieces_window_ratio": 0.0,
+            "kernel.attention_pieces_per_step": 0.0,
             "kernel.old_architecture_ratio": 0.0,
             "kernel.old_architecture_window_ratio": 0.0,
             "kernel.kv_cache_ratio": 0.0,

@@ -457,3 +457,31 @@ def test_sorts_behind_the_last_product_sample(behind: bool, tmp_path: Path) -> N
     sorting = fact(d, "kernel.sampling_sort_window_ratio")
     assert isinstance(sorting, float)
     assert (sorting > 0.3) == behind
+
+
+SOFTMAX = Kernel(
+    "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>(float*, int)"
+)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_attention_in_pieces(fused: bool, tmp_path: Path) -> None:
+    """Of 710 us a layer, scaling, mask and softmax take 300; a router's softmax ends in a top-k."""
+    attention = [(GEMM, 100), (MUL, 80), (ADD, 80), (SOFTMAX, 140), (GEMM, 100)]
+    router = [(GEMM, 50), (SOFTMAX, 140), (TOP_K, 50), (GEMM, 260)]
+    m = Machine()
+    for i in range(8):
+        with m.step(f"forward {i}"):
+            m.layers(12, [(NORM, 10), *(router if fused else attention), (GEMM, 200)])
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    found = next((f for f in d.findings if f.cause == "unfused-attention"), None)
+    if fused:
+        assert found is None
+        return
+    assert fact(d, "kernel.attention_pieces_per_step") == 12
+    assert fact(d, "kernel.attention_pieces_window_ratio") == pytest.approx(300 / 710, abs=0.01)
+    assert found is not None
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(12 * 0.41, rel=0.03)
