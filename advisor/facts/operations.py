@@ -106,7 +106,8 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     family_of = dict(zip(operations, a.names.families, strict=True))
     of_operation = np.array([labels.index(operations[n]) for n in of_name], np.int64)
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
-    duration = duration - longer_by_place(a, like)
+    # A collective that takes longer at its place waits for another rank there.
+    duration = np.where(a.communication[like.at], duration, duration - longer_by_place(a, like))
     if waits is not None:
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
     spread = distribution(group, duration, len(like))
