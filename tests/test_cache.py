@@ -164,6 +164,21 @@ def test_without_a_folder_everything_is_made(
     assert cached("signs", [b"a"], lambda: sign(1)) == sign(1)
 
 
+def test_a_folder_of_somebody_else_stays_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing may be written, or what lies there may not be replaced."""
+    cached("signs", [b"a"], lambda: sign(1))
+    (file,) = folder.iterdir()
+    file.write_bytes(b"not ours")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    for module, name in ((os, "replace"), (cache, "NamedTemporaryFile")):
+        monkeypatch.setattr(module, name, refuse)
+        assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)
+        assert [(path, path.read_bytes()) for path in folder.iterdir()] == [(file, b"not ours")]
+
+
 @pytest.mark.parametrize("read", [files.kernel_families, files.step_patterns, files.call_site_patterns])
 def test_patterns_are_read_once(read: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     read.__wrapped__()  # type: ignore[attr-defined]

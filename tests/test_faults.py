@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor import cache
 from advisor.cli.main import main
 from advisor.errors import AdvisorError
 from advisor.pipeline import diagnose as pipeline
@@ -137,6 +138,51 @@ def test_twenty_runs_on_one_file_say_the_same(capture: Path) -> None:
     assert len(found) == 20
     assert len(set(found)) == 1
     assert tree(capture.parent) == before
+
+
+def kept_whole(folder: Path) -> list[str]:
+    """The names in a cache folder, each file of which can be read and none of which is half written."""
+    files = sorted(folder.iterdir())
+    assert {path.suffix for path in files} <= {".pickle"}
+    for path in files:
+        with path.open("rb") as file:
+            cache._Reader(file).load()
+    return [path.name.rpartition("-")[0] for path in files]
+
+
+def test_twenty_diagnoses_with_an_empty_cache(capture: Path, tmp_path: Path) -> None:
+    """Each of them writes the cache: what is left is one whole file a name, as after one."""
+    outputs, left = set(), []
+    for count in (1, 20):
+        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / f"cache{count}")}
+        command = [sys.executable, "-m", "advisor", str(capture), "--format", "json"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        runs = [subprocess.Popen(command, env=env, **pipes) for _ in range(count)]  # type: ignore[call-overload]
+        outputs |= {(*run.communicate(), run.returncode) for run in runs}
+        left.append(kept_whole(tmp_path / f"cache{count}" / "inference-advisor"))
+    ((_, errors, code),) = outputs
+    assert (errors, code) == (b"", 0)
+    assert left[0]
+    assert left[0] == left[1]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.sqlite", "cache1", "cache20"]
+
+
+@pytest.mark.parametrize("size", [0, 3_000])
+def test_a_disk_that_is_full_while_the_cache_is_written(size: int, capture: Path, tmp_path: Path) -> None:
+    """It costs time, nothing else: what does not fit is left out, and a later run makes it."""
+    pytest.importorskip("resource")
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    words = [str(capture), "--format", "json"]
+    first = subprocess.run(
+        [sys.executable, "-c", BOUNDED, str(size), *words], env=env, capture_output=True, check=False
+    )
+    assert (first.returncode, first.stderr) == (0, b"")
+    kept = kept_whole(tmp_path / "cache" / "inference-advisor")
+    assert "rules" not in kept
+    command = [sys.executable, "-m", "advisor", *words]
+    later = subprocess.run(command, env=env, capture_output=True, check=False)
+    assert (later.returncode, later.stdout) == (0, first.stdout)
+    assert {"rules", *kept} < set(kept_whole(tmp_path / "cache" / "inference-advisor"))
 
 
 def test_without_home_and_cache(capture: Path) -> None:

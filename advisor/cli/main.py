@@ -110,7 +110,12 @@ def main(args: Sequence[str]) -> int:
     words = [a for a in args if a != "--debug"]
     try:
         if words in (["--help"], ["-h"], ["--version"]):
-            print(f"advisor {__version__}" if words == ["--version"] else help_text(), flush=True)
+            try:
+                print(f"advisor {__version__}" if words == ["--version"] else help_text(), flush=True)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise InputError(f"standard output: cannot be written ({error.strerror})") from error
             return 0
         if any(not word and before[:1] != "-" for before, word in pairwise(["", *words])):
             # Not the value of an option; as a path it would mean the current folder.

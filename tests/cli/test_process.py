@@ -149,13 +149,14 @@ def closed(folder: Path, redirection: str, *args: str) -> subprocess.CompletedPr
         pytest.param(("a.sqlite",), ">/dev/full", marks=FULL),
         pytest.param(("a.sqlite", "--format", "json"), ">/dev/full", marks=FULL),
         (("--version",), ">&-"),
+        pytest.param(("--help",), ">/dev/full", marks=FULL),
     ],
 )
 def test_output_that_cannot_be_written(folder: Path, args: tuple[str, ...], redirection: str) -> None:
     """Exit code 1 would mean a finding."""
     done = closed(folder, redirection, *args)
     assert done.returncode == 2
-    assert done.stderr.startswith(b"advisor: error: ")
+    assert done.stderr.startswith(b"advisor: error: standard output: cannot be written (")
     assert done.stderr.count(b"\n") == 1
 
 
