@@ -228,6 +228,8 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.fp32_matmul_window_ratio": 0.0,
             "kernel.layout_ratio": 0.0,
             "kernel.layout_window_ratio": 0.0,
+            "kernel.adapter_ratio": 0.0,
+            "kernel.adapter_window_ratio": 0.0,
             "kernel.dequantise_ratio": 0.0,
             "kernel.dequantise_window_ratio": 0.0,
             "kernel.sampling_sort_window_ratio": 0.0,

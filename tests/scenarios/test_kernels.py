@@ -485,3 +485,16 @@ def test_attention_in_pieces(fused: bool, tmp_path: Path) -> None:
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
     assert found.gain.step_after_ms.mid == pytest.approx(12 * 0.41, rel=0.03)
+
+
+def test_adapters_on_each_product(tmp_path: Path) -> None:
+    """Of 45 us a layer, 12 are two products of an adapter."""
+    adapter = [(Kernel("_lora_shrink_kernel", 32), 7), (Kernel("_lora_expand_kernel", 64), 5)]
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(20, [(NORM, 3), (GEMV, 12), *adapter, (DECODE_ATTENTION, 6), (GEMV, 12)])
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    expect(d, "adapter-overhead")
+    assert fact(d, "kernel.adapter_ratio") == pytest.approx(12 / 45, abs=0.01)
