@@ -510,3 +510,15 @@ def test_the_report_says_once_which_number_it_prints(
     shown = " ".join(capsys.readouterr().out.split())
     said = "devices 1 (NVIDIA H200, bus 0000:41:00.0, CUDA 0); numbers are the GPU ids of Nsight"
     assert shown.count(said) == 1
+
+
+def test_years_that_no_clock_shows_are_lines_that_could_not_be_read(tmp_path: Path) -> None:
+    days = ("2026/01/01", "2420/01/01", "2026/01/01", "0001/01/01")
+    lines = [f"{day} 00:00:0{i}.000, 0, 5{i} %" for i, day in enumerate(days)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["timestamp, index, utilization.gpu [%]", *lines]))
+    with open_trace(path) as trace:
+        samples = trace.columns("samples", ("time",))
+        assert samples["time"].tolist()[-1] - samples["time"].tolist()[0] == 2_000_000_000
+        (row,) = trace.ledger.rows()
+        assert (row.severity, row.count, row.rows) == ("warning", 2, 4)
