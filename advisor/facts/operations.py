@@ -15,19 +15,8 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
-from advisor.metrics.kernels import (
-    ATTENTION,
-    MATMUL,
-    UNFUSED,
-    behind_last,
-    dense,
-    distribution,
-    is_product,
-    is_sort,
-    launch_shape,
-    shorten,
-)
-from advisor.metrics.layers import PARTS, attention_pieces, find_layers, in_norms
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
+from advisor.metrics.layers import PARTS, attention_pieces, find_layers, in_norms, sampling_sorts
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.phases import kernels_of_one_phase, step_times
 from advisor.model.arrays import Array, among, distinct
@@ -90,7 +79,7 @@ FACTS = (
 def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
     """Tails are taken among like calls: one kernel, one launch shape, the same kernels before and
     after it. A GEMM of one shape serves projections of different depth, and only its place in the
-    sequence tells them apart; what its place in the step always takes longer is no tail.
+    sequence tells them apart. A call that takes longer at the same place of every step is not slow.
 
     `waits` is the time that each collective waited for a later rank, where other ranks show it:
     that is not a slow call.
@@ -107,10 +96,12 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     of_operation = np.array([labels.index(operations[n]) for n in of_name], np.int64)
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
     # A collective that takes longer at its place waits for another rank there.
-    duration = np.where(a.communication[like.at], duration, duration - longer_by_place(a, like))
+    longer = np.where(a.communication[like.at], 0, longer_by_place(a, like))
     if waits is not None:
-        duration[a.communication[like.at]] -= np.maximum(waits, 0)
-    spread = distribution(group, duration, len(like))
+        longer[a.communication[like.at]] = np.maximum(waits, 0)
+    if longer.any():
+        duration = duration - longer
+        spread = distribution(group, duration, len(like))
     window = a.budgets[device].window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
     of_call = np.where(frequent, of_operation, MISSING).astype(np.int32)[group]
@@ -161,9 +152,9 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels") or not a.step_count:
         return
     at = a.device_kernels(device)
-    name, step, length = a.op_name[at], a.steps.op_step[at], a.ops.length[at]
-    pieces = attention_pieces(a.names, name, a.ops.start[at], a.ops.stream[at], step)
-    sampling = a.names.mask(is_sort)[name] & behind_last(step, a.names.mask(is_product)[name])
+    name, start, step, length = a.op_name[at], a.ops.start[at], a.steps.op_step[at], a.ops.length[at]
+    pieces = attention_pieces(a.names, name, start, a.ops.stream[at], step)
+    sampling = sampling_sorts(a.names, name, start, step)
     window = a.budgets[device].window.nonzero_length
     out.put("kernel.attention_pieces_per_step", pieces.count / a.step_count)
     for subject, mine in (("sampling_sort", sampling), ("attention_pieces", pieces.inner)):

@@ -20,8 +20,8 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, behind_last, is_product, is_sort, weight_bits
-from advisor.metrics.layers import Pieces, attention_pieces
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
+from advisor.metrics.layers import Pieces, attention_pieces, sampling_sorts
 from advisor.metrics.operations import Kind
 from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct
@@ -107,11 +107,8 @@ class Work:
 
     @cached_property
     def sampling_sorts(self) -> Array:
-        """Mask of the sorts and scans behind the last matrix product of their step."""
-        order = np.argsort(self.a.ops.start[self.at], kind="stable")
-        behind = np.empty(len(self), bool)
-        behind[order] = behind_last(self.taken.inputs.ops.step[order], self.select(is_product)[order])
-        return behind & self.select(is_sort)
+        start, step = self.a.ops.start[self.at], self.taken.inputs.ops.step
+        return sampling_sorts(self.a.names, self.name, start, step)
 
     @cached_property
     def attention_pieces(self) -> Pieces:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import Coverage, Spans, intersect, joined, subtract, union, union_by
+from advisor.metrics.kernels import nth_alike
 from advisor.metrics.operations import Kind, directions
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array, distinct
@@ -146,14 +147,9 @@ def _places(a: Analysis, mine: Array, kind: Array) -> Array:
     inside = np.flatnonzero(a.steps.op_step[mine] != MISSING)
     if len(inside) == 0:
         return out
-    step, own = a.steps.op_step[mine[inside]], kind[inside]
-    order = np.lexsort((inside, own, step))
-    new = np.diff(step[order], prepend=MISSING) + np.diff(own[order], prepend=MISSING) != 0
-    begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    step = a.steps.op_step[mine[inside]]
     phases = np.unique(a.steps.phase, return_inverse=True)[1].reshape(-1)
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order)) - begin
-    out[inside] = number * (int(phases.max()) + 1) + phases[step]
+    out[inside] = nth_alike(kind[inside], step) * (int(phases.max()) + 1) + phases[step]
     return out
 
 

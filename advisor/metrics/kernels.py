@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, begins_run
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 
@@ -210,6 +210,16 @@ class Distribution(Struct, frozen=True):
     tail: Array
 
 
+def nth_alike(*columns: Array) -> Array:
+    """How many of the rows before it are equal to each row in all columns."""
+    order = ordered(*columns)
+    place = np.arange(len(order))
+    out = np.empty(len(order), np.int64)
+    begins = begins_run(*(column[order] for column in columns))
+    out[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    return out
+
+
 def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     """Quantiles by group with one sort. Percentiles are nearest-rank on sorted durations, the
     median is the mean of the middle two, as `nsys stats` has it."""
@@ -369,17 +379,3 @@ def is_dequantising(kernel: KernelFamily) -> bool:
 
 def is_product(kernel: KernelFamily) -> bool:
     return kernel.family in ("gemm", "gemv")
-
-
-def is_sort(kernel: KernelFamily) -> bool:
-    return kernel.family == "scan_sort" and kernel.operation != "top-k"
-
-
-def behind_last(step: Array, wanted: Array) -> Array:
-    """Mask of the operations (in the order of their start, with the numbers of their steps, -1 for none)
-    behind the last `wanted` one of their step; no operation of a step that holds none."""
-    place = np.arange(len(step))
-    last = np.full(int(step.max(initial=-1)) + 2, len(step))  # the last entry is that of no step
-    chosen = np.flatnonzero(wanted & (step >= 0))
-    last[step[chosen]] = chosen
-    return np.asarray(place > last[step])

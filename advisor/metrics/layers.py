@@ -11,7 +11,7 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost
-from advisor.metrics.kernels import ATTENTION, UNFUSED, Names, dense, is_helper, is_product
+from advisor.metrics.kernels import ATTENTION, UNFUSED, Names, dense, is_helper, is_product, ordered
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, among, distinct
@@ -311,6 +311,27 @@ def in_norms(a: Analysis, found: Layers) -> Array:
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
 
 
+# --- sorts of sampling ------------------------------------------------------------------------------
+
+
+def sampling_sorts(names: Names, name: Array, start: Array, step: Array) -> Array:
+    """Mask of the sorts and scans behind the last matrix product of their step. Operations are given by
+    their kernel's name (its place in `names`, -1 for none), start (ns) and step (-1 for none)."""
+    order = ordered(start)
+    name, step = name[order], step[order]
+    product, sort = (np.append(names.mask(wanted), False)[name] for wanted in (is_product, _is_sort))
+    last = np.full(int(step.max(initial=-1)) + 2, len(name))  # the last entry is that of no step
+    products = np.flatnonzero(product & (step >= 0))
+    last[step[products]] = products
+    out = np.empty(len(name), bool)
+    out[order] = sort & (np.arange(len(name)) > last[step])
+    return out
+
+
+def _is_sort(kernel: KernelFamily) -> bool:
+    return kernel.family == "scan_sort" and kernel.operation != "top-k"
+
+
 # --- attention in pieces ----------------------------------------------------------------------------
 
 #: Scaling, mask, softmax, dropout and casts are at most so many kernels.
@@ -327,20 +348,21 @@ class Pieces(Struct, frozen=True):
 
 
 def attention_pieces(names: Names, name: Array, start: Array, stream: Array, step: Array) -> Pieces:
-    """Looks for it among operations by the position of their name (-1 for what is no kernel), their start,
-    stream and step (-1 for none, where nothing is looked for)."""
-    order = np.lexsort((start, stream))
+    """The pieces among operations, given as for `sampling_sorts` and by their stream; those of no step
+    are left out."""
+    order = ordered(start, stream)
+    name, stream, step = name[order], stream[order], step[order]
     small, product, softmax = (
-        np.append(names.mask(wanted), False)[name[order]]
+        np.append(names.mask(wanted), False)[name]
         for wanted in (lambda k: k.family in UNFUSED, is_product, lambda k: k.family == "softmax")
     )
     at = np.flatnonzero(product)
     first, second = at[:-1], at[1:]
-    same = (stream[order][first] == stream[order][second]) & (step[order][first] == step[order][second])
+    same = (stream[first] == stream[second]) & (step[first] == step[second])
     between = second - first - 1
     others, softmaxes = (np.append(0, np.cumsum(m)) for m in (~small, softmax))
     whole = others[second] == others[first + 1]
-    found = same & (step[order][first] >= 0) & whole & (between <= _BETWEEN)
+    found = same & (step[first] >= 0) & whole & (between <= _BETWEEN)
     found &= softmaxes[second] > softmaxes[first + 1]
     inner, products = np.zeros(len(name), bool), np.zeros(len(name), bool)
     edge = np.zeros(len(name) + 1, np.int64)

@@ -157,21 +157,21 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array, start: Arra
             calls["process"][candidates], calls["correlation"][candidates], process[open_], correlation[open_]
         )
         at = join(keys, wanted)
-        if (again := join(keys, keys) != np.arange(len(keys))).any():
-            at = _latest(trace, candidates, keys, again, wanted, start[open_], at)
+        if len(distinct(keys)) < len(keys):
+            at = _latest(trace, candidates, keys, wanted, start[open_], at)
         hit = at != MISSING
         result[open_[hit]] = candidates[at[hit]]
     return result
 
 
-def _latest(
-    trace: Trace, calls: Array, keys: Array, again: Array, wanted: Array, start: Array, first: Array
-) -> Array:
-    """Where the ids of a process begin anew (it is another program with its number, or a recording of its
-    own): the latest call with the key of an operation that began before it. A call inside another that
-    has its id is none of these."""
+def _latest(trace: Trace, calls: Array, keys: Array, wanted: Array, start: Array, first: Array) -> Array:
+    """Where the ids of a process begin anew (another program with its number, or another recording): the
+    latest call with an operation's key that began before it, in place of the `first`. A call inside
+    another one may have its id without beginning anew, and is left out."""
     begun, ended = (column[calls] for column in trace.columns("api_calls", ("start", "end")).values())
-    anew = again & (begun >= ended[join(keys, keys)])
+    first_call = join(keys, keys)
+    again = first_call != np.arange(len(keys))
+    anew = again & (begun >= ended[first_call])
     chosen = np.flatnonzero(np.isin(keys, keys[anew]) & (anew | ~again))
     mine = np.flatnonzero(np.isin(wanted, keys[anew]))
     if not len(mine):

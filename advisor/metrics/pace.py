@@ -11,7 +11,15 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, ordered
+from advisor.metrics.kernels import (
+    Distribution,
+    call_key,
+    dense,
+    distribution,
+    launch_shape,
+    nth_alike,
+    ordered,
+)
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, distinct, marked
@@ -248,16 +256,12 @@ def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
     if not len(inside):
         return out
     group, duration = like.group[inside].astype(np.int64), like.duration[inside]
-    keys, run = dense(group * (int(step.max()) + 1) + step[inside])
-    order = np.argsort(run, kind="stable")  # calls are sorted by start
-    first = np.searchsorted(run[order], np.arange(len(keys)))
-    nth = np.empty(len(inside), np.int64)
-    nth[order] = np.arange(len(inside)) - first[run[order]]
+    nth = nth_alike(step[inside], group)  # calls are sorted by start
     places, place = dense(group * (int(nth.max()) + 1) + nth)
     order = ordered(duration, place)
-    first = np.searchsorted(place[order], np.arange(len(places)))
-    least = np.where(np.bincount(place) >= _PLACE_CALLS, duration[order][first], 0)[place]
-    out[inside] = np.maximum(least - like.spread.p50[group], 0)
+    least = duration[order][np.searchsorted(place[order], np.arange(len(places)))]
+    least = np.where(np.bincount(place) >= _PLACE_CALLS, least, 0)
+    out[inside] = np.maximum(least[place] - like.spread.p50[group], 0)
     return out
 
 

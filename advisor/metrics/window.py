@@ -261,8 +261,8 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 
 #: An interruption lasts as long as this many median steps, and this long (ns) at least: what is
 #: shorter, or comes in more than `_FEW` of the steps (or once), is how the loop runs. One gap stands
-#: out from `_ONCE` steps on (calibration#hst108);
-#: a shorter one, of a median step at least, where no other of so many steps has half as long a one.
+#: out from `_ONCE` steps on (calibration#hst108). A shorter one, of a median step at least, stands out
+#: where no other among `_LEAST_STEPS` steps or more is half as long.
 _STEPS, _ONCE, _LONG_NS, _FEW = 20, 5, 100_000_000, 0.1
 _LEAST_STEPS = 6
 #: Calls whose own length explains why no kernel runs.
@@ -295,7 +295,7 @@ def find_stretches(
     if not long.any() and np.count_nonzero(once := length >= max(_LONG_NS, _ONCE * median)) == 1:
         long = once
     if not long.any() and len(steps) >= _LEAST_STEPS and (2 * length >= length.max(initial=0)).sum() == 1:
-        long = length >= np.maximum(median, length.max())
+        long = length >= max(median, length.max())
     found, length = Spans(found.start[long], found.end[long]), length[long]
     if not len(found) or len(found) > max(_FEW * len(steps), 1):
         return Stretches()

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from advisor.metrics.design import bounded_least_squares
-from advisor.metrics.kernels import dense, distribution, extremes, shorten
+from advisor.metrics.kernels import dense, distribution, extremes, nth_alike, shorten
 from advisor.metrics.operations import join
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -81,6 +81,13 @@ def test_extremes_of_each_group(rows: list[tuple[int, int]]) -> None:
         mine = [v for of, v in rows if of == g]
         assert least[g] == min(mine, default=2**63 - 1)
         assert most[g] == max([0, *mine])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30))
+def test_rows_are_counted_among_their_like(rows: list[tuple[int, int]]) -> None:
+    """One column up and another down is a row of another kind: (1, 0) and (0, 1)."""
+    columns = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
+    assert nth_alike(*columns).tolist() == [rows[:i].count(row) for i, row in enumerate(rows)]
 
 
 @given(

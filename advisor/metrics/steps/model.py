@@ -143,10 +143,11 @@ class Work(Struct, frozen=True, dict=True):
             return self.ops.start
         ops, known = self.ops, self.ops.api >= 0
         issued = np.where(known, self.calls["start"][np.maximum(ops.api, 0)], ops.start)
-        bare = np.flatnonzero((ops.process == self.process) & (ops.device == self.device) & ~known)
+        own = (ops.process == self.process) & (ops.device == self.device)
+        bare = np.flatnonzero(own & ~known)
         for stream in distinct(ops.stream[bare]).tolist():
-            like = (ops.process == self.process) & (ops.device == self.device) & (ops.stream == stream)
-            joined, mine = np.flatnonzero(like & known), bare[ops.stream[bare] == stream]
+            joined = np.flatnonzero(own & known & (ops.stream == stream))
+            mine = bare[ops.stream[bare] == stream]
             mine = mine[ops.start[mine] < ops.start[joined].max(initial=_FIRST)]
             if len(mine):
                 before = min(int(issued[joined].min()) - 1, int(ops.start[mine].min()))

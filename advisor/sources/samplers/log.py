@@ -32,7 +32,7 @@ RECORDER = Recorder(clock="times from the first sample of the log on", samples_o
 _DEFAULT_PERIOD_NS = 1_000_000_000
 _DAY_NS = 86_400 * 10**9
 #: More than a hundred years from 1970: no clock shows it, and differences would leave 64 bits.
-_FAR_NS = 2**62
+_LAST_NS = 2**62
 
 
 class Sample(NamedTuple):
@@ -140,7 +140,7 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
         name = next((row[n].strip() for n in MODEL if n in row), None)
         device = _device(row, numbers)
         stamp = _stamp(row)
-        if stamp is not None and abs(stamp.ns) >= _FAR_NS:
+        if stamp is not None and abs(stamp.ns) >= _LAST_NS:
             continue  # counted as a line that could not be read
         if device is None:  # a log that does not distinguish them has one GPU
             if stamp is not None and stamp.ns in seen:
