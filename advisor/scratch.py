@@ -16,7 +16,8 @@ try:
 except ImportError:  # Windows has no such locks, and nothing is swept there
     fcntl = None  # type: ignore[assignment]
 
-_LOCK = ".lock"
+#: A name that no other program gives a lock: `.lock` lies in environments of uv, for one.
+_LOCK = ".advisor-scratch"
 
 
 class Scratch:

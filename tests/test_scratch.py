@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.scratch import Scratch
+from advisor.scratch import _LOCK, Scratch
 
 pytest.importorskip("fcntl", reason="nothing is swept without file locks")
 
@@ -51,27 +51,29 @@ def test_what_a_killed_run_left_goes_with_the_next_and_that_of_a_running_one_sta
 
 def test_other_folders_and_links_stay(tmp_path: Path) -> None:
     (tmp_path / "advisor-mine").mkdir()
+    (tmp_path / "advisor-mine" / ".lock").touch()  # as other programs call theirs
     target = tmp_path / "elsewhere"
     target.mkdir()
-    (target / ".lock").touch()
+    (target / _LOCK).touch()
     (tmp_path / "advisor-link").symlink_to(target)
     with Scratch(tmp_path):
         pass
     assert {p.name for p in tmp_path.iterdir()} == {"advisor-mine", "advisor-link", "elsewhere"}
-    assert (target / ".lock").exists()
+    assert (target / _LOCK).exists()
+    assert (tmp_path / "advisor-mine" / ".lock").exists()
 
 
 def test_folders_in_use_in_the_same_process_stay(tmp_path: Path) -> None:
     with Scratch(tmp_path) as first, Scratch(tmp_path) as second:
         assert first.is_dir()
         assert second.is_dir()
-        assert (first / ".lock").stat().st_mode & 0o777 == 0o600
+        assert (first / _LOCK).stat().st_mode & 0o777 == 0o600
 
 
 def test_folders_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "advisor-theirs"
     theirs.mkdir()
-    (theirs / ".lock").touch()
+    (theirs / _LOCK).touch()
     with monkeypatch.context() as patched:
         patched.setattr(os, "getuid", lambda: theirs.stat().st_uid + 1)
         with Scratch(tmp_path):

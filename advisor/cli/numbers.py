@@ -49,7 +49,7 @@ def stats(
     names: Names = option(None, "How kernels are named.", Names.full),
     timeunit: TimeUnit | None = option(None, "Unit of times (default: nsec, in text what suits)."),
     limit: int | None = option("N", "First N rows; 0: all, as csv and json.", min=0),
-    raw: bool = switch("--raw", "Keep names in csv that a spreadsheet takes for formulas."),
+    raw: bool = switch("--raw", "Keep names in csv as they are: formulas, control characters."),
 ) -> None:
     """Print tables of a capture.
 

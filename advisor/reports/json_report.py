@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -12,6 +13,9 @@ from pydantic_core import PydanticSerializationError
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.reports.blocks import Report
+
+#: What could reorder or control a line of a terminal and that JSON need not escape.
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb]")
 
 
 class Diagnoses(Frozen):
@@ -27,7 +31,7 @@ def document(report: Report) -> bytes:
         return render(cast("Sequence[Diagnosis]", report.documents), report.many)
     if report.many:
         whole = [d.model_dump(mode="json", warnings=False) for d in report.documents]
-        return f"{json.dumps(whole, indent=2, ensure_ascii=False)}\n".encode()
+        return _bytes(json.dumps(whole, indent=2, ensure_ascii=False))
     return document_bytes(report.documents[0])
 
 
@@ -44,4 +48,9 @@ def document_bytes(document: BaseModel) -> bytes:
     except PydanticSerializationError:
         # A file name that is not UTF-8 holds surrogates; JSON can carry them as \udcXX.
         text = json.dumps(document.model_dump(), indent=2, ensure_ascii=False)
-    return f"{text}\n".encode("utf-8", "backslashreplace")
+    return _bytes(text)
+
+
+def _bytes(text: str) -> bytes:
+    escaped = _UNSAFE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
+    return f"{escaped}\n".encode("utf-8", "backslashreplace")

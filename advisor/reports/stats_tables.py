@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from advisor.model.capture import Frozen
 from advisor.model.stats import StatsTable, rounded, unit_of
 from advisor.reports import budget_bar
 from advisor.reports.blocks import Block, Grid, Heading, Heat, Paragraph, Report, Title
-from advisor.reports.layout import Page, cut_middle, name_text, pad
+from advisor.reports.layout import Page, clean, cut_middle, name_text, pad
 from advisor.reports.text import heat
 
 #: Rows (kernels of a histogram) that text shows by default.
@@ -247,13 +248,16 @@ def scaled(values: pd.Series, timeunit: str = "nsec") -> tuple[str, pd.Series, i
 
 
 def _inert(cell: object) -> object:
-    """The cell, marked as text where a spreadsheet would take a name of the capture for a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
+    """The cell on one line, marked as text where a spreadsheet would take a name of the capture for a
+    formula (in Japanese and Chinese ones wide signs begin one, too)."""
+    if not isinstance(cell, str):
+        return cell
+    return f"'{shown}" if (shown := clean(cell)).lstrip().startswith(tuple("=+-@＝＋－＠")) else shown
 
 
 def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec", raw: bool = False) -> str:
     """One bare table; several are separated by an empty line and a line that begins with #. `raw`
-    keeps texts that spreadsheets would run as formulas."""
+    keeps texts as they are, also those that spreadsheets would run as formulas."""
     parts = []
     for table in tables:
         shown = {}
@@ -265,7 +269,10 @@ def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec", raw: bool = F
             shown[heading] = values.map(form, na_action="ignore") if places else values
         note = f"; {table.note}" if table.note else ""
         head = f"# {table.report}: {table.scope}{note}\n" if len(tables) > 1 else ""
-        parts.append(head + pd.DataFrame(shown).to_csv(index=False, lineterminator="\n"))
+        # Unasked the writer does not quote a bare carriage return, at which readers end the row.
+        returns = raw and any("\r" in str(cell) for cells in shown.values() for cell in cells)
+        quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+        parts.append(head + pd.DataFrame(shown).to_csv(index=False, lineterminator="\n", quoting=quoting))
     return "\n".join(parts)
 
 

@@ -8,7 +8,8 @@ from tests.reports.fixture import DIAGNOSIS, HEALTHY, MUL
 
 
 def test_one_document_is_exactly_the_diagnosis() -> None:
-    assert render([DIAGNOSIS]).decode() == DIAGNOSIS.model_dump_json(indent=2) + "\n"
+    shown = render([DIAGNOSIS]).decode().replace("\\u202e", "\u202e")
+    assert shown == DIAGNOSIS.model_dump_json(indent=2) + "\n"
     assert Diagnosis.model_validate_json(render([DIAGNOSIS])) == DIAGNOSIS
 
 
@@ -50,3 +51,9 @@ def test_a_file_name_that_is_not_utf8() -> None:
     odd = HEALTHY.inputs[0].model_copy(update={"path": "caf\udce9.sqlite"})
     document = render([HEALTHY.model_copy(update={"inputs": (odd,)})])
     assert json.loads(document)["inputs"][0]["path"] == "caf\udce9.sqlite"
+
+
+def test_nothing_in_it_reorders_or_controls_a_terminal() -> None:
+    odd = HEALTHY.model_copy(update={"verdict": "a\u202eb\x9b1m\x7f\x1b"})
+    assert b"a\\u202eb\\u009b1m\\u007f\\u001b" in render([odd])
+    assert json.loads(render([odd]))["verdict"] == odd.verdict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from itertools import pairwise
@@ -53,12 +55,15 @@ def test_a_tail_table_keeps_its_percentiles_in_80_columns(trace: Path, capsys: C
 
 
 def test_names_that_a_spreadsheet_would_run_are_inert_in_csv() -> None:
-    frame = pd.DataFrame({"Name": ["=1+1", "+a", "-b", "@c", "\td", "e=f"], "Sum": [-1, 2, 3, 4, 5, 6]})
+    names = ["=1+1", "+a", "-b", "@c", "\t=d", "e=f", "＝g", "x\r=h", "\x1b=i\u202e"]
+    frame = pd.DataFrame({"Name": names, "Sum": [-1, *range(2, 10)]})
     table = StatsTable("kernels", "Sample", frame, scope="whole capture", ranks=(0,) * 2)
-    cells = [line.split(",") for line in csv_text([table]).splitlines()[1:]]
-    assert [name for name, _ in cells] == ["'=1+1", "'+a", "'-b", "'@c", "'\td", "e=f"]
+    _, *cells = csv.reader(io.StringIO(csv_text([table]), newline=""))
+    shown = ["'=1+1", "'+a", "'-b", "'@c", "' =d", "e=f", "'＝g", "x =h", "?=i?"]
+    assert [name for name, _ in cells] == shown
     assert cells[0][1] == "-1"
-    assert csv_text([table], raw=True).splitlines()[1] == "=1+1,-1"
+    _, *cells = csv.reader(io.StringIO(csv_text([table], raw=True), newline=""))
+    assert cells == [[name, str(sum)] for name, sum in frame.itertuples(index=False)]
 
 
 def test_csv() -> None:
