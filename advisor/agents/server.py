@@ -39,7 +39,7 @@ def server(tools: Tools) -> MCPServer:
     )
     for name in VERBS:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        tool = _tool(getattr(tools, name))
+        tool = _tool(tools, getattr(tools, name))
         made.add_tool(tool, name=name, description=tool.__doc__, annotations=read_only)
     made.resource("advisor://rules", mime_type="text/markdown", description="All rules")(_rules)
     made.resource("advisor://rules/{code}", mime_type="text/markdown", description="One rule")(_rule)
@@ -47,7 +47,7 @@ def server(tools: Tools) -> MCPServer:
     return made
 
 
-def _tool(verb: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+def _tool(tools: Tools, verb: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
     """The verb, its errors raised as the SDK's tool errors, which the caller gets to read."""
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import CallToolResult, TextContent
@@ -57,7 +57,7 @@ def _tool(verb: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
         try:
             document = verb(**arguments)
         except AdvisorError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(tools.said(error, arguments.get("redact", False))) from error
         # Without indents, which would be a third of the letters.
         content = TextContent(type="text", text=text(document))
         return CallToolResult(content=[content], structured_content=document)

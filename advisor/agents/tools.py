@@ -140,7 +140,7 @@ class Tools:
     ) -> dict[str, Any]:
         """What holds the GPU back in a capture: the verdict, what to do first, and the findings in
         the order of what they save, a line each. Begin here; `show` has a finding in full."""
-        found = self._of(path, Options(window=window, nvtx=nvtx, phase=_phase(phase)))
+        found = self._of(path, self._options(redact, window=window, nvtx=nvtx, phase=_phase(phase)))
         findings = [_short(f) for f in found.findings]
         return self._answer(
             {
@@ -160,7 +160,7 @@ class Tools:
     def show(self, path: str, code: str, phase: str | None = None, redact: bool = False) -> dict[str, Any]:
         """One finding of a capture in full, by code, cause or rank: numbers, evidence, places, advice
         with options, and how to verify it."""
-        found = self._of(path, Options(phase=_phase(phase)))
+        found = self._of(path, self._options(redact, phase=_phase(phase)))
         for finding in named(found.findings, code):
             return self._answer(finding.model_dump(mode="json", exclude=_UNASKED), redact)
         known = ", ".join(f"{f.code} {f.cause}" for f in found.findings) or "none"
@@ -176,7 +176,7 @@ class Tools:
         from advisor.pipeline.explain import explain
 
         with self._lock:
-            found = explain(self._file(path), code, Options(phase=_phase(phase)))
+            found = explain(self._file(path), code, self._options(redact, phase=_phase(phase)))
         document = found.model_dump(mode="json", exclude={"tool", "input", "schema_version"})
         return self._answer(document, redact)
 
@@ -192,7 +192,7 @@ class Tools:
         from advisor.pipeline.whatif import whatif
 
         with self._lock:
-            found = whatif(self._file(path), fixes)
+            found = whatif(self._file(path), fixes, self._options(redact))
         document = found.model_dump(mode="json", exclude={"tool", "input", "schema_version"})
         return self._answer(document, redact)
 
@@ -204,7 +204,8 @@ class Tools:
         from advisor.pipeline.compare import compare
 
         with self._lock:
-            found = compare(self._file(before), self._file(after), Options(phase=_phase(phase)))
+            options = self._options(redact, phase=_phase(phase))
+            found = compare(self._file(before), self._file(after), options)
         kept = {"verdict", "summary", "comparability", "phases", "budget", "operations", "changes", "checks",
                 "gains", "notes"}  # fmt: skip
         return self._answer(found.model_dump(mode="json", include=kept), redact)
@@ -214,7 +215,7 @@ class Tools:
         from advisor.pipeline.doctor import doctor
 
         with self._lock:
-            found = doctor(self._file(path))
+            found = doctor(self._file(path), self._options(redact))
         document = found.model_dump(mode="json", include={"sentence", "questions", "blocked"})
         document["record"] = found.plan.command
         document["mind"] = [p.text for p in found.plan.pitfalls]
@@ -255,7 +256,7 @@ class Tools:
         from advisor.pipeline.stats import stats_tables
 
         with self._lock:
-            (table,) = stats_tables(self._file(path), [report], Options(window=window), "full")
+            (table,) = stats_tables(self._file(path), [report], self._options(redact, window=window), "full")
         rows = table.frame.astype(object).where(table.frame.notna(), None).to_numpy().tolist()
         return self._answer(
             {
@@ -277,6 +278,14 @@ class Tools:
         with self._lock:
             return self._diagnosis(file, stamp.st_mtime_ns, stamp.st_size, options)
 
+    def _options(self, redact: bool, **chosen: Any) -> Options:
+        """Redaction of the capture knows what it shows to be private, that of the answer what this machine does."""
+        return Options(redact=redact or self._redact, **chosen)
+
+    def said(self, error: Exception, redact: bool) -> str:
+        """What went wrong, as the caller may read it."""
+        return _scrubber().text(str(error)) if redact or self._redact else str(error)
+
     @staticmethod
     def _diagnosed(file: Path, _mtime: int, _size: int, options: Options) -> Diagnosis:
         from advisor.pipeline.diagnose import diagnose
@@ -295,8 +304,9 @@ class Tools:
         raise InputError(f"{path}: outside the folders that this server may read")
 
     def _answer(self, document: dict[str, Any], redact: bool) -> dict[str, Any]:
-        found = bounded(document, first=_FIRST)
-        return _scrubbed(found, _scrubber()) if redact or self._redact else found
+        # The ends of texts are cut after: half a secret is no secret that a pattern knows.
+        shown = _scrubbed(document, _scrubber()) if redact or self._redact else document
+        return bounded(shown, first=_FIRST)
 
 
 def _short(finding: Finding) -> dict[str, Any]:
@@ -339,6 +349,6 @@ def _scrubber() -> Scrubber:
 def _scrubbed(value: Any, scrubber: Scrubber) -> Any:
     if isinstance(value, dict):
         return {k: _scrubbed(v, scrubber) for k, v in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_scrubbed(v, scrubber) for v in value]
     return scrubber.text(value) if isinstance(value, str) else value

@@ -105,8 +105,14 @@ def _copy(path: Path, work: Path, shown: Path) -> None:
     with closing(SqliteFile(path, shown, EXPORT_HINT)) as db:
         if not any(map(is_nsys_table, db.tables)):
             raise InputError(f"{shown}: a SQLite database, but not an Nsight Systems export")
-        uri = f"{db.path.as_uri()}?mode=ro"
+        # SQLite makes files beside a database in the mode "wal", unless it is told that nobody writes to it;
+        # what is still in such a file was copied to a folder of ours.
+        with db.path.open("rb") as file:
+            wal = file.read(20)[18:] == b"\2\2" and db.path == path
+        uri = f"{db.path.as_uri()}?mode=ro{'&immutable=1' * wal}"
         with closing(sqlite3.connect(uri, uri=True, timeout=0.5)) as plain:
+            plain.execute("pragma trusted_schema = off")
+            plain.execute("pragma cell_size_check = on")
             plain.execute("vacuum into ?", (str(work),))
 
 

@@ -73,6 +73,7 @@ Tables = dict[str, tuple[str, ...]]
 def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
     with closing(sqlite3.connect(work, isolation_level=None)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        db.execute("pragma trusted_schema = off")
         db.execute("pragma journal_mode = off")
         db.execute("pragma secure_delete = on")
         db.execute("pragma temp_store = memory")

@@ -351,7 +351,8 @@ class Redacted(Around):
         self.capture = self._clean(given)
 
     def text(self, ids: Sequence[int]) -> list[str]:
-        return [self._scrubber.text(text) for text in self._source.text(ids)]
+        clean = self._scrubber.text
+        return [clean(text) or (text and MARK) for text in self._source.text(ids)]  # an empty name is damage
 
     def _clean(self, capture: Capture) -> Capture:
         scrubber, command = self._scrubber, capture.command

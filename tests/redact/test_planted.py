@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import sqlite3
 import string
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from advisor.agents.tools import Tools
 from advisor.capture.redact import redact
 from advisor.cli.main import main
+from advisor.errors import AdvisorError
+from advisor.model.options import Options
 from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
 
@@ -182,10 +188,11 @@ def test_none_survives(tmp_path: Path) -> None:
     redact(path, out)
     copy = out.read_bytes()
     assert [s for s in secrets if s[2].encode() in copy] == []
-    causes = [
-        [(f.cause, f.severity) for f in diagnose(p).findings if f.code != "CAP112"] for p in (path, out)
-    ]
-    assert causes[0] == causes[1]
+    plain, copied, hidden = (
+        [(f.cause, f.severity) for f in found.findings if f.code != "CAP112"]
+        for found in (diagnose(path), diagnose(out), diagnose(path, Options(redact=True)))
+    )
+    assert plain == copied == hidden
 
 
 @pytest.mark.parametrize(
@@ -213,3 +220,30 @@ def test_no_report_shows_one(words: str, tmp_path: Path, capsys: pytest.CaptureF
     assert len(shown) > 1_000
     assert [s for s in secrets if s[2].encode() in shown] == []
     assert str(tmp_path).encode() not in shown
+
+
+def every_page(tools: Tools, report: str) -> Iterator[Any]:
+    offset: int | None = 0
+    while offset is not None:
+        yield (found := tools.stats("in.sqlite", report, offset=offset, limit=100))
+        offset = found.get("next_offset")
+
+
+def test_no_answer_to_an_agent_shows_one(tmp_path: Path) -> None:
+    """Neither whole nor cut off where an answer ends."""
+    secrets = planted(tmp_path / "in.sqlite")
+    tools = Tools([tmp_path], redact=True)
+    answers: list[Any] = [found := tools.diagnose("in.sqlite", limit=100)]
+    for finding in found["findings"]["rows"]:
+        answers += [tools.show("in.sqlite", finding["code"]), tools.explain(finding["code"], "in.sqlite")]
+    answers += [tools.compare("in.sqlite", "in.sqlite"), tools.doctor("in.sqlite")]
+    for report in ("kernels", "trace", "nvtx", "launch"):
+        answers += every_page(tools, report)
+    for wrong in (lambda: tools.whatif("in.sqlite", ["cuda_graphs"]), lambda: tools.diagnose("none.sqlite")):
+        with pytest.raises(AdvisorError) as error:
+            wrong()
+        answers.append(tools.said(error.value, False))
+    text = json.dumps(answers, ensure_ascii=False)
+    assert len(text) > 30_000
+    assert str(tmp_path) not in text
+    assert [s for s in secrets if s[2][: max(12, len(s[2]) // 2)] in text] == []

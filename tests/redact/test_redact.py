@@ -466,3 +466,12 @@ def test_a_host_that_a_variable_names_goes_from_every_text(name: str, value: str
     with sqlite3.connect(tmp_path / "out.sqlite") as db:
         texts = [text for (text,) in db.execute("select text from NVTX_EVENTS")]
     assert texts == ["fast step on redacted"]
+
+
+def test_nothing_appears_beside_an_export_in_write_ahead_mode(tmp_path: Path) -> None:
+    path = Export().gpu().process(100).launch(0).write(tmp_path / "in.sqlite", journal="wal")
+    assert path.read_bytes()[18:20] == b"\2\2"
+    before = path.read_bytes()
+    redact(path, tmp_path / "out.sqlite")
+    assert {p.name for p in tmp_path.iterdir()} == {"in.sqlite", "out.sqlite"}
+    assert path.read_bytes() == before
