@@ -57,7 +57,7 @@ def _tool(tools: Tools, verb: Callable[..., dict[str, Any]]) -> Callable[..., An
         try:
             document = verb(**arguments)
         except AdvisorError as error:
-            raise ToolError(tools.said(error, arguments.get("redact", False))) from error
+            raise ToolError(tools.error_text(error, arguments.get("redact", False))) from error
         # Without indents, which would be a third of the letters.
         content = TextContent(type="text", text=text(document))
         return CallToolResult(content=[content], structured_content=document)

@@ -279,10 +279,10 @@ class Tools:
             return self._diagnosis(file, stamp.st_mtime_ns, stamp.st_size, options)
 
     def _options(self, redact: bool, **chosen: Any) -> Options:
-        """Redaction of the capture knows what it shows to be private, that of the answer what this machine does."""
+        """With redaction of the capture, which knows what the capture shows to be private."""
         return Options(redact=redact or self._redact, **chosen)
 
-    def said(self, error: Exception, redact: bool) -> str:
+    def error_text(self, error: Exception, redact: bool) -> str:
         """What went wrong, as the caller may read it."""
         return _scrubber().text(str(error)) if redact or self._redact else str(error)
 

@@ -242,7 +242,7 @@ def test_no_answer_to_an_agent_shows_one(tmp_path: Path) -> None:
     for wrong in (lambda: tools.whatif("in.sqlite", ["cuda_graphs"]), lambda: tools.diagnose("none.sqlite")):
         with pytest.raises(AdvisorError) as error:
             wrong()
-        answers.append(tools.said(error.value, False))
+        answers.append(tools.error_text(error.value, False))
     text = json.dumps(answers, ensure_ascii=False)
     assert len(text) > 30_000
     assert str(tmp_path) not in text
