@@ -231,7 +231,7 @@ def _client(distributed: Any, address: str, workers: int, folder: str) -> Iterat
                 n_workers=workers,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=":0",
+                dashboard_address="127.0.0.1:0",  # ":0" would answer to every machine
                 silence_logs="CRITICAL",
                 local_directory=folder,
             )
