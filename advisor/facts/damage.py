@@ -47,6 +47,8 @@ _WORDS = {
     "one launch for several": "share a launch call with another",
     "correlation id repeated": "carry the correlation id of another",
     "name without text": "have a name without text",
+    "named like a call": "have the name of a call",
+    "named like a kernel": "have the name of a kernel",
     "above 100 %": "show a share above 100 %",
 }
 _COUNTS = {
@@ -56,7 +58,7 @@ _COUNTS = {
     "capture.repeated_row_count": ("recorded twice",),
     "capture.repeated_correlation_count": ("correlation id repeated", "one launch for several"),
     "capture.far_time_count": ("times apart", "left out"),
-    "capture.nameless_count": ("name without text",),
+    "capture.nameless_count": ("name without text", "named like a call", "named like a kernel"),
     "capture.overfull_sample_count": ("above 100 %",),
 }
 _NOUNS = {"api_calls": "API calls", "graph_runs": "graph runs", "host_calls": "OS calls",
@@ -92,7 +94,7 @@ FACTS = (
         Entry("capture.repeated_row_count", "count", "", "Rows that are in a table twice", "equal times, place, correlation and name", columns={**origin.OPS, "api_calls": f"{origin.CALLS} name_id"}),
         Entry("capture.repeated_correlation_count", "count", "", "Issuing calls that carry the correlation id of an earlier one, and kernels whose launch call has run another", "by (process, correlation); calls inside others and graph launches left out", columns={"api_calls": origin.CALLS, "kernels": origin.JOIN}),
         Entry("capture.far_time_count", "count", "", "Rows that lie more than 30 days from the others", "start against the median start of the largest table", columns={**origin.OPS, "api_calls": "start", "ranges": "start"}),
-        Entry("capture.nameless_count", "count", "", "Kernels and calls whose name is not in the table of strings", "ids without a text", columns={"kernels": "name_id", "api_calls": "name_id"}),
+        Entry("capture.nameless_count", "count", "", "Kernels and calls whose name is not in the table of strings, or is one of the other kind", "ids without a text; kernels with the name of a call, calls with ( or < in their name", columns={"kernels": "name_id", "api_calls": "name_id"}),
         Entry("capture.overfull_sample_count", "count", "", "Samples with a share of a peak above 105 %", "row count", columns={"samples": "gr_active sm_active dram_read dram_write"}),
         Entry("capture.view_count", "count", "", "Tables of the export that the file holds as views", "not read", columns={}),
     ], columns={**origin.GAPS, "ranges": "start end", "host_calls": "start end", "overheads": "start end", "samples": "gr_active"}, windowed=False),

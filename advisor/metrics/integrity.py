@@ -6,7 +6,7 @@ it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -89,7 +89,12 @@ def _checks(trace: Trace, ops: Operations, table: str, usual: float) -> Iterator
     if table == "api_calls":
         yield "correlation id repeated", _same_id(trace, ops)
     if table in ("kernels", "api_calls"):
-        yield "name without text", _nameless(trace, table)
+        yield "name without text", _named(trace, table, {""})
+    if table == "kernels":
+        yield "named like a call", _named(trace, table, _names(trace, "api_calls") - {""})
+    if table == "api_calls":  # which are functions of C, without types
+        typed = {name for name in _names(trace, table) if "(" in name or "<" in name}
+        yield "named like a kernel", _named(trace, table, typed)
 
 
 def _usual_time(trace: Trace) -> float:
@@ -203,11 +208,15 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     return mask
 
 
-def _nameless(trace: Trace, table: str) -> Array:
-    ids = trace.columns(table, ("name_id",))["name_id"]
-    used, index = dense(ids)
-    empty = np.array([not text for text in trace.texts(used.tolist())], bool) & (used != MISSING)
-    return np.asarray(empty[index])
+def _names(trace: Trace, table: str) -> set[str]:
+    return set(trace.texts(dense(trace.columns(table, ("name_id",))["name_id"])[0].tolist()))
+
+
+def _named(trace: Trace, table: str, names: Collection[str]) -> Array:
+    """Rows that have one of these names."""
+    used, index = dense(trace.columns(table, ("name_id",))["name_id"])
+    of_them = np.array([text in names for text in trace.texts(used.tolist())], bool) & (used != MISSING)
+    return np.asarray(of_them[index])
 
 
 def _overfull(trace: Trace) -> Array:

@@ -24,8 +24,9 @@ AUDITED = """
 import json, os, sys
 
 done, seen = sys.argv.pop(1), []
-STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pty.spawn", "webbrowser.open",
-          "ctypes.dlopen", "socket.connect", "socket.bind", "urllib.Request", "http.client.connect")
+STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pty.spawn",
+          "webbrowser.open", "ctypes.dlopen", "socket.connect", "socket.bind",
+          "urllib.Request", "http.client.connect")
 
 def hook(event, given):
     if event == "open" and isinstance(given[0], (str, bytes, os.PathLike)):

@@ -72,6 +72,14 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
                 "where rowid < 4",), "3 of 200 kernels lie months from the others"),
     "no strings": (
         eager, ("delete from StringIds",), "200 of 200 kernels have a name without text"),
+    "kernels named like a call": (
+        eager, (f"update {KERNEL} set shortName = (select max(nameId) from {RUNTIME}), "
+                f"demangledName = (select max(nameId) from {RUNTIME})",),
+        "200 of 200 kernels have the name of a call"),
+    "calls named like a kernel": (
+        eager, ("update StringIds set value = 'void gemm<float>(float*)' "
+                f"where id in (select nameId from {RUNTIME})",),
+        "200 of 200 API calls have the name of a kernel"),
     "a view": (
         eager, (f"create table copied as select * from {KERNEL}", f"drop table {KERNEL}",
                 f"create view {KERNEL} as select * from copied"),
