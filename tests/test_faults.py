@@ -71,6 +71,33 @@ def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_standard_output_that_takes_only_a_part(
+    format: str, unbuffered: str, capture: Path, tmp_path: Path
+) -> None:
+    """Without a buffer Python does not say how much of a text was written."""
+    pytest.importorskip("resource")
+    words = ["500", str(capture), "--format", format]
+    program = BOUNDED.replace("import main", "import run").replace(
+        "sys.exit(main(sys.argv[2:]))",
+        """
+sys.argv[1:] = sys.argv[2:]
+run()""",
+    )
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "XDG_CACHE_HOME": str(tmp_path / "no")},
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard output: cannot be written (File too large)" in done.stderr
+
+
 @pytest.mark.skipif(not Path("/proc/fs").is_dir(), reason="needs /proc, where root cannot write either")
 @pytest.mark.parametrize(
     ("words", "said"),

@@ -7,6 +7,7 @@ functions that use them.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import re
 import signal
@@ -244,6 +245,9 @@ def _open_streams() -> None:
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, mode), number)
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        # PYTHONUNBUFFERED: what a full disk does not take would be lost without an error.
+        sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
 
 
 def _close_streams() -> None:
