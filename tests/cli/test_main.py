@@ -194,11 +194,12 @@ def test_fail_on_looks_at_what_is_shown(run: Run) -> None:
 
 
 def test_json_is_the_document(run: Run, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    from advisor.reports.json_report import render
     from tests.reports.fixture import DIAGNOSIS
 
     assert run("a.sqlite", "--format", "json") == 0
     out, err = capsysbinary.readouterr()
-    assert out.decode() == DIAGNOSIS.model_dump_json(indent=2) + "\n"
+    assert out == render([DIAGNOSIS])
     assert err == b""
 
 
