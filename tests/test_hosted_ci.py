@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.docs.scripts import script
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,8 +50,48 @@ def test_the_workflow_runs_everything_on_every_python() -> None:
 
 def test_known_vulnerabilities_are_looked_up_for_what_is_locked() -> None:
     *_, last = loaded("workflows/ci.yml")["jobs"]["audit"]["steps"]
-    assert last["run"].startswith("pipx run pip-audit")
-    assert last["run"].endswith("-r .ci/lock.txt")
+    assert last["run"] == "python .ci/audit.py"
+    assert re.search(
+        r"^audit\(\).* \.ci/audit\.py .*^start audit$.*^finish audit$", (ROOT / ".ci/run").read_text(), FLAGS
+    )
+
+
+FLAGS = re.MULTILINE | re.DOTALL
+SOUND = {"name": "numpy", "version": "1", "vulns": []}
+WEAK = {"name": "pip", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+UNKNOWN = {"name": "zipp", "skip_reason": "zipp (4.1.2) was not found"}
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        ([SOUND, UNKNOWN], 0, "0 known vulnerabilities in 1 of 2 releases looked up"),
+        ([SOUND, WEAK], 1, "pip 2: CVE-1, mended in 3\n1 known vulnerabilities"),
+        ([UNKNOWN, UNKNOWN], 0, "not audited: zipp (4.1.2) was not found"),
+    ],
+)
+def test_an_index_that_knows_nothing_is_no_clean_bill(found: list[Any], code: int, said: str) -> None:
+    given, text = script(".ci/audit.py").verdict({"dependencies": found})
+    assert given == code
+    assert text.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("does", "why"), [("raise SystemExit(1)", "printed nothing"), ("1/0", "ZeroDivisionError")]
+)
+def test_without_an_index_the_reason_is_told(
+    does: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit = script(".ci/audit.py")
+    real = subprocess.run
+    monkeypatch.setattr(
+        audit.venv, "create", lambda folder, **_: (folder / "bin").mkdir() or (folder / "bin/python").touch()
+    )
+    monkeypatch.setattr(audit.subprocess, "run", lambda _, **how: real([sys.executable, "-c", does], **how))
+    assert audit.main() == 0
+    said = capsys.readouterr().out
+    assert said.startswith("not audited: ")
+    assert why in said
 
 
 def test_updates_are_proposed_for_python_and_for_actions() -> None:
@@ -66,7 +110,7 @@ def entries(lock: str) -> list[tuple[Requirement, list[str]]]:
     return [(Requirement(head), hashes) for head, *hashes in split]
 
 
-@pytest.mark.parametrize("lock", ["lock.txt", "lock-no-compiler.txt"])
+@pytest.mark.parametrize("lock", ["lock.txt", "lock-no-compiler.txt", "lock-audit.txt"])
 def test_each_release_of_a_lock_has_hashes(lock: str) -> None:
     for entry, hashes in entries(lock):
         assert hashes, entry

@@ -118,7 +118,7 @@ def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
         if cell_len(char + tail) > room // 2:
             break
         tail = char + tail
-    return _take(text, room - cell_len(tail)) + ellipsis + tail
+    return set_cell_size(text, room - cell_len(tail)) + ellipsis + tail
 
 
 def cut_end(text: str, width: int, ellipsis: str = "…") -> str:

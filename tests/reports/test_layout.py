@@ -3,7 +3,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -25,6 +25,7 @@ def test_wrapping_loses_nothing(text: str) -> None:
 
 
 @given(TEXT, st.integers(1, 60))
+@example("⺀00", 3)
 def test_cut_text_fits(text: str, width: int) -> None:
     assert cell_len(cut_middle(text, width)) <= width
     assert cell_len(cut_end(text, width)) <= width
