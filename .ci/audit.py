@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-#: Seconds for all answers of the index.
-PATIENCE = 180
+#: For each of the two commands.
+TIMEOUT_S = 180
 
 
 def verdict(report: dict[str, Any]) -> tuple[int, str]:
@@ -36,23 +36,24 @@ def verdict(report: dict[str, Any]) -> tuple[int, str]:
 
 
 def audited(folder: Path) -> dict[str, Any] | str:
-    """The report, or why there is none."""
+    """The report, or the reason why there is none."""
     venv.create(folder, with_pip=True)
     python = next(p for p in (folder / "bin" / "python", folder / "Scripts" / "python.exe") if p.exists())
-    install = ("pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", HERE / "lock-audit.txt")
-    audit = ("pip_audit", "--require-hashes", "--disable-pip", "--progress-spinner=off", "--format=json",
-             "-r", HERE / "lock.txt")  # fmt: skip
+
+    def run(module: str, *words: str, lock: str) -> subprocess.CompletedProcess[str]:
+        command = [python, "-m", module, *words, "--require-hashes", "-r", HERE / lock]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+
     try:
-        for command in (install, audit):
-            done = subprocess.run(
-                [python, "-m", *command], capture_output=True, text=True, check=False, timeout=PATIENCE
+        done = run("pip", "install", "--quiet", "--no-deps", lock="lock-audit.txt")
+        if done.returncode == 0:
+            done = run(
+                "pip_audit", "--disable-pip", "--progress-spinner=off", "--format=json", lock="lock.txt"
             )
-            if command is audit and done.stdout.startswith("{"):
+            if done.stdout.startswith("{"):
                 return dict(json.loads(done.stdout))
-            if done.returncode:
-                break
     except subprocess.TimeoutExpired:
-        return f"no answer within {PATIENCE} s"
+        return f"no answer within {TIMEOUT_S} s"
     return (done.stderr.strip().splitlines() or ["pip-audit printed nothing"])[-1]
 
 

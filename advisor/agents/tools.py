@@ -279,12 +279,15 @@ class Tools:
             return self._diagnosis(file, stamp.st_mtime_ns, stamp.st_size, options)
 
     def _options(self, redact: bool, **chosen: Any) -> Options:
-        """With redaction of the capture, which knows what the capture shows to be private."""
-        return Options(redact=redact or self._redact, **chosen)
+        """Options of the analysis. Redaction starts there: the capture's environment holds names to hide."""
+        return Options(redact=self._redacts(redact), **chosen)
+
+    def _redacts(self, redact: bool) -> bool:
+        return redact or self._redact
 
     def error_text(self, error: Exception, redact: bool) -> str:
         """What went wrong, as the caller may read it."""
-        return _scrubber().text(str(error)) if redact or self._redact else str(error)
+        return _scrubber().text(str(error)) if self._redacts(redact) else str(error)
 
     @staticmethod
     def _diagnosed(file: Path, _mtime: int, _size: int, options: Options) -> Diagnosis:
@@ -304,8 +307,8 @@ class Tools:
         raise InputError(f"{path}: outside the folders that this server may read")
 
     def _answer(self, document: dict[str, Any], redact: bool) -> dict[str, Any]:
-        # The ends of texts are cut after: half a secret is no secret that a pattern knows.
-        shown = _scrubbed(document, _scrubber()) if redact or self._redact else document
+        # Before long texts are cut: no pattern recognises half a secret.
+        shown = _scrubbed(document, _scrubber()) if self._redacts(redact) else document
         return bounded(shown, first=_FIRST)
 
 

@@ -28,7 +28,7 @@ from advisor.scratch import Scratch
 from advisor.sources.nsys.export import EXPORT_HINT
 from advisor.sources.nsys.tables import is_nsys_table
 from advisor.sources.packed import HEAD_BYTES, opener, unpack
-from advisor.sources.sqlite.file import MAGIC, SqliteFile
+from advisor.sources.sqlite.file import MAGIC, SqliteFile, distrust
 
 Opener = Callable[..., Any]
 PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
@@ -105,14 +105,13 @@ def _copy(path: Path, work: Path, shown: Path) -> None:
     with closing(SqliteFile(path, shown, EXPORT_HINT)) as db:
         if not any(map(is_nsys_table, db.tables)):
             raise InputError(f"{shown}: a SQLite database, but not an Nsight Systems export")
-        # SQLite makes files beside a database in the mode "wal", unless it is told that nobody writes to it;
-        # what is still in such a file was copied to a folder of ours.
+        # In write-ahead mode SQLite makes files beside the database unless it is opened as immutable. A
+        # database that already has such a file was copied: `db.path` is that copy, which is not immutable.
         with db.path.open("rb") as file:
-            wal = file.read(20)[18:] == b"\2\2" and db.path == path
+            wal = file.read(20)[18:] == b"\2\2" and db.path == path.resolve()
         uri = f"{db.path.as_uri()}?mode=ro{'&immutable=1' * wal}"
         with closing(sqlite3.connect(uri, uri=True, timeout=0.5)) as plain:
-            plain.execute("pragma trusted_schema = off")
-            plain.execute("pragma cell_size_check = on")
+            distrust(plain)
             plain.execute("vacuum into ?", (str(work),))
 
 

@@ -20,6 +20,7 @@ from advisor.capture.redact_text import (
     variables,
 )
 from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
+from advisor.sources.sqlite.file import distrust
 from advisor.sources.sqlite.pages import quoted
 
 #: Tables that hold nothing but what is private.
@@ -73,7 +74,7 @@ Tables = dict[str, tuple[str, ...]]
 def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
     with closing(sqlite3.connect(work, isolation_level=None)) as db:
         db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-        db.execute("pragma trusted_schema = off")
+        distrust(db)
         db.execute("pragma journal_mode = off")
         db.execute("pragma secure_delete = on")
         db.execute("pragma temp_store = memory")

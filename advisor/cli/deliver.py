@@ -204,7 +204,7 @@ class Progress:
     """Shows ``name: reading kernels, 120 MiB, 12 s`` on one line that is wiped at the end."""
 
     def __init__(self, name: str) -> None:
-        from advisor.reports.layout import clean
+        from advisor.reports.characters import clean
 
         self._name = clean(name)[-30:]
         self._stage = "reading"

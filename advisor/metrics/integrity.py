@@ -6,7 +6,7 @@ it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec import Struct
 from advisor.metrics.damage import PLACE_BITS
 from advisor.metrics.kernels import dense, ordered
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, among
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -89,12 +89,7 @@ def _checks(trace: Trace, ops: Operations, table: str, usual: float) -> Iterator
     if table == "api_calls":
         yield "correlation id repeated", _same_id(trace, ops)
     if table in ("kernels", "api_calls"):
-        yield "name without text", _named(trace, table, {""})
-    if table == "kernels":
-        yield "named like a call", _named(trace, table, _names(trace, "api_calls") - {""})
-    if table == "api_calls":  # which are functions of C, without types
-        typed = {name for name in _names(trace, table) if "(" in name or "<" in name}
-        yield "named like a kernel", _named(trace, table, typed)
+        yield from _wrong_names(trace, table)
 
 
 def _usual_time(trace: Trace) -> float:
@@ -208,15 +203,18 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     return mask
 
 
-def _names(trace: Trace, table: str) -> set[str]:
-    return set(trace.texts(dense(trace.columns(table, ("name_id",))["name_id"])[0].tolist()))
-
-
-def _named(trace: Trace, table: str, names: Collection[str]) -> Array:
-    """Rows that have one of these names."""
-    used, index = dense(trace.columns(table, ("name_id",))["name_id"])
-    of_them = np.array([text in names for text in trace.texts(used.tolist())], bool) & (used != MISSING)
-    return np.asarray(of_them[index])
+def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
+    used, of_row = dense(trace.columns(table, ("name_id",))["name_id"])
+    names = trace.texts(used.tolist())
+    if table == "kernels":
+        ids = distinct(trace.columns("api_calls", ("name_id",))["name_id"])
+        calls = set(trace.texts(ids.tolist())) - {""}
+        check, like_other = "named like a call", [name in calls for name in names]
+    else:  # calls are functions of C, without types
+        check, like_other = "named like a kernel", ["(" in name or "<" in name for name in names]
+    known = used != MISSING
+    yield "name without text", (np.array([not name for name in names], bool) & known)[of_row]
+    yield check, (np.array(like_other, bool) & known)[of_row]
 
 
 def _overfull(trace: Trace) -> Array:

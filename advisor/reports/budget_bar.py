@@ -9,7 +9,8 @@ from typing import NamedTuple
 from advisor.model.findings import Budget, Part
 from advisor.model.numbers import percent, percent_range, value_text
 from advisor.model.parts import BUSY, PARTS
-from advisor.reports.layout import GLUE, Page, clean, pad
+from advisor.reports.characters import clean
+from advisor.reports.layout import GLUE, Page, pad
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 #: In the short form: least share of a part that is named below one bar and below several; bars that are

@@ -12,8 +12,8 @@ from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.blocks import Report
+from advisor.reports.characters import clean
 from advisor.reports.header import path_of
-from advisor.reports.layout import clean
 from advisor.reports.summary import first_fix, saves, verdict
 
 COMMANDS = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}

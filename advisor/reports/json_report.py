@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -13,9 +12,7 @@ from pydantic_core import PydanticSerializationError
 from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.reports.blocks import Report
-
-#: What could reorder or control a line of a terminal and that JSON need not escape.
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb]")
+from advisor.reports.characters import escaped
 
 
 class Diagnoses(Frozen):
@@ -52,5 +49,4 @@ def document_bytes(document: BaseModel) -> bytes:
 
 
 def _bytes(text: str) -> bytes:
-    escaped = _UNSAFE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
-    return f"{escaped}\n".encode("utf-8", "backslashreplace")
+    return f"{escaped(text)}\n".encode("utf-8", "backslashreplace")

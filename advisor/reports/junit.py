@@ -14,10 +14,10 @@ from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.blocks import Report
+from advisor.reports.characters import clean
 from advisor.reports.compare_blocks import span
 from advisor.reports.finding_text import SHOWN
 from advisor.reports.finding_text import finding as whole
-from advisor.reports.layout import clean
 from advisor.reports.phrases import remedy_text
 from advisor.reports.text import plain
 

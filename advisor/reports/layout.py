@@ -16,14 +16,11 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from advisor.reports.characters import clean
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Characters that could move the cursor or reorder the line, and those that XML cannot hold.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-    "\ufeff\ufff9-\ufffb\ufffe\uffff]"
-)
 #: A number and its unit stay on one line.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kKMGT]?i?B(?:/s)?|[kMG]?Hz|x)(?![\w-]))")
 #: A space at which a line is not broken.
@@ -61,11 +58,6 @@ PLAIN = Glyphs(
 
 
 _ASCII = str.maketrans({UNICODE.arrow: PLAIN.arrow, UNICODE.dot: PLAIN.dot, UNICODE.ellipsis: PLAIN.ellipsis})
-
-
-def clean(text: str) -> str:
-    """`text` on one line, without control characters."""
-    return _UNSAFE.sub(lambda m: " " if m.group() in "\t\r\n" else "?", text)
 
 
 def wrap(text: str, width: int, first: int | None = None) -> list[str]:

@@ -14,7 +14,8 @@ from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
 from advisor.reports.budget_bar import shares, unanswered, words
-from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.characters import clean
+from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.text import plain
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.

@@ -9,8 +9,8 @@ from statistics import fmean
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.gain import over_all
 from advisor.model.numbers import milliseconds, session_time, value_text
+from advisor.reports.characters import clean
 from advisor.reports.finding_text import cost_text as cost_text
-from advisor.reports.layout import clean
 
 #: An estimate whose ends differ by this factor is worth a measurement.
 WIDE = 1.5

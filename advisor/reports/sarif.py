@@ -17,9 +17,9 @@ from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool,
 from advisor.model.numbers import condition_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Do, Report
+from advisor.reports.characters import clean
 from advisor.reports.finding_text import SHOWN, gain_text, place_text
 from advisor.reports.finding_text import finding as whole
-from advisor.reports.layout import clean
 from advisor.reports.markdown import write
 from advisor.reports.phrases import remedy_text
 from advisor.reports.text import plain

@@ -18,7 +18,8 @@ from advisor.model.capture import Frozen
 from advisor.model.stats import StatsTable, rounded, unit_of
 from advisor.reports import budget_bar
 from advisor.reports.blocks import Block, Grid, Heading, Heat, Paragraph, Report, Title
-from advisor.reports.layout import Page, clean, cut_middle, name_text, pad
+from advisor.reports.characters import clean
+from advisor.reports.layout import Page, cut_middle, name_text, pad
 from advisor.reports.text import heat
 
 #: Rows (kernels of a histogram) that text shows by default.

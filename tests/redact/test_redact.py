@@ -468,10 +468,15 @@ def test_a_host_that_a_variable_names_goes_from_every_text(name: str, value: str
     assert texts == ["fast step on redacted"]
 
 
-def test_nothing_appears_beside_an_export_in_write_ahead_mode(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["{folder}/in.sqlite", "in.sqlite", "link.sqlite"])
+def test_nothing_appears_beside_an_export_in_write_ahead_mode(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = Export().gpu().process(100).launch(0).write(tmp_path / "in.sqlite", journal="wal")
+    (tmp_path / "link.sqlite").symlink_to(path)
     assert path.read_bytes()[18:20] == b"\2\2"
     before = path.read_bytes()
-    redact(path, tmp_path / "out.sqlite")
-    assert {p.name for p in tmp_path.iterdir()} == {"in.sqlite", "out.sqlite"}
+    monkeypatch.chdir(tmp_path)
+    redact(Path(name.format(folder=tmp_path)), tmp_path / "out.sqlite")
+    assert {p.name for p in tmp_path.iterdir()} == {"in.sqlite", "link.sqlite", "out.sqlite"}
     assert path.read_bytes() == before

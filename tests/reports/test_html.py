@@ -18,9 +18,9 @@ from advisor.model.facts import Interval, Scope, Table
 from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, ToDo, Tool
 from advisor.reports import json_report
 from advisor.reports.blocks import Grid
+from advisor.reports.characters import clean
 from advisor.reports.html.report import prose
 from advisor.reports.html.view import BRANCHES, tree
-from advisor.reports.layout import clean
 from advisor.reports.summary import verdict
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, html_page, in_order
 

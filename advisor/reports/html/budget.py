@@ -11,8 +11,8 @@ from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent, value_text
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
 from advisor.reports.budget_bar import COLUMNS, shares, signs, unanswered, words
+from advisor.reports.characters import clean
 from advisor.reports.compare_blocks import change
-from advisor.reports.layout import clean
 
 #: A part below this share of every bar is summed up with the other small ones.
 SMALL = 0.0005

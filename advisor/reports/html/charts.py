@@ -15,8 +15,9 @@ from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, times, value_text
 from advisor.model.work import Excerpt
+from advisor.reports.characters import clean
 from advisor.reports.finding_text import times_text
-from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.layout import cut_middle, name_text
 
 #: Characters of a name; the middle of longer ones is left out.
 EVENT_NAME = 240

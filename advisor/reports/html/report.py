@@ -24,9 +24,10 @@ from advisor.model.numbers import milliseconds
 from advisor.model.parts import PARTS
 from advisor.reports import json_report
 from advisor.reports.blocks import Report
+from advisor.reports.characters import clean
 from advisor.reports.html.budget import budget_view, piece_pattern
 from advisor.reports.html.view import PLACES, parts, tree
-from advisor.reports.layout import UNICODE, clean, cut_middle
+from advisor.reports.layout import UNICODE, cut_middle
 
 LEVELS = UNICODE.levels
 #: Signs of items; words beside them say the same.

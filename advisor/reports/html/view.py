@@ -17,13 +17,14 @@ from advisor.model.numbers import heading_parts, signed, value_text
 from advisor.reports import blocks as b
 from advisor.reports import diagnosis as document
 from advisor.reports import finding_text, phrases, summary
+from advisor.reports.characters import clean
 from advisor.reports.diagnosis import entries, gone
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.header import header, ranks
 from advisor.reports.html.budget import BudgetView, change_view
 from advisor.reports.html.charts import drawn as drawn_events
 from advisor.reports.html.charts import estimates, latencies, sketch_view, step_chart
-from advisor.reports.layout import clean, cut_middle, name_text
+from advisor.reports.layout import cut_middle, name_text
 
 #: Captures of a job that are described one by one.
 INPUTS = 4

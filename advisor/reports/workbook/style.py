@@ -9,7 +9,8 @@ from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
 from advisor.model.facts import Cell
 from advisor.model.numbers import IN_NS
-from advisor.reports.layout import clean, name_text
+from advisor.reports.characters import clean
+from advisor.reports.layout import name_text
 
 if TYPE_CHECKING:
     from openpyxl.cell.cell import Cell as XlsxCell

@@ -41,6 +41,13 @@ def stated_size(head: bytes) -> int:
     return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big") if known else 0
 
 
+def distrust(db: sqlite3.Connection) -> None:
+    """For a schema that is not ours: its views call no function with side effects, and every cell is
+    checked against its page (https://sqlite.org/security.html)."""
+    db.execute("pragma trusted_schema = off")
+    db.execute("pragma cell_size_check = on")
+
+
 class SqliteFile:
     """`RawTables` of an SQLite file; damage surfaces as :class:`InputError`."""
 
@@ -101,10 +108,7 @@ class SqliteFile:
                     shutil.copyfile(file, copy.with_name(file.name))
             self.path, flags = copy, "mode=rw"
         db = sqlite3.connect(f"{self.path.as_uri()}?{flags}", uri=True, check_same_thread=False)
-        # The schema is not ours: its views call no function with side effects, and every cell is
-        # checked against its page (https://sqlite.org/security.html).
-        db.execute("pragma trusted_schema = off")
-        db.execute("pragma cell_size_check = on")
+        distrust(db)
         # Names and paths come from other people's machines: not every byte is UTF-8.
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         return db
