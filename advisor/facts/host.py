@@ -112,7 +112,7 @@ FACTS = (
         Entry("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
         Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
         Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
-        Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
+        Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch that launches nothing covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::, and nothing is launched inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_launches_nothing", "flag", "api_calls ranges", "No kernel and no graph is launched inside host.gap_range: it is host work that can be done elsewhere", "launch calls of the thread inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
@@ -146,12 +146,13 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         if a.trace.has("ranges"):
             waited = int(Coverage(a.states.loading.get(loop, EMPTY)).within(idle.start, idle.end).sum())
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
-        named = gap_name(a, loop, idle)
+        # A slow first launch in such a gap is start-up: what stands around it explains nothing of the rest.
+        named = gap_name(a, loop, subtract(idle, a.states.cold.get(loop, EMPTY)))
         covered = min(named.covered_ns / int(gap.sum()), 1.0) if named else 0.0
         out.put("host.gap_once_ratio", once_ratio(a, budget) * (1.0 - covered))
         if named:
             out.put("host.gap_range", named.text)
-            out.put("host.gap_in_operator", named.text.startswith("aten::"))
+            out.put("host.gap_in_operator", named.text.startswith("aten::") and not named.launches)
             out.put("host.gap_launches_nothing", not named.launches)
             out.put("host.gap_range_ratio", covered)
     _waiting(a, feeder, loop, budget, out)

@@ -794,6 +794,37 @@ def test_ranges_of_the_host(tmp_path: Path) -> None:
     )
 
 
+def test_start_up_inside_a_gap_explains_none_of_the_rest(tmp_path: Path) -> None:
+    """An operator loads a library for 6 ms, 3 ms of host code after the last kernel: it covers 0.5 ms of
+    the 3.5 ms of host code."""
+    e = Export().gpu().process(1)
+    e.range("prefill 0", 0, 13_000 * US)
+    for i in range(40):
+        e.launch(i * 30 * US, 10 * US, NORM.name, i * 30 * US + 20 * US, 25 * US)
+    e.range("aten::cudnn_convolution", 4_200 * US, 10_900 * US)
+    e.call("cuLibraryLoadData", 4_600 * US, 6_000 * US)
+    for i in range(40):
+        t = 10_700 * US + i * 30 * US
+        e.launch(t, 10 * US, NORM.name, t + 20 * US, 25 * US)
+    base = built(e, tmp_path)
+    assert base.value("host.gap_max_ms", DEVICE) == pytest.approx(3.5, abs=0.2)
+    assert base.value("host.gap_range", DEVICE) is None
+
+
+def test_an_operator_that_launches_runs_on_the_gpu(tmp_path: Path) -> None:
+    """The operator stands around 800 us of host code and the launch behind it."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 999 * US)
+        e.range("aten::convolution", t + 100 * US, t + 950 * US)
+        e.launch(t + 900 * US, 10 * US, NORM.name, t + 920 * US, 70 * US)
+    expect_values(
+        built(e, tmp_path),
+        {"host.gap_range": "aten::convolution", "host.gap_in_operator": False, "host.gap_launches_nothing": False},
+    )
+
+
 def test_the_gil(tmp_path: Path) -> None:
     base = built(host_work("Waiting for GIL"), tmp_path)
     expect_values(base, {"host.gil_wait_ratio": 0.5, "host.gil_idle_ratio": 0.5, "budget.gil_ratio": 0.5})
