@@ -17,7 +17,7 @@ from advisor.metrics.operations import Kind, Operations, Runs
 from advisor.metrics.startup import Startup
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among
-from advisor.model.numbers import session_time
+from advisor.model.numbers import duration, session_time
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
 
@@ -197,7 +197,7 @@ def steady_window(
         method = "GPU activity after start-up" if startup.length else "first to last GPU operation"
         lo, hi, pause = _beside_pause(ops, lo, hi)
         if pause:
-            method = f"GPU activity beside a pause of {pause / 1e9:.3g} s"
+            method = f"GPU activity beside a pause of {duration(pause)}"
     else:
         lo, hi = span
         method = "whole capture"
