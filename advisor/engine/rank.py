@@ -27,6 +27,11 @@ from advisor.model.rules import Requirement, RuleSpec
 SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = ((0.20, "high"), (0.10, "medium"), (WORTH, "low"))
 
 
+#: A cause that holds this share of the step is tried behind the fixes of others: one that saved it
+#: would be of medium severity.
+_HOLDS_MUCH = 0.10
+
+
 def by_share(share: float) -> Severity:
     return next((severity for at, severity in SEVERITY_TABLE if share >= at), "info")
 
@@ -170,6 +175,12 @@ def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> l
     needed = {r.cause for f in wanted for r in _requires(f, rules)}
     also = [f for f in findings if f.severity == "info" and f.cause in needed]
     return required_first([*wanted, *also], rules)
+
+
+def hidden(findings: Iterable[Finding]) -> list[Finding]:
+    """Causes that hold much although their fix wins nothing by itself: it may once another is done."""
+    causes = (f for f in findings if f.severity == "info" and f.kind == "cause" and f.recommendations)
+    return [f for f in causes if f.gain is not None and (f.share or 0.0) >= _HOLDS_MUCH]
 
 
 def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> str:

@@ -180,29 +180,37 @@ class Gains:
                 found.append(Choice(what_if=name, title=spec.option, saved=saved, speedup=estimate.speedup))
         return tuple(sorted(found, key=lambda c: (-c.saved, c.what_if)))
 
-    def combined(self, findings: Sequence[Finding]) -> Combined | None:
+    def combined(self, findings: Sequence[Finding], hidden: Sequence[Finding] = ()) -> Combined | None:
         """The latency fixes of these findings, applied in their order one after the other; None
         where there are fewer than two. A fix that wins nothing by itself is in, too: it may win
-        once another is done; one that loses is not."""
+        once another is done; one that loses is not. Those of `hidden` findings follow where they
+        are worth it then."""
         if self._replayer is None:
             return None
+        certain = self._latency_fixes(findings)
+        chosen = certain[:MOST_FIXES]
+        if chosen:
+            chosen += [f for f in self._latency_fixes(hidden) if f.key not in {c.key for c in certain}]
+        while len(chosen) > 1:
+            found = combine(self._replayer, chosen)
+            wins = (s.marginal_share for s in found.steps)
+            least = (-LOSES if fix in certain else WORTH for fix in chosen)
+            loses = [i for i, (won, at) in enumerate(zip(wins, least, strict=True)) if won < at]
+            if not loses:
+                return found
+            del chosen[loses[0]]
+        return None
+
+    def _latency_fixes(self, findings: Sequence[Finding]) -> list[Fix]:
+        """What-ifs of findings of this capture that make a step shorter, each once."""
         fixes: dict[object, Fix] = {}
         for finding in findings:
             gain = finding.gain
             if gain is None or gain.measure != "latency" or gain.speedup is None:
                 continue
-            if self._of(finding) is not self:
-                continue
-            if (fix := fix_of(finding)) is not None:
+            if self._of(finding) is self and (fix := fix_of(finding)) is not None:
                 fixes.setdefault(fix.key, fix)
-        chosen = list(fixes.values())[:MOST_FIXES]
-        while len(chosen) > 1:
-            found = combine(self._replayer, chosen)
-            loses = [i for i, s in enumerate(found.steps) if s.marginal_share < -LOSES]
-            if not loses:
-                return found
-            del chosen[loses[0]]
-        return None
+        return list(fixes.values())
 
 
 def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:

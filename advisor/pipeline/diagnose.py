@@ -181,7 +181,7 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
     from advisor.compare.work import work_of
-    from advisor.engine.rank import worth_doing, worth_reporting
+    from advisor.engine.rank import hidden, worth_doing, worth_reporting
     from advisor.engine.states import answered, why_not
     from advisor.metrics.phases import step_times
     from advisor.pipeline import document
@@ -203,7 +203,7 @@ def assemble(done: Analysed) -> Diagnosis:
     if done.waits is not None:
         source = source.replaced(ranks=len(done.waits.ranks))
         tables["ranks"] = rank_section(done.waits, budget, facts)
-    combined = done.gains.combined(worth_doing(found.findings, rules))
+    combined = done.gains.combined(worth_doing(found.findings, rules), hidden(found.findings))
     language_model = document.is_language_model(analysis.workload) is True
     options = () if worth_reporting(findings) else done.gains.options(language_model)
     return Diagnosis(

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
-from advisor.engine.rank import because, causes_behind, requirement, saved_of, worth_doing, worth_reporting
+from advisor.engine.rank import (
+    because,
+    causes_behind,
+    hidden,
+    requirement,
+    saved_of,
+    worth_doing,
+    worth_reporting,
+)
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.gpus import dram_peak
@@ -84,10 +92,11 @@ def to_do(
     findings: Sequence[Finding], rules: Mapping[str, RuleSpec], combined: Combined | None = None
 ) -> tuple[ToDo, ...]:
     """The first recommendation of each finding worth doing, each after what it requires, and each
-    once; with the gains of the `combined` fixes."""
-    ordered = [f for f in worth_doing(findings, rules) if f.recommendations]
-    ids = [f.recommendations[0].id for f in ordered]
+    once; with the gains of the `combined` fixes, of which some are worth doing only behind others."""
     in_plan = {s.code: s.marginal_share for s in (combined.steps if combined else ()) if s.code}
+    ordered = [f for f in worth_doing(findings, rules) if f.recommendations]
+    ordered += [f for f in hidden(findings) if f.code in in_plan and f not in ordered]
+    ids = [f.recommendations[0].id for f in ordered]
     return tuple(
         ToDo(
             code=f.code,

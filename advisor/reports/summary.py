@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
+from advisor.model.gain import WORTH
 from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, times, value_text
 from advisor.reports import blocks as b
 from advisor.reports import phrases
@@ -254,21 +255,34 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         yield b.Gap()
         yield _table(faults, top, d.baseline is not None)
     yield b.Gap()
+    unlocked = _unlocked(d)
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield b.Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
+    yield from b.listed("then", [f"#{f.rank} {f.code} {f.cause}: {text}" for f, text in unlocked])
     more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
     yield from b.listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
     yield from b.listed("limit", [_line(f) for f in limits])
     quality = [f for f in d.findings if _is_quality(f)]
     yield from b.listed("capture", [_line(f) for f in quality if f.severity != "info"])
-    noted = [f for f in d.findings if f.severity == "info" and not f.invalidates]
+    shown = [f for f, _ in unlocked]
+    noted = [f for f in d.findings if f.severity == "info" and not f.invalidates and f not in shown]
     names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
     yield from b.listed("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
         yield from b.listed("baseline", gone)
+
+
+def _unlocked(d: Diagnosis) -> list[tuple[Finding, str]]:
+    """Findings whose fix wins nothing by itself, and what it saves behind the fixes of others."""
+    won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
+    return [
+        (f, f"{first_fix(f)} saves {value_text(won[f.code], 'ratio')} behind those above")
+        for f in d.findings
+        if f.severity == "info" and won.get(f.code, 0.0) >= WORTH
+    ]
 
 
 def _line(f: Finding) -> str:

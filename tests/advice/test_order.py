@@ -143,3 +143,24 @@ def test_what_two_findings_ask_for_is_to_be_done_once(tmp_path: Path) -> None:
     assert limit.gain is not None
     assert limit.gain.speedup == fault.gain.speedup
     assert to_do(d).count("lower-precision") == 1
+
+
+def test_a_fix_that_pays_only_behind_another_follows_it(tmp_path: Path) -> None:
+    """The GPU takes 7 ms of FP32 products, and the host 8.2 ms to prepare the next step: faster products
+    win nothing until the host is faster, and then most of the step."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"step {i}"):
+            for _ in range(10):
+                m.launch(SGEMM, 700)
+                m.work(10)
+            m.work(8_000)
+    d = diagnosed(m, tmp_path)
+    precision = next(f for f in d.findings if f.cause == "fp32-matmul")
+    assert precision.severity == "info"
+    assert d.combined is not None
+    assert [s.cause for s in d.combined.steps] == ["host-gap", "fp32-matmul"]
+    assert d.combined.steps[1].marginal_share > 0.2
+    assert [item.cause for item in d.do] == ["host-gap", "fp32-matmul"]
+    then = [block for block in summary.findings(d) if getattr(block, "label", "") == "then"]
+    assert "fp32-matmul: lower the precision saves" in str(then)

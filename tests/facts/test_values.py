@@ -821,7 +821,11 @@ def test_an_operator_that_launches_runs_on_the_gpu(tmp_path: Path) -> None:
         e.launch(t + 900 * US, 10 * US, NORM.name, t + 920 * US, 70 * US)
     expect_values(
         built(e, tmp_path),
-        {"host.gap_range": "aten::convolution", "host.gap_in_operator": False, "host.gap_launches_nothing": False},
+        {
+            "host.gap_range": "aten::convolution",
+            "host.gap_in_operator": False,
+            "host.gap_launches_nothing": False,
+        },
     )
 
 
