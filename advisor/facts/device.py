@@ -26,6 +26,7 @@ from advisor.metrics.kernels import (
     weight_bits,
 )
 from advisor.metrics.operations import Kind
+from advisor.metrics.passes import attention_pieces, widened_weights
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
@@ -113,7 +114,7 @@ FACTS = (
         Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
         Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-        Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values", "names"),
+        Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product that take as long as reading its weights", "names; place and length in steps"),
         Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in products of low-rank adapters (LoRA)", "names"),
         Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
@@ -268,9 +269,15 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return time / whole, min(time + unknown, busy, whole) / whole
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
-    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "layout", "dequantise", "adapter"):
+    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "layout", "adapter"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
+    step = a.steps.op_step[at]
+    widening = a.names.mask(is_dequantising)[name]
+    widening |= widened_weights(a, at, step, attention_pieces(a, at, step))
+    spent = min(float(duration[widening].sum()), busy)
+    shares["kernel.dequantise_ratio"] = between(spent, busy)
+    shares["kernel.dequantise_window_ratio"] = between(spent, window)
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
     out.put_between(shares)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]

@@ -16,8 +16,9 @@ from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
-from advisor.metrics.layers import PARTS, attention_pieces, find_layers, in_norms, sampling_sorts
+from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
+from advisor.metrics.passes import attention_pieces, sampling_sorts
 from advisor.metrics.phases import kernels_of_one_phase, step_times
 from advisor.model.arrays import Array, among, distinct
 from advisor.model.facts import Scope
@@ -58,7 +59,7 @@ FACTS = (
     ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
     *group("device", needs.CUDA, [
         Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
-        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in small kernels, a softmax among them, between two matrix products: attention that no single kernel computes", "sum / window"),
+        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in kernels, a softmax among them, between two matrix products of a layer: attention that no single kernel computes", "sum / window"),
         Entry("kernel.attention_pieces_per_step", "count", "kernels", "How often a step has that", "count / steps"),
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
     *group("device", needs.CUDA, [
@@ -152,9 +153,8 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels") or not a.step_count:
         return
     at = a.device_kernels(device)
-    name, start, step, length = a.op_name[at], a.ops.start[at], a.steps.op_step[at], a.ops.length[at]
-    pieces = attention_pieces(a.names, name, start, a.ops.stream[at], step)
-    sampling = sampling_sorts(a.names, name, start, step)
+    step, length = a.steps.op_step[at], a.ops.length[at]
+    pieces, sampling = attention_pieces(a, at, step), sampling_sorts(a, at, step)
     window = a.budgets[device].window.nonzero_length
     out.put("kernel.attention_pieces_per_step", pieces.count / a.step_count)
     for subject, mine in (("sampling_sort", sampling), ("attention_pieces", pieces.inner)):

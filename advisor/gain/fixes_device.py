@@ -12,7 +12,7 @@ from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import NoEstimate, Work
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.kernels import MATMUL, is_dequantising
+from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
@@ -286,19 +286,29 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: half of their time moves into other kernels. Optimistic: the products of attention no
-    longer write and read the scores, and take half as long."""
+    """Pessimistic: half of their time moves into other kernels. Products of attention on tensor cores wait
+    for the scores that they write and read, which one kernel keeps: half of their time stays (pessimistic:
+    all, and a quarter of the kernels between; optimistic: a quarter, as half of the scores are masked)."""
     which = fix.params["which"]
-    if which == "dequantisation":
-        mine = work.select(is_dequantising)
-    else:
-        mine = work.sampling_sorts if which == "sampling_sorts" else work.attention_pieces.inner
+    pieces = which == "attention_pieces"
+    stays = (0.25 if pieces else 0.5) if lean < 0 else 0.0
+    mine = {
+        "dequantisation": lambda: work.dequantising,
+        "sampling_sorts": lambda: work.sampling_sorts,
+        "attention_pieces": lambda: work.attention_pieces.inner,
+        "cache_joins": lambda: work.cache_joins,
+    }[str(which)]()
     if not mine.any():
         raise NoEstimate(f"the replayed steps hold no kernels of that kind ({which})")
-    stays = 0.5 if lean < 0 else 0.0
+    if which == "cache_joins":
+        # A kernel that writes one token stays for each.
+        least = work.short_kernel / np.maximum(inputs.ops.duration, 1.0)
+        return _shortened(inputs, mine, np.where(mine, np.clip(least, stays / 4, 1.0), 1.0), 1.0)
     share = np.where(mine, stays, 1.0)
-    if which == "attention_pieces" and lean > 0:
-        share[work.attention_pieces.products] = 0.5
+    if pieces:
+        slow = work.select(lambda k: k.traits.get("simt_fp32") is True)
+        share[work.attention_pieces.products] = {-1: 1.0, 0: 0.5, 1: 0.25}[lean]
+        share[work.attention_pieces.products & slow] = 0.5 if lean > 0 else 1.0
     return _shortened(inputs, mine, share, stays)
 
 

@@ -20,9 +20,10 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, weight_bits
-from advisor.metrics.layers import Pieces, attention_pieces, sampling_sorts
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
+from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
+from advisor.metrics.passes import Pieces, attention_pieces, sampling_sorts, widened_weights
 from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
@@ -107,14 +108,22 @@ class Work:
 
     @cached_property
     def sampling_sorts(self) -> Array:
-        start, step = self.a.ops.start[self.at], self.taken.inputs.ops.step
-        return sampling_sorts(self.a.names, self.name, start, step)
+        return sampling_sorts(self.a, self.at, self.taken.inputs.ops.step)
 
     @cached_property
     def attention_pieces(self) -> Pieces:
-        ops = self.a.ops
-        step = self.taken.inputs.ops.step
-        return attention_pieces(self.a.names, self.name, ops.start[self.at], ops.stream[self.at], step)
+        return attention_pieces(self.a, self.at, self.taken.inputs.ops.step)
+
+    @cached_property
+    def cache_joins(self) -> Array:
+        found = (find_layers(self.a, device) for device in distinct(self.device).tolist())
+        joins = [layers.joins for layers in found if layers is not None]
+        return np.isin(self.at, np.concatenate(joins)) if joins else np.zeros(len(self), bool)
+
+    @cached_property
+    def dequantising(self) -> Array:
+        widened = widened_weights(self.a, self.at, self.taken.inputs.ops.step, self.attention_pieces)
+        return self.select(is_dequantising) | widened
 
     @cached_property
     def communication(self) -> Array:

@@ -94,6 +94,9 @@ class Traits(Data):
     skinny: Literal[True] | None = None
     row_blocks: Literal[True] | None = None
     quantised: Literal[True] | None = None
+    integer: Literal[True] | None = None
+    widens: Literal[True] | None = None
+    log_softmax: Literal[True] | None = None
 
 
 class TraitEntry(Data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -11,8 +12,9 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost
-from advisor.metrics.kernels import ATTENTION, UNFUSED, Names, dense, is_helper, is_product, ordered
+from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
+from advisor.metrics.passes import attention_pieces
 from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import MISSING
@@ -76,8 +78,12 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
     order = np.argsort(step, kind="stable")
     at, step, duration, signs = at[order], step[order], duration[order], signs[order]
     bounds = np.searchsorted(step, np.arange(int(step.max()) + 2))
-    runs = [signs[lo:hi] for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
-    joins = at[np.concatenate([_joins(run) for run in runs])]
+    runs = [signs[lo:hi] for lo, hi in pairwise(bounds.tolist())]
+    joins = np.zeros(len(at), bool)
+    if (signs == _JOIN).any():
+        products = attention_pieces(a, at, step).products
+        attending = np.where(products, _CORE, signs)  # a product with the keys, where no kernel does all
+        joins = np.concatenate([_joins(attending[lo:hi]) for lo, hi in pairwise(bounds.tolist())])
     found = (_by_modules(a, at), _by_ranges(a, at, step), _by_order(runs) if a.step_count else None)
     for by, labels in zip(("Python modules", "ranges", "order of the kernels"), found, strict=True):
         if labels is None:
@@ -87,7 +93,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
         known, number = dense(layer[inside])
         held = duration[inside].sum() >= _HELD * duration.sum()
         if len(known) >= FEWEST and held and (part[inside] == _ATTENTION).any():
-            return Layers(by, at[inside], step[inside], number, part[inside], joins)
+            return Layers(by, at[inside], step[inside], number, part[inside], at[joins])
     return None
 
 
@@ -309,66 +315,3 @@ def in_norms(a: Analysis, found: Layers) -> Array:
     """Which of the kernels of layers are norms or activations."""
     mask = a.names.mask(lambda k: k.family in ("norm", "activation"))
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
-
-
-# --- sorts of sampling ------------------------------------------------------------------------------
-
-
-def sampling_sorts(names: Names, name: Array, start: Array, step: Array) -> Array:
-    """Mask of the sorts and scans behind the last matrix product of their step. Operations are given by
-    their kernel's name (its place in `names`, -1 for none), start (ns) and step (-1 for none)."""
-    order = ordered(start)
-    name, step = name[order], step[order]
-    product, sort = (np.append(names.mask(wanted), False)[name] for wanted in (is_product, _is_sort))
-    last = np.full(int(step.max(initial=-1)) + 2, len(name))  # the last entry is that of no step
-    products = np.flatnonzero(product & (step >= 0))
-    last[step[products]] = products
-    out = np.empty(len(name), bool)
-    out[order] = sort & (np.arange(len(name)) > last[step])
-    return out
-
-
-def _is_sort(kernel: KernelFamily) -> bool:
-    return kernel.family == "scan_sort" and kernel.operation != "top-k"
-
-
-# --- attention in pieces ----------------------------------------------------------------------------
-
-#: Scaling, mask, softmax, dropout and casts are at most so many kernels.
-_BETWEEN = 8
-
-
-class Pieces(Struct, frozen=True):
-    """Attention that runs as a product, small kernels with a softmax among them, and a product. `inner` and
-    `products` are masks over the kernels that were asked about; `count` is how often that comes."""
-
-    inner: Array
-    products: Array
-    count: int
-
-
-def attention_pieces(names: Names, name: Array, start: Array, stream: Array, step: Array) -> Pieces:
-    """The pieces among operations, given as for `sampling_sorts` and by their stream; those of no step
-    are left out."""
-    order = ordered(start, stream)
-    name, stream, step = name[order], stream[order], step[order]
-    small, product, softmax = (
-        np.append(names.mask(wanted), False)[name]
-        for wanted in (lambda k: k.family in UNFUSED, is_product, lambda k: k.family == "softmax")
-    )
-    at = np.flatnonzero(product)
-    first, second = at[:-1], at[1:]
-    same = (stream[first] == stream[second]) & (step[first] == step[second])
-    between = second - first - 1
-    others, softmaxes = (np.append(0, np.cumsum(m)) for m in (~small, softmax))
-    whole = others[second] == others[first + 1]
-    found = same & (step[first] >= 0) & whole & (between <= _BETWEEN)
-    found &= softmaxes[second] > softmaxes[first + 1]
-    inner, products = np.zeros(len(name), bool), np.zeros(len(name), bool)
-    edge = np.zeros(len(name) + 1, np.int64)
-    edge[first[found] + 1] += 1
-    edge[second[found]] -= 1
-    inner[order] = np.cumsum(edge[:-1]) > 0
-    products[order[first[found]]] = True
-    products[order[second[found]]] = True
-    return Pieces(inner, products, int(found.sum()))

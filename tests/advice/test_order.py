@@ -86,7 +86,7 @@ def test_a_cache_that_grows_is_replaced_before_the_graph(tmp_path: Path) -> None
                     m.work(14)
             m.wait()
     d = diagnosed(m, tmp_path)
-    assert severity(d, "kv-cache-concatenation") == "low"
+    assert severity(d, "kv-cache-concatenation") == "info"  # the GPU waits for launches
     assert ranked(d)[0] == "launch-bound"
     assert to_do(d)[:2] == ["static-kv-cache", "enable-cuda-graphs"]
     assert "grows" in d.do[0].because

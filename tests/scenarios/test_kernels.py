@@ -466,7 +466,8 @@ SOFTMAX = Kernel(
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_attention_in_pieces(fused: bool, tmp_path: Path) -> None:
-    """Of 710 us a layer, scaling, mask and softmax take 300; a router's softmax ends in a top-k."""
+    """Of 710 us a layer, scaling, mask and softmax take 300, and half of the 200 of the products goes; a
+    router's softmax ends in a top-k."""
     attention = [(GEMM, 100), (MUL, 80), (ADD, 80), (SOFTMAX, 140), (GEMM, 100)]
     router = [(GEMM, 50), (SOFTMAX, 140), (TOP_K, 50), (GEMM, 260)]
     m = Machine()
@@ -484,7 +485,7 @@ def test_attention_in_pieces(fused: bool, tmp_path: Path) -> None:
     assert found is not None
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
-    assert found.gain.step_after_ms.mid == pytest.approx(12 * 0.41, rel=0.03)
+    assert found.gain.step_after_ms.mid == pytest.approx(12 * 0.31, rel=0.03)
 
 
 def test_adapters_on_each_product(tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""Kernels of a pass of the model that other kernels make superfluous: sorts that sample, attention in
+pieces, weights that are widened before each product."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from advisor.knowledge.files import KernelFamily
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, ordered, weight_bits
+from advisor.model.arrays import Array, begins_run, distinct
+
+#: Scaling, mask, softmax, dropout and casts between the products of attention are at most so many kernels.
+_BETWEEN = 12
+#: They take at least this share of the time of the products around them, unlike the softmax of a router
+#: before the products of the experts.
+_SCORES = 0.2
+#: A softmax by hand: the maximum is taken away, powers are summed up and divided by.
+_BY_HAND = ("max / min", "unary math", "sum")
+_BETWEEN_PRODUCTS = UNFUSED | {"memset", "reduction"}
+
+#: Kernels that widen weights: so many at most before a product, each of so many ns and of this share of the
+#: product at least, together this share. What widens activations is shorter, or the product is bound by
+#: arithmetic: with n columns it takes n / 560 times as long as a kernel that reads and writes its input in
+#: 16 bits (700 Tflop/s, 2.5 TB/s).
+_CONVERSIONS, _LONG_NS, _EACH, _TOGETHER = 8, 3_000, 0.25, 0.75
+
+
+class Sequence(Struct, frozen=True):
+    """Kernels of steps by stream and time: positions in what was asked about (`of`), in `names` and their
+    length (ns). `run` numbers the stretches of one stream and step."""
+
+    of: Array
+    name: Array
+    length: Array
+    run: Array
+
+
+def _sequence(a: Analysis, at: Array, step: Array) -> Sequence:
+    kept = np.flatnonzero((a.op_name[at] >= 0) & (step >= 0))
+    kept = kept[ordered(a.ops.start[at[kept]], a.ops.stream[at[kept]])]
+    run = np.cumsum(begins_run(a.ops.stream[at[kept]], step[kept]))
+    return Sequence(kept, a.op_name[at[kept]], a.ops.length[at[kept]], run)
+
+
+def sampling_sorts(a: Analysis, at: Array, step: Array) -> Array:
+    """Mask over operations (positions `at` in `ops`, with their step, -1 for none): the sorts and scans
+    behind the last matrix product of their step."""
+    order = ordered(a.ops.start[at])
+    name, step = a.op_name[at[order]], step[order]
+    product, sort = (np.append(a.names.mask(wanted), False)[name] for wanted in (is_product, _is_sort))
+    last = np.full(int(step.max(initial=-1)) + 2, len(name))  # the last entry is that of no step
+    products = np.flatnonzero(product & (step >= 0))
+    last[step[products]] = products
+    out = np.empty(len(name), bool)
+    out[order] = sort & (np.arange(len(name)) > last[step])
+    return out
+
+
+def _is_sort(kernel: KernelFamily) -> bool:
+    return kernel.family == "scan_sort" and kernel.operation != "top-k"
+
+
+class Pieces(Struct, frozen=True):
+    """Attention that runs as a product, kernels with a softmax among them, and a product. `inner` and
+    `products` are masks over the operations that were asked about; `count` is how often that comes."""
+
+    inner: Array
+    products: Array
+    count: int
+
+
+def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
+    """The pieces among operations, given as for `sampling_sorts`. What comes once a step is a loss or a
+    sampler; a product with weights, where operators are recorded, is none of attention."""
+    q = _sequence(a, at, step)
+    product = a.names.mask(is_product)[q.name]
+    edges = np.flatnonzero(product)
+    first, second = edges[:-1], edges[1:]
+    product &= ~_multiplies_weights(a, at[q.of])
+
+    def within(wanted: Array) -> Array:
+        """Sums of a value over the kernels between each product and the next."""
+        total = np.append(0, np.cumsum(wanted))
+        return np.asarray(total[second] - total[first + 1])
+
+    def some(operation: str) -> Array:
+        return within(a.names.mask(lambda k: k.operation == operation)[q.name]) > 0
+
+    softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
+    small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[q.name]
+    by_hand = np.logical_and.reduce([some(operation) for operation in _BY_HAND])
+    found = product[first] & product[second] & (q.run[first] == q.run[second])
+    found &= (second - first - 1 <= _BETWEEN) & (within(~small) == 0)
+    softmaxes = within(softmax[q.name])
+    found &= (softmaxes == 1) | (softmaxes == 0) & by_hand  # linear attention has two, of queries and keys
+    found &= within(q.length) >= _SCORES * (q.length[first] + q.length[second])
+    if found.any():
+        kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
+        found &= (np.bincount(kind, found) > len(distinct(q.run[first[found]])))[kind]
+    inner, products = np.zeros(len(at), bool), np.zeros(len(at), bool)
+    edge = np.zeros(len(q.of) + 1, np.int64)
+    edge[first[found] + 1] += 1
+    edge[second[found]] -= 1
+    inner[q.of] = np.cumsum(edge[:-1]) > 0
+    products[q.of[first[found]]] = True
+    products[q.of[second[found]]] = True
+    return Pieces(inner, products, int(found.sum()))
+
+
+def _multiplies_weights(a: Analysis, at: Array) -> Array:
+    """Which of these products a layer makes with its weights, as far as operators tell it."""
+    origins = a.provenance.ops
+    if origins is None or not origins.operators:
+        return np.zeros(len(at), bool)
+    linear = [n.rpartition("::")[2] in ("linear", "addmm", "_addmm_activation") for n in origins.operators]
+    of = np.append(np.array(linear, bool), False)
+    return np.asarray(of[origins.operator[at]] | of[origins.outer[at]])
+
+
+def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
+    """Mask over operations, given as for `sampling_sorts`: kernels of a framework that widen the weights of
+    the product in 16 bits after them, more than once a step. A cast from another type than FP32 shows them,
+    and that they take about as long as a product that is bound by its bytes."""
+    q = _sequence(a, at, step)
+    product = a.names.mask(_multiplies_16_bits)[q.name]
+    moving = a.names.mask(lambda k: k.family in ("copy", "elementwise"))[q.name] & ~attention.inner[q.of]
+    widens = a.names.mask(lambda k: k.traits.get("widens") is True)[q.name]
+    ends = np.flatnonzero(~moving)
+    place = np.searchsorted(ends, np.arange(len(q.of)))  # of the kernel that ends the run of each
+    to = np.append(ends, len(q.of) - 1)[place]
+    mine = moving & product[to] & (q.run == q.run[to]) if len(to) else moving
+    mine &= q.length >= np.maximum(_EACH * q.length[to], _LONG_NS)
+    count, shown = (np.bincount(place, mine & m, len(ends) + 1) for m in (True, widens))
+    time = np.bincount(place, np.where(mine, q.length, 0), len(ends) + 1)
+    after = np.append(q.length[ends], 0)
+    enough = (count > 0) & (count <= _CONVERSIONS) & (shown > 0) & (time >= _TOGETHER * after)
+    out = np.zeros(len(at), bool)
+    if enough.sum() > len(distinct(q.run[mine & enough[place]])):
+        out[q.of] = mine & enough[place]
+    return out
+
+
+def _multiplies_16_bits(kernel: KernelFamily) -> bool:
+    whole = is_product(kernel) and not is_helper(kernel)
+    narrow = weight_bits(kernel) == 16 and kernel.traits.get("precision") not in ("fp32", "tf32")
+    return whole and narrow and kernel.traits.get("integer") is not True

@@ -1,0 +1,312 @@
+"""What PyTorch programs do that run operator by operator, as its profiler and nsys record them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+import advisor
+from advisor.model.findings import Diagnosis, Finding
+from tests.scenarios import eager
+from tests.scenarios.eager import BF16, INT8, Eager
+from tests.scenarios.machine import Kernel
+from tests.scenarios.support import fact, ranked
+
+Script = Callable[[Eager], None]
+FORMS = pytest.mark.parametrize(
+    "form", [{}, {"shapes": True}, {"nsys": True}], ids=["bare", "shapes", "nsys"]
+)
+
+MUL_CAST = Kernel(
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::BinaryFunctor<"
+    "c10::BFloat16, c10::BFloat16, c10::BFloat16, at::native::binary_internal::MulFunctor<float> > >>(int)"
+)
+DECODE = Kernel("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4> >()")
+ARGMAX = Kernel(
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, "
+    "unsigned int, long, 4, 4> >(int)"
+)
+
+
+def recorded(script: Script, folder: Path, form: dict[str, bool], *, host: float = 4) -> Diagnosis:
+    p = Eager(**form, host=host)
+    for _ in range(6):
+        with p.step():
+            script(p)
+            p.wait()
+    return advisor.diagnose(p.write(Path(mkdtemp(dir=folder))))
+
+
+def of(d: Diagnosis, cause: str) -> Finding | None:
+    return next((f for f in d.findings if f.cause == cause), None)
+
+
+def promised(found: Finding | None) -> tuple[float, float, float]:
+    """Step time (ms) after the fix: low, mid, high."""
+    assert found is not None
+    assert found.gain is not None
+    after = found.gain.step_after_ms
+    assert after is not None
+    return after.low, after.mid, after.high
+
+
+def linear(p: Eager, us: float, kernel: Kernel = eager.GEMM) -> None:
+    p.op("aten::addmm", kernel, us, [[4096], [8192, 1024], [1024, 4096]], inside="aten::linear")
+
+
+# ------------------------------------------------------------------------------- attention
+
+HEADS = [[64, 2048, 64], [64, 64, 2048]]
+
+
+def of_softmax(p: Eager) -> None:
+    """Scaled, masked and normalised scores of 2,048 tokens, as transformers' eager attention makes them."""
+    p.op("aten::mul", eager.SCALE, 380)
+    p.op("aten::fill_", eager.FILL, 1.5)
+    p.op("aten::where", eager.WHERE, 450)
+    p.op("aten::_softmax", eager.SOFTMAX, 650)
+    p.op("aten::copy_", eager.TO_BF16, 520)
+
+
+def by_hand(p: Eager) -> None:
+    p.op("aten::mul", eager.SCALE, 380)
+    p.op("aten::where", eager.WHERE, 450)
+    p.op("aten::amax", eager.MAX, 250)
+    p.op("aten::sub", eager.SUB, 400)
+    p.op("aten::exp", eager.EXP, 380)
+    p.op("aten::sum", eager.SUM, 250)
+    p.op("aten::div", eager.DIV, 400)
+    p.op("aten::copy_", eager.CONTIGUOUS, 40)
+
+
+def attention(p: Eager, between: Script) -> None:
+    p.op("aten::bmm", eager.GEMM, 300, HEADS)
+    between(p)
+    p.op("aten::bmm", eager.GEMM, 300, HEADS)
+
+
+def flash(p: Eager) -> None:
+    p.op("aten::_scaled_dot_product_flash_attention", eager.FLASH, 280)
+
+
+def encoder(p: Eager, attend: Script) -> None:
+    """Twelve layers of 1.15 ms beside attention."""
+    for _ in range(12):
+        p.op("aten::native_layer_norm", eager.NORM, 30)
+        for _ in range(3):
+            linear(p, 70)
+        attend(p)
+        linear(p, 70)
+        p.op("aten::native_layer_norm", eager.NORM, 30)
+        linear(p, 250)
+        p.op("aten::gelu", eager.GELU, 90)
+        linear(p, 250)
+
+
+@FORMS
+@pytest.mark.parametrize("between", [of_softmax, by_hand])
+def test_attention_in_pieces_of_any_length(between: Script, form: dict[str, bool], tmp_path: Path) -> None:
+    """A fill for the mask lies between, and no kernel is short."""
+    d = recorded(lambda p: encoder(p, lambda p: attention(p, between)), tmp_path, form)
+    assert ranked(d)[0] == "unfused-attention"
+    fused = recorded(lambda p: encoder(p, flash), tmp_path, form)
+    low, mid, high = promised(of(d, "unfused-attention"))
+    made = 12 * 1.21
+    assert mid == pytest.approx(made, rel=0.05)
+    assert low < made < high
+    assert of(fused, "unfused-attention") is None
+
+
+@FORMS
+def test_attention_in_pieces_of_a_backward_pass(form: dict[str, bool], tmp_path: Path) -> None:
+    def train(p: Eager) -> None:
+        encoder(p, lambda p: attention(p, of_softmax))
+        linear(p, 900)
+        p.op("aten::_log_softmax", eager.LOG_SOFTMAX, 800)
+        p.op("aten::nll_loss_forward", eager.NLL, 30)
+        p.op("aten::_log_softmax_backward_data", eager.SOFTMAX_BACKWARD, 800)
+        for _ in range(12):
+            linear(p, 500)
+            p.op("aten::bmm", eager.GEMM, 300, HEADS)
+            p.op("aten::bmm", eager.GEMM, 300, HEADS)
+            p.op("aten::copy_", eager.TO_FP32, 520)
+            p.op("aten::_softmax_backward_data", eager.SOFTMAX_BACKWARD, 900)
+            p.op("aten::mul", eager.SCALE, 380)
+            p.op("aten::bmm", eager.GEMM, 300, HEADS)
+            p.op("aten::bmm", eager.GEMM, 300, HEADS)
+            linear(p, 500)
+
+    d = recorded(train, tmp_path, form)
+    assert ranked(d)[0] == "unfused-attention"
+    assert fact(d, "kernel.attention_pieces_per_step") == 24
+
+
+def loss(p: Eager) -> None:
+    """A softmax of the vocabulary between the output head and its gradient, once a step."""
+    linear(p, 900)
+    p.op("aten::_softmax", eager.SOFTMAX, 8_000)
+    p.op("aten::sum", eager.SUM, 300)
+    p.op("aten::mul", eager.MUL, 800)
+    linear(p, 900)
+
+
+def router(p: Eager) -> None:
+    """Each token goes to all experts, weighed by a softmax."""
+    for _ in range(12):
+        p.op("aten::mm", eager.GEMM, 60, [[8192, 1024], [1024, 64]], inside="aten::linear")
+        p.op("aten::_softmax", eager.SOFTMAX, 40)
+        p.op("aten::mul", eager.MUL, 20)
+        linear(p, 400)
+        linear(p, 400)
+
+
+def linear_attention(p: Eager) -> None:
+    """Softmaxes of queries and keys before the product of keys and values."""
+    for _ in range(12):
+        linear(p, 200)
+        p.op("aten::_softmax", eager.SOFTMAX, 90)
+        p.op("aten::_softmax", eager.SOFTMAX, 90)
+        p.op("aten::bmm", eager.GEMM, 60, [[64, 64, 2048], [64, 2048, 64]])
+        p.op("aten::bmm", eager.GEMM, 60, [[64, 2048, 64], [64, 64, 64]])
+
+
+def log_softmaxes(p: Eager) -> None:
+    for _ in range(4):
+        linear(p, 900)
+        p.op("aten::_log_softmax", eager.LOG_SOFTMAX, 800)
+        p.op("aten::mul", eager.MUL, 100)
+        linear(p, 900)
+
+
+@FORMS
+@pytest.mark.parametrize("script", [loss, router, linear_attention, log_softmaxes])
+def test_a_softmax_between_products_that_is_no_attention(
+    script: Script, form: dict[str, bool], tmp_path: Path
+) -> None:
+    d = recorded(script, tmp_path, form)
+    assert fact(d, "kernel.attention_pieces_per_step") == 0
+    assert of(d, "unfused-attention") is None
+
+
+# ------------------------------------------------------------------------------- weights
+
+
+def decoder(p: Eager, convert: Callable[[Eager, float], None]) -> None:
+    """Sixteen layers of a decoder at batch 1: products of 125 us a layer that read their weights."""
+    for _ in range(16):
+        for us in (11, 3, 3):
+            convert(p, us)
+            p.op("aten::mm", eager.GEMV, us, [[1, 4096], [4096, 4096]], inside="aten::linear")
+        p.op("aten::mul", eager.MUL, 2)
+        p.op("aten::add", eager.ADD, 2)
+        p.op("aten::_flash_attention_forward", DECODE, 8)
+        for us in (12, 32, 32, 32):
+            p.op("aten::copy_", eager.TO_FP32, 2)
+            p.op("aten::mul", eager.MUL, 2)
+            p.op("aten::copy_", eager.TO_BF16, 2)
+            convert(p, us)
+            p.op("aten::mm", eager.GEMV, us, [[1, 4096], [4096, 4096]], inside="aten::linear")
+
+
+def cast(p: Eager, us: float) -> None:
+    p.op("aten::copy_", eager.WIDEN, 1.6 * us, [[4096, 4096], [4096, 4096]], [BF16, INT8])
+
+
+def cast_and_scale(p: Eager, us: float) -> None:
+    cast(p, us)
+    p.op("aten::mul", eager.MUL, 2.1 * us, [[4096, 4096], [4096, 1]])
+
+
+def scale(p: Eager, us: float) -> None:
+    """Eight bits times a scale in 16."""
+    p.op("aten::mul", MUL_CAST, 2 * us, [[4096, 4096], [4096, 1]], [INT8, BF16])
+
+
+@FORMS
+@pytest.mark.parametrize(("convert", "times"), [(cast, 1.6), (cast_and_scale, 3.7), (scale, 2.0)])
+def test_weights_that_pytorch_widens_before_each_product(
+    convert: Callable[[Eager, float], None], times: float, form: dict[str, bool], tmp_path: Path
+) -> None:
+    d = recorded(lambda p: decoder(p, convert), tmp_path, form)
+    assert ranked(d)[0] == "separate-dequantisation"
+    low, mid, high = promised(of(d, "separate-dequantisation"))
+    made = 16 * 0.161
+    assert mid == pytest.approx(made, rel=0.1)
+    assert low < made * 1.05 < high
+    assert fact(d, "kernel.dequantise_ratio") == pytest.approx(125 * times / (161 + 125 * times), abs=0.05)
+
+
+def nothing(p: Eager, _us: float) -> None:
+    pass
+
+
+def autocast(p: Eager, us: float) -> None:
+    """Master weights in FP32."""
+    p.op("aten::copy_", eager.TO_BF16, 3 * us, [[4096, 4096], [4096, 4096]])
+
+
+def activations(p: Eager, _us: float) -> None:
+    """Of a long prompt: the product takes long, too."""
+    p.op("aten::copy_", eager.WIDEN, 45, [[8192, 4096], [8192, 4096]], [BF16, INT8])
+    p.op("aten::mul", eager.MUL, 40)
+    linear(p, 400)
+
+
+def short(p: Eager, _us: float) -> None:
+    """An activation of one token."""
+    p.op("aten::copy_", eager.WIDEN, 2, [[1, 4096], [1, 4096]], [BF16, INT8])
+    p.op("aten::mul", eager.MUL, 2)
+
+
+@FORMS
+@pytest.mark.parametrize("convert", [nothing, autocast, activations, short])
+def test_casts_that_widen_no_weights(
+    convert: Callable[[Eager, float], None], form: dict[str, bool], tmp_path: Path
+) -> None:
+    d = recorded(lambda p: decoder(p, convert), tmp_path, form)
+    assert fact(d, "kernel.dequantise_ratio") == 0
+
+
+# ------------------------------------------------------------------------------- KV cache
+
+
+def token(p: Eager, join: float, fused: bool) -> None:
+    for _ in range(24):
+        linear(p, 20, eager.GEMV)
+        p.op("aten::cat", eager.CAT, 2.5)  # halves of a rotation
+        p.op("aten::mul", eager.MUL, 2)
+        p.op("aten::add", eager.ADD, 2)
+        for _ in range(2 if join else 0):
+            p.op("aten::cat", eager.CAT, join, [[8, 8, 2048, 128], [8, 8, 1, 128]])
+        if fused:
+            p.op("aten::_flash_attention_forward", DECODE, 30)
+        else:
+            p.op("aten::bmm", eager.GEMV, 20, [[64, 1, 128], [64, 128, 2049]])
+            p.op("aten::add", eager.ADD, 4)
+            p.op("aten::_softmax", eager.SOFTMAX, 6)
+            p.op("aten::bmm", eager.GEMV, 20, [[64, 1, 2049], [64, 2049, 128]])
+        linear(p, 11, eager.GEMV)
+        p.op("aten::native_layer_norm", eager.NORM, 3)
+        linear(p, 40, eager.GEMV)
+        p.op("aten::silu", eager.GELU, 2)
+        linear(p, 20, eager.GEMV)
+    linear(p, 200, eager.GEMV)
+    p.op("aten::argmax", ARGMAX, 20)
+
+
+@FORMS
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_cache_that_grows_by_concatenation(fused: bool, form: dict[str, bool], tmp_path: Path) -> None:
+    """Two copies of 400 us a layer become two appends of a token."""
+    d = recorded(lambda p: token(p, 400, fused), tmp_path, form)
+    assert ranked(d)[0] == "kv-cache-concatenation"
+    assert of(d, "kv-cache-concatenation").severity == "high"  # type: ignore[union-attr]
+    low, mid, high = promised(of(d, "kv-cache-concatenation"))
+    layer = 20 + 6.5 + 2 * 2.5 + (30 if fused else 50) + 11 + 3 + 42 + 20
+    made = (24 * layer + 220) / 1e3
+    assert mid == pytest.approx(made, rel=0.05)
+    assert low < made < high
+    assert of(recorded(lambda p: token(p, 0, fused), tmp_path, form), "kv-cache-concatenation") is None
