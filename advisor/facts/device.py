@@ -22,6 +22,8 @@ from advisor.metrics.kernels import (
     UNFUSED,
     composition,
     is_dequantising,
+    is_simt_fp32,
+    is_tf32,
     is_unknown,
     weight_bits,
 )
@@ -112,6 +114,9 @@ FACTS = (
         Entry("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
         Entry("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
         Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.tf32_matmul_ratio", "ratio", "kernels", "Share of the busy time in matrix products and convolutions that run in TF32", "names"),
+        Entry("kernel.fp32_operands_ratio", "ratio", "kernels", "Share of the busy time in products of FP32 operands: FP32 SIMT kernels and those in TF32", "names"),
+        Entry("kernel.fp32_operands_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
         Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product that take as long as reading its weights", "names; place and length in steps"),
@@ -148,7 +153,9 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.moe_ratio": lambda k: k.family == "moe",
     "kernel.skinny_gemm_ratio": is_skinny,
     "kernel.unfused_ratio": lambda k: k.family in UNFUSED,
-    "kernel.fp32_matmul_ratio": lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True,
+    "kernel.fp32_matmul_ratio": is_simt_fp32,
+    "kernel.tf32_matmul_ratio": is_tf32,
+    "kernel.fp32_operands_ratio": lambda k: is_simt_fp32(k) or is_tf32(k),
     "kernel.layout_ratio": lambda k: k.operation.startswith("layout change"),
     "kernel.dequantise_ratio": is_dequantising,
     "kernel.adapter_ratio": lambda k: k.operation == "LoRA GEMM",
@@ -269,7 +276,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return time / whole, min(time + unknown, busy, whole) / whole
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
-    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "layout", "adapter"):
+    for subject in ("matmul_gemm", "unfused", "fp32_matmul", "fp32_operands", "layout", "adapter"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
     step = a.steps.op_step[at]

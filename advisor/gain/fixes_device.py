@@ -10,10 +10,11 @@ from advisor.gain.catalog import Fix, constant
 from advisor.gain.fixes_host import launched_ahead
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
-from advisor.gain.work import NoEstimate, Work
+from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.kernels import MATMUL
+from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
 from advisor.metrics.operations import Kind
+from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
@@ -231,8 +232,10 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     """Products take as much less time as the new rate is higher, as far as their kernels come as
     near to it. Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
     to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
-    simt = work.select(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    simt = work.select(is_simt_fp32)
     of: dict[Precision, Array] = {"fp32": simt}
+    if to == "bf16":
+        of["tf32"] = work.select(is_tf32)
     if to in ("fp8", "int8", "fp4"):
         of = {"bf16": work.matmul & (work.weight_bits == 16) & ~simt}
     if to == "fp4":
@@ -248,7 +251,31 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
         ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
         least = max(_BYTES[to] / _BYTES[precision], ratio)
         factor[mine] = np.where(work.select(is_skinny), least, ratio)[mine]
+    if to == "bf16":
+        factor *= _half_as_wide(inputs, work, np.logical_or.reduce(list(of.values())), lean)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
+
+
+def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Array:
+    """What stays of the time of kernels beside products in FP32, where these hold most of the products' time:
+    half of one that moves values of 32 bits, but for its start and end (pessimistic: three quarters). Mixed
+    precision leaves norms, softmax and losses in FP32: of a training step three quarters stay (half to all).
+    Attention in FP32 makes three products in TF32 of each; half of its time stays at most."""
+    ops, factor = inputs.ops, np.ones(len(inputs.ops))
+    if 2 * ops.duration[products].sum() < ops.duration[work.matmul].sum():
+        return factor
+    stays = {-1: 0.75, 0: 0.5, 1: 0.5}[lean]
+    if work.a.program.kind == TRAINING:
+        stays = {-1: 1.0, 0: 0.75, 1: 0.5}[lean]
+    moved = UNFUSED | {"reduction"}
+    wide = work.select(lambda k: k.family in moved and k.traits.get("precision") in (None, "fp32"))
+    least = np.minimum(SHORT_NS / 2 / np.maximum(ops.duration, 1.0), 1.0)
+    factor[wide] = np.maximum(least, stays)[wide]
+    old, new = work.flop_per_s("tf32"), work.flop_per_s("bf16")
+    if old and new:
+        attention = work.select(lambda k: k.family in ATTENTION and k.traits.get("precision") == "fp32")
+        factor[attention] = min(old / 3 / new * constant("rate_loss") ** (1 - lean), 0.5)
+    return factor
 
 
 # ---------------------------------------------------------------- fusion and communication
@@ -306,9 +333,9 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         return _shortened(inputs, mine, np.where(mine, np.clip(least, stays / 4, 1.0), 1.0), 1.0)
     share = np.where(mine, stays, 1.0)
     if pieces:
-        slow = work.select(lambda k: k.traits.get("simt_fp32") is True)
-        share[work.attention_pieces.products] = {-1: 1.0, 0: 0.5, 1: 0.25}[lean]
-        share[work.attention_pieces.products & slow] = 0.5 if lean > 0 else 1.0
+        products, slow = work.attention_pieces.products, work.select(is_simt_fp32)
+        share[products] = {-1: 1.0, 0: 0.5, 1: 0.25}[lean]
+        share[products & slow] = 0.5 if lean > 0 else 1.0
     return _shortened(inputs, mine, share, stays)
 
 

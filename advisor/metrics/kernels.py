@@ -379,3 +379,13 @@ def is_dequantising(kernel: KernelFamily) -> bool:
 
 def is_product(kernel: KernelFamily) -> bool:
     return kernel.family in ("gemm", "gemv")
+
+
+def is_simt_fp32(kernel: KernelFamily) -> bool:
+    """Products in FP32 on the ordinary cores."""
+    return kernel.family in MATMUL and kernel.traits.get("simt_fp32") is True
+
+
+def is_tf32(kernel: KernelFamily) -> bool:
+    """Products of FP32 operands on the tensor cores."""
+    return kernel.family in MATMUL and kernel.traits.get("precision") == "tf32"

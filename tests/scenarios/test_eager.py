@@ -310,3 +310,101 @@ def test_a_cache_that_grows_by_concatenation(fused: bool, form: dict[str, bool],
     assert mid == pytest.approx(made, rel=0.05)
     assert low < made < high
     assert of(recorded(lambda p: token(p, 0, fused), tmp_path, form), "kv-cache-concatenation") is None
+
+
+# ------------------------------------------------------------------------------- precision
+
+F_NORM = Kernel(
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float)"
+)
+F_ADD = eager.vector("at::native::CUDAFunctor_add<float>", 3)
+F_GELU = eager.vector("at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)::{lambda(float)#1}")
+F_ATTENTION = Kernel(
+    "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>)"
+)
+FPROP = Kernel(
+    "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32_warpgroupsize1x1x1_g1_"
+    "execute_segment_k_off_kernel__5x_cudnn"
+)
+DGRAD = Kernel("sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_tf32f32_tf32_nhwckcrs_nhwc_tilesize128x128x16")
+WGRAD = Kernel("void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_64x128_16x6>(int)")
+BATCH_NORM = Kernel("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1, true>(float*)")
+BATCH_NORM_BACKWARD = Kernel("void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float)")
+RELU = eager.vector(
+    "at::native::(anonymous namespace)::clamp_min_scalar_kernel_impl(float)::{lambda(float)#1}"
+)
+SGD = Kernel(
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<3>, "
+    "at::native::(anonymous namespace)::FusedSgdMathFunctor<float, 3> >(int)"
+)
+
+
+def vision(p: Eager, product: Kernel, us: float) -> None:
+    """Layers whose products take 2,420 x `us`, beside 138 of elementwise work and 75 of attention."""
+    for _ in range(12):
+        p.op("aten::native_layer_norm", F_NORM, 18)
+        p.op("aten::addmm", product, 620 * us, inside="aten::linear")
+        p.op("aten::_efficient_attention_forward", F_ATTENTION, 75)
+        p.op("aten::addmm", product, 200 * us, inside="aten::linear")
+        p.op("aten::add", F_ADD, 22)
+        p.op("aten::native_layer_norm", F_NORM, 18)
+        p.op("aten::addmm", product, 800 * us, inside="aten::linear")
+        p.op("aten::gelu", F_GELU, 58)
+        p.op("aten::addmm", product, 800 * us, inside="aten::linear")
+        p.op("aten::add", F_ADD, 22)
+
+
+@FORMS
+@pytest.mark.parametrize(("product", "us"), [(eager.SGEMM, 1.0), (eager.TF32, 0.2)])
+def test_a_model_in_fp32_is_promised_16_bits(
+    product: Kernel, us: float, form: dict[str, bool], tmp_path: Path
+) -> None:
+    """Products at 60 % of the rate of 16 bits, half the bytes beside them, and flash attention."""
+    d = recorded(lambda p: vision(p, product, us), tmp_path, form)
+    assert ranked(d)[0] == "fp32-matmul"
+    low, mid, high = promised(of(d, "fp32-matmul"))
+    rate = {eager.SGEMM: 66.9, eager.TF32: 494.7}[product] / 989.4
+    products = 2_420 * us * rate
+    made = 12 * (1.3 * products + 138 / 2 + 75 * 1.3 / 6) / 1e3
+    assert mid == pytest.approx(made, rel=0.05)
+    assert low < 12 * (products + 138 / 2 + 75 / 6) / 1e3 * 1.05
+    assert high > 12 * (1.3 * products + 138 * 0.7 + 75 / 4) / 1e3
+    # TF32 is the cheap alternative of FP32, and says what it saves.
+    offered = [o.gain for o in of(d, "fp32-matmul").alternatives if o.action == "allow-tf32"]  # type: ignore[union-attr]
+    assert bool(offered) is (product == eager.SGEMM)
+    for gain in offered:
+        assert gain is not None
+        assert gain.step_after_ms is not None
+        assert gain.step_after_ms.mid > high
+
+
+def convolutions(p: Eager) -> None:
+    """A step of training in TF32, as cuDNN's default is."""
+    for _ in range(50):
+        p.op("aten::cudnn_convolution", FPROP, 120)
+        p.op("aten::cudnn_batch_norm", BATCH_NORM, 60)
+        p.op("aten::relu_", RELU, 30)
+    linear(p, 30, eager.TF32)
+    p.op("aten::_log_softmax", eager.LOG_SOFTMAX, 5)
+    p.op("aten::nll_loss_forward", eager.NLL, 3)
+    for _ in range(50):
+        p.op("aten::cudnn_batch_norm_backward", BATCH_NORM_BACKWARD, 80)
+        p.op("aten::convolution_backward", DGRAD, 130)
+        p.op("aten::convolution_backward", WGRAD, 130)
+    for _ in range(3):
+        p.op("aten::_foreach_add_", SGD, 40, inside="Optimizer.step#SGD.step")
+
+
+@FORMS
+def test_training_in_tf32_is_promised_mixed_precision(form: dict[str, bool], tmp_path: Path) -> None:
+    d = recorded(convolutions, tmp_path, form)
+    assert ranked(d)[0] == "fp32-matmul"
+    low, mid, high = promised(of(d, "fp32-matmul"))
+    products, beside = 50 * 380 + 30, 50 * 170
+    assert mid == pytest.approx((0.65 * products + 0.75 * beside + 131) / 1e3, rel=0.03)
+    assert low < (0.5 * products + 0.5 * beside + 131) / 1e3 * 1.02
+    assert high > (0.75 * products + beside + 131) / 1e3
+    assert fact(d, "kernel.tf32_matmul_ratio") == pytest.approx(
+        products / (products + beside + 131), abs=0.02
+    )
+    assert fact(d, "kernel.fp32_matmul_ratio") == 0
