@@ -3,6 +3,8 @@ pieces, weights that are widened before each product."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from msgspec import Struct
 
@@ -19,6 +21,8 @@ _SCORES = 0.2
 #: A softmax by hand: the maximum is taken away, powers are summed up and divided by.
 _BY_HAND = ("max / min", "unary math", "sum")
 _BETWEEN_PRODUCTS = UNFUSED | {"memset", "reduction"}
+#: Operators whose products are those of a layer with its weights, and of two activations.
+_OF_WEIGHTS, _OF_ACTIVATIONS = ("linear", "addmm", "_addmm_activation"), ("bmm", "baddbmm")
 
 #: Kernels that widen weights: so many at most before a product, each of so many ns and of this share of the
 #: product at least, together this share. What widens activations is shorter, or the product is bound by
@@ -27,7 +31,7 @@ _BETWEEN_PRODUCTS = UNFUSED | {"memset", "reduction"}
 _CONVERSIONS, _LONG_NS, _EACH, _TOGETHER = 8, 3_000, 0.25, 0.75
 
 
-class Sequence(Struct, frozen=True):
+class KernelOrder(Struct, frozen=True):
     """Kernels of steps by stream and time: positions in what was asked about (`of`), in `names` and their
     length (ns). `run` numbers the stretches of one stream and step."""
 
@@ -37,11 +41,11 @@ class Sequence(Struct, frozen=True):
     run: Array
 
 
-def _sequence(a: Analysis, at: Array, step: Array) -> Sequence:
+def _in_order(a: Analysis, at: Array, step: Array) -> KernelOrder:
     kept = np.flatnonzero((a.op_name[at] >= 0) & (step >= 0))
     kept = kept[ordered(a.ops.start[at[kept]], a.ops.stream[at[kept]])]
     run = np.cumsum(begins_run(a.ops.stream[at[kept]], step[kept]))
-    return Sequence(kept, a.op_name[at[kept]], a.ops.length[at[kept]], run)
+    return KernelOrder(kept, a.op_name[at[kept]], a.ops.length[at[kept]], run)
 
 
 def sampling_sorts(a: Analysis, at: Array, step: Array) -> Array:
@@ -74,11 +78,15 @@ class Pieces(Struct, frozen=True):
 def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     """The pieces among operations, given as for `sampling_sorts`. What comes once a step is a loss or a
     sampler; a product with weights, where operators are recorded, is none of attention."""
-    q = _sequence(a, at, step)
+    inner, products = np.zeros(len(at), bool), np.zeros(len(at), bool)
+    softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
+    if not softmax.any() and not set(_BY_HAND) <= set(a.names.operations):
+        return Pieces(inner, products, 0)
+    q = _in_order(a, at, step)
     product = a.names.mask(is_product)[q.name]
     edges = np.flatnonzero(product)
     first, second = edges[:-1], edges[1:]
-    product &= ~_multiplies_weights(a, at[q.of])
+    product &= ~_operators(a, at[q.of], _OF_WEIGHTS)
 
     def within(wanted: Array) -> Array:
         """Sums of a value over the kernels between each product and the next."""
@@ -88,7 +96,6 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     def some(operation: str) -> Array:
         return within(a.names.mask(lambda k: k.operation == operation)[q.name]) > 0
 
-    softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
     small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[q.name]
     by_hand = np.logical_and.reduce([some(operation) for operation in _BY_HAND])
     found = product[first] & product[second] & (q.run[first] == q.run[second])
@@ -99,7 +106,6 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     if found.any():
         kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
         found &= (np.bincount(kind, found) > len(distinct(q.run[first[found]])))[kind]
-    inner, products = np.zeros(len(at), bool), np.zeros(len(at), bool)
     edge = np.zeros(len(q.of) + 1, np.int64)
     edge[first[found] + 1] += 1
     edge[second[found]] -= 1
@@ -109,13 +115,12 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     return Pieces(inner, products, int(found.sum()))
 
 
-def _multiplies_weights(a: Analysis, at: Array) -> Array:
-    """Which of these products a layer makes with its weights, as far as operators tell it."""
+def _operators(a: Analysis, at: Array, names: Collection[str]) -> Array:
+    """Which of these operations come from operators of these names, as far as operators are recorded."""
     origins = a.provenance.ops
     if origins is None or not origins.operators:
         return np.zeros(len(at), bool)
-    linear = [n.rpartition("::")[2] in ("linear", "addmm", "_addmm_activation") for n in origins.operators]
-    of = np.append(np.array(linear, bool), False)
+    of = np.array([n.rpartition("::")[2] in names for n in origins.operators] + [False], bool)
     return np.asarray(of[origins.operator[at]] | of[origins.outer[at]])
 
 
@@ -123,20 +128,30 @@ def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> A
     """Mask over operations, given as for `sampling_sorts`: kernels of a framework that widen the weights of
     the product in 16 bits after them, more than once a step. A cast from another type than FP32 shows them,
     and that they take about as long as a product that is bound by its bytes."""
-    q = _sequence(a, at, step)
-    product = a.names.mask(_multiplies_16_bits)[q.name]
+    out = np.zeros(len(at), bool)
+    widens = a.names.mask(lambda k: k.traits.get("widens") is True)
+    if not widens.any():
+        return out
+    q = _in_order(a, at, step)
+    product = a.names.mask(_multiplies_16_bits)[q.name] & ~_operators(a, at[q.of], _OF_ACTIVATIONS)
     moving = a.names.mask(lambda k: k.family in ("copy", "elementwise"))[q.name] & ~attention.inner[q.of]
-    widens = a.names.mask(lambda k: k.traits.get("widens") is True)[q.name]
+    cast = a.names.mask(lambda k: k.operation != "multiply")
+    narrows = a.names.mask(lambda k: k.operation == "cast") & ~widens
     ends = np.flatnonzero(~moving)
     place = np.searchsorted(ends, np.arange(len(q.of)))  # of the kernel that ends the run of each
     to = np.append(ends, len(q.of) - 1)[place]
     mine = moving & product[to] & (q.run == q.run[to]) if len(to) else moving
     mine &= q.length >= np.maximum(_EACH * q.length[to], _LONG_NS)
-    count, shown = (np.bincount(place, mine & m, len(ends) + 1) for m in (True, widens))
-    time = np.bincount(place, np.where(mine, q.length, 0), len(ends) + 1)
-    after = np.append(q.length[ends], 0)
-    enough = (count > 0) & (count <= _CONVERSIONS) & (shown > 0) & (time >= _TOGETHER * after)
-    out = np.zeros(len(at), bool)
+
+    def before(wanted: Array) -> Array:
+        """Sums of a value over the kernels of each run."""
+        return np.bincount(place, np.where(mine, wanted, 0), len(ends) + 1)
+
+    # What a product of two types makes is cast from FP32 only if it is no weight.
+    shown = before((widens & cast)[q.name]) > 0
+    shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
+    enough = shown & (before(mine) <= _CONVERSIONS)
+    enough &= before(q.length) >= _TOGETHER * np.append(q.length[ends], 0)
     if enough.sum() > len(distinct(q.run[mine & enough[place]])):
         out[q.of] = mine & enough[place]
     return out
