@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
-from advisor.model.arrays import Array, begins_run
+from advisor.model.arrays import Array, begins_run, by_number, constant, marked
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 
@@ -121,9 +121,12 @@ def dense(values: Array) -> tuple[Array, Array]:
         return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits
         return _hashed(values) if len(values) > _FEW else np.unique(values, return_inverse=True)
-    shifted = values - lo
-    seen = np.bincount(shifted) > 0
-    return np.flatnonzero(seen) + lo, (np.cumsum(seen) - 1)[shifted]
+    shifted = (values - lo).astype(np.intp, copy=False)
+    seen = marked(hi - lo + 1, shifted)
+    known = np.flatnonzero(seen)
+    if len(known) == len(seen):
+        return known + lo, shifted
+    return known + lo, (np.cumsum(seen) - 1).take(shifted)
 
 
 #: Entries of a table of all integers between the least and the greatest; so few values are sorted.
@@ -169,6 +172,8 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
 def heaviest(values: Array, weight: Array | None = None) -> int:
     """The value with the greatest sum of weights, or that comes most often; of equal ones the least.
     There must be one."""
+    if constant(values):
+        return int(values[0])
     known, at = dense(values)
     return int(known[np.argmax(np.bincount(at, weight))])
 
@@ -188,10 +193,17 @@ def worked(device: Array, time: Array) -> list[int]:
 def ordered(*keys: Array) -> Array:
     """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
     of most captures are."""
-    later = np.ones(max(len(keys[0]) - 1, 0), bool)  # or equal, in this and all less important keys
-    for key in keys:
-        later = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & later)
-    return np.arange(len(keys[0])) if later.all() else np.lexsort(keys)
+    alike: Array = np.ones(max(len(keys[0]) - 1, 0), bool)  # to the row before, in all keys so far
+    for key in reversed(keys):
+        if constant(key):
+            continue
+        if (alike & (key[1:] < key[:-1])).any():
+            order = ordered(*keys[:-1]) if len(keys) > 1 else np.arange(len(key))
+            return np.asarray(order[by_number(keys[-1][order])])
+        alike &= key[1:] == key[:-1]
+        if not alike.any():
+            break
+    return np.arange(len(keys[0]))
 
 
 class Distribution(Struct, frozen=True):
@@ -224,14 +236,18 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     """Quantiles by group with one sort. Percentiles are nearest-rank on sorted durations, the
     median is the mean of the middle two, as `nsys stats` has it."""
     count = np.bincount(group, minlength=groups)
-    order = np.lexsort((duration, group)) if int(duration.max(initial=0)) >> 40 else None
-    if order is None:  # one composite key sorts several times faster than a lexsort
-        ranked = np.sort((group.astype(np.int64) << 40) | duration) & ((1 << 40) - 1)
+    if 0 <= duration.min(initial=0) <= duration.max(initial=0) < 1 << 40:
+        # One composite key sorts several times faster than a lexsort.
+        ranked = group.astype(np.int64)
+        ranked <<= 40
+        ranked |= duration
+        ranked.sort()
+        ranked &= (1 << 40) - 1
     else:
-        ranked = duration[order]
+        ranked = duration[np.lexsort((duration, group))]
     first = np.cumsum(count) - count
     some = count > 0
-    total = np.bincount(group, duration, minlength=groups)
+    reach = np.append(0, np.cumsum(ranked))
 
     def at(position: Array) -> Array:
         out = np.zeros(groups)
@@ -242,8 +258,11 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     p50 = (at(last // 2) + at((last + 1) // 2)) / 2
     # Rank ceil(q x n) of the sorted calls, counted from 1.
     p95, p99 = (at(np.maximum(np.ceil(q * count).astype(np.int64) - 1, 0)) for q in (0.95, 0.99))
-    tail = np.bincount(group, np.maximum(duration - p50[group], 0), minlength=groups)
-    return Distribution(count, total, at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail)
+    total, upper = (reach[first + count] - reach[first + since] for since in (0, count // 2))
+    tail = upper - p50 * (count - count // 2)  # of the upper half: the others are none of it
+    return Distribution(
+        count, total.astype(float), at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail
+    )
 
 
 def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:

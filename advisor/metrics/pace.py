@@ -18,7 +18,6 @@ from advisor.metrics.kernels import (
     distribution,
     launch_shape,
     nth_alike,
-    ordered,
 )
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
@@ -258,8 +257,8 @@ def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
     group, duration = like.group[inside].astype(np.int64), like.duration[inside]
     nth = nth_alike(step[inside], group)  # calls are sorted by start
     places, place = dense(group * (int(nth.max()) + 1) + nth)
-    order = ordered(duration, place)
-    least = duration[order][np.searchsorted(place[order], np.arange(len(places)))]
+    least = np.full(len(places), np.iinfo(np.int64).max)
+    np.minimum.at(least, place, duration)
     least = np.where(np.bincount(place) >= _PLACE_CALLS, least, 0)
     out[inside] = np.maximum(least[place] - like.spread.p50[group], 0)
     return out

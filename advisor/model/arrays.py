@@ -18,9 +18,16 @@ def compact(values: Array) -> Array:
     return np.broadcast_to(values[0], values.shape) if same else values
 
 
+def constant(values: Array) -> bool:
+    """Whether it is a column of one value, as `compact` makes them."""
+    return len(values) > 0 and values.strides == (0,)
+
+
 def distinct(values: Array) -> Array:
     """The different values in ascending order, as `np.unique` has them, which hashes or sorts and
     imports masked arrays: integers that lie close are looked up in a table."""
+    if constant(values):
+        return values[:1].copy()
     values = values.ravel()
     if len(values) and values.dtype.kind == "i":
         lo, hi = int(values.min()), int(values.max())
@@ -60,7 +67,13 @@ def begins_run(*columns: Array) -> Array:
 
 def grouped(group: Array, groups: int) -> list[Array]:
     """Positions of the entries of each group, ascending."""
-    return np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group, minlength=groups))[:-1])
+    return np.split(by_number(group), np.cumsum(np.bincount(group, minlength=groups))[:-1])
+
+
+def by_number(numbers: Array) -> Array:
+    """Their stable order. NumPy sorts integers of 16 bits by their digits, a sixth of the time of others."""
+    short = numbers.dtype.kind == "i" and 0 <= numbers.min(initial=0) <= numbers.max(initial=0) < 1 << 16
+    return np.argsort(numbers.astype(np.uint16) if short else numbers, kind="stable")
 
 
 def largest(values: Array, most: int | None = None, known: Array | None = None) -> Array:

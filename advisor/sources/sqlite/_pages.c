@@ -1,4 +1,5 @@
-/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays of int64.
+/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays of int64; and searches in
+ * sorted columns.
  *
  * The same values as pages.py decodes with NumPy, or nothing: whatever is not a plain case, or would
  * be read outside its page, ends the call with -1, and the caller decodes these pages in Python.
@@ -214,8 +215,59 @@ done:
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(result);
 }
 
+/* Number of entries below `value`, looked for from position `near` on in steps that double. */
+static Py_ssize_t below(const int64_t *ranked, Py_ssize_t count, int64_t value, Py_ssize_t near)
+{
+    Py_ssize_t lo = near, hi = near, step = 1;
+    if (near < count && ranked[near] < value) {
+        for (lo++; step <= count - lo && ranked[lo + step - 1] < value; step *= 2)
+            lo += step;
+        hi = step <= count - lo ? lo + step - 1 : count;
+    } else {
+        for (; step <= hi && ranked[hi - step] >= value; step *= 2)
+            hi -= step;
+        lo = step <= hi ? hi - step + 1 : 0;
+    }
+    while (lo < hi) {
+        Py_ssize_t middle = lo + (hi - lo) / 2;
+        if (ranked[middle] < value)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo;
+}
+
+/* search(ranked, wanted, right, out): numpy.searchsorted of int64, each from where the last one ended */
+static PyObject *search(PyObject *module, PyObject *args)
+{
+    Py_buffer ranked, wanted, out;
+    int right;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*pw*", &ranked, &wanted, &right, &out))
+        return NULL;
+    const int64_t *values = wanted.buf;
+    int64_t *places = out.buf;
+    Py_ssize_t near = 0, size = sizeof(int64_t), count = ranked.len / size;
+    Py_ssize_t number = (wanted.len < out.len ? wanted.len : out.len) / size;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < number; i++) {
+        if (right && values[i] == INT64_MAX)
+            near = count;
+        else
+            near = below(ranked.buf, count, values[i] + right, near);
+        places[i] = near;
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&ranked);
+    PyBuffer_Release(&wanted);
+    PyBuffer_Release(&out);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"decode", decode, METH_VARARGS, "Decode leaf pages; the row behind the last, or -1."},
+    {"search", search, METH_VARARGS, "Positions in a sorted array, as numpy.searchsorted has them."},
     {NULL, NULL, 0, NULL},
 };
 
