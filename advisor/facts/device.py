@@ -236,12 +236,12 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
 
 
 def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
-    at = a.device_kernels(device)
+    kernels = a.kernels(device)
+    at = kernels.at
     if len(at) == 0:
         return
     old = of_older_architecture(a, device)  # solves for the activity, which takes memory of its own
-    row, name = a.ops.row[at], a.op_name[at]
-    duration = a.ops.length[at]
+    name, duration = kernels.name, kernels.length
     busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
     total = max(float(duration.sum()), 1.0)
     out |= {
@@ -252,7 +252,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     }
 
     columns = a.trace.columns("kernels", ("local_bytes", "registers"))
-    local, registers = columns["local_bytes"][row], columns["registers"][row]
+    local, registers = columns["local_bytes"][kernels.row], columns["registers"][kernels.row]
     if (local >= 0).all():
         spilled = min(float(duration[local > 0].sum()), busy)
         out.put("kernel.local_memory_ratio", spilled / busy)
@@ -261,9 +261,11 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
             full = float(duration[(local > 0) & (registers >= _MOST_REGISTERS)].sum())
             out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()))
 
+    time = np.bincount(name, duration, len(a.names.ids))
+
     def held(wanted: Any) -> float:
         """ns of kernels whose family satisfies `wanted`, at most the busy time."""
-        return min(float(duration[a.names.mask(wanted)[name]].sum()), busy)
+        return min(float(time[a.names.mask(wanted)].sum()), busy)
 
     by_operation = composition(a.names.operations, name, duration)
     unknown = held(is_unknown)
@@ -310,7 +312,7 @@ def of_older_architecture(a: Analysis, device: int) -> Array | None:
     if not capability:
         return None
     old = a.names.mask(lambda k: _has_newer_build(k, capability[0]))
-    return np.asarray(old[a.op_name[a.device_kernels(device)]] & ~at_dram_limit(a, device))
+    return np.asarray(old[a.kernels(device).name] & ~at_dram_limit(a, device))
 
 
 def _has_newer_build(kernel: KernelFamily, major: int) -> bool:
@@ -333,21 +335,21 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
     group, labels = a.kernel_groups(device)
     high = activity.resolved("dram") & (activity.level["dram"] >= DRAM_LIMIT)
     limited = {g for g, h in zip(activity.groups, high, strict=True) if h and g[1]}
-    return np.asarray(np.array([label in limited for label in labels], bool)[group])
+    return np.array([label in limited for label in labels], bool).take(group)
 
 
 def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Some tracers do not record launch shapes: what is not known is not small."""
-    at, sms = a.device_kernels(device), a.device(device).sm_count
-    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
+    kernels, sms = a.kernels(device), a.device(device).sm_count
+    at, blocks = kernels.at, a.trace.columns("kernels", ("blocks",))["blocks"][kernels.row]
     if not sms or not (blocks > 0).all():
         return
-    duration, busy, window = a.ops.length[at], max(budget.busy_ns, 1), budget.window.nonzero_length
+    duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.window.nonzero_length
     # Collectives take few blocks by design: they wait for links and for other GPUs.
     # A kernel that streams at the limit is not held back by the number of its blocks.
     compute = ~a.communication[at]
     small = (blocks * 2 < sms) & compute & ~at_dram_limit(a, device)
-    start, end = a.ops.start[at], a.ops.end[at]
+    start, end = kernels.start, kernels.end
     if (start[1:] >= end[:-1]).all():
         held = float(duration[small].sum())
     else:  # kernels that run at once fill the device together
@@ -355,12 +357,12 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
         held = _narrow_ns(start[compute], end[compute], filled, sms)
     out.put("kernel.small_grid_ratio", min(held / busy, 1.0))
     out.put("kernel.small_grid_window_ratio", min(held, busy) / window)
-    unfused = a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]
+    unfused = a.names.mask(lambda k: k.family in UNFUSED)[kernels.name]
     out.put(
         "kernel.small_unfused_ratio",
         float(duration[small & unfused].sum()) / max(float(duration[small | unfused].sum()), 1.0),
     )
-    heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[a.op_name[at]]
+    heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[kernels.name]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
     out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0))
 

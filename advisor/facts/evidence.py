@@ -14,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, largest, rows_at
+from advisor.model.arrays import Array, largest, picked, rows_at
 from advisor.model.facts import Row, Value
 from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
@@ -72,11 +72,10 @@ def _holders(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
-    at = a.device_kernels(device)
-    if len(at) == 0:
+    kernels = a.kernels(device)
+    name, duration = kernels.name, kernels.length
+    if len(name) == 0:
         return
-    name = a.op_name[at]
-    duration = a.ops.length[at]
     d = distribution(name, duration, len(a.names.ids))
     total = max(float(d.total.sum()), 1.0)
     order, named = largest(d.total, known=d.count), a.names
@@ -105,11 +104,11 @@ def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
         ],
     )
     launch = a.trace.columns("kernels", ("blocks", "local_bytes"))
-    blocks, local = (launch[n][a.ops.row[at]] for n in ("blocks", "local_bytes"))
+    blocks, local = (launch[n][kernels.row] for n in ("blocks", "local_bytes"))
     heaviest = partial(_heaviest, a.names, name, duration)
     out.table("kernels.local", heaviest(local > 0, local))
     if sms := a.device(device).sm_count:
-        small = (blocks > 0) & (blocks * 2 < sms) & ~a.communication[at]
+        small = (blocks > 0) & (blocks * 2 < sms) & ~a.communication[kernels.at]
         title = f"Kernels that launch fewer than {sms // 2} blocks"
         out.table("kernels.small_grid", heaviest(small, blocks), title=title)
     fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
@@ -134,12 +133,12 @@ def _heaviest(
 def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     rows = a.calls_in_window
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
-    ids, group = dense(calls["name_id"][rows])
+    ids, group = dense(picked(calls["name_id"], rows))
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
-    d = distribution(group, (calls["end"] - calls["start"])[rows], len(ids))
+    d = distribution(group, picked(calls["end"], rows) - picked(calls["start"], rows), len(ids))
     host = max(a.host_window[1] - a.host_window[0], 1)
     kind = np.zeros(len(ids), np.int64)
-    kind[group] = calls["call"][rows]
+    kind[group] = picked(calls["call"], rows)
     order = largest(d.total, known=d.count)
     per_step = d.count / a.step_count if a.step_count else [None] * len(ids)
     columns = (names, d.count, per_step, d.total / 1e6, d.total / host, d.p50 / 1e3, d.maximum / 1e3)

@@ -14,13 +14,14 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.passes import attention_pieces, sampling_sorts
 from advisor.metrics.phases import kernels_of_one_phase, step_times
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, by_number, distinct
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE, MISSING
 
@@ -152,8 +153,8 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Kernels that belong to a pass of the model and that others make superfluous."""
     if not a.trace.has("kernels") or not a.step_count:
         return
-    at = a.device_kernels(device)
-    step, length = a.steps.op_step[at], a.ops.length[at]
+    kernels = a.kernels(device)
+    at, step, length = kernels.at, kernels.step, kernels.length
     pieces, sampling = attention_pieces(a, at, step), sampling_sorts(a, at, step)
     window = a.budgets[device].window.nonzero_length
     out.put("kernel.attention_pieces_per_step", pieces.count / a.step_count)
@@ -226,12 +227,11 @@ def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
 def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels"):
         return
-    at = a.device_kernels(device)
-    name = a.op_name[at]
-    duration = a.ops.length[at].astype(float)
+    kernels = a.kernels(device)
+    at, name, duration = kernels.at, kernels.name, kernels.length
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
     _attention(a, name, out)
-    _launches(a, at, duration, out)
+    _launches(a, kernels, out)
     nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
     if whole := float(duration[a.communication[at]].sum()):
         out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole)
@@ -272,15 +272,17 @@ def _fusable(ran: Collection[str]) -> list[str]:
     return [text for text, of in known if all(map(runs, of["apart"])) and not any(map(runs, of["fused"]))]
 
 
-def _launches(a: Analysis, at: Array, duration: Array, out: FactWriter) -> None:
+def _launches(a: Analysis, kernels: DeviceKernels, out: FactWriter) -> None:
+    at, duration = kernels.at, kernels.length
     if not len(at):
         return
-    order = np.lexsort((a.ops.start[at], a.ops.stream[at]))
-    start, end, stream = (c[at][order] for c in (a.ops.start, a.ops.end, a.ops.stream))
+    stream = a.ops.stream[at]
+    order = by_number(stream)  # kernels are sorted by start
+    start, end, stream = kernels.start[order], kernels.end[order], stream[order]
     early = (stream[1:] == stream[:-1]) & (start[1:] < end[:-1])
     out.put("kernel.early_start_ratio", float(early.sum()) / len(at))
     columns = a.trace.columns("kernels", ("launch_type", "cluster_blocks"))
-    kind, cluster = (columns[n][a.ops.row[at]] for n in ("launch_type", "cluster_blocks"))
+    kind, cluster = (columns[n][kernels.row] for n in ("launch_type", "cluster_blocks"))
     for name, values, chosen in (
         ("kernel.cooperative_ratio", kind, among(kind, COOPERATIVE)),
         ("kernel.cluster_ratio", cluster, cluster > 1),

@@ -19,6 +19,7 @@ from advisor.metrics.activity import (
     launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
+from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
 from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.intervals import Spans, joined
@@ -42,7 +43,7 @@ from advisor.metrics.window import (
     steady_window,
 )
 from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
-from advisor.model.arrays import Array, grouped
+from advisor.model.arrays import Array, constant, grouped, picked
 from advisor.model.capture import Device
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
@@ -68,7 +69,9 @@ class Analysis:
         self.selection = selection or Selection()
         self._device = device
         self._views: dict[int, Analysis] = {}
-        self._kernels: dict[int, Array] = {}
+        self._ops_of: dict[int, Array] = {}
+        self._copies: dict[int, Array] = {}
+        self._kernels: dict[int, DeviceKernels] = {}
         self._samples: dict[int, Samples | None] = {}
         self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
         self._feeders: dict[int, int | None] = {}
@@ -301,24 +304,34 @@ class Analysis:
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
-        return np.flatnonzero(self.on(device).in_window & (self.ops.device == device))
+        if device not in self._ops_of:
+            mine = self.on(device).in_window
+            mine = mine if constant(self.ops.device) else mine & (self.ops.device == device)
+            self._ops_of[device] = np.flatnonzero(mine)
+        return self._ops_of[device]
 
     def device_copies(self, device: int) -> Array:
         """Positions in `ops` of a device's copies in its window."""
-        at = self.device_ops(device)
-        return np.asarray(at[self.ops.kind[at] == Kind.COPY])
+        if device not in self._copies:
+            at = self.device_ops(device)
+            self._copies[device] = at[picked(self.ops.kind, at) == Kind.COPY]
+        return self._copies[device]
 
     def device_kernels(self, device: int) -> Array:
         """Positions in `ops` of a device's kernels in the window."""
+        return self.kernels(device).at
+
+    def kernels(self, device: int) -> DeviceKernels:
+        """A device's kernels in the window."""
         if device not in self._kernels:
             at = self.device_ops(device)
-            self._kernels[device] = at[self.op_name[at] >= 0].astype(np.int32)
+            self._kernels[device] = DeviceKernels(self, at[picked(self.op_name, at) >= 0])
         return self._kernels[device]
 
     def feeder(self, device: int) -> int | None:
         """The thread that issued most of the device's operations in the window."""
         if device not in self._feeders:
-            api = self.ops.api[self.device_ops(device)]
+            api = picked(self.ops.api, self.device_ops(device))
             threads = self.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]
             self._feeders[device] = heaviest(threads) if len(threads) else None
         return self._feeders[device]
@@ -336,23 +349,19 @@ class Analysis:
             samples = self.samples(device)
             if samples is None or not self.trace.has("kernels"):
                 continue
-            at = self.device_kernels(device)
-            busy, ran = self.budgets[device].compute, (self.ops.start[at], self.ops.end[at])
-            kinds = launch_kinds(self.op_name[at], self._blocks(at))
-            out[device] = kernel_activity(samples, busy, *ran, *self.kernel_groups(device), kinds)
+            ran, busy = self.kernels(device), self.budgets[device].compute
+            kinds = launch_kinds(ran.name, ran.blocks)
+            out[device] = kernel_activity(
+                samples, busy, ran.start, ran.end, *self.kernel_groups(device), kinds
+            )
         return out
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
         """Group of each of `device_kernels`, and the labels of groups, as `launch_groups`."""
         if device not in self._groups:
-            at = self.device_kernels(device)
-            self._groups[device] = launch_groups(self.names, self.op_name[at], self._blocks(at))
+            ran = self.kernels(device)
+            self._groups[device] = launch_groups(self.names, ran.name, ran.blocks)
         return self._groups[device]
-
-    def _blocks(self, at: Array) -> Array:
-        """Grid sizes of kernels by their positions in `ops`, 0 where not recorded."""
-        blocks = self.trace.columns("kernels", ("blocks",))["blocks"]
-        return np.maximum(blocks[self.ops.row[at]], 0)
 
     @cached_property
     def calls_in_window(self) -> Array:
@@ -389,5 +398,5 @@ class Analysis:
     @cached_property
     def _calls_by_class(self) -> list[Array]:
         rows = self.calls_in_window
-        call = self.trace.columns("api_calls", ("call",))["call"][rows].astype(np.int8)
+        call = picked(self.trace.columns("api_calls", ("call",))["call"], rows).astype(np.int8)
         return [rows[at] for at in grouped(call, len(Call))]

@@ -15,7 +15,17 @@ from msgspec import Struct, field
 
 from advisor.metrics.gaps import LONG_HOST_NS, Gaps, device_gaps
 from advisor.metrics.host import HostStates, Threads, held_by_others
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, intersect, joined, subtract, union
+from advisor.metrics.intervals import (
+    EMPTY,
+    Coverage,
+    Spans,
+    clip,
+    intersect,
+    joined,
+    positions,
+    subtract,
+    union,
+)
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
@@ -108,10 +118,10 @@ def device_budget(a: Analysis) -> DeviceBudget:
     for name, part in spans.items():
         by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
     split = _split_idle(found, a.threads, a.states)
-    at = np.searchsorted(step_end, found.start, "right") if len(step_end) else np.zeros(len(found), np.int64)
+    edges = np.concatenate(([0], np.searchsorted(found.start, step_end), [len(found)]))
     for name, length in split.items():
         if length.any():
-            by_step[:, PARTS.index(name)] = np.bincount(at, length, minlength=len(bounds) - 1)
+            by_step[:, PARTS.index(name)] = np.diff(np.append(0, np.cumsum(length, dtype=np.int64))[edges])
     ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
     return DeviceBudget(device, window, ns, by_step, spans["compute"], found, split)
 
@@ -290,7 +300,7 @@ class _ThreadStates:
             self._spans["os"] = subtract(subtract(blocked, union(start, end)), explained)
         if len(explained):
             pieces = subtract(Spans(start, end), explained)
-            state = state[np.searchsorted(start, pieces.start, "right") - 1]
+            state = state[positions(start, pieces.start, "right") - 1]
             start, end = pieces
         self._start, self._end, self._state = start, end, state
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.metrics.host import Ranges
-from advisor.metrics.intervals import Coverage, Spans, gaps, subtract, union
+from advisor.metrics.intervals import Coverage, Spans, gaps, positions, subtract, union
 from advisor.metrics.operations import Operations, Rows
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array, compact
@@ -51,29 +51,31 @@ def device_gaps(
     the capture has the device."""
     busy = union(ops.start, ops.end)
     idle = subtract(gaps(busy, window.start, window.end), window.holes)
-    after = np.searchsorted(ops.start, idle.end, "left")
-    at = np.minimum(after, len(ops) - 1).astype(np.int32)
+    after = positions(ops.start, idle.end)
+    at = np.minimum(after, len(ops) - 1)
     known = (after < len(ops)) & (ops.start[at] == idle.end)
     # The operation that kept the device busy up to the gap: the one whose end was the latest.
-    latest = ops.end >= np.maximum.accumulate(ops.end)
-    keeper = np.maximum.accumulate(np.where(latest, np.arange(len(ops), dtype=np.int32), 0))
-    prev = keeper[np.maximum(at - 1, 0)]
+    prev = np.maximum(at - 1, 0)
+    if (ops.end[1:] < ops.end[:-1]).any():
+        latest = ops.end >= np.maximum.accumulate(ops.end)
+        prev = np.maximum.accumulate(np.where(latest, np.arange(len(ops)), 0))[prev]
     has_prev = known & (at > 0)
-    internal = (
-        has_prev
-        & (ops.graph_node[at] != 0)
-        & (ops.graph_node[prev] != 0)
-        & (ops.correlation[at] == ops.correlation[prev])
-        & (ops.process[at] == ops.process[prev])
-    )
+    internal = np.zeros(len(at), bool)
+    if ops.graph_node.any():
+        internal = (
+            has_prev
+            & (ops.graph_node[at] != 0)
+            & (ops.graph_node[prev] != 0)
+            & (ops.correlation[at] == ops.correlation[prev])
+            & (ops.process[at] == ops.process[prev])
+        )
     crosses = has_prev & (op_step[at] != op_step[prev])
     migrated = known & migration[at]
     api = np.where(known & ~migrated, ops.api[at], MISSING)
-    row = np.maximum(api, 0)
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "call", "thread"))
         call_start, call_end, call, thread = (
-            np.where(api >= 0, calls[n][row], MISSING) for n in ("start", "end", "call", "thread")
+            np.where(api >= 0, calls[n].take(api), MISSING) for n in ("start", "end", "call", "thread")
         )
         if migrated.any():
             # The driver moves pages upon a fault: of the host thread that called CUDA last.
@@ -82,12 +84,15 @@ def device_gaps(
     else:
         call_start = call_end = call = thread = np.full(len(idle), MISSING, np.int64)
     issued = np.clip(call_end, idle.start, idle.end)
-    held = (call != MISSING) & (2 * Coverage(others).within(issued, idle.end) > idle.end - issued)
+    held = np.zeros(len(idle), bool)
+    if len(others):
+        held = (call != MISSING) & (2 * Coverage(others).within(issued, idle.end) > idle.end - issued)
     call_kind, thread = call.astype(np.int8), thread.astype(np.int32)
     process = compact(np.where(known, ops.process[at], MISSING).astype(np.int32))
-    around = np.where(known, at, MISSING), np.where(has_prev, prev, MISSING)
+    following = np.where(known, at, MISSING).astype(np.int32)
+    before = np.where(has_prev, prev, MISSING).astype(np.int32)
     of_call = call_start, call_end, call_kind, compact(thread), process
-    return Gaps(idle.start, idle.end, *around, *of_call, internal, crosses, migrated, held), busy
+    return Gaps(idle.start, idle.end, following, before, *of_call, internal, crosses, migrated, held), busy
 
 
 def empty_queue_share(found: Gaps) -> float | None:

@@ -285,12 +285,16 @@ def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[st
     return dict(sorted(out.items(), key=lambda kv: (-kv[1], kv[0])))
 
 
-def launch_shape(trace: Trace, rows: Array) -> Array:
+def launch_shape(trace: Trace, rows: Array | slice) -> Array:
     """One integer for grid and block sizes of each of these rows of `kernels`; collisions do not matter
     for counting."""
     factors = {"grid_x": 1_000_003, "grid_y": 7_919, "grid_z": 104_729, "threads": 31}
     columns = trace.columns("kernels", tuple(factors))
-    return np.asarray(sum(columns[name][rows].astype(np.int64) * by for name, by in factors.items()))
+    out = np.zeros(len(columns["threads"][rows]), np.int64)
+    for name, by in factors.items():
+        column = columns[name]
+        out += int(column[0]) * by if constant(column) else np.multiply(column[rows], by, dtype=np.int64)
+    return out
 
 
 def call_key(name: Array, shape: Array) -> Array:

@@ -229,6 +229,8 @@ class Runs(Struct, frozen=True):
 
     def keys(self, process: Array, start: Array) -> Array:
         """One number for each process of each program."""
+        if not len(self.ends):
+            return process
         numbers = process.astype(np.int64) * (len(self.ends) + 1)
         return numbers + np.searchsorted(self.ends, start, "right")
 

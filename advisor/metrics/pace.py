@@ -11,17 +11,10 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS
 from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernels import (
-    Distribution,
-    call_key,
-    dense,
-    distribution,
-    launch_shape,
-    nth_alike,
-)
+from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array, distinct, marked
+from advisor.model.arrays import Array, by_number, distinct, marked
 from advisor.sources.schema import MISSING, Call
 
 #: A kernel changes like the rest where it changes by at least this part of the mean change.
@@ -210,10 +203,8 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
 
     Groups of fewer than `least` calls are joined into one for each kernel and launch shape.
     """
-    at = a.device_kernels(device)
-    name = a.op_name[at]
-    duration = a.ops.length[at]
-    shape = launch_shape(a.trace, a.ops.row[at])
+    kernels = a.kernels(device)
+    at, name, duration, shape = kernels.at, kernels.name, kernels.length, kernels.shape
     place = _place(name, shape, a.ops.stream[at])
     keys, group = dense(place)
     if least:
@@ -230,7 +221,7 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
 def _place(name: Array, shape: Array, stream: Array) -> Array:
     """A key of each call's kernel, launch shape and neighbours on its stream."""
     call = call_key(name, shape)
-    order = np.argsort(stream, kind="stable")  # calls are sorted by start within a stream
+    order = by_number(stream)  # calls are sorted by start within a stream
     ranked = call[order]
     before, after = np.roll(ranked, 1), np.roll(ranked, -1)
     key = np.empty(len(call), np.uint64)

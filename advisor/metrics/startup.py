@@ -101,11 +101,13 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     """First to last GPU operation, or call that issues one, ns; the activity span where there is none.
     Other calls are left out: they may lie seconds before or after."""
     calls = trace.columns("api_calls", ("start", "end", "call"))
-    issues = among(calls["call"], ISSUING)
-    start = np.concatenate((ops.start, calls["start"][issues]))
-    if not len(start):
+    issues = np.flatnonzero(among(calls["call"], ISSUING))
+    if not len(ops) and not len(issues):
         return activity_span(trace, ops)
-    return int(start.min()), int(np.concatenate((ops.end, calls["end"][issues])).max())
+    limits = np.iinfo(np.int64)
+    start, end = (calls[name].take(issues) for name in ("start", "end"))
+    first = min(ops.start.min(initial=limits.max), start.min(initial=limits.max))
+    return int(first), int(max(ops.end.max(initial=limits.min), end.max(initial=limits.min)))
 
 
 def find_startup(a: Analysis, steps: Steps) -> Startup:
@@ -163,7 +165,8 @@ def _cold_calls(
     length, kind = calls["end"] - calls["start"], calls["call"]
     keys, process = dense(runs.keys(calls["process"], calls["start"]))
     own = runs.keys(ops.process, ops.start)
-    first = _first_work(keys, own, ops.start)[process]
+    first = _first_work(keys, own, ops.start)
+    first = first[process] if len(first) > 1 else first
     slow = (length >= CONTEXT_NS) & (calls["start"] < first)
     slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     rows = np.flatnonzero(slow)
@@ -221,8 +224,11 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
     if not len(at):
         return np.empty(0, np.int64)
-    keys = own[at] * (int(op_name.max()) + 1) + op_name[at]
-    rows = np.unique(ops.api[at[np.unique(keys, return_index=True)[1]]])
+    keys = own[at].astype(np.int64) * (int(op_name.max()) + 1) + op_name[at]
+    known, of = dense(keys)
+    first = np.empty(len(known), np.int64)
+    first[of[::-1]] = np.arange(len(of) - 1, -1, -1)  # the last that is written stays
+    rows = np.unique(ops.api[at[first]])
     cold = []
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):
         every = length[calls["call"] == kind]

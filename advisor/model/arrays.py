@@ -48,6 +48,13 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
     return mask
 
 
+def picked(values: Array, rows: Array) -> Array:
+    """`values[rows]` of ascending rows: a view where they follow each other."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
+        return values[int(rows[0]) : int(rows[-1]) + 1]
+    return values.take(rows)
+
+
 def among(values: Array, wanted: Sequence[Any]) -> Array:
     """Mask of the values that are one of a few: a comparison each takes a tenth of `np.isin`."""
     mask = np.zeros(len(values), bool)

@@ -42,7 +42,7 @@ class Level(NamedTuple):
     per_step: int
 
 
-class Steps(Struct, frozen=True):
+class Steps(Struct, frozen=True, dict=True):
     """Steps of one process on one device, in order of time. Arrays have one entry a step;
     `op_step` one an operation of the capture (MISSING outside steps).
 
@@ -72,7 +72,7 @@ class Steps(Struct, frozen=True):
     def believed(self) -> bool:
         return self.confidence >= BELIEVED
 
-    @property
+    @cached_property
     def size(self) -> Array:
         """How many operations each step has."""
         return np.bincount(self.op_step[self.op_step >= 0], minlength=len(self))
@@ -227,7 +227,7 @@ def timed(
 ) -> Steps:
     """The steps with their times. `op_step` is taken for the operations of this work alone; `host`
     are the times of ranges, else of the first and the last call that issued work of the step."""
-    op_step = np.where(work.mine, op_step, MISSING).astype(np.int32)
+    op_step = np.where(work.mine, op_step, MISSING).astype(np.int32, copy=False)
     gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
     host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
     phases, times = phase or ("unknown",) * count, (host_start, host_end, gpu_start, gpu_end)

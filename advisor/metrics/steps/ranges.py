@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
+from advisor.metrics.intervals import positions
 from advisor.metrics.steps.model import Level, Steps, Work, graph_launches, no_steps, opaque_steps, timed
 from advisor.metrics.steps.sequence import (
     ENDED,
@@ -24,7 +25,7 @@ from advisor.metrics.steps.sequence import (
     copied,
     segmented,
 )
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, constant, distinct
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
 #: Steps that hold less of the GPU time between them mark a part of the pass only.
@@ -80,33 +81,50 @@ def _steps_of(
     outer = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
     chosen, start, end = chosen[outer], start[outer], end[outer]
     calls, ops = work.calls, work.ops
-    mine = np.flatnonzero(calls["process"] == work.process)
-    call_start = calls["start"][mine]
-    at = np.searchsorted(start, call_start, "right") - 1
-    inside = (at >= 0) & (call_start < end[np.maximum(at, 0)])
-    call_step = np.full(len(calls["start"]), MISSING, np.int64)
-    call_step[mine] = np.where(inside, at, MISSING)
+    call_step = _holding(calls["start"], start, end)
+    if not constant(calls["process"]) or calls["process"][0] != work.process:
+        call_step[calls["process"] != work.process] = MISSING
 
-    held = np.bincount(at[inside], minlength=len(start)) > 0
-    op_step = np.where(ops.api >= 0, call_step[np.maximum(ops.api, 0)], MISSING)
-    op_step = np.where(work.mine, op_step, MISSING)
+    held = _sizes(call_step, len(start)) > 0
+    op_step = np.append(call_step, MISSING).take(ops.api)  # the last for those without a call
+    op_step[~work.mine] = MISSING
     phases = tuple(phase_of.get(int(t), "unknown") for t in rows["text"][chosen])
-    works = np.bincount(op_step[op_step >= 0], minlength=len(start)) > 0
+    works = _sizes(op_step, len(start)) > 0
     empty = tuple((int(a), int(b)) for a, b in zip(start[~held], end[~held], strict=True))
     marks: dict[str, Any] = {"thread": thread, "empty": empty, "ranges_seen": len(start)}
-    graph = calls["call"][mine] == Call.GRAPH_LAUNCH
-    if len(ops) == 0 and bool((graph & inside).any()):
-        keep = np.flatnonzero(np.bincount(at[inside & graph], minlength=len(start)) > 0)
+    graphs = call_step[calls["call"] == Call.GRAPH_LAUNCH] if len(ops) == 0 else call_step[:0]
+    if (graphs >= 0).any():
+        keep = np.flatnonzero(_sizes(graphs, len(start)))
         phases = tuple(phases[i] for i in keep)
         return opaque_steps(work, start[keep], end[keep], op_step, phases, **marks)
     keep = np.flatnonzero(works)
     if len(keep) == 0:
         return no_steps(len(ops), empty, len(start))
-    renumber = np.full(len(start), MISSING, np.int64)
-    renumber[keep] = np.arange(len(keep))
-    op_step = np.where(op_step >= 0, renumber[np.maximum(op_step, 0)], MISSING)
+    if len(keep) < len(start):
+        renumber = np.full(len(start) + 1, MISSING, np.int32)
+        renumber[keep] = np.arange(len(keep))
+        op_step = renumber.take(op_step)
     phases, host = tuple(phases[i] for i in keep), (start[keep], end[keep])
     return timed(work, op_step, len(keep), "ranges", 0.95, phase=phases, host=host, **marks)
+
+
+def _holding(time: Array, start: Array, end: Array) -> Array:
+    """Which of the ranges (by start; none lies inside another) holds each time: of those that overlap the
+    later one; MISSING where none does."""
+    if (time[1:] < time[:-1]).any():
+        at = positions(start, time, "right") - 1
+        return np.where((at >= 0) & (time < end[at]), at, MISSING).astype(np.int32)
+    first = np.searchsorted(time, start)
+    following = np.append(first[1:], len(time))
+    last = np.maximum(np.minimum(np.searchsorted(time, end), following), first)
+    counts = np.stack((last - first, following - last), axis=1).ravel()
+    number = np.stack((np.arange(len(start)), np.full(len(start), MISSING)), axis=1).ravel()
+    return np.repeat(np.append(MISSING, number).astype(np.int32), np.append(first[:1], counts))
+
+
+def _sizes(step: Array, count: int) -> Array:
+    """How many entries each of the steps has."""
+    return np.bincount(step + 1, minlength=count + 1)[1:]
 
 
 def _completed(work: Work, steps: Steps) -> Steps:

@@ -1,0 +1,60 @@
+"""Columns of a device's kernels, each gathered from the capture's tables once: gathers of a million rows are
+what facts about kernels mostly take."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advisor.metrics.kernels import launch_shape
+from advisor.model.arrays import Array
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
+
+
+class DeviceKernels:
+    """A device's kernels in the window; `at` are their positions in `Analysis.ops`."""
+
+    def __init__(self, a: Analysis, at: Array) -> None:
+        self._a, self.at = a, at
+
+    @cached_property
+    def name(self) -> Array:
+        return self._a.op_name[self.at]
+
+    @cached_property
+    def start(self) -> Array:
+        return self._a.ops.start[self.at]
+
+    @cached_property
+    def end(self) -> Array:
+        return self._a.ops.end[self.at]
+
+    @cached_property
+    def length(self) -> Array:
+        return self.end - self.start
+
+    @cached_property
+    def step(self) -> Array:
+        return self._a.steps.op_step[self.at]
+
+    @cached_property
+    def row(self) -> Array | slice:
+        """Their rows in the table of kernels: a slice, which copies no column, where it is sorted."""
+        row = self._a.ops.row[self.at]
+        if len(row) and (row[1:] - row[:-1] == 1).all():
+            return slice(int(row[0]), int(row[-1]) + 1)
+        return row
+
+    @cached_property
+    def blocks(self) -> Array:
+        """Grid sizes, 0 where not recorded."""
+        return np.maximum(self._a.trace.columns("kernels", ("blocks",))["blocks"][self.row], 0)
+
+    @cached_property
+    def shape(self) -> Array:
+        """A number for each grid and block size."""
+        return launch_shape(self._a.trace, self.row)
