@@ -19,8 +19,8 @@ from advisor.metrics.design import Runs, bounded_least_squares, robust_covarianc
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array
-from advisor.sources.schema import SAMPLE_RATIOS
+from advisor.model.arrays import Array, grouped
+from advisor.sources.schema import MISSING, SAMPLE_RATIOS
 from advisor.sources.trace import Trace
 
 #: A group is resolved when the standard error of its activity is at most this.
@@ -200,15 +200,14 @@ def kernel_activity(
     lag = best_lag(samples, busy)
     if abs(lag) > 1.0:
         return None
-    kept, parts = _groups(start, end, group, labels)
+    duration = end - start
+    kept, column_of = _groups(group, duration, labels)
     if not kept:
         return None
-    column = np.zeros(len(start), np.int32)
-    for j, mine in enumerate(parts):
-        column[mine] = j
-    runs = Runs.of(start, end, column, len(parts))
+    column = column_of.take(group)
+    runs = Runs.of(start, end, column, len(kept))
     design = runs.shares(samples.time, samples.period)
-    length = np.array([np.median((end - start)[mine]) for mine in parts])
+    length = np.array([np.median(duration[mine]) for mine in grouped(column, len(kept))])
     edge = np.minimum(_EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
     condition = float(np.linalg.cond(gram))
@@ -223,7 +222,8 @@ def kernel_activity(
         _bounded(runs.shares(samples.time + shift, samples.period), complete)
         for shift in (_STAMP_NS, -_STAMP_NS)
     )
-    by_kernel = _by_single_kernels(samples, start, end, kind, parts, list(complete.values()))
+    single = kind, column, len(kept)
+    by_kernel = _by_single_kernels(samples, start, end, *single, list(complete.values()))
     for (name, values), free in zip(complete.items(), by_kernel, strict=True):
         bounded = bounded_least_squares(gram, design.T @ values)
         # Bounds take from short kernels what would make their neighbours negative, single kernels
@@ -246,29 +246,34 @@ def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _groups(
-    start: Array, end: Array, group: Array, labels: Sequence[tuple[str, str]]
-) -> tuple[list[tuple[str, str]], list[Array]]:
-    """Labels of the groups with enough time, largest first, the rest last, and masks of their kernels."""
-    time = np.bincount(group, end - start, minlength=len(labels))
+    group: Array, duration: Array, labels: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], Array]:
+    """Labels of the groups with enough time, largest first, the rest last, and which of them each is in."""
+    time = np.bincount(group, duration, len(labels))
     kept: list[tuple[str, str]] = []
-    masks: list[Array] = []
-    in_rest = np.ones(len(labels), bool)
+    column = np.full(len(labels), MISSING, np.int32)
     floor = _MIN_SHARE * float(time.sum())
     for i in np.argsort(-time, kind="stable").tolist():
         least = floor if labels[i][1] else 5 * floor
         if time[i] < least or len(kept) >= _MAX_GROUPS:
             continue
+        column[i] = len(kept)
         kept.append(labels[i])
-        masks.append(group == i)
-        in_rest[i] = False
-    if in_rest[group].any():
+    rest = (column == MISSING) & (np.bincount(group, minlength=len(labels)) > 0)
+    if rest.any():
+        column[rest] = len(kept)
         kept.append(("rest", ""))
-        masks.append(in_rest[group])
-    return kept, masks
+    return kept, column
 
 
 def _by_single_kernels(
-    samples: Samples, start: Array, end: Array, kind: Array, groups: Sequence[Array], values: Sequence[Array]
+    samples: Samples,
+    start: Array,
+    end: Array,
+    kind: Array,
+    group: Array,
+    groups: int,
+    values: Sequence[Array],
 ) -> list[Array]:
     """Activity of the groups by least squares without bounds, for each of the measured `values`:
     with a column for each kernel and launch shape that matters and one for the others, averaged by
@@ -283,7 +288,8 @@ def _by_single_kernels(
     column = dense(column[kind])[1].astype(np.int32)
     runs = Runs.of(start, end, column, int(column.max()) + 1)
     solved = runs.least_squares(samples.time, samples.period, values)
-    held = np.stack([np.bincount(column[g], duration[g], minlength=runs.columns) for g in groups])
+    place = group.astype(np.int64) * runs.columns + column
+    held = np.bincount(place, duration, groups * runs.columns).reshape(groups, runs.columns)
     weight = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
     return [weight @ one for one in solved]
 

@@ -8,7 +8,7 @@ from operator import mul
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.intervals import union
+from advisor.metrics.intervals import positions, union
 from advisor.model.arrays import Array
 
 #: Samples whose equations are worked into a solution at once: as many as fit into a core's cache.
@@ -48,8 +48,8 @@ class Runs(Struct, frozen=True):
             int(np.searchsorted(self.reach, lo[0], "right")), int(np.searchsorted(self.start, hi[-1]))
         )
         start, end, column = self.start[mine], self.end[mine], self.column[mine]
-        first = np.searchsorted(hi, start, "right")
-        count = np.maximum(np.searchsorted(lo, end, "left") - first, 0)
+        first = positions(hi, start, "right")
+        count = np.maximum(positions(lo, end) - first, 0)
         run = np.repeat(np.arange(len(start)), count)
         sample = np.arange(len(run)) + (first - np.cumsum(count) + count)[run]
         held = np.minimum(end[run], hi[sample]) - np.maximum(start[run], lo[sample])
