@@ -23,7 +23,7 @@ from advisor.metrics.passes import attention_pieces, sampling_sorts
 from advisor.metrics.phases import kernels_of_one_phase, step_times
 from advisor.model.arrays import Array, among, by_number, distinct
 from advisor.model.facts import Scope
-from advisor.sources.schema import COOPERATIVE, MISSING
+from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
 
@@ -106,10 +106,16 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         spread = distribution(group, duration, len(like))
     window = a.budgets[device].window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
-    of_call = np.where(frequent, of_operation, MISSING).astype(np.int32)[group]
-    excess = np.maximum(duration - spread.p50[group], 0)
+    calls, behind = by_number(group), np.cumsum(spread.count)  # of each group, one after the other
+    slow = np.flatnonzero(duration > SLOW * spread.p50[group])
+    largest = np.argsort(-total, kind="stable")[:_KEPT]
+    place = np.full(len(labels), len(largest))
+    place[largest] = np.arange(len(largest))
+    place = np.where(frequent, place[of_operation], len(largest))[group]
+    by_step = _lost_by_step(a, like.at, place, np.maximum(duration - spread.p50[group], 0))
+    slowest = max(np.percentile(step_times(a), 99), 1) if by_step is not None else 1
     rows = []
-    for i in np.argsort(-total, kind="stable")[:_KEPT].tolist():
+    for number, i in enumerate(largest.tolist()):
         own = out.at(Scope(device=device, operation=labels[i]))
         mine = np.flatnonzero(of_operation == i)
         frequent_names = mine[frequent[mine]]
@@ -123,22 +129,23 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         }
         if len(frequent_names) == 0:
             continue
-        calls = np.flatnonzero(of_call == i)
         worst = int(frequent_names[np.argmax(spread.tail[frequent_names])])
-        at_p99 = _at_p99(a, like.at[calls], excess[calls])
+        like_worst = duration[calls[behind[worst] - spread.count[worst] : behind[worst]]]
+        # Calls beside each other may lose more than the step has.
+        at_p99 = None if by_step is None else min(float(np.percentile(by_step[number], 99) / slowest), 1.0)
         own |= {
             "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
             "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
             "operation.tail_window_ratio": tail / window,
             "operation.tail_p99_ratio": at_p99 or tail / window,
             "operation.tail_steps_ratio": at_p99,
-            "operation.trend_ratio": trend_ratio(duration[group == worst]),
+            "operation.trend_ratio": trend_ratio(like_worst),
             "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
-            "operation.slow_count": int((duration[calls] > SLOW * spread.p50[group[calls]]).sum()),
+            "operation.slow_count": int(np.isin(group[slow], frequent_names).sum()),
         }
-        slow = calls[(group[calls] == worst) & (duration[calls] > SLOW * spread.p50[worst])]
-        if len(slow):
-            own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[slow]))
+        of_worst = slow[group[slow] == worst]
+        if len(of_worst):
+            own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[of_worst]))
         times = (float(v[worst]) / 1e3 for v in (spread.p50, spread.p99, spread.maximum))
         kernel, lost = shorten(a.names.texts[of_name[worst]], 60), float(spread.tail[worst]) / 1e6
         rows.append([labels[i], kernel, int(spread.count[worst]), *times, lost])
@@ -162,14 +169,14 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put(f"kernel.{subject}_window_ratio", min(float(length[mine].sum()) / window, 1.0))
 
 
-def _at_p99(a: Analysis, at: Array, lost: Array) -> float | None:
-    """What slow calls (positions in `ops`, ns lost in each) cost the slowest steps, as a share of
-    them; None without steps. Calls beside each other may lose more than the step has."""
+def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | None:
+    """What operations (positions in `ops`) lose, ns, by group and step of the window; None without steps."""
     steps = a.window_steps
     if len(steps) == 0:
         return None
-    by_step = np.bincount(a.steps.op_step[at] + 1, lost, minlength=int(steps.max()) + 2)[steps + 1]
-    return min(float(np.percentile(by_step, 99) / max(np.percentile(step_times(a), 99), 1)), 1.0)
+    width = len(a.steps) + 1
+    by_step = np.bincount(group * width + a.steps.op_step[at] + 1, lost, (int(group.max()) + 1) * width)
+    return np.asarray(by_step.reshape(-1, width)[:, steps + 1])
 
 
 # --- launch shapes that change from step to step: what keeps a step from becoming one CUDA graph ---

@@ -70,7 +70,6 @@ class Analysis:
         self._device = device
         self._views: dict[int, Analysis] = {}
         self._ops_of: dict[int, Array] = {}
-        self._copies: dict[int, Array] = {}
         self._kernels: dict[int, DeviceKernels] = {}
         self._samples: dict[int, Samples | None] = {}
         self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
@@ -312,13 +311,11 @@ class Analysis:
 
     def device_copies(self, device: int) -> Array:
         """Positions in `ops` of a device's copies in its window."""
-        if device not in self._copies:
-            at = self.device_ops(device)
-            self._copies[device] = at[picked(self.ops.kind, at) == Kind.COPY]
-        return self._copies[device]
+        at = self.device_ops(device)
+        return np.asarray(at[picked(self.ops.kind, at) == Kind.COPY])
 
     def device_kernels(self, device: int) -> Array:
-        """Positions in `ops` of a device's kernels in the window."""
+        """Their positions in `ops`."""
         return self.kernels(device).at
 
     def kernels(self, device: int) -> DeviceKernels:
@@ -351,9 +348,8 @@ class Analysis:
                 continue
             ran, busy = self.kernels(device), self.budgets[device].compute
             kinds = launch_kinds(ran.name, ran.blocks)
-            out[device] = kernel_activity(
-                samples, busy, ran.start, ran.end, *self.kernel_groups(device), kinds
-            )
+            groups = self.kernel_groups(device)
+            out[device] = kernel_activity(samples, busy, ran.start, ran.end, *groups, kinds)
         return out
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:

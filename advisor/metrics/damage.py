@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union
-from advisor.metrics.kernels import dense, ordered
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, marked, sorting, where
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -44,15 +44,16 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
     jump, start, end = 0, list[int](), list[int]()
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
-        known = np.flatnonzero(calls["correlation"] != MISSING)
-        order = known[ordered(calls["start"][known], calls["process"][known])]
-        process = dense(calls["process"][order])[1]
+        known = where(calls["correlation"] != MISSING)
+        order = sorting(calls["start"][known], calls["process"][known])
+        begun, ended, process, correlation = (column[known][order] for column in calls.values())
+        process = dense(process)[1]
         usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
-        step = np.diff(calls["correlation"][order])
-        jumps = np.flatnonzero((step > usual[process[1:]]) & (process[1:] == process[:-1]))
+        step = np.diff(correlation)
+        jumps = np.flatnonzero(step > _JUMP)
+        jumps = jumps[(step[jumps] > usual[process[jumps + 1]]) & (process[jumps + 1] == process[jumps])]
         jump = int(step[jumps].max(initial=0))
-        start = calls["end"][order][jumps].tolist()
-        end = calls["start"][order][jumps + 1].tolist()
+        start, end = ended[jumps].tolist(), begun[jumps + 1].tolist()
     empty = _emptied(steps)
     if empty and len(empty) >= 0.25 * steps.ranges_seen:
         start += [a for a, _ in empty]
@@ -135,20 +136,20 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     """Counts launches without work. Needs `api_calls`."""
     calls = trace.columns("api_calls", ("call", "result"))
     succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call issues no work
-    rows, of = len(succeeded), np.maximum(ops.api, 0)
-    joined = ops.api >= 0
-    kernels = np.bincount(of[joined & (ops.kind == Kind.KERNEL)], minlength=rows)
-    runs = np.bincount(of[joined & (ops.kind == Kind.GRAPH_RUN)], minlength=rows)
-    left_work = np.bincount(of[joined], minlength=rows) > 0
+    rows, joined = len(succeeded), ops.api >= 0
+    of_kernel = ops.api[joined & (ops.kind == Kind.KERNEL)]
+    kernels = marked(rows, of_kernel)
+    runs = marked(rows, ops.api[joined & (ops.kind == Kind.GRAPH_RUN)])
+    left_work = marked(rows, ops.api[joined])
     launch = (calls["call"] == Call.LAUNCH) & succeeded
     graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
     launch &= ~_into_graphs(trace)
-    lost, rowless = launch & (kernels == 0), graph & ~left_work
+    lost, rowless = launch & ~kernels, graph & ~left_work
     cut = _cut_off(trace, ops, lost | rowless)
     launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
     by_row = _recorded_by_row(trace, bool(kernels[graph].any()))
-    in_one_block = graph & (runs > 0)
-    replayed = kernels[graph & (kernels > 0)]
+    in_one_block = graph & runs
+    replayed = np.bincount(of_kernel, minlength=rows)[graph & kernels] if graph.any() else of_kernel[:0]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
     held, callless = _without_calls(trace, ops)
     expected, lost_nodes = (0, 0) if trace.has("graph_runs") else _lost_nodes(trace, ops)
@@ -171,9 +172,11 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     """Rows that the replays of traced graphs should have left, and how many of these are missing. The
     last replay of a process may be cut."""
     at = np.flatnonzero((ops.graph_node >> PLACE_BITS > 0) & (ops.correlation != MISSING))
+    if not len(at):
+        return 0, 0
     plain = (ops.kind == Kind.KERNEL) & (ops.api >= 0) & (ops.graph_node == 0)
     unnamed = trace.columns("api_calls", ("call",))["call"][ops.api[plain]] == Call.GRAPH_LAUNCH
-    if not len(at) or unnamed.any():  # kernels of graphs name no node
+    if unnamed.any():  # kernels of graphs name no node
         return 0, 0
     node, process = ops.graph_node[at], dense(ops.process[at])[1]
     place = node & ((1 << PLACE_BITS) - 1)
@@ -206,6 +209,9 @@ def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
     for process in distinct(ops.process[kernel & joined]).tolist():
         own = kernel & (ops.process == process)
         ran = own & joined
+        if not (own & ~joined).any():
+            held += int(own.sum())
+            continue
         start, called = ops.start[ran], call_start[ops.api[ran]]
         first = np.full(int(stream.max()) + 1, start.min())
         first[stream[ran]] = np.iinfo(np.int64).max
@@ -232,11 +238,11 @@ def _into_graphs(trace: Trace) -> Array:
     """Calls between begin and end of a stream capture: they record a graph and run nothing."""
     calls = trace.columns("api_calls", ("start", "thread", "name_id"))
     inside = np.zeros(len(calls["start"]), bool)
-    ids, index = dense(calls["name_id"])
-    names = trace.texts(ids.tolist())
+    names = trace.texts(distinct(calls["name_id"]).tolist())
     edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
     edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
     if edge.any():
+        index = dense(calls["name_id"])[1]
         for thread in distinct(calls["thread"][edge[index] != 0]).tolist():
             mine = np.flatnonzero(calls["thread"] == thread)
             mine = mine[np.argsort(calls["start"][mine], kind="stable")]

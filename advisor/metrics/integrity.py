@@ -12,9 +12,9 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.damage import PLACE_BITS
-from advisor.metrics.kernels import dense, ordered
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, ordered, picked, sorting
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -56,7 +56,7 @@ def find_invalid(trace: Trace, ops: Operations) -> Invalid:
             continue
         broken = np.zeros(rows, bool)
         for check, mask in _checks(trace, ops, table, usual):
-            if found := int(mask.sum()):
+            if found := int(np.count_nonzero(mask)):
                 counts[check, table] = found
                 broken |= mask
         if left_out := trace.left_out.get(table, 0):
@@ -96,20 +96,22 @@ def _usual_time(trace: Trace) -> float:
     """The median start of the largest table; 0 where there is none."""
     largest = max(_TIMED, key=trace.rows)
     start = trace.columns(largest, ("start",))["start"]
+    if len(start) and isinstance(sorting(start), slice):
+        start = start[(len(start) - 1) // 2 : len(start) // 2 + 1]
     return float(np.median(start)) if len(start) else 0.0
 
 
 def _of_table(ops: Operations, table: str) -> Array:
     """Positions in `ops` of a table's rows, in the order of the table."""
     at = np.flatnonzero(ops.kind == _GPU.index(table))
-    return at[ordered(ops.row[at])]
+    return np.asarray(at[sorting(ops.row[at])])
 
 
 def _before_launch(trace: Trace, ops: Operations, at: Array) -> Array:
     api = ops.api[at]
     if not (api >= 0).any():
         return np.zeros(len(at), bool)
-    called = trace.columns("api_calls", ("start",))["start"][np.maximum(api, 0)]
+    called = trace.columns("api_calls", ("start",))["start"].take(api)  # of any call where there is none
     return np.asarray((api >= 0) & (ops.start[at] < called - SKEW_NS))
 
 
@@ -122,10 +124,12 @@ _SAME = (
 def _repeated(trace: Trace, table: str) -> Array:
     """Rows that equal an earlier one in time, place, correlation and name."""
     columns = trace.columns(table, [c for c in _SAME if c in TABLES[table]])
-    rows = ordered(columns["start"])
-    at_once = columns["start"][rows][1:] == columns["start"][rows][:-1]
-    mask = np.zeros(len(rows), bool)
-    rows = rows[np.append(at_once, False) | np.append(False, at_once)]  # few: spares the sort
+    order = sorting(columns["start"])
+    start = columns["start"][order]
+    at_once = start[1:] == start[:-1]
+    mask = np.zeros(len(start), bool)
+    rows = np.flatnonzero(np.append(at_once, False) | np.append(False, at_once))  # few: spares the sort
+    rows = rows if isinstance(order, slice) else order[rows]
     values = [c[rows] for c in columns.values()]
     if "graph_node" in columns:  # readers number the nodes that a profiler does not, each row for itself
         node = columns["graph_node"][rows].astype(np.int64)
@@ -150,7 +154,7 @@ def _launched_alone(trace: Trace, ops: Operations, at: Array) -> Array:
     api = ops.api[at]
     if not (api >= 0).any():
         return np.empty(0, np.int64)
-    call = trace.columns("api_calls", ("call",))["call"][np.maximum(api, 0)]
+    call = trace.columns("api_calls", ("call",))["call"].take(api)
     return np.flatnonzero((api >= 0) & (call == Call.LAUNCH) & (ops.graph_node[at] == 0))
 
 
@@ -159,15 +163,18 @@ def _overlapping(trace: Trace, api: Array, rows: Array) -> Array:
     where the launch allows that, those that also end before it. `api` is the call of each row."""
     mask = np.zeros(len(api), bool)
     place = ("process", "device", "context", "stream")
-    columns = {n: c[rows] for n, c in trace.columns("kernels", (*place, "start", "end")).items()}
-    order = ordered(columns["start"], *(columns[n] for n in place))
+    all_of = trace.columns("kernels", (*place, "start", "end"))
+    columns = {n: picked(c, rows) for n, c in all_of.items()}
+    order = sorting(columns["start"], *(columns[n] for n in place))
     start, end = columns["start"][order], columns["end"][order]
-    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api[rows[order]]])
-    dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
     wrong = _as_before(*(columns[n][order] for n in place))
     wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
-    wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
-    mask[rows[order[wrong]]] = True
+    at = np.flatnonzero(wrong)
+    inside = end[at] < end[at - 1]
+    at = rows[at if isinstance(order, slice) else order[at]]
+    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api[at]])
+    dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
+    mask[at[~dependent | inside]] = True
     return mask
 
 
@@ -177,8 +184,9 @@ def _sharing_a_launch(ops: Operations, at: Array, rows: Array) -> Array:
     mask = np.zeros(len(at), bool)
     mine = at[rows]
     api, device = ops.api[mine], ops.device[mine]
-    order = ordered(ops.start[mine], device, api)
-    mask[rows[order[_as_before(api[order], device[order])]]] = True
+    if len(distinct(api)) < len(api):
+        order = ordered(ops.start[mine], device, api)
+        mask[rows[order[_as_before(api[order], device[order])]]] = True
     return mask
 
 
@@ -189,8 +197,11 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
     rows = np.flatnonzero(among(call, ISSUING) & (correlation != MISSING))
-    rows = rows[ordered(start[rows], correlation[rows], process[rows])]
+    order = sorting(start[rows], correlation[rows], process[rows])
+    rows = rows if isinstance(order, slice) else rows[order]
     again = _as_before(process[rows], correlation[rows])
+    if not again.any():
+        return mask
     again[1:] &= start[rows][1:] >= end[rows][:-1]
     worked = np.zeros(len(call), bool)
     worked[ops.api[ops.api >= 0]] = True
@@ -204,7 +215,8 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
 
 
 def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
-    used, of_row = dense(trace.columns(table, ("name_id",))["name_id"])
+    name_id = trace.columns(table, ("name_id",))["name_id"]
+    used = distinct(name_id)
     names = trace.texts(used.tolist())
     if table == "kernels":
         ids = distinct(trace.columns("api_calls", ("name_id",))["name_id"])
@@ -212,9 +224,9 @@ def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
         check, like_other = "named like a call", [name in calls for name in names]
     else:  # calls are functions of C, without types
         check, like_other = "named like a kernel", ["(" in name or "<" in name for name in names]
-    known = used != MISSING
-    yield "name without text", (np.array([not name for name in names], bool) & known)[of_row]
-    yield check, (np.array(like_other, bool) & known)[of_row]
+    for what, found in (("name without text", [not name for name in names]), (check, like_other)):
+        bad = used[np.array(found, bool) & (used != MISSING)]
+        yield what, np.isin(name_id, bad) if len(bad) else np.zeros(len(name_id), bool)
 
 
 def _overfull(trace: Trace) -> Array:

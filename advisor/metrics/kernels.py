@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
-from advisor.model.arrays import Array, begins_run, by_number, constant, marked
+from advisor.model.arrays import Array, begins_run, constant, marked, ordered
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 
@@ -190,22 +190,6 @@ def worked(device: Array, time: Array) -> list[int]:
     return [int(d) for d in known[total >= _TOUCHED * total.max(initial=0.0)]]
 
 
-def ordered(*keys: Array) -> Array:
-    """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
-    of most captures are."""
-    alike: Array = np.ones(max(len(keys[0]) - 1, 0), bool)  # to the row before, in all keys so far
-    for key in reversed(keys):
-        if constant(key):
-            continue
-        if (alike & (key[1:] < key[:-1])).any():
-            order = ordered(*keys[:-1]) if len(keys) > 1 else np.arange(len(key))
-            return np.asarray(order[by_number(keys[-1][order])])
-        alike &= key[1:] == key[:-1]
-        if not alike.any():
-            break
-    return np.arange(len(keys[0]))
-
-
 class Distribution(Struct, frozen=True):
     """Durations by group, ns. Arrays have one entry a group; empty groups hold zeros.
 
@@ -271,7 +255,7 @@ def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
         found = sums_of(trace, Summed.KERNELS)
         return found.total, found.count
     span = trace.columns("kernels", ("start", "end"))
-    return (span["end"] - span["start"]).astype(float), np.ones(len(names.index))
+    return (span["end"] - span["start"]).astype(float), np.broadcast_to(1.0, len(names.index))
 
 
 def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[str, float]:

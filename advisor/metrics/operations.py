@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.intervals import Coverage, union
+from advisor.metrics.intervals import Coverage, positions, union
 from advisor.model.arrays import Array, among, compact, distinct
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
@@ -125,6 +125,8 @@ def call_keys(
     if not ((process != MISSING).any() and (other_process != MISSING).any()):
         process, other_process = np.zeros_like(process), np.zeros_like(other_process)  # not recorded
     known = distinct(np.concatenate((distinct(process), distinct(other_process))))
+    if len(known) == 1:
+        return correlation.astype(np.int64, copy=False), other_correlation.astype(np.int64, copy=False)
     if max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0))) > _LARGE_ID:
         both = np.concatenate((correlation, other_correlation))
         ids, at = np.unique(both, return_inverse=True)
@@ -157,7 +159,7 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array, start: Arra
             calls["process"][candidates], calls["correlation"][candidates], process[open_], correlation[open_]
         )
         at = join(keys, wanted)
-        if len(distinct(keys)) < len(keys):
+        if not (keys[1:] > keys[:-1]).all() and len(distinct(keys)) < len(keys):
             at = _latest(trace, candidates, keys, wanted, start[open_], at)
         hit = at != MISSING
         result[open_[hit]] = candidates[at[hit]]
@@ -201,11 +203,12 @@ def join(keys: Array, wanted: Array) -> Array:
         table[keys[::-1] - lo] = np.arange(len(keys) - 1, -1, -1)  # the first of equal keys wins
         inside = (wanted >= lo) & (wanted <= hi)
         return np.where(inside, table[np.where(inside, wanted - lo, 0)], MISSING)
-    order = np.argsort(keys, kind="stable")
-    ranked = keys[order]
-    at = np.searchsorted(ranked, wanted)
-    at = np.minimum(at, len(ranked) - 1)
-    return np.where(ranked[at] == wanted, order[at], MISSING)
+    ascending = (keys[1:] >= keys[:-1]).all()
+    order = np.argsort(keys, kind="stable") if not ascending else None
+    ranked = keys if order is None else keys[order]
+    at = positions(ranked, wanted)
+    np.minimum(at, len(ranked) - 1, out=at)
+    return np.where(ranked[at] == wanted, at if order is None else order[at], MISSING)
 
 
 # --- programs that a capture holds one after the other --------------------------------------------

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, ordered, weight_bits
-from advisor.model.arrays import Array, begins_run, distinct
+from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, weight_bits
+from advisor.model.arrays import Array, begins_run, distinct, sorting
 
 #: Scaling, mask, softmax, dropout and casts between the products of attention are at most so many kernels.
 _BETWEEN = 12
@@ -43,7 +43,7 @@ class KernelOrder(Struct, frozen=True):
 
 def _in_order(a: Analysis, at: Array, step: Array) -> KernelOrder:
     kept = np.flatnonzero((a.op_name[at] >= 0) & (step >= 0))
-    kept = kept[ordered(a.ops.start[at[kept]], a.ops.stream[at[kept]])]
+    kept = kept[sorting(a.ops.start[at[kept]], a.ops.stream[at[kept]])]
     run = np.cumsum(begins_run(a.ops.stream[at[kept]], step[kept]))
     return KernelOrder(kept, a.op_name[at[kept]], a.ops.length[at[kept]], run)
 
@@ -51,14 +51,19 @@ def _in_order(a: Analysis, at: Array, step: Array) -> KernelOrder:
 def sampling_sorts(a: Analysis, at: Array, step: Array) -> Array:
     """Mask over operations (positions `at` in `ops`, with their step, -1 for none): the sorts and scans
     behind the last matrix product of their step."""
-    order = ordered(a.ops.start[at])
-    name, step = a.op_name[at[order]], step[order]
+    name = a.op_name[at]
     product, sort = (np.append(a.names.mask(wanted), False)[name] for wanted in (is_product, _is_sort))
+    if not sort.any():
+        return sort
+    order = sorting(a.ops.start[at])
+    product, sort, step = product[order], sort[order], step[order]
     last = np.full(int(step.max(initial=-1)) + 2, len(name))  # the last entry is that of no step
     products = np.flatnonzero(product & (step >= 0))
     last[step[products]] = products
-    out = np.empty(len(name), bool)
-    out[order] = sort & (np.arange(len(name)) > last[step])
+    out = np.zeros(len(name), bool)
+    found = np.flatnonzero(sort)
+    found = found[found > last[step[found]]]
+    out[found if isinstance(order, slice) else order[found]] = True
     return out
 
 

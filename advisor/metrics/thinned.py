@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.kernels import dense, heaviest, ordered
+from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, ordered
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 

@@ -48,6 +48,11 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
     return mask
 
 
+def where(mask: Array) -> Array | slice:
+    """What selects the rows of a mask: a slice, which copies no column, where these are all."""
+    return slice(None) if mask.all() else np.flatnonzero(mask)
+
+
 def picked(values: Array, rows: Array) -> Array:
     """`values[rows]` of ascending rows: a view where they follow each other."""
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
@@ -81,6 +86,29 @@ def by_number(numbers: Array) -> Array:
     """Their stable order. NumPy sorts integers of 16 bits by their digits, a sixth of the time of others."""
     short = numbers.dtype.kind == "i" and 0 <= numbers.min(initial=0) <= numbers.max(initial=0) < 1 << 16
     return np.argsort(numbers.astype(np.uint16) if short else numbers, kind="stable")
+
+
+def ordered(*keys: Array) -> Array:
+    """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
+    of most captures are."""
+    order = sorting(*keys)
+    return np.arange(len(keys[0])) if isinstance(order, slice) else order
+
+
+def sorting(*keys: Array) -> Array | slice:
+    """The same; a slice of all, which copies no column, where the rows are in order."""
+    alike: Array = np.ones(max(len(keys[0]) - 1, 0), bool)  # to the row before, in all keys so far
+    for key in reversed(keys):
+        if constant(key):
+            continue
+        if (alike & (key[1:] < key[:-1])).any():
+            before = sorting(*keys[:-1]) if len(keys) > 1 else slice(None)
+            order = by_number(keys[-1][before])
+            return order if isinstance(before, slice) else np.asarray(before[order])
+        alike &= key[1:] == key[:-1]
+        if not alike.any():
+            break
+    return slice(None)
 
 
 def largest(values: Array, most: int | None = None, known: Array | None = None) -> Array:

@@ -322,8 +322,7 @@ def timeline(a: Analysis) -> Timeline:
 
     for device, budget in a.budgets.items():
         lane("compute", device, Coverage(budget.compute).within(edges[:-1], edges[1:]) / width)
-        at = a.device_ops(device)
-        copy = at[a.ops.kind[at] == Kind.COPY]
+        copy = a.device_copies(device)
         if len(copy):
             spans = union(a.ops.start[copy], a.ops.end[copy])
             lane("copies", device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
@@ -359,25 +358,27 @@ def timeline(a: Analysis) -> Timeline:
 
 def next_target(a: Analysis) -> NextTarget | None:
     """The family that holds most kernel time, its largest kernel and the command to look at it."""
-    names, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)
-    if not a.trace.summed:
-        at = a.device_kernels(a.devices[0]) if a.devices else np.empty(0, np.int64)
-        names, duration, calls = a.op_name[at], duration[a.ops.row[at]], calls[a.ops.row[at]]
-    total, known = duration.sum(), np.where(calls > 0, duration, 0)  # without rows that were cut off
-    times = composition(a.names.families, names, known)
+    if a.trace.summed:
+        name, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)
+        total, known = duration.sum(), np.where(calls > 0, duration, 0)  # without rows that were cut off
+    elif a.devices:
+        ran = a.kernels(a.devices[0])
+        name, total, known, calls = ran.name, ran.length.sum(), ran.length, np.ones(len(ran.name))
+    else:
+        return None
+    by_name, calls = (np.bincount(name, n, len(a.names.ids)) for n in (known, calls))
+    times = composition(a.names.families, np.arange(len(by_name)), by_name)
     if not times:
         return None
     # What a collective takes is not the kernel's doing: ncu has nothing to say about it.
     family = next((f for f in times if f != "communication"), next(iter(times)))
-    by_name = np.bincount(names, known, minlength=len(a.names.ids))
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
     return NextTarget(
         family=family,
         share=times[family] / total,
         kernel=a.names.texts[i],
         command=_measure(_regex(a.names.short[i]), a.trace.capture.vendor),
-        why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in "
-        f"{int(calls[names == i].sum())} calls",
+        why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in {int(calls[i])} calls",
         collectives_share=0.0 if family == "communication" else times.get("communication", 0.0) / total,
     )
 
@@ -386,10 +387,8 @@ def _measure(kernel: str, vendor: str) -> str:
     """The command that looks at some calls of one kernel, with the tool of the GPU's vendor."""
     if vendor == "AMD":
         return f"rocprof-compute profile --name measured --kernel {kernel} -- COMMAND"
-    return (
-        f"ncu --set full --kernel-name-base function -k regex:{kernel} "
-        "--launch-skip 50 --launch-count 5 COMMAND"
-    )
+    which = f"--kernel-name-base function -k regex:{kernel} --launch-skip 50 --launch-count 5"
+    return f"ncu --set full {which} COMMAND"
 
 
 def _regex(name: str) -> str:
