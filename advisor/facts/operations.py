@@ -16,11 +16,11 @@ from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.experts import loose_experts
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, launch_shape, shorten
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.passes import attention_pieces, sampling_sorts
-from advisor.metrics.phases import kernels_of_one_phase, step_times
+from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, among, by_number, distinct
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
@@ -187,16 +187,17 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     phase, and the table of those names."""
     if not a.trace.has("kernels") or a.step_count < 2:
         return
-    at, step = kernels_of_one_phase(a, device)
-    if len(at) == 0:
+    kernels = a.kernels(device)
+    inside, step = kernels.of_one_phase
+    if len(step) == 0:
         return
-    row, name = a.ops.row[at], a.op_name[at]
-    blocks_of = a.trace.columns("kernels", ("blocks",))["blocks"][row]
+    name = kernels.name[inside]
+    blocks_of = a.trace.columns("kernels", ("blocks",))["blocks"][kernels.row][inside]
     if (blocks_of <= 0).any():
         return  # not recorded
-    shape = launch_shape(a.trace, row)
+    shape = kernels.shape[inside]
     varies = _varying(name, step, shape, len(a.names.ids))
-    time = np.bincount(name, a.ops.length[at], minlength=len(a.names.ids))
+    time = np.bincount(name, kernels.length[inside], minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)
     share = float(time[varies].sum()) / whole
     out.put("kernel.varying_shape_ratio", share)

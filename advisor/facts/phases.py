@@ -116,9 +116,8 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     _mixed_steps(phases == "decode", phases == "mixed", times, out, budget.window.nonzero_length)
     rows = budget.by_step[a.window_steps]
     window = budget.window.nonzero_length
-    at = a.device_kernels(device)
-    duration = a.ops.length[at].astype(float)
-    step = a.steps.op_step[at]
+    kernels = a.kernels(device)
+    duration, step = kernels.length, kernels.step
     one_phase = len(set(phases.tolist())) == 1
     found = a.activity.get(device) if one_phase else None
     for phase in sorted(set(phases.tolist())):
@@ -128,7 +127,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         mine &= step >= 0
         parts = rows[phases == phase].sum(axis=0)
         length = max(parts.sum(), 1.0)
-        name, time = a.op_name[at][mine], duration[mine]
+        name, time = kernels.name[mine], duration[mine]
         total = float(time.sum())
         own |= {
             "phase.is_decode": phase == "decode",

@@ -61,7 +61,7 @@ _CHUNK = 1 << 17
 THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
 
 
-class DeviceBudget(Struct, frozen=True):
+class DeviceBudget(Struct, frozen=True, dict=True):
     """Parts of one device's window in ns. `by_step[i]` holds PARTS of step i, the last row what
     lies outside steps. `gap_parts` keeps idle parts by gap for those that facts ask about."""
 
@@ -73,7 +73,7 @@ class DeviceBudget(Struct, frozen=True):
     gaps: Gaps
     gap_parts: dict[str, Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def busy(self) -> Spans:
         """When the device runs something, in the recorded part of the window."""
         return subtract(_recorded(self.window), Spans(self.gaps.start, self.gaps.end))

@@ -95,7 +95,7 @@ class CallSiteFinder:
 
     def _of_class(self, classes: tuple[Call, ...]) -> Array:
         wanted = marked(max(Call) + 1, list(classes))
-        return wanted[self._calls.call]
+        return wanted.take(self._calls.call)
 
     def of(self, group: str) -> CallSites | None:
         """Sites of a group; None without calls, and where the capture names no caller."""

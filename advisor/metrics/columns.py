@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.metrics.kernels import launch_shape
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, where
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
@@ -40,6 +40,17 @@ class DeviceKernels:
     @cached_property
     def step(self) -> Array:
         return self._a.steps.op_step[self.at]
+
+    @cached_property
+    def of_one_phase(self) -> tuple[Array | slice, Array]:
+        """What selects those in the window's steps of the commonest phase, and their steps, numbered from 0
+        without holes."""
+        a, phases = self._a, np.array(self._a.steps.phase)
+        common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
+        chosen = np.zeros(len(a.steps) + 1, bool)
+        chosen[a.window_steps] = phases[a.window_steps] == common
+        inside = where(chosen.take(self.step))
+        return inside, (np.cumsum(chosen) - 1).take(self.step[inside])
 
     @cached_property
     def row(self) -> Array | slice:

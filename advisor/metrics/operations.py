@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, positions, union
-from advisor.model.arrays import Array, among, compact, distinct
+from advisor.model.arrays import Array, among, compact, constant, distinct
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 
@@ -37,8 +37,8 @@ class Rows(Struct, frozen=True):
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
 
-    def take(self, index: Array) -> Self:
-        """The rows at `index` (positions or a mask)."""
+    def take(self, index: Array | slice) -> Self:
+        """The rows at `index` (positions, a mask or a slice)."""
         return type(self)(*(getattr(self, name)[index] for name in self.__struct_fields__))
 
     @classmethod
@@ -84,19 +84,26 @@ def operations(trace: Trace) -> Operations:
         parts["graph_node"].append(columns.get("graph_node", np.zeros(rows, np.int32)))
         parts["kind"].append(np.full(rows, kind, np.int8))
         parts["row"].append(np.arange(rows, dtype=np.int32))
-    joined = {
-        n: (np.concatenate(v) if len(v) > 1 else v[0]) if v else np.empty(0, np.int64)
-        for n, v in parts.items()
-    }
+    joined = {n: _joined(v) for n, v in parts.items()}
     start = joined["start"]
     if len(start) > 1 and not (start[1:] >= start[:-1]).all():
         order = np.argsort(start, kind="stable")
-        joined = {n: a[order] for n, a in joined.items()}
+        joined = {n: a if constant(a) else a[order] for n, a in joined.items()}
     if trace.has("api_calls"):
         joined["process"] = _filled(joined["process"], trace.columns("api_calls", ("process",))["process"])
     joined["device"] = _filled(joined["device"], np.array([d.id for d in trace.devices], np.int64))
     joined["api"] = _issuing_calls(trace, joined["process"], joined["correlation"], joined["start"])
     return Operations(**{n: compact(a) for n, a in joined.items()})
+
+
+def _joined(parts: list[Array]) -> Array:
+    """One column of those of several tables; of one value where all are."""
+    if not parts:
+        return np.empty(0, np.int64)
+    if all(constant(part) and part[0] == parts[0][0] for part in parts):
+        kind = np.result_type(*parts)
+        return np.broadcast_to(kind.type(parts[0][0]), sum(map(len, parts)))
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def _filled(ids: Array, known: Array) -> Array:

@@ -327,10 +327,12 @@ class Provenance:
             at = match_calls(a, other, self.match.other, rows)
             theirs = other.provenance.calls(np.maximum(at, 0)) if other.trace.has("api_calls") else None
             return None if theirs is None else theirs.take(np.where(at < 0, MISSING, np.arange(len(at))))
+        if other is None and not _names_origins(a):
+            return None
         columns = a.trace.columns("api_calls", ("thread", "start"))
         thread, time = columns["thread"][rows], columns["start"][rows]
         if other is None:
-            return find_origins(a.trace, a.ranges, thread, time) if _names_origins(a) else None
+            return find_origins(a.trace, a.ranges, thread, time)
         begun = a.trace.capture.start_utc_ns, other.trace.capture.start_utc_ns
         if begun[0] is None or begun[1] is None or not _names_origins(other):
             return None

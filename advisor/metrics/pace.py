@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_PARTS, PARTS
+from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
-from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, by_number, distinct, marked
 from advisor.sources.schema import MISSING, Call
 
@@ -99,9 +99,9 @@ class Drift(Struct, frozen=True):
 
 def find_drift(a: Analysis, device: int) -> Drift | None:
     """None for fewer than `MIN_STEPS` steps of the commonest phase."""
-    at, _ = kernels_of_one_phase(a, device)
     held = a.budgets[device].by_step
-    number, step = dense(a.steps.op_step[at])
+    inside, _ = a.kernels(device).of_one_phase
+    number, step = dense(a.kernels(device).step[inside])
     count = len(number)
     if count < MIN_STEPS:
         return None
@@ -111,7 +111,7 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = float(np.median(times[first])), float(np.median(times[last]))
     grown = after - before
-    old, new, ratio = _like_kernels(a, at, step, first, last)
+    old, new, ratio = _like_kernels(a.kernels(device), inside, first[step], last[step])
     mean = float((new - old).sum() / max(old.sum(), 1.0))
     idle = float(np.median((times - busy)[last]) - np.median((times - busy)[first]))
     return Drift(
@@ -131,17 +131,16 @@ def _share(part: float, whole: float) -> float:
 
 
 def _like_kernels(
-    a: Analysis, at: Array, step: Array, first: Array, last: Array
+    kernels: DeviceKernels, inside: Array | slice, first: Array, last: Array
 ) -> tuple[Array, Array, Array]:
     """Time (ns) in the first and the last third, and the ratio of the mean durations, of each kernel
-    name and launch shape that is called about as often in both."""
-    group = dense(call_key(a.op_name[at], launch_shape(a.trace, a.ops.row[at])))[1]
-    duration = a.ops.length[at]
+    name and launch shape that is called about as often in both. `first` and `last` are masks over the
+    kernels `inside`."""
+    group = dense(call_key(kernels.name[inside], kernels.shape[inside]))[1]
     size = int(group.max(initial=-1)) + 1
-    time, calls = (
-        [np.bincount(group[mine], weights[mine], minlength=size) for mine in (first[step], last[step])]
-        for weights in (duration, np.ones(len(duration)))
-    )
+    thirds = [(group[mine], kernels.length[inside][mine]) for mine in (first, last)]
+    time = [np.bincount(of, length, size) for of, length in thirds]
+    calls = [np.bincount(of, minlength=size) for of, _ in thirds]
     like = (calls[0] > 0) & (np.abs(calls[1] - calls[0]) <= 0.1 * calls[0])
     old, new = time[0][like], time[1][like] * calls[0][like] / np.maximum(calls[1][like], 1)
     return old, new, new / np.maximum(old, 1.0)

@@ -146,15 +146,8 @@ def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ..
 def kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
     """Positions of the device's kernels in the window's steps of the commonest phase, and their
     steps, numbered from 0 without holes."""
-    phases = np.array(a.steps.phase)
-    common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
-    chosen = np.zeros(len(a.steps) + 1, bool)
-    chosen[a.window_steps] = phases[a.window_steps] == common
-    at = a.device_kernels(device)
-    step = a.steps.op_step[at]
-    inside = chosen[step]
-    number = np.cumsum(chosen) - 1
-    return at[inside], number[step[inside]]
+    inside, step = a.kernels(device).of_one_phase
+    return a.kernels(device).at[inside], step
 
 
 # --- steps of the window: times, pauses, sizes ----------------------------------------------------

@@ -18,7 +18,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, 
 from advisor.metrics.kernels import MATMUL, Names, dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, where
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -116,7 +116,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     first, last = work_span(trace, ops)
     if not len(ops):
         return Startup(first, first, last - first)  # of an unknown program
-    run = ops.take(a.runs.holds(ops.start))
+    run = ops.take(where(a.runs.holds(ops.start)))
     limit = late = _kernel_time_quantile(run, _LATE)
     if len(steps):
         # What the steps themselves load is cold, and no head of the capture.

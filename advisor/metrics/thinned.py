@@ -46,9 +46,10 @@ def find_thinned(trace: Trace) -> Thinned:
     ranges = trace.columns("ranges", ("process", "number"))
     operators = _gaps(ranges["process"], ranges["number"], _LEAST_OPERATORS)
     calls = trace.columns("api_calls", ("process", "correlation"))
-    ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS)
     if trace.capture.vendor == "AMD":
+        ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS)
         return Thinned(_left_out(operators), _left_out(ids))
+    ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS, _WIDE_MEAN)
     mean, median = (float(ids.mean()), float(np.median(ids))) if len(ids) else (0.0, 0.0)
     sparse = mean >= _MOST_MEAN and median >= _MOST_MEDIAN
     return Thinned(
@@ -58,15 +59,15 @@ def find_thinned(trace: Trace) -> Thinned:
     )
 
 
-def _gaps(process: Array, number: Array, least: int) -> Array:
+def _gaps(process: Array, number: Array, least: int, wide: float = 0.0) -> Array:
     """Steps from number to number of the process with most of them, without the widest; none of fewer
-    than `least` numbers."""
+    than `least` numbers, nor where they are less than `wide` in the mean."""
     known = number != MISSING
     if not known.any():
         return number[:0]
     main = heaviest(process[known])
     numbers = distinct(number[known & (process == main)])
-    if len(numbers) < least:
+    if len(numbers) < least or int(numbers[-1]) - int(numbers[0]) < wide * (len(numbers) - 1):
         return number[:0]
     gaps = np.diff(numbers)
     return np.asarray(gaps[gaps <= np.percentile(gaps, _PAUSES)])

@@ -16,7 +16,7 @@ from advisor.metrics.gaps import GapName, name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join
-from advisor.model.arrays import Array, among, grouped
+from advisor.model.arrays import Array, among, grouped, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -155,16 +155,18 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to
     the device, and of those among them whose copy to the device is data as well. Several times as much
     is no answer to what came down, but the next input."""
-    mine = np.flatnonzero(a.ops.device == budget.device)
-    ops = a.ops.take(mine)
+    ops = a.ops.take(where(a.ops.device == budget.device))
     copied, direction = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
     copies = ops.kind == Kind.COPY
     columns = a.trace.columns("copies", ("kind", "bytes"))
     direction[copies] = columns["kind"][ops.row[copies]]
     copied[copies] = columns["bytes"][ops.row[copies]]
     before, after = budget.gaps.prev_op, budget.gaps.next_op
+    data = (direction == DTOH) & (copied >= _DATA)
+    if not data.any():
+        return np.zeros(len(before), bool), np.zeros(len(before), bool)
     known = (before != MISSING) & (after != MISSING)
-    down = known & (direction[before] == DTOH) & (copied[before] >= _DATA)
+    down = known & data[before]
     both = down & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
     return both, both & (copied[after] >= _DATA)
 

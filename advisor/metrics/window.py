@@ -347,8 +347,7 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
     cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
     slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * usual)
     if steps.believed:
-        inside = steps.op_step >= 0
-        busy = np.bincount(steps.op_step[inside], ops.length[inside], len(steps))
+        busy = np.bincount(steps.op_step + 1, ops.length, len(steps) + 1)[1:]
         alike = np.array(steps.phase) == steps.phase[-1]
         slow |= alike & (length - busy > _FIRST_STEPS * usual)
         slow[0] = True

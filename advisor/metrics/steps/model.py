@@ -75,7 +75,7 @@ class Steps(Struct, frozen=True, dict=True):
     @cached_property
     def size(self) -> Array:
         """How many operations each step has."""
-        return np.bincount(self.op_step[self.op_step >= 0], minlength=len(self))
+        return np.bincount(self.op_step + 1, minlength=len(self) + 1)[1:]
 
     @property
     def begin(self) -> Array:

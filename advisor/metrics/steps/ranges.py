@@ -25,7 +25,7 @@ from advisor.metrics.steps.sequence import (
     copied,
     segmented,
 )
-from advisor.model.arrays import Array, constant, distinct
+from advisor.model.arrays import Array, constant, distinct, marked
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
 #: Steps that hold less of the GPU time between them mark a part of the pass only.
@@ -85,16 +85,16 @@ def _steps_of(
     if not constant(calls["process"]) or calls["process"][0] != work.process:
         call_step[calls["process"] != work.process] = MISSING
 
-    held = _sizes(call_step, len(start)) > 0
+    held = marked(len(start) + 1, call_step)[:-1]  # the last of those in none
     op_step = np.append(call_step, MISSING).take(ops.api)  # the last for those without a call
     op_step[~work.mine] = MISSING
     phases = tuple(phase_of.get(int(t), "unknown") for t in rows["text"][chosen])
-    works = _sizes(op_step, len(start)) > 0
+    works = marked(len(start) + 1, op_step)[:-1]
     empty = tuple((int(a), int(b)) for a, b in zip(start[~held], end[~held], strict=True))
     marks: dict[str, Any] = {"thread": thread, "empty": empty, "ranges_seen": len(start)}
     graphs = call_step[calls["call"] == Call.GRAPH_LAUNCH] if len(ops) == 0 else call_step[:0]
     if (graphs >= 0).any():
-        keep = np.flatnonzero(_sizes(graphs, len(start)))
+        keep = np.flatnonzero(marked(len(start) + 1, graphs)[:-1])
         phases = tuple(phases[i] for i in keep)
         return opaque_steps(work, start[keep], end[keep], op_step, phases, **marks)
     keep = np.flatnonzero(works)
@@ -120,11 +120,6 @@ def _holding(time: Array, start: Array, end: Array) -> Array:
     counts = np.stack((last - first, following - last), axis=1).ravel()
     number = np.stack((np.arange(len(start)), np.full(len(start), MISSING)), axis=1).ravel()
     return np.repeat(np.append(MISSING, number).astype(np.int32), np.append(first[:1], counts))
-
-
-def _sizes(step: Array, count: int) -> Array:
-    """How many entries each of the steps has."""
-    return np.bincount(step + 1, minlength=count + 1)[1:]
 
 
 def _completed(work: Work, steps: Steps) -> Steps:
