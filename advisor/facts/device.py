@@ -375,15 +375,19 @@ def _narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
     return float(np.diff(time[order])[(running > 0) & (running * 2 < sms)].sum())
 
 
+#: Gaps of which the largest is looked at first.
+_BLOCK = 1 << 10
+
+
 def _places(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """The largest gaps of each idle part, and the longest copies, as places on the timeline."""
     gaps, ops = budget.gaps, a.ops
     mine = np.flatnonzero(ops.device == device)
     for part in IDLE:
         held = budget.gap_parts[part]
-        some = np.flatnonzero(held)
-        if len(some) > _PLACES:
-            some = some[held[some] >= np.partition(held[some], -_PLACES)[-_PLACES]]
+        blocks = np.maximum.reduceat(held, np.arange(0, len(held), _BLOCK)) if len(held) else held
+        least = int(np.partition(blocks, -_PLACES)[-_PLACES]) if len(blocks) > _PLACES else 1
+        some = np.flatnonzero(held >= max(least, 1))  # as many blocks have such a gap, at least
         top = some[np.argsort(-held[some], kind="stable")[:_PLACES]]
         places = []
         for i in top.tolist():

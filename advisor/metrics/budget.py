@@ -119,9 +119,11 @@ def device_budget(a: Analysis) -> DeviceBudget:
         by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
     split = _split_idle(found, a.threads, a.states)
     edges = np.concatenate(([0], np.searchsorted(found.start, step_end), [len(found)]))
+    reach = np.zeros(len(found) + 1, np.int64)
     for name, length in split.items():
         if length.any():
-            by_step[:, PARTS.index(name)] = np.diff(np.append(0, np.cumsum(length, dtype=np.int64))[edges])
+            np.cumsum(length, out=reach[1:])
+            by_step[:, PARTS.index(name)] = np.diff(reach[edges])
     ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
     return DeviceBudget(device, window, ns, by_step, spans["compute"], found, split)
 
@@ -147,7 +149,7 @@ def _busy_parts(
         "migration": migration,
     }
     out: dict[str, Spans] = {}
-    taken = EMPTY
+    taken: list[Spans] = []
     recorded = _recorded(window) if len(window.holes) else None
     for name, mask in masks.items():
         if not mask.any():
@@ -157,9 +159,10 @@ def _busy_parts(
         own = window.cut(busy if whole else union(ops.start[mask], ops.end[mask]))
         if recorded is not None:
             own = intersect(own, recorded)
-        out[name] = subtract(own, taken) if len(taken) else own
-        if len(own):
-            taken = joined(taken, own) if len(taken) else own
+        for other in taken:
+            own = subtract(own, other)
+        taken.append(own)
+        out[name] = own
     return out
 
 
@@ -308,10 +311,16 @@ class _ThreadStates:
     def long_host(self) -> Coverage:
         """Code of the thread's own that lasts LONG_HOST_NS or more from one call to the next: the device may
         have run what was queued for most of it."""
-        known = joined(Spans(self._start, self._end), *self._spans.values())
-        start, end = known.end[:-1], known.start[1:]
-        long = end - start >= LONG_HOST_NS
-        return Coverage(Spans(start[long], end[long]))
+        others = joined(*self._spans.values())
+        start, end = self._end[:-1], self._start[1:]
+        if len(others):  # may lie before the first call and behind the last
+            first, last = others.start[:1], others.end[-1:]
+            start = np.concatenate((first, self._end)) if len(self._end) else first
+            end = np.concatenate((self._start, last)) if len(self._end) else last
+        free = np.flatnonzero(end - start >= LONG_HOST_NS)
+        found = subtract(Spans(start[free], end[free]), others)
+        long = found.end - found.start >= LONG_HOST_NS
+        return Coverage(Spans(found.start[long], found.end[long]))
 
     @cached_property
     def _coverage(self) -> tuple[dict[str, Coverage], str, dict[str, Coverage], Coverage]:

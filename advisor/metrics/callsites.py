@@ -16,7 +16,7 @@ from advisor.metrics.budget import REFILL_NS
 from advisor.metrics.host import ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
-from advisor.model.arrays import Array, begins_run, marked
+from advisor.model.arrays import Array, among, begins_run
 from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
 
 Source = Literal["backtraces", "stacks", "samples", "ranges"]
@@ -94,8 +94,7 @@ class CallSiteFinder:
         return np.flatnonzero(mine)
 
     def _of_class(self, classes: tuple[Call, ...]) -> Array:
-        wanted = marked(max(Call) + 1, list(classes))
-        return wanted.take(self._calls.call)
+        return among(self._calls.call, classes)
 
     def of(self, group: str) -> CallSites | None:
         """Sites of a group; None without calls, and where the capture names no caller."""

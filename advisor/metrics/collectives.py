@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
-from advisor.metrics.intervals import Coverage, Spans, intersect, joined, subtract, union, union_by
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union, union_by
 from advisor.metrics.kernels import nth_alike
 from advisor.metrics.operations import Kind, directions
 from advisor.metrics.window import Window
@@ -109,7 +109,7 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     # The numbers of sends and receives are not those of the collectives of the same communicator.
     between_two = np.array([k in (SEND, RECEIVE) for k in kinds] or [False])[kind]
     _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
-    cover = Coverage(a.budgets[device].compute)
+    cover = Coverage(a.budgets[device].compute if len(mine) else EMPTY)
     return Collectives(
         kinds=kinds,
         groups=groups,

@@ -74,9 +74,10 @@ def device_gaps(
     api = np.where(known & ~migrated, ops.api[at], MISSING)
     if trace.has("api_calls"):
         calls = trace.columns("api_calls", ("start", "end", "call", "thread"))
-        call_start, call_end, call, thread = (
-            np.where(api >= 0, calls[n].take(api), MISSING) for n in ("start", "end", "call", "thread")
-        )
+        call_start, call_end, call, thread = (calls[n].take(api) for n in ("start", "end", "call", "thread"))
+        if (bare := api < 0).any():
+            for column in (call_start, call_end, call, thread):
+                column[bare] = MISSING
         if migrated.any():
             # The driver moves pages upon a fault: of the host thread that called CUDA last.
             last = np.searchsorted(calls["start"], idle.start[migrated], "right") - 1

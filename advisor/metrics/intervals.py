@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, begins_run, distinct
 
 try:
     from advisor.sources.sqlite._pages import search
@@ -57,6 +57,8 @@ EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 #: A set that is so many times longer than another is cut by it piece by piece.
 _LONGER = 200
+#: From a set that is so many times shorter the other is not taken whole.
+_FEWER = 8
 
 
 def union(start: Array, end: Array) -> Spans:
@@ -121,6 +123,10 @@ def subtract(a: Spans, b: Spans) -> Spans:
     if len(a) == 0 or len(b) == 0:
         return a
     lo, hi = int(min(a.start[0], b.start[0])), int(max(a.end[-1], b.end[-1]))
+    if _FEWER * len(a) < len(b):  # only what meets it counts
+        at = _meeting(a, b)[1]
+        at = at[begins_run(at)]
+        b = Spans(b.start[at], b.end[at])
     return intersect(a, gaps(b, lo, hi))
 
 
@@ -133,7 +139,14 @@ def intersect(a: Spans, b: Spans) -> Spans:
     if _LONGER * len(a) < len(b):  # slices of the long set: indices would take more memory than they
         parts = [clip(b, lo, hi) for lo, hi in zip(a.start.tolist(), a.end.tolist(), strict=True)]
         return parts[0] if len(parts) == 1 else Spans(*map(np.concatenate, zip(*parts, strict=True)))
-    # For each interval of the shorter set, the run of intervals of the other that meet it.
+    mine, theirs = _meeting(a, b)
+    start, end = b.start[theirs], b.end[theirs]
+    np.maximum(a.start[mine], start, out=start)
+    return Spans(start, np.minimum(a.end[mine], end, out=end))
+
+
+def _meeting(a: Spans, b: Spans) -> tuple[Array, Array]:
+    """Positions of the intervals of two merged sets that meet each other, by those in `a`."""
     first = positions(b.end, a.start, "right")
     last = positions(b.start, a.end)
     count = np.maximum(last - first, 0)
@@ -142,9 +155,7 @@ def intersect(a: Spans, b: Spans) -> Spans:
     mine = np.repeat(np.arange(len(a), dtype=kind), count)
     theirs: Array = np.arange(total, dtype=kind)
     theirs += (first - np.cumsum(count) + count).astype(kind)[mine]
-    start, end = b.start[theirs], b.end[theirs]
-    np.maximum(a.start[mine], start, out=start)
-    return Spans(start, np.minimum(a.end[mine], end, out=end))
+    return mine, theirs
 
 
 class Coverage:

@@ -311,6 +311,8 @@ class Provenance:
                 return None
             found = theirs.take(match.other)
             return replace(found, operands=np.where(match.same, found.operands, MISSING))
+        if a.other is None and not _names_origins(a):
+            return None
         api = a.ops.api
         rows, at = dense(api[api >= 0])
         called = self.calls(rows)

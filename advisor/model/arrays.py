@@ -83,9 +83,10 @@ def grouped(group: Array, groups: int) -> list[Array]:
 
 
 def by_number(numbers: Array) -> Array:
-    """Their stable order. NumPy sorts integers of 16 bits by their digits, a sixth of the time of others."""
-    short = numbers.dtype.kind == "i" and 0 <= numbers.min(initial=0) <= numbers.max(initial=0) < 1 << 16
-    return np.argsort(numbers.astype(np.uint16) if short else numbers, kind="stable")
+    """Their stable order. NumPy sorts integers of 8 and 16 bits by digits, in a fraction of the time."""
+    if numbers.dtype.kind == "i" and numbers.min(initial=0) >= 0 and numbers.max(initial=0) < 1 << 16:
+        numbers = numbers.astype(np.uint8 if numbers.max(initial=0) < 1 << 8 else np.uint16)
+    return np.argsort(numbers, kind="stable")
 
 
 def ordered(*keys: Array) -> Array:
