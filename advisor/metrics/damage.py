@@ -238,7 +238,7 @@ def _into_graphs(trace: Trace) -> Array:
     """Calls between begin and end of a stream capture: they record a graph and run nothing."""
     calls = trace.columns("api_calls", ("start", "thread", "name_id"))
     inside = np.zeros(len(calls["start"]), bool)
-    names = trace.texts(distinct(calls["name_id"]).tolist())
+    names = trace.texts(trace.distinct("api_calls", "name_id"))
     edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
     edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
     if edge.any():

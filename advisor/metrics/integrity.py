@@ -216,11 +216,10 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
 
 def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
     name_id = trace.columns(table, ("name_id",))["name_id"]
-    used = distinct(name_id)
+    used = np.array(trace.distinct(table, "name_id"), np.int64)
     names = trace.texts(used.tolist())
     if table == "kernels":
-        ids = distinct(trace.columns("api_calls", ("name_id",))["name_id"])
-        calls = set(trace.texts(ids.tolist())) - {""}
+        calls = set(trace.texts(trace.distinct("api_calls", "name_id"))) - {""}
         check, like_other = "named like a call", [name in calls for name in names]
     else:  # calls are functions of C, without types
         check, like_other = "named like a kernel", ["(" in name or "<" in name for name in names]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from advisor.model.arrays import Array, compact
+from advisor.model.arrays import Array, compact, distinct
 from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
@@ -115,6 +115,7 @@ class Trace:
         self._threads: ThreadPoolExecutor | None = None
         self.left_out: dict[str, int] = {}
         self._texts: dict[int, str] = {}
+        self._distinct: dict[tuple[str, str], list[int]] = {}
         self.capture: Capture = source.capture
         self.devices: tuple[Device, ...] = source.devices
         self.ledger: Ledger = source.ledger
@@ -200,6 +201,12 @@ class Trace:
                 self.left_out[table] = len(columns["start"]) - len(near)
         near = self._near[table]
         return columns if near is None else {n: c[near] for n, c in columns.items()}
+
+    def distinct(self, table: str, column: str) -> list[int]:
+        """The different values of an integer column, ascending; found once."""
+        if (table, column) not in self._distinct:
+            self._distinct[table, column] = distinct(self.columns(table, (column,))[column]).tolist()
+        return self._distinct[table, column]
 
     def rows(self, table: str) -> int:
         """Row count of a table, zero where it is absent."""

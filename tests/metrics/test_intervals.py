@@ -15,6 +15,7 @@ from advisor.metrics.intervals import (
     gaps,
     intersect,
     joined,
+    positions,
     subtract,
     union,
     union_by,
@@ -121,6 +122,21 @@ def test_a_set_many_times_longer_is_divided_as_well(intervals: list[tuple[int, i
     long, few = Spans(start, start + 2), made([(200 * a, 200 * b) for a, b in intervals])
     assert points(intersect(long, few)) == points(long) & points(few)
     assert points(subtract(long, few)) == points(long) - points(few)
+    assert points(subtract(few, long)) == points(few) - points(long)
+    assert points(joined(few, long)) == points(few) | points(long)
+
+
+extreme = st.integers(-9, 9) | st.sampled_from((np.iinfo(np.int64).min, np.iinfo(np.int64).max))
+
+
+@given(st.lists(extreme, max_size=40), st.lists(extreme, max_size=40), st.booleans())
+def test_positions_are_those_of_numpy(ranked: list[int], wanted: list[int], ascending: bool) -> None:
+    have = np.array(sorted(ranked), np.int64)
+    want = np.array(sorted(wanted) if ascending else wanted, np.int64)
+    assert positions(have, want).tolist() == np.searchsorted(have, want).tolist()
+    assert positions(have, want, "right").tolist() == np.searchsorted(have, want, "right").tolist()
+    few = want[want.astype(np.int32) == want].astype(np.int32)  # another type, and not contiguous
+    assert positions(have, few[::2]).tolist() == np.searchsorted(have, few[::2]).tolist()
 
 
 def test_touching_intervals_join() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from advisor.metrics.design import bounded_least_squares
 from advisor.metrics.kernels import dense, distribution, extremes, nth_alike, shorten
 from advisor.metrics.operations import join
+from advisor.model.arrays import compact, ordered
 from tests.builder import Export
 from tests.metrics.support import analysis
 
@@ -31,7 +32,7 @@ def test_the_tail_score_adds_up_what_lies_above_the_median() -> None:
     assert d.tail[0] == 5 + 50
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**6)), min_size=1, max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 10**6)), min_size=1, max_size=60))
 def test_distribution_agrees_with_numpy(rows: list[tuple[int, int]]) -> None:
     group = np.array([g for g, _ in rows], np.int64)
     value = np.array([v for _, v in rows], np.int64)
@@ -41,12 +42,26 @@ def test_distribution_agrees_with_numpy(rows: list[tuple[int, int]]) -> None:
         assert d.count[g] == len(mine)
         if len(mine):
             assert d.p50[g] == np.median(mine)
+            assert d.total[g] == mine.sum()
+            assert d.tail[g] == np.maximum(mine - np.median(mine), 0).sum()
             assert d.p99[g] == np.percentile(mine, 99, method="inverted_cdf")
 
 
 def test_durations_beyond_eighteen_minutes_do_not_break_the_sort() -> None:
     d = distribution(np.array([0, 0, 1]), np.array([1 << 41, 5, 7]), 2)
     assert d.maximum.tolist() == [1 << 41, 7]
+
+
+few = st.integers(0, 2)
+
+
+@given(st.lists(st.tuples(few, few, few, st.integers(-9, 2**17)), min_size=1, max_size=40), st.booleans())
+def test_rows_are_ordered_as_by_a_lexsort(rows: list[tuple[int, ...]], in_order: bool) -> None:
+    keys = np.array(sorted(rows, key=lambda r: r[::-1]) if in_order else rows, np.int64).T
+    assert ordered(*keys).tolist() == np.lexsort(keys).tolist()
+    keys[1] = 7
+    one_value = (keys[0], compact(keys[1]), keys[2])
+    assert ordered(*one_value).tolist() == np.lexsort(one_value).tolist()
 
 
 @given(st.lists(st.integers(-(10**7), 10**7), max_size=40))
