@@ -16,7 +16,7 @@ from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array, among, distinct, sorting
+from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
