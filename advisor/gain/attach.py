@@ -289,12 +289,14 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "launch to the next allows (5 us stay); the capture does not record it: time one run "
             "without the profiler and give its step time with --unprofiled-step"
         )
+        if recorded := float(inputs.calls.recorded.sum()) / replayer.work.steps / 1e6:
+            out.append(f"recording operators and Python calls cost up to {recorded:.3g} ms a step more")
     if has_nodes(inputs) and not replayer.by_software:
         out.append("graph nodes were traced by hardware: their times are taken as they are")
     elif has_nodes(inputs):
         out.append(
             "traced graph launches cost 70 us untraced; the gap between graph nodes is between "
-            "the traced one and 0.5 us"
+            f"{'0.1' if replayer.wider_gaps else 'the traced one'} and 0.5 us"
         )
     if replayer.inflation > 1.0:
         out.append(

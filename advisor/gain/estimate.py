@@ -76,6 +76,7 @@ class Replayer:
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
         self.by_software = a.trace_method != "hardware"
+        self.wider_gaps = not a.trace.capture.recorder.nsys_options
         self.inflation = node_inflation(a)
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
@@ -88,7 +89,8 @@ class Replayer:
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key: tuple[Any, ...] = (scenario.launch, scenario.node_gap)
-        inputs = self._made(key, lambda: corrected(self._untraced, scenario, self.by_software))
+        how = self.by_software, self.wider_gaps
+        inputs = self._made(key, lambda: corrected(self._untraced, scenario, *how))
         for i, fix in enumerate(fixes):
             key = (*key, fix.key, scenario.lean(i))
             inputs = self._made(key, partial(apply, fix, inputs, self.work, scenario, scenario.lean(i)))

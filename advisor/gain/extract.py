@@ -22,7 +22,7 @@ from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
 from advisor.model.arrays import Array, among, begins_run, distinct, marked
-from advisor.sources.schema import MISSING, Call
+from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
 _ACTING = (
@@ -126,11 +126,11 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
     begin = np.full(len(threads), float(lo))
     pre, step = np.zeros(count), np.full(count, NONE, np.int64)
     between = np.zeros(count, bool)
-    operators = np.zeros(count)
+    operators, recorded = np.zeros(count), np.zeros(count)
     explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
     paused = Coverage(a.pauses)
     states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
-    recorded = a.ranges.rows(np.flatnonzero(a.ranges.by_profiler).tolist())
+    recording = _recording(a)
     for k, thread in enumerate(threads.tolist()):
         mine = np.flatnonzero(dense == k)
         ends = np.concatenate(([begin[k]], times.end[mine][:-1]))
@@ -140,13 +140,38 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
             if spans is not None and len(spans):
                 held = Coverage(spans).within(ends.astype(np.int64), times.start[mine])
                 explained[name][mine] = np.minimum(held, pre[mine])
-        of_thread = (recorded["thread"] == thread) & (recorded["start"] < times.end[mine][-1])
-        began = recorded["start"][of_thread]
-        operators[mine] = np.diff(np.searchsorted(began, times.start[mine]), append=len(began))
+        since = np.concatenate(([begin[k]], times.start[mine][:-1]))
+        for start, cost, operator in recording.get(thread, ()):
+            first, last = np.searchsorted(start, (since, times.start[mine]))
+            recorded[mine] += cost[last] - cost[first]
+            operators[mine] += (last - first) * operator
         step[mine], between[mine] = _between(issued[mine])
     own, kind = (times.end - times.start).astype(float), times.kind.astype(np.int64)
     what = dense.astype(np.int64), pre, own, kind, times.row, step, between
-    return Calls(*what, explained["gc"], explained["gil"], explained["os"], operators), begin
+    return Calls(*what, explained["gc"], explained["gil"], explained["os"], operators, recorded), begin
+
+
+def _recording(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
+    """What a profiler of a framework recorded on each thread, its operators and its Python calls: when
+    each began (ascending), and the most that recording all before the n-th cost, ns."""
+    shapes = constant("shapes_trace_cost")
+    kinds = []
+    if a.trace.has("ranges"):
+        columns = a.trace.columns("ranges", ("start", "thread", "domain", "operands_id"))
+        mine = columns["domain"] == OPERATIONS
+        each = constant("operator_trace_cost") + shapes * (columns["operands_id"][mine] >= 0)
+        kinds.append((columns["start"][mine], columns["thread"][mine], each, True))
+    if a.trace.has("python_rows"):
+        columns = a.trace.columns("python_rows", ("start", "thread"))
+        each = np.full(len(columns["start"]), constant("python_trace_cost"))
+        kinds.append((columns["start"], columns["thread"], each, False))
+    found: dict[int, list[tuple[Array, Array, bool]]] = {}
+    for start, thread, each, operator in kinds:
+        for name in distinct(thread).tolist():
+            at = np.flatnonzero(thread == name)
+            at = at[np.argsort(start[at], kind="stable")]
+            found.setdefault(name, []).append((start[at], np.append(0.0, np.cumsum(each[at])), operator))
+    return found
 
 
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:

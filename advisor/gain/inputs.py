@@ -28,8 +28,9 @@ class Calls(Rows, frozen=True):
 
     A call begins `pre` after the thread's previous call returned and takes `own` unless it waits.
     `gc`, `gil` and `os` say how much of `pre` those explain; `between` marks calls between the
-    last work of one step and the first of the next. `operators`: framework operators that a profiler
-    recorded from the call's begin to the thread's next call.
+    last work of one step and the first of the next. `operators`: how many operators of a framework a
+    profiler recorded from the begin of the thread's previous call on, and `recorded`: what recording
+    these and Python calls cost at most, ns.
     """
 
     thread: Array  # dense, indexes Inputs.origin
@@ -43,6 +44,7 @@ class Calls(Rows, frozen=True):
     gil: Array
     os: Array
     operators: Array
+    recorded: Array
 
     @property
     def explained(self) -> Array:
@@ -52,8 +54,9 @@ class Calls(Rows, frozen=True):
     @property
     def host_code(self) -> Array:
         """Mask of the calls with host code of its own before them, not what a call costs: between steps,
-        and where it is as long as a host gap."""
-        return np.asarray(self.between | (self.pre - self.explained >= LONG_HOST_NS))
+        and where it is as long as a host gap, without what operators of a framework take to launch."""
+        code = self.pre - self.explained - constant("operator_time") * self.operators
+        return np.asarray(self.between | (code >= LONG_HOST_NS))
 
 
 class Ops(Rows, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.gain import scenes
-from tests.gain.support import US, replayer, step_us
+from tests.gain.support import US, fix, replayer, step_us
 from tests.kineto_builder import Profile
 
 NOTHING, MIDDLE, ALL = (Scenario(launch=x, node_gap=0.0) for x in (0.0, 0.5, 1.0))
@@ -104,27 +105,104 @@ def test_a_traced_launch_costs_16_us_at_most_and_5_stay(tmp_path: Path) -> None:
     # Slots of 20 us: up to 15 of them may be the profiler's, as 5 are the launch's own.
     r = replayer(scenes.eager(count=20, slot=20), tmp_path)
     assert has_launches(r.taken.inputs)
-    assert [step_us(r, scenario=s) for s in (NOTHING, MIDDLE, ALL)] == [400, 250, 100]
+    # Half way are the 4 us that most captures show.
+    assert [step_us(r, scenario=s) for s in (NOTHING, MIDDLE, ALL)] == [400, 320, 100]
     # Slots of 50 us: up to 16.
     r = replayer(scenes.eager(count=20, slot=50), tmp_path)
     assert step_us(r, scenario=ALL) == 20 * 34
 
 
-@pytest.mark.parametrize(("operators", "stays"), [(0, 44), (1, 41.6), (5, 32), (20, 5)])
-def test_recorded_operators_cost_up_to_2_4_us_each(tmp_path: Path, operators: int, stays: float) -> None:
-    """Launches every 60 us: at most 16 us are the tracer's, 2.4 us of each operator the profiler's."""
+Record = Callable[[Profile, int], object]
+
+
+def profiled(at: Record = lambda *_: None, slot: int = 60, tail: Record = lambda *_: None) -> Profile:
+    """Six steps of ten launches, one each `slot` us, with what `at` records behind each, and `tail` behind
+    the last of a step."""
     trace = Profile().gpu().process(1)
     for step in range(6):
-        start = step * 600 * US
-        trace.annotation(f"ProfilerStep#{step}", start, 599 * US)
-        for at in range(start, start + 600 * US, 60 * US):
-            trace.launch(at=at, kernel_dur=2 * US)
-            for k in range(operators):
-                trace.op("aten::mm", at + (6 + 2 * k) * US, US)
-    trace.write(path := tmp_path / "trace.json")
-    r = Replayer(Analysis(open_trace(path)))
+        start = step * 10 * slot * US
+        trace.annotation(f"ProfilerStep#{step}", start, (10 * slot - 1) * US)
+        for now in range(start, start + 10 * slot * US, slot * US):
+            trace.launch(at=now, kernel_dur=2 * US)
+            at(trace, now)
+        tail(trace, start + 9 * slot * US)
+    return trace
+
+
+def shown(trace: Profile, folder: Path) -> Replayer:
+    trace.write(path := folder / "trace.json")
+    return Replayer(Analysis(open_trace(path)))
+
+
+@pytest.mark.parametrize(
+    ("operators", "sizes", "stays"),
+    [(0, False, 44), (1, False, 40.6), (5, False, 27), (20, False, 5), (1, True, 38.2), (5, True, 15)],
+)
+def test_recorded_operators_cost_up_to_3_4_us_each_and_their_sizes_2_4(
+    tmp_path: Path, operators: int, sizes: bool, stays: float
+) -> None:
+    """Launches every 60 us: at most 16 us are the tracer's, the rest that of the operators."""
+
+    def record(trace: Profile, now: int) -> None:
+        for k in range(operators):
+            dims = {"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"]} if sizes else {}
+            trace.op("aten::mm", now + (6 + 2 * k) * US, US, **dims)
+
+    r = shown(profiled(record), tmp_path)
     assert step_us(r, scenario=NOTHING) == pytest.approx(600)
     assert step_us(r, scenario=ALL) == pytest.approx(10 * stays)
+    assert 10 * stays < step_us(r, scenario=MIDDLE) < 600
+
+
+def test_timed_python_calls_cost_up_to_1_6_us_each(tmp_path: Path) -> None:
+    def record(trace: Profile, now: int) -> None:
+        for k in range(10):
+            trace.python("model.py(7): forward", now + (6 + 3 * k) * US, 2 * US)
+
+    assert step_us(shown(profiled(record), tmp_path), scenario=ALL) == pytest.approx(10 * (60 - 16 - 16))
+
+
+def test_operators_behind_a_wait_were_recorded_as_well(tmp_path: Path) -> None:
+    """Behind the last launch of a step a wait, then five operators in 44 us: 5 x 3.4 us of them."""
+    times = []
+    for count in (0, 5):
+
+        def wait(trace: Profile, now: int, count: int = count) -> None:
+            trace.sync(at=now + 6 * US, dur=10 * US)
+            for k in range(count):
+                trace.op("aten::argmax", now + (20 + 2 * k) * US, US)
+
+        times.append(step_us(shown(profiled(tail=wait), tmp_path), scenario=ALL))
+    assert times[0] - times[1] == pytest.approx(5 * 3.4)
+
+
+def test_operators_between_two_launches_are_no_host_code_that_a_graph_leaves(tmp_path: Path) -> None:
+    """300 us from launch to launch: 40 operators take them in a slow framework; one of them is host code."""
+
+    steps = []
+    for count in (40, 1):
+
+        def record(trace: Profile, now: int, count: int = count) -> None:
+            for k in range(count):
+                trace.op("aten::view", now + (6 + 7 * k) * US, US)
+
+        r = shown(profiled(record, 300), tmp_path)
+        steps.append(step_us(r, fix("cuda_graphs"), scenario=NOTHING))
+    assert steps[0] < 350
+    assert steps[1] > 2500
+
+
+def test_the_pytorch_profiler_makes_gaps_between_nodes_longer(tmp_path: Path) -> None:
+    """0.4 us captured: 0.1 is the least that tracing shows, 0.5 the most without it."""
+    trace = Profile().gpu().process(1)
+    for step in range(6):
+        now = step * 400 * US
+        nodes = [("a", now + 20 * US, 100 * US), ("b", now + 120_400, 100 * US)]
+        trace.graph_launch(at=now, dur=10 * US, nodes=nodes)
+        trace.sync(at=now + 11 * US, dur=230 * US)
+    r = shown(trace, tmp_path)
+    times = [step_us(r, scenario=Scenario(0.0, x)) for x in (0.0, 0.5, 1.0)]
+    assert times == pytest.approx([r.captured_ns / US + x for x in (-0.3, -0.1, 0.1)])
 
 
 def test_a_step_is_never_shorter_than_its_kernels(tmp_path: Path) -> None:
