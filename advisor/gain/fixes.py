@@ -243,7 +243,7 @@ _HOST = (
 _DEVICE = (
     "pin_memory", "full_link_rate", "overlap_copy", "remove_copy", "fp8_weights", "int4_weights",
     "int8_weights", "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "shorten_node_gaps",
-    "fuse_elementwise", "absorb_kernels", "overlap_communication", "one_shot_collectives",
+    "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication", "one_shot_collectives",
 )  # fmt: skip
 FIXES: dict[str, Change] = {
     **{name: getattr(fixes_host, name) for name in _HOST},
@@ -260,6 +260,7 @@ KEEPS_WORK = frozenset(_HOST) - {"async_readback"}
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = FIXES.keys() - {
     "async_readback", "async_memset", "remove_allocations", "remove_gc", "remove_gil_wait", "remove_copy",
+    "merge_adapters",
 }  # fmt: skip
 
 

@@ -339,6 +339,13 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     return _shortened(inputs, mine, share, stays)
 
 
+def merge_adapters(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    mine = work.adapters
+    if not mine.any():
+        raise NoEstimate("the replayed steps hold no kernels of adapters")
+    return _shortened(inputs, mine, np.where(mine, 0.0, 1.0), 0.0)
+
+
 def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Inputs:
     """`share` of each operation's time stays, `stays` of what launching `mine` costs but for host code."""
     ops, calls = inputs.ops, inputs.calls

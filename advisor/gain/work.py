@@ -16,6 +16,7 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
+from advisor.metrics.adapters import adapter_kernels
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
@@ -124,6 +125,10 @@ class Work:
     def dequantising(self) -> Array:
         widened = widened_weights(self.a, self.at, self.taken.inputs.ops.step, self.attention_pieces)
         return self.select(is_dequantising) | widened
+
+    @cached_property
+    def adapters(self) -> Array:
+        return adapter_kernels(self.a, self.at)
 
     @cached_property
     def communication(self) -> Array:

@@ -233,6 +233,7 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.layout_window_ratio": 0.0,
             "kernel.adapter_ratio": 0.0,
             "kernel.adapter_window_ratio": 0.0,
+            "kernel.adapter_count_ratio": 0.0,
             "kernel.dequantise_ratio": 0.0,
             "kernel.dequantise_window_ratio": 0.0,
             "kernel.sampling_sort_window_ratio": 0.0,

@@ -1,0 +1,81 @@
+"""Low-rank adapters: kernels made for them, and those of modules that run them operator by operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.knowledge.files import KernelFamily
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, ordered
+from advisor.model.arrays import Array, begins_run
+
+#: Casts and dropout between the product and its adapter, and casts between the adapter and its addition.
+_BETWEEN = 2
+#: Each product of an adapter takes at most so many times as long as the one beside it.
+_THIN = 1.25
+#: An adapter that runs less often than this in a capture may be anything.
+_OFTEN = 8
+
+_PRODUCT, _SCALE, _ADD, _SMALL = range(1, 5)
+
+
+def is_adapter(kernel: KernelFamily) -> bool:
+    """True for a kernel that is made for adapters."""
+    return kernel.operation == "LoRA GEMM"
+
+
+def adapter_kernels(a: Analysis, at: Array) -> Array:
+    """Which of the operations `at` (positions in `ops`) adapters add to a model: kernels made for them, and
+    by their order a product, two others that are no longer and unlike each other, a multiplication by the
+    scale and an addition to the result of the first, all but that first one. Keys and values, which are two
+    products behind one as well, are alike.
+    """
+    names, name, duration = a.names, a.op_name[at], a.ops.length[at]
+    start, stream = a.ops.start[at], a.ops.stream[at]
+    out = np.append(names.mask(is_adapter), False)[name]
+    order = ordered(start, stream)
+    sign = np.append(np.array([_sign(k) for k in names.known], np.int64), 0)[name[order]]
+    helper = np.append(names.mask(is_helper), False)[name[order]]
+    main = np.flatnonzero(~helper)  # a product's reduction belongs to it
+    products = np.flatnonzero(sign[main] == _PRODUCT)
+    if len(products) < 3:
+        return out
+    row, kind = order[main], sign[main]
+    first, down, up = products[:-2], products[1:-1], products[2:]
+    after = np.append(products[3:], len(main))
+    small = np.append(0, np.cumsum(kind == _SMALL))
+    scale, add = (_next(kind == wanted, up) for wanted in (_SCALE, _ADD))
+    found = (down - first - 1 <= _BETWEEN) & (small[down] - small[first + 1] == down - first - 1)
+    found &= (up == down + 1) & (scale == up + 1) & (add < after) & (add - scale - 1 <= _BETWEEN)
+    last = np.minimum(add, len(main) - 1)
+    found &= small[last] - small[np.minimum(scale + 1, last)] == add - scale - 1
+    found &= stream[row[first]] == stream[row[last]]
+    thin = np.maximum(duration[row[down]], duration[row[up]]) <= _THIN * duration[row[first]]
+    blocks = a.trace.columns("kernels", ("blocks",))["blocks"]
+    two = [(name[each], blocks[a.ops.row[at[each]]]) for each in (row[down], row[up])]
+    found &= thin & ~((two[0][0] == two[1][0]) & (two[0][1] == two[1][1]))
+    kinds, key = dense((two[0][0].astype(np.int64) << 32) | two[1][0])
+    found &= (np.bincount(key[found], minlength=len(kinds)) >= _OFTEN)[key]
+    inside = np.zeros(len(order) + 1, np.int64)
+    np.add.at(inside, main[first[found]] + 1, 1)
+    np.add.at(inside, main[add[found]] + 1, -1)
+    mine = np.cumsum(inside[:-1]) > 0
+    # The reduction behind the first product is that one's.
+    begins = np.flatnonzero(begins_run(np.cumsum(~helper)))
+    own = np.repeat(np.isin(begins, main[first[found]]), np.diff(np.append(begins, len(order))))
+    out[order] |= mine & ~(own & helper)
+    return out
+
+
+def _sign(kernel: KernelFamily) -> int:
+    if is_product(kernel):
+        return _PRODUCT
+    if kernel.family == "elementwise":
+        return {"multiply": _SCALE, "add": _ADD}.get(kernel.operation, _SMALL)
+    return _SMALL if kernel.family in UNFUSED else 0
+
+
+def _next(wanted: Array, after: Array) -> Array:
+    """Position of the next that is wanted behind each of `after`; the length where there is none."""
+    at = np.append(np.flatnonzero(wanted), len(wanted))
+    return np.asarray(at[np.searchsorted(at, after, "right")])

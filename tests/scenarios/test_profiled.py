@@ -1,0 +1,136 @@
+"""Programs that run operator by operator, as the PyTorch profiler records them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import advisor
+from advisor.model.findings import Diagnosis
+from tests.kineto_builder import Profile
+from tests.scenarios.machine import ADD, DECODE_ATTENTION, GEMM, GEMV, MUL, NORM, SILU, Kernel
+from tests.scenarios.support import fact, severity
+
+THIN_DOWN = Kernel("void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(int)", 4)
+THIN_UP = Kernel("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x1_tn_align8", 32)
+
+
+class Loop:
+    """The host needs `host` us for an operator and its launch; work follows each other on one stream."""
+
+    def __init__(self, host: float = 8) -> None:
+        self.profile = Profile().gpu(name="NVIDIA H100 80GB HBM3", memory=85_000_000_000).process(100)
+        self._host, self._steps = host, 0
+        self.now = self._free = 0.0
+
+    @contextmanager
+    def step(self, name: str = "ProfilerStep#{}") -> Iterator[None]:
+        begin = self.now
+        yield
+        self.profile.annotation(name.format(self._steps), _ns(begin), _ns(self.now) - _ns(begin))
+        self._steps += 1
+
+    def op(self, name: str, kernel: Kernel, us: float) -> None:
+        at, host = self.now, self._host
+        self.profile.op(name, _ns(at), _ns(host - 0.5))
+        start = max(at + host, self._free)
+        grid = (kernel.blocks, 1, 1)
+        self.profile.launch(_ns(at + 2), _ns(host - 4), kernel.name, _ns(start), _ns(us), grid=grid)
+        self._free, self.now = start + us, at + host
+
+    def item(self) -> None:
+        """A value for the host: a copy, and the wait for it."""
+        at = self.now
+        start = max(at + 6, self._free)
+        self.profile.op("aten::item", _ns(at), _ns(start + 9 - at))
+        self.profile.op("aten::_local_scalar_dense", _ns(at + 0.5), _ns(start + 8 - at))
+        how = {"kind": "DtoH (Device -> Pageable)", "bytes": 8, "copy_dur": 1_000}
+        self.profile.copy(_ns(at + 1), 4_000, copy_start=_ns(start), **how)
+        self.profile.sync(_ns(at + 5.5), _ns(start + 4 - at - 5.5))
+        self._free, self.now = start + 1, start + 9
+
+    def host(self, us: float) -> None:
+        self.now += us
+
+    def wait(self) -> None:
+        end = max(self._free, self.now) + 4
+        self.profile.sync(_ns(self.now), _ns(end - self.now), api="cudaDeviceSynchronize")
+        self.now = end + 2
+
+    def diagnosed(self, folder: Path) -> Diagnosis:
+        return advisor.diagnose(self.profile.write(folder / "trace.json.gz"))
+
+
+def _ns(us: float) -> int:
+    return round(us * 1_000)
+
+
+def adapted(p: Loop, us: float, adapter: bool) -> None:
+    p.op("aten::mm", GEMM if us > 20 else GEMV, us)
+    if adapter:
+        p.op("aten::mm", THIN_DOWN, min(us, 6))
+        p.op("aten::mm", THIN_UP, min(us, 5))
+        p.op("aten::mul", MUL, 3)
+        p.op("aten::add", ADD, 4)
+
+
+def decoder(us: float, adapter: bool = True, layers: int = 16, host: float = 8) -> Loop:
+    """Layers of four products, of `us` each, with or without a low-rank adapter beside each."""
+    p = Loop(host)
+    for _ in range(6):
+        with p.step():
+            for _ in range(layers):
+                p.op("aten::native_layer_norm", NORM, 3)
+                adapted(p, us, adapter)
+                p.op("aten::scaled_dot_product_attention", DECODE_ATTENTION, us / 2)
+                adapted(p, us, adapter)
+                p.op("aten::native_layer_norm", NORM, 3)
+                adapted(p, us, adapter)
+                p.op("aten::silu", SILU, 3)
+                adapted(p, us, adapter)
+            p.wait()
+    return p
+
+
+def test_adapters_beside_each_product_of_a_busy_device(tmp_path: Path) -> None:
+    """18 us of kernels beside each product of 60 us: merging them is 7.36 to 4.45 ms or nearly so."""
+    d = decoder(60).diagnosed(tmp_path)
+    found = next(f for f in d.findings if f.cause == "adapter-overhead")
+    assert fact(d, "kernel.adapter_ratio") == 72 / (72 + 240 + 30 + 9)
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    merged = decoder(60, adapter=False).diagnosed(tmp_path).inputs[0].untraced_step_ms
+    assert merged is not None
+    assert found.gain.step_after_ms.low <= merged.mid <= found.gain.step_after_ms.high
+
+
+def test_adapters_whose_launches_cost(tmp_path: Path) -> None:
+    """Kernels of 6 us, launched every 12: of 76 launches a layer of 5, 16 are those of adapters."""
+    d = decoder(6, host=12).diagnosed(tmp_path)
+    assert severity(d, "adapter-overhead") == "medium"
+    assert "launch-bound" in {f.cause for f in d.findings}
+
+
+def test_without_adapters_none_is_named(tmp_path: Path) -> None:
+    assert severity(decoder(60, adapter=False).diagnosed(tmp_path), "adapter-overhead") is None
+
+
+def test_keys_and_values_behind_a_query_are_no_adapter(tmp_path: Path) -> None:
+    """Three products, a multiplication and an addition: but keys and values are one kernel each."""
+    p = Loop()
+    for _ in range(6):
+        with p.step():
+            for _ in range(16):
+                p.op("aten::native_layer_norm", NORM, 3)
+                p.op("aten::mm", GEMM, 60)
+                p.op("aten::mm", GEMV, 20)
+                p.op("aten::mm", GEMV, 20)
+                p.op("aten::mul", MUL, 3)
+                p.op("aten::add", ADD, 4)
+                p.op("aten::scaled_dot_product_attention", DECODE_ATTENTION, 30)
+                p.op("aten::mm", GEMM, 60)
+            p.wait()
+    d = p.diagnosed(tmp_path)
+    assert fact(d, "kernel.adapter_ratio") == 0
+    assert severity(d, "adapter-overhead") is None
