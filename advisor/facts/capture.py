@@ -332,6 +332,7 @@ STARTUP_FACTS = (
         Entry("startup.upload_ratio", "ratio", "", "Share of the capture in which weights are uploaded", "most of the uploaded bytes, before 1 % of the kernel time"),
         Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": origin.CALLS}),
         Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
+        Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("startup.in_window_ratio", "ratio", "", "Share of the window in which devices wait for start-up inside its steps", "mean over the devices of the start-up part of the budget"),
     ], columns={**origin.OPS, "api_calls": origin.CALLS}),
     *group("trace", needs.STEP_RANGES, [
@@ -354,6 +355,7 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         "capture.teardown_ratio": teardown,
         "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
     }
+    out.put("startup.warm", found.warm)
     out.put("startup.in_window_ratio", float(idle) / a.window.length if a.window.length else None)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
     for kind, length in parts.items():

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation", "autotuning")
 #: Module loads and first launches shorter than this are lazy look-ups of single functions.
 _MODULE_NS = 100_000
+#: So many of them are found in a program that is warm, too.
+_STRAY = 2
 #: A first launch is cold when it takes this many times the median launch (all 80 launches above
 #: 1 ms in six captures were first launches: calibration#cold-launches).
 _COLD_LAUNCH = 10.0
@@ -76,6 +78,12 @@ class Startup(Struct, frozen=True):
     @property
     def length(self) -> int:
         return self.spans.total
+
+    @property
+    def warm(self) -> bool:
+        """The program had run before: start-up is a few first launches or module loads, and no more."""
+        mine = [e for e in self.events if e.kind != "teardown"]
+        return len(mine) <= _STRAY and all(e.kind == "modules" for e in mine)
 
     @property
     def capture_length(self) -> int:

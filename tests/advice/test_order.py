@@ -40,8 +40,8 @@ def nothing(_: Machine) -> None:
 
 
 def allocating(m: Machine) -> None:
-    m.call("cudaMalloc_v3020", 12)
-    m.call("cudaFree_v3020", 12)
+    m.call("cudaMalloc_v3020", 14)
+    m.call("cudaFree_v3020", 14)
 
 
 def to_do(d: Diagnosis) -> list[str]:

@@ -474,3 +474,38 @@ def test_graphs_built_in_every_step(tmp_path: Path, anew: bool) -> None:
     assert found.gain is not None
     assert found.gain.step_after_ms is not None
     assert found.gain.step_after_ms.mid == pytest.approx(1.2, rel=0.1)
+
+
+def warm_loop(steps: int = 40, cold: int = 1) -> Machine:
+    """Steps of eight CuPy kernels of 8 us with a wait each; in the third step so many first launches of
+    2.5 ms load a module."""
+    m = Machine()
+    for i in range(steps):
+        with m.step(f"step {i}"):
+            for k in range(8):
+                m.launch(Kernel(f"cupy_multiply__float32_float32_{k % 4}"), 8)
+                m.wait()
+            for k in range(cold if i == 2 else 0):
+                m.launch(Kernel(f"cupy_sum_{k}"), 8, call=2_500)
+                m.wait()
+    return m
+
+
+def test_a_first_launch_in_a_warm_loop_is_no_startup_that_leads(tmp_path: Path) -> None:
+    d = diagnosed(warm_loop(), tmp_path)
+    assert fact(d, "startup.warm", None) is True
+    assert float(str(fact(d, "capture.startup_ratio", None))) > 0.2
+    assert "startup-in-window" not in {f.cause for f in d.findings}
+    assert d.findings[0].severity in ("medium", "high")
+    (part,) = (p for b in d.budget for p in b.parts if p.part == "startup")
+    assert part.ms == pytest.approx(2.5, abs=0.1)
+
+
+def test_a_first_launch_beside_few_steps_is_startup(tmp_path: Path) -> None:
+    d = diagnosed(warm_loop(5), tmp_path)
+    assert d.findings[0].cause == "startup-in-window"
+
+
+def test_many_first_launches_are_startup(tmp_path: Path) -> None:
+    d = diagnosed(warm_loop(cold=6), tmp_path)
+    assert d.findings[0].cause == "startup-in-window"
