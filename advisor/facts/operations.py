@@ -331,6 +331,7 @@ LAYER_FACTS = (
         *needs.counted("experts.combine", "kernels", "Kernels that add rows up by index or scatter them,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
         Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the window from a top-k kernel to the last such kernel before the next top-k (of the step)", "sum / window"),
         Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a stretch", "mean", needs=(needs.KERNELS, _STRETCH)),
+        Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a stretch", "mean", columns={"kernels": f"{origin.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
 )  # fmt: skip
 
@@ -396,4 +397,5 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
         **a.rates(device, counts),
         "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
         "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
+        "experts.readbacks_per_layer": float(found.readbacks.mean()) if len(found.readbacks) else 0.0,
     }

@@ -21,7 +21,7 @@ from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.gpus import gpu_has
-from advisor.metrics.experts import Routing, loose_experts
+from advisor.metrics.experts import IN_A_LOOP, Routing, loose_experts
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct
 from advisor.sources.schema import DTOH, HTOD, Call
@@ -145,9 +145,11 @@ _GROUPS = 4
 
 def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Of a layer's small kernels and of what launching them costs the share stays that a fused
-    layer's kernels are of them; optimistic: two thirds of that, pessimistic: twice. Products keep
-    their time; what is read back inside the layer, and the waits for it, go."""
-    inside = np.zeros(len(work), bool)
+    layer's kernels are of them; optimistic: two thirds of that, pessimistic: twice. Products keep their
+    time, but those of a loop over experts run beside each other in one kernel: optimistic, as far as their
+    blocks leave the device empty, in the middle half as far (as logarithms), pessimistic not at all. What is
+    read back inside the layer, and the waits for it, go."""
+    inside, loop = np.zeros(len(work), bool), np.zeros(len(work), bool)
     stays = np.ones(len(work))
     start = work.a.ops.start[work.at]
     for device in distinct(work.device).tolist():
@@ -158,12 +160,16 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         mine = (work.device == device) & (start >= found.start[layer]) & (start < found.end[layer])
         fused = constant("fused_expert_kernels") * {-1: 2.0, 0: 1.0, 1: 2 / 3}[lean]
         inside |= mine
+        loop |= mine & (found.readbacks[layer] >= IN_A_LOOP)
         stays = np.where(mine, np.minimum(fused / found.kernels[layer], 1.0), stays)
     if not inside.any():
         raise NoEstimate("the replayed steps hold no layer of experts made of single operators")
     ops, calls = inputs.ops, inputs.calls
     kept = np.where(inside & work.to_host, 0.0, stays)
     duration = np.where(inside & ~work.matmul, ops.duration * kept, ops.duration)
+    if loop.any() and work.a.device(work.a.main_device).sm_count:
+        beside = np.clip(work.filling, 0.0, 1.0) ** ((1 + lean) / 2)
+        duration = np.where(loop & work.matmul, np.maximum(duration * beside, 1.0), duration)
     # A call stays as far as the operation that it issues.
     issued = inside & (ops.call >= 0)
     share = np.ones(len(calls))

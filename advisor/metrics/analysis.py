@@ -154,7 +154,7 @@ class Analysis:
         lost = max(self.losses.share, self.thinned.share)
         mine = self.main_process, self.main_device, self.op_name, heavy, lost
         work = Work(self.trace, self.ops, *mine, self.program.denoises, self.runs.since, self.runs.until)
-        known_by = ("loss", "elementwise (XLA)")
+        known_by = ("loss", "elementwise (XLA)", "top-k")
         kinds = [k.operation if k.operation in known_by else k.family for k in self.names.known]
         known = self.ranges, step_patterns(), kinds
         found = find_steps(work, *known)

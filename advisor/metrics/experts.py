@@ -12,17 +12,23 @@ from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.matmuls import matmuls
+from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import DTOH, MISSING
 
 _GROUPING = frozenset(("sort", "histogram", "select / compact"))
 _COMBINE = frozenset(("index_add", "gather / scatter"))
+#: A layer that reads back so many values asks for each expert.
+IN_A_LOOP = 3
+#: Larger copies to the host are data, in bytes.
+_SMALL = 64 << 10
 
 
 class LooseExperts(Struct, frozen=True):
     """How many kernels choose the experts of a token (`topk`), group tokens by expert
     (`grouping`) and add results up (`combine`). `start` and `end` (ns) of each stretch from a top-k
-    to the last combining kernel before the next one of its step; `kernels` counts those inside."""
+    to the last combining kernel before the next one of its step; `kernels` counts those inside, and
+    `readbacks` the small copies to the host."""
 
     topk: int
     grouping: int
@@ -30,6 +36,7 @@ class LooseExperts(Struct, frozen=True):
     start: Array
     end: Array
     kernels: Array
+    readbacks: Array
 
 
 def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
@@ -54,7 +61,19 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     whole = (closes > opens) & (step[closes] == step[opens])
     opens, closes = opens[whole], closes[whole]
     start, end = a.ops.start[at[opens]], a.ops.end[at[closes]]
-    return LooseExperts(len(topk), len(grouping), len(combine), start, end, closes - opens + 1)
+    read = np.sort(a.ops.start[_readbacks(a, device)])
+    readbacks = np.searchsorted(read, end) - np.searchsorted(read, start)
+    return LooseExperts(len(topk), len(grouping), len(combine), start, end, closes - opens + 1, readbacks)
+
+
+def _readbacks(a: Analysis, device: int) -> Array:
+    """Positions of the copies of counts and indices to the host."""
+    at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.device == device))
+    copies = a.trace.columns("copies", ("kind", "bytes")) if len(at) else None
+    if copies is None:
+        return at
+    row = a.ops.row[at]
+    return np.asarray(at[(copies["kind"][row] == DTOH) & (copies["bytes"][row] <= _SMALL)])
 
 
 # ------------------------------------------------------------------------- how even routing is

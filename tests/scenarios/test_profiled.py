@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import advisor
 from advisor.model.findings import Diagnosis
 from tests.kineto_builder import Profile
@@ -134,3 +136,110 @@ def test_keys_and_values_behind_a_query_are_no_adapter(tmp_path: Path) -> None:
     d = p.diagnosed(tmp_path)
     assert fact(d, "kernel.adapter_ratio") == 0
     assert severity(d, "adapter-overhead") is None
+
+
+TOPK = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)", 64)
+COUNT_TRUE = Kernel("void cub::DeviceReduceSingleTileKernel<bool*, int*>(bool*)", 1)
+SELECT = Kernel("void cub::DeviceSelectSweepKernel<bool*, long*>(bool*)", 8)
+WRITE_INDICES = Kernel(
+    "void at::native::write_indices<long>(long*, at::native::TensorDims<long>, int, int)", 8
+)
+TAKE = Kernel("void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)", 64)
+ADD_BACK = Kernel("void at::native::indexFuncLargeIndex<c10::BFloat16, long, unsigned int>(int)", 64)
+EQ = Kernel("void at::native::vectorized_elementwise_kernel<4, at::native::CompareFunctor<long>>(int)", 8)
+SOFTMAX = Kernel(
+    "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>(float*)", 8
+)
+
+
+def experts_in_a_loop(
+    experts: int = 8,
+    layers: int = 6,
+    steps: int = 6,
+    *,
+    model: bool = True,
+    skip: bool = True,
+    how: str = "where",
+) -> Loop:
+    """Each layer asks which tokens each expert gets, waits for the answer, and runs that expert's products;
+    one without tokens is skipped. `how` it asks: where, item. Without `model` these layers are all."""
+    p = Loop(host=9)
+    for i in range(steps):
+        if model:
+            p.op("aten::embedding", EMBEDDING, 2)
+        for layer in range(layers):
+            if model:
+                p.op("aten::native_layer_norm", NORM, 3)
+                p.op("aten::mm", GEMV, 8)
+                p.op("aten::scaled_dot_product_attention", DECODE_ATTENTION, 6)
+                p.op("aten::mm", GEMV, 6)
+                p.op("aten::native_layer_norm", NORM, 3)
+            p.op("aten::mm", GEMV, 3)
+            p.op("aten::softmax", SOFTMAX, 2)
+            p.op("aten::topk", TOPK, 6)
+            for expert in range(experts):
+                p.op("aten::eq", EQ, 2)
+                if how == "where":
+                    p.op("aten::nonzero", COUNT_TRUE, 2)
+                    p.item()
+                    p.op("aten::nonzero", SELECT, 3)
+                    p.op("aten::nonzero", WRITE_INDICES, 2)
+                else:
+                    p.op("aten::any", ANY, 2)
+                    p.item()
+                if skip and (7 * i + 3 * layer + 5 * expert) % 5 == 0:
+                    continue
+                p.op("aten::index", TAKE, 2)
+                product = PRODUCTS[(3 * i + layer + expert) % 3]
+                p.op("aten::mm", product, 7)
+                p.op("aten::silu", SILU, 2)
+                p.op("aten::mm", product, 7)
+                p.op("aten::mul", MUL, 2)
+                p.op("aten::mm", product, 7)
+                p.op("aten::index_add_", ADD_BACK, 3)
+        if model:
+            p.op("aten::native_layer_norm", NORM, 3)
+            p.op("aten::mm", GEMV, 30)
+            p.op("aten::argmax", ARGMAX, 4)
+            p.item()
+        else:
+            p.wait()
+    return p
+
+
+PRODUCTS = tuple(Kernel(f"nvjet_tst_{n}x8_64x16_4x1_v_bz_TNT") for n in (64, 128, 192))
+ANY = Kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<bool, or_kernel_cuda>>(int)", 1)
+EMBEDDING = Kernel(
+    "void at::native::indexSelectSmallIndex<c10::BFloat16, long, unsigned int, 2, 2, -2>(int)", 8
+)
+ARGMAX = Kernel(
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)",
+    1,
+)
+
+
+@pytest.mark.parametrize("how", ["where", "item"])
+def test_a_loop_over_experts_reads_back_what_each_gets(tmp_path: Path, how: str) -> None:
+    """Six layers of eight experts with a wait each; a layer of grouped products launches eight kernels."""
+    d = experts_in_a_loop(how=how).diagnosed(tmp_path)
+    assert d.findings[0].cause == "unfused-moe"
+    assert fact(d, "experts.readbacks_per_layer") == 8
+    gain = d.findings[0].gain
+    assert gain is not None
+    assert gain.speedup is not None
+    assert gain.speedup.low > 1.3
+
+
+@pytest.mark.parametrize(("layers", "experts"), [(6, 8), (1, 32), (12, 16)])
+def test_layers_of_experts_alone_have_steps_although_their_kernels_vary(
+    tmp_path: Path, layers: int, experts: int
+) -> None:
+    d = experts_in_a_loop(experts, layers, 10, model=False).diagnosed(tmp_path)
+    assert fact(d, "capture.step_method", None) == "waits"
+    assert d.inputs[0].steps in (8, 9)
+    assert fact(d, "experts.topk_per_step") == layers
+    assert d.findings[0].cause == "unfused-moe"
+    gain = d.findings[0].gain
+    assert gain is not None
+    assert gain.speedup is not None
+    assert gain.speedup.mid > 1.5

@@ -37,7 +37,7 @@ from advisor.metrics.steps.sequence import (
     periodic_graphs,
     segmented,
 )
-from advisor.metrics.steps.waits import waited_behind, waited_sequences
+from advisor.metrics.steps.waits import routed_sequences, waited_behind, waited_sequences
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING
 
@@ -86,8 +86,7 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequ
     by_range = {kind for kind, found in at.items() if any(len(p) for p in found)}
     for kind in _KINDS:
         if kind not in by_range:
-            wanted = np.array([k == kind for k in kinds], bool)
-            at.setdefault(kind, []).append(work.named(wanted))
+            at.setdefault(kind, []).append(_of_kind(work, kinds, kind))
     found = []
     for kind in sorted(at):
         positions = distinct(np.concatenate(at[kind]))
@@ -151,8 +150,8 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     if (training := _between_evaluations(work, markers)) is not work:
         work, markers = training, find_markers(training, ranges, patterns, kinds)
     inner = inner_work(work, ranges, patterns)
-    attention = work.named(np.array([kind == "attention" for kind in kinds], bool))
-    for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers, attention)):
+    attention = _of_kind(work, kinds, "attention")
+    for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers, kinds)):
         steps = _with_first_pass(work, markers, found)
         if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(work, steps):
             continue
@@ -170,14 +169,8 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
-            (
-                is_outer is None
-                and (
-                    steps.method == "waits"
-                    or _fed_once(work, steps, kinds)
-                    or _is_one_program(work, steps, kinds)
-                )
-            )
+            (is_outer is None and (steps.method == "waits" or _fed_once(work, steps, kinds)))
+            or (is_outer is None and _is_one_program(work, steps, kinds))
             or (is_outer is not False and _waited_for(work, steps, attention))
             or (work.denoises and _is_denoiser(steps))
         ):
@@ -271,7 +264,7 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     parts = steps.size[1:-1]
     if not len(parts) or np.ptp(parts) > SPREAD * np.median(parts) or not any(repeated_kernels(work, steps)):
         return False
-    at = work.named(np.array([kind == "index" for kind in kinds], bool)), copied(work, DTOH)
+    at = _of_kind(work, kinds, "index"), copied(work, DTOH)
     once = [Marker("", a, work.groups(a)) for a in at if len(a)]
     odd = np.flatnonzero(parts != np.median(parts))
     return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
@@ -298,7 +291,7 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
 def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     """True where the parts are nearly all there is, and every operation that XLA fused, which it numbers
     through the whole program, comes in each part once."""
-    fused = work.named(np.array([kind == "elementwise (XLA)" for kind in kinds], bool))
+    fused = _of_kind(work, kinds, "elementwise (XLA)")
     step = steps.op_step[fused]
     count = np.bincount(work.name[fused][(step > 0) & (step < len(steps) - 1)])
     whole = work.share_inside(steps.op_step) >= _WHOLE_PROGRAM
@@ -337,7 +330,7 @@ def _marked(steps: Steps, marked: Steps) -> Steps:
 
 
 def _candidates(
-    work: Work, ranges: Ranges, patterns: StepPatterns, markers: Sequence[Marker], attention: Array
+    work: Work, ranges: Ranges, patterns: StepPatterns, markers: Sequence[Marker], kinds: Sequence[str]
 ) -> Iterator[Steps]:
     """Segmentations, those with the best evidence first."""
     by_kind = {m.kind: m for m in markers}
@@ -347,6 +340,7 @@ def _candidates(
     yield from repeated_functions(work, patterns)
     if graphs := periodic_graphs(work):
         yield graphs
+    yield from routed_sequences(work, _of_kind(work, kinds, "top-k"))
     yield from kernel_sequences(work)
     for kind in ("sampling", "loss", "embedding"):
         marker = by_kind.get(kind)
@@ -358,7 +352,12 @@ def _candidates(
                 yield steps
     yield from layer_sequences(work)
     yield from copy_sequences(work)
-    yield from waited_sequences(work, attention)
+    yield from waited_sequences(work, _of_kind(work, kinds, "attention"))
+
+
+def _of_kind(work: Work, kinds: Sequence[str], wanted: str) -> Array:
+    """Positions of the kernels of a kind."""
+    return work.named(np.array([kind == wanted for kind in kinds], bool))
 
 
 def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention: Array) -> bool:

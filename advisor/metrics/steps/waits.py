@@ -9,7 +9,7 @@ import numpy as np
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import Steps, Work
-from advisor.metrics.steps.sequence import constant_stride, copied, segmented
+from advisor.metrics.steps.sequence import MIN_REPEATS, constant_stride, copied, segmented
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING, Call
 
@@ -19,6 +19,8 @@ _REPEATS = 8
 _SAME, _TIME = 0.95, 0.8
 #: One kernel or two between waits may be a loop inside a step.
 _KERNELS = 3
+#: Of a loop over experts, each layer reads back so many values or more.
+_READS = 3
 #: A pass waits so often at most: for its inputs, for its parts, for its result.
 _WAITS = 8
 
@@ -78,6 +80,28 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
         if loop and length[held].sum() >= _TIME * length.sum():
             yield segmented(work, main[at], "waits", 0.7)
         return
+
+
+def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
+    """The segmentation by the waits that hand over nothing, as at the end of an iteration, where each part
+    routes tokens to experts (operations `routing`) equally often and reads values back all along: how many
+    kernels experts run depends on the tokens that they get."""
+    main = work.main_stream
+    main = main[np.argsort(work.launched[main], kind="stable")]
+    if not len(routing) or not (work.ops.api[main] >= 0).any():
+        return
+    read = np.isin(main, copied(work, DTOH))
+    behind = np.isin(main, _behind(work, main, _waits(work)))
+    last = np.flatnonzero(behind & ~read)
+    if len(last) < MIN_REPEATS:
+        return
+    part = np.searchsorted(last, np.arange(len(main)))
+    count = len(last) + 1
+    routed, reads = (
+        np.bincount(part[mine], minlength=count)[1:-1] for mine in (np.isin(main, routing), read)
+    )
+    if len(routed) and routed.min() > 0 and np.ptp(routed) == 0 and (reads >= _READS * routed).all():
+        yield segmented(work, main[last], "waits", 0.7)
 
 
 def _codes(work: Work, main: Array) -> Array:
