@@ -6,8 +6,8 @@ import numpy as np
 
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, ordered
-from advisor.model.arrays import Array, begins_run
+from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product
+from advisor.model.arrays import Array, begins_run, ordered
 
 #: Casts and dropout between the product and its adapter, and casts between the adapter and its addition.
 _BETWEEN = 2
