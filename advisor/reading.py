@@ -104,9 +104,22 @@ def similar(path: Path) -> str:
     return f"; did you mean '{stems[near[0]]}'?" if near else ""
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
     """A JSON document. Raises ValueError, also where it is nested too deeply."""
     try:
-        return json.loads(text)
+        return json.loads(text, **hooks)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def parse_saved(text: str | bytes) -> Any:
+    """The same of a document that a verb of ours wrote: a number that leaves 64 bits is no amount that
+    was measured, and a sum or a unit of it is infinite."""
+    return parse_json(text, parse_int=_amount, parse_float=_amount, parse_constant=_amount)
+
+
+def _amount(text: str) -> int | float:
+    value = float(text)
+    if not abs(value) < 2.0**63:
+        raise ValueError(f"{text[:20]} is no number that a report holds")
+    return value if set(text) & set(".eE") else int(text)

@@ -187,7 +187,7 @@ def _saved(folder: Path, rng: random.Random) -> Case:
     return Case("saved diagnosis", rng.choice((
         ["good.sqlite", "--baseline", "t.json"], ["compare", "t.json", "saved.json"],
         ["compare", "saved.json", "t.json", "--format", "json"], ["good.sqlite", "--review", "t.json"],
-        ["review", "record", "t.json", "--into", "h.json"], ["show", "SYN", "t.json"],
+        ["review", "record", "t.json", "--folder", "h"], ["t.json", "-v"], ["t.json", "--html", "o.html"],
         ["compare", "t.json", "saved.json", "--xlsx", "o.xlsx"])))  # fmt: skip
 
 

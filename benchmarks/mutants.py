@@ -55,7 +55,8 @@ PACKAGES: dict[str, tuple[str, str]] = {
                "compare/test_baseline.py compare/test_history.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
                    "metrics/pace.py metrics/kernels.py",
-                   "compare/test_statistics.py model metrics/test_intervals.py "
+                   "compare/test_statistics.py model metrics/test_intervals.py metrics/test_kernels.py "
+                   "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "
                    "stats/test_tails.py stats/test_sums.py facts/test_sums.py"),
     "thresholds": ("engine/interpret.py engine/values.py engine/sensitivity.py engine/states.py "
                    "engine/params.py",

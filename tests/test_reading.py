@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.reading import parse_json, read_bytes, similar
+from advisor.reading import parse_json, parse_saved, read_bytes, similar
 
 
 def test_a_file_of_the_largest_size_is_read_and_a_byte_more_is_not(tmp_path: Path) -> None:
@@ -28,3 +28,13 @@ def test_the_nearest_name_is_offered_without_its_endings(tmp_path: Path) -> None
 def test_json_that_is_nested_too_deeply_is_no_json() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_json("[" * 100_000)
+
+
+def test_saved_numbers_stay_in_64_bits() -> None:
+    text = f"[{2**63 - 1025}, {-(2**63) + 1025}, -0, 1.5e3, 5e-324]"
+    assert parse_saved(text) == [2**63 - 1025, -(2**63) + 1025, 0, 1500.0, 5e-324]
+    assert [type(n) for n in parse_saved(text)] == [int, int, int, float, float]
+    for number in ("1e308", str(2**63), str(-(2**63)), "1e999", "NaN", "-Infinity", "9" * 5_000):
+        assert isinstance(parse_json(f"[{number[:400]}]"), list)  # others may hold it
+        with pytest.raises(ValueError, match="is no number that a report holds"):
+            parse_saved(f"[{number}]")

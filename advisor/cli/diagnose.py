@@ -19,7 +19,7 @@ from advisor.cli.messages import errors, message
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
-from advisor.reading import held, parse_json, read_text, similar
+from advisor.reading import held, parse_saved, read_text, similar
 from advisor.reports.files import STDOUT
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def earlier_review(path: Path) -> Review:
             message(f"note: {path}: {problem.cell}: {problem.text}")
         return review
     try:
-        return Review.model_validate(parse_json(read_text(path)))
+        return Review.model_validate(parse_saved(read_text(path)))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file{similar(path)}") from None
     except (OSError, ValueError) as fault:

@@ -16,7 +16,7 @@ from advisor.errors import InputError
 from advisor.model.facts import LEVELS
 from advisor.model.findings import SEVERITIES, Diagnosis, Finding
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
-from advisor.reading import parse_json, read_bytes
+from advisor.reading import parse_saved, read_bytes
 
 #: What a meeting fills in for a finding.
 DECIDED = ("decision", "owner", "due", "comment", "recommendations")
@@ -31,7 +31,7 @@ def read(folder: Path) -> History:
     """The history of a folder, an empty one where there is none. Raises InputError for a bad file."""
     path = path_of(folder)
     try:
-        return History.model_validate(parse_json(read_bytes(path)))
+        return History.model_validate(parse_saved(read_bytes(path)))
     except FileNotFoundError:
         return History()
     except ValidationError as error:

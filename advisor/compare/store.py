@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from functools import reduce
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from advisor.errors import InputError
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.reading import STDIN, held, parse_json, read_bytes, similar
+from advisor.reading import STDIN, held, parse_saved, read_bytes, similar
 
 #: Where baselines lie unless the user names another folder.
 FOLDER = Path(".advisor")
@@ -46,11 +47,13 @@ def documents(path: Path, label: str, hint: str) -> list[Any]:
     Raises InputError, in one line that begins with `label`, where it holds none.
     """
     try:
-        document = parse_json(read_bytes(path))
+        document = parse_saved(read_bytes(path))
     except OSError as error:
         raise InputError(f"{label}: {error.strerror or error}; {hint}") from error
-    except ValueError:
+    except (JSONDecodeError, UnicodeDecodeError):
         raise InputError(f"{label}: not a JSON document; {hint}") from None
+    except ValueError as error:
+        raise InputError(f"{label}: not a saved diagnosis ({error}); {hint}") from None
     many = document.get("diagnoses") if isinstance(document, dict) else None
     found = many if isinstance(many, list) else [document]
     if not found:
