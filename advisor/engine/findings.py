@@ -73,7 +73,7 @@ def conclude(
     overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
     healthy = list(in_order(inference))
     by = Withholders(inference)
-    stopped_by = [(o, None if o.code.startswith(CAPTURE_RULES) else by.of(o.scope)) for o in reported]
+    stopped_by = [(o, _stopped(by_code[o.code].spec, by.of(o.scope))) for o in reported]
     unsaid = [(o, c) for o, c in stopped_by if c is not None]
     withheld: list[tuple[Outcome | Healthy, str]] = [*unsaid]
     withheld += ((entry, c) for entry in healthy if (c := by.of_health(entry.scope)))
@@ -96,6 +96,12 @@ def conclude(
         not_evaluated=not_judged(inference, withheld),
         thresholds=thresholds(rules, inference.program.params),
     )
+
+
+def _stopped(rule: RuleSpec, by: str | None) -> str | None:
+    """The cause that withholds a finding: of those on the capture itself only what requires that one."""
+    stands = rule.code.startswith(CAPTURE_RULES) and by not in {r.cause for r in rule.requires}
+    return None if stands else by
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:

@@ -6,6 +6,7 @@ it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,19 +14,27 @@ from msgspec import Struct
 
 from advisor.metrics.damage import PLACE_BITS
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, among, distinct, ordered, picked, sorting
-from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call
+from advisor.metrics.operations import Kind, Operations
+from advisor.model.arrays import Array, among, distinct, ordered, sorting
+from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
 
 #: By how much the clocks of host and device may differ, and stamps be rounded. Measured: no
 #: operation of a real capture begins before its call.
 SKEW_NS = 5_000
-#: Kernels of one stream may overlap by the rounding of their stamps.
+#: The same for work that ends after a call that waited for it. Measured: none does.
+_LATE_NS = 100_000
+#: What follows upon another on a stream or thread may overlap it by the rounding of their stamps.
 _ROUNDING_NS = 1_000
+#: Clocks that count fewer ns than these show how long the shortest kernel and call last.
+_FINE_NS = 100
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
 _DEPENDENT = "LaunchKernelEx"
+#: Calls that return when all work of their device or context has ended.
+_WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
+#: Columns of each table that hold a size; readers write `MISSING` where a row has none.
+_SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("bytes",)}
 #: Samplers round and average; a share of a peak beyond this is invalid.
 FULL = 1.05
 
@@ -50,12 +59,13 @@ def find_invalid(trace: Trace, ops: Operations) -> Invalid:
     """Checks every table that holds times, and the samples."""
     counts: dict[tuple[str, str], int] = {}
     worst, usual = 0.0, _usual_time(trace)
+    of_ops = _checks_of_ops(trace, ops)
     for table in (*_TIMED, "samples"):
         rows = trace.rows(table)
         if not rows:
             continue
         broken = np.zeros(rows, bool)
-        for check, mask in _checks(trace, ops, table, usual):
+        for check, mask in _checks(trace, ops, of_ops, table, usual):
             if found := int(np.count_nonzero(mask)):
                 counts[check, table] = found
                 broken |= mask
@@ -68,28 +78,51 @@ def find_invalid(trace: Trace, ops: Operations) -> Invalid:
     return Invalid(counts, worst, views)
 
 
-def _checks(trace: Trace, ops: Operations, table: str, usual: float) -> Iterator[tuple[str, Array]]:
+def _checks(
+    trace: Trace, ops: Operations, of_ops: dict[str, Array], table: str, usual: float
+) -> Iterator[tuple[str, Array]]:
     """(what is broken, mask over the rows of the table); `usual` is a time of this capture."""
     if table == "samples":
         yield "above 100 %", _overfull(trace)
         return
     start, end = trace.columns(table, ("start", "end")).values()
     yield "end before start", end < start
-    if max(usual - int(start.min()), int(start.max()) - usual) > FAR_NS:
-        yield "times apart", np.abs(start.astype(float) - usual) > FAR_NS
+    if max(usual - int(start.min()), int(start.max()) - usual, int(end.max()) - usual) > FAR_NS:
+        yield (
+            "times apart",
+            np.maximum(np.abs(start.astype(float) - usual), end.astype(float) - usual) > FAR_NS,
+        )
     if table in _GPU:
         at = _of_table(ops, table)
-        yield "before its launch", _before_launch(trace, ops, at)
+        yield from ((check, mask[at]) for check, mask in of_ops.items())
+    if table in _SIZES:
+        sizes = trace.columns(table, _SIZES[table]).values()
+        yield "negative size", np.any([(v < 0) & (v != MISSING) for v in sizes], axis=0)
     if table in ("kernels", "copies", "memsets", "api_calls"):
         yield "recorded twice", _repeated(trace, table)
-    if table == "kernels":
-        rows = _launched_alone(trace, ops, at)
-        yield "overlap on a stream", _overlapping(trace, ops.api[at], rows)
-        yield "one launch for several", _sharing_a_launch(ops, at, rows)
+    if table in ("kernels", "api_calls") and ((start - start[0]) % _FINE_NS).any():
+        yield "without length", start == end
     if table == "api_calls":
         yield "correlation id repeated", _same_id(trace, ops)
+        yield "overlap on a thread", _crossing(trace)
     if table in ("kernels", "api_calls"):
         yield from _wrong_names(trace, table)
+
+
+def _checks_of_ops(trace: Trace, ops: Operations) -> dict[str, Array]:
+    """What is broken of operations of any table: masks over `ops`."""
+    calls = trace.columns("api_calls", ("start", "call"))
+    joined = ops.api >= 0
+    if not joined.any():
+        return {}
+    api, alone = np.maximum(ops.api, 0), _launched_alone(trace, ops, calls["call"])
+    return {
+        "before its launch": joined & (ops.start < calls["start"][api] - SKEW_NS),
+        "overlap on a stream": _overlapping(trace, ops, alone),
+        "one launch for several": _sharing_a_launch(ops, alone[ops.kind[alone] == Kind.KERNEL]),
+        "overlap of replays": _overlapping_replays(trace, ops, calls["call"]),
+        "after its wait": _outlasting(trace, ops),
+    }
 
 
 def _usual_time(trace: Trace) -> float:
@@ -105,14 +138,6 @@ def _of_table(ops: Operations, table: str) -> Array:
     """Positions in `ops` of a table's rows, in the order of the table."""
     at = np.flatnonzero(ops.kind == _GPU.index(table))
     return np.asarray(at[sorting(ops.row[at])])
-
-
-def _before_launch(trace: Trace, ops: Operations, at: Array) -> Array:
-    api = ops.api[at]
-    if not (api >= 0).any():
-        return np.zeros(len(at), bool)
-    called = trace.columns("api_calls", ("start",))["start"].take(api)  # of any call where there is none
-    return np.asarray((api >= 0) & (ops.start[at] < called - SKEW_NS))
 
 
 #: What a repeated row has in common with the one before.
@@ -148,51 +173,106 @@ def _as_before(*columns: Array) -> Array:
     return equal
 
 
-def _launched_alone(trace: Trace, ops: Operations, at: Array) -> Array:
-    """Rows of `kernels` with a kernel-launch call of their own: the nodes of a graph run beside
-    each other under the number of one stream. `at` are the positions of the rows in `ops`."""
-    api = ops.api[at]
-    if not (api >= 0).any():
-        return np.empty(0, np.int64)
-    call = trace.columns("api_calls", ("call",))["call"].take(api)
-    return np.flatnonzero((api >= 0) & (call == Call.LAUNCH) & (ops.graph_node[at] == 0))
+def _launched_alone(trace: Trace, ops: Operations, call: Array) -> Array:
+    """Positions in `ops` of what has a call of its own that launched or copied it: the nodes of a graph run
+    beside each other under the number of one stream. Tools for AMD name no stream of copies."""
+    call = call[np.maximum(ops.api, 0)]
+    own = (call == Call.LAUNCH) & (ops.kind == Kind.KERNEL)
+    if trace.capture.vendor != "AMD":
+        own |= among(call, (Call.COPY, Call.MEMSET))
+    return np.flatnonzero(own & (ops.api >= 0) & (ops.graph_node == 0))
 
 
-def _overlapping(trace: Trace, api: Array, rows: Array) -> Array:
-    """Of these rows of `kernels`, those that begin before the previous kernel on their stream has ended;
-    where the launch allows that, those that also end before it. `api` is the call of each row."""
-    mask = np.zeros(len(api), bool)
-    place = ("process", "device", "context", "stream")
-    all_of = trace.columns("kernels", (*place, "start", "end"))
-    columns = {n: picked(c, rows) for n, c in all_of.items()}
-    order = sorting(columns["start"], *(columns[n] for n in place))
-    start, end = columns["start"][order], columns["end"][order]
-    wrong = _as_before(*(columns[n][order] for n in place))
-    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
-    at = np.flatnonzero(wrong)
-    inside = end[at] < end[at - 1]
-    at = rows[at if isinstance(order, slice) else order[at]]
-    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api[at]])
+def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
+    """Of what is at these positions, what begins before the one ahead on its stream has ended; where the
+    launch allows that, what also ends before it."""
+    mask = np.zeros(len(ops), bool)
+    context = np.full(len(ops), MISSING, np.int64)
+    for kind, table in zip(Kind, _GPU, strict=True):
+        of = ops.kind == kind
+        context[of] = trace.columns(table, ("context",))["context"][ops.row[of]]
+    order = at[ordered(*(v[at] for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
+    start, end, api = ops.start[order], ops.end[order], ops.api[order]
+    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api])
     dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
-    mask[at[~dependent | inside]] = True
+    wrong = _as_before(*(v[order] for v in (ops.stream, context, ops.device, ops.process)))
+    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
+    wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
+    copied = ops.kind[order] != Kind.KERNEL
+    wrong[1:] &= ~copied[1:] | (api[1:] != api[:-1])  # one call may copy many places at once
+    mask[order[wrong]] = True
     return mask
 
 
-def _sharing_a_launch(ops: Operations, at: Array, rows: Array) -> Array:
-    """Of these rows of `kernels`, those whose launch call has already run one on the device. `at`
-    are the positions of all rows in `ops`."""
-    mask = np.zeros(len(at), bool)
-    mine = at[rows]
-    api, device = ops.api[mine], ops.device[mine]
-    if len(distinct(api)) < len(api):
-        order = ordered(ops.start[mine], device, api)
-        mask[rows[order[_as_before(api[order], device[order])]]] = True
+def _overlapping_replays(trace: Trace, ops: Operations, call: Array) -> Array:
+    """Kernels of a graph launch of which the first begins before the launch ahead of the same graph has
+    ended: CUDA runs one after the other. The same graph has its first kernel, their number and the stream."""
+    mask = np.zeros(len(ops), bool)
+    at = np.flatnonzero((ops.api >= 0) & (ops.kind == Kind.KERNEL))
+    at = at[call[ops.api[at]] == Call.GRAPH_LAUNCH]
+    if not len(at):
+        return mask
+    _, first, of, count = np.unique(ops.api[at], return_index=True, return_inverse=True, return_counts=True)
+    name = trace.columns("kernels", ("name_id",))["name_id"][ops.row[at[first]]]
+    same = (count, name, *(v[at[first]] for v in (ops.stream, ops.device, ops.process)))
+    start, end = ops.start[at[first]], np.full(len(first), np.iinfo(np.int64).min)
+    np.maximum.at(end, of, ops.end[at])
+    order = ordered(start, *same)
+    wrong = _as_before(*(v[order] for v in same))
+    wrong[1:] &= end[order][:-1] - start[order][1:] > _ROUNDING_NS
+    late = np.zeros(len(first), bool)
+    late[order[wrong]] = True
+    mask[at[late[of]]] = True
+    return mask
+
+
+def _outlasting(trace: Trace, ops: Operations) -> Array:
+    """What ends after a call has returned that waited for all work of its process, and began when the call of
+    the operation had returned. A process that uses several devices waits for one of them only."""
+    mask = np.zeros(len(ops), bool)
+    names = ("start", "end", "process", "call", "name_id", "result")
+    start, end, process, call, name_id, result = trace.columns("api_calls", names).values()
+    ids, of = dense(name_id)
+    for_all = np.array([bool(_WAITS_FOR_ALL.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
+    waits = np.flatnonzero(for_all & (call == Call.SYNC) & ((result == 0) | (result == MISSING)))
+    waits = waits[ordered(start[waits])]
+    for one in distinct(process[waits]).tolist():
+        waited = waits[process[waits] == one]
+        mine = np.flatnonzero((ops.api >= 0) & (ops.process == one))
+        if len(distinct(ops.device[mine])) == 1:
+            after = np.searchsorted(start[waited], end[ops.api[mine]])
+            mine, after = mine[after < len(waited)], after[after < len(waited)]
+            mask[mine] = ops.end[mine] - _LATE_NS > end[waited[after]]
+    return mask
+
+
+def _crossing(trace: Trace) -> Array:
+    """Calls that begin inside the call ahead on their thread and end after it."""
+    columns = trace.columns("api_calls", ("start", "end", "thread", "process"))
+    start, end, thread, process = columns.values()
+    order = ordered(-end, start, thread, process)
+    start, end = start[order], end[order]
+    wrong = _as_before(thread[order], process[order]) & (thread[order] != MISSING)
+    wrong[1:] &= end[:-1] - start[1:] > _ROUNDING_NS
+    wrong[1:] &= end[1:] - end[:-1] > _ROUNDING_NS
+    mask = np.zeros(len(order), bool)
+    mask[order[wrong]] = True
+    return mask
+
+
+def _sharing_a_launch(ops: Operations, at: Array) -> Array:
+    """Of the kernels at these positions, those whose launch call has already run one on the device."""
+    mask = np.zeros(len(ops), bool)
+    api, device = ops.api[at], ops.device[at]
+    order = ordered(ops.start[at], device, api)
+    mask[at[order[_as_before(api[order], device[order])]]] = True
     return mask
 
 
 def _same_id(trace: Trace, ops: Operations) -> Array:
-    """Issuing calls without work that carry the id of an earlier one of their process, which had returned:
-    a call inside another may share its id, and ids may begin anew."""
+    """Issuing calls that carry the id of an earlier one of their process, which had returned (a call inside
+    another may share its id): of the one right ahead, or, as ids may begin anew, of any where they have no
+    work."""
     names = ("process", "correlation", "start", "end", "call")
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
@@ -211,6 +291,10 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     some = np.repeat(some, np.diff(np.append(first, len(rows))))
     mask[rows[again & some]] = True
     mask[worked] = False
+    rows = rows[ordered(start[rows], process[rows])]
+    ahead = _as_before(process[rows], correlation[rows])
+    ahead[1:] &= start[rows][1:] >= end[rows][:-1]
+    mask[rows[ahead]] = True
     return mask
 
 
@@ -220,7 +304,8 @@ def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
     names = trace.texts(used.tolist())
     if table == "kernels":
         calls = set(trace.texts(trace.distinct("api_calls", "name_id"))) - {""}
-        check, like_other = "named like a call", [name in calls for name in names]
+        like_other = [name in calls or classify(name) != Call.OTHER for name in names]
+        check = "named like a call"
     else:  # calls are functions of C, without types
         check, like_other = "named like a kernel", ["(" in name or "<" in name for name in names]
     for what, found in (("name without text", [not name for name in names]), (check, like_other)):

@@ -156,6 +156,10 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"rows of another length than its {len(self.columns)} columns")
+
     def first(self, rows: int) -> Table:
         """The table with at most so many rows."""
         return replace(self, rows=self.rows[:rows])

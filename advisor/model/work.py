@@ -7,7 +7,9 @@ It travels inside the `Diagnosis`, hence a saved one compares as well as the cap
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from pydantic import model_validator
 
 from advisor.model.capture import Frozen
 
@@ -134,3 +136,9 @@ class Work(Frozen):
     opaque: bool = False
     kernels: tuple[KernelName, ...] = ()
     phases: tuple[PhaseWork, ...] = ()
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not all(0 <= k.kernel < len(self.kernels) for phase in self.phases for k in phase.kernels):
+            raise ValueError("a phase runs a kernel that is not listed")
+        return self

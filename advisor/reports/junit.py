@@ -6,7 +6,6 @@ that looked at several devices is one case; its text names each of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as Xml
 
@@ -20,9 +19,6 @@ from advisor.reports.finding_text import SHOWN
 from advisor.reports.finding_text import finding as whole
 from advisor.reports.phrases import remedy_text
 from advisor.reports.text import plain
-
-#: What XML 1.0 cannot hold in any form.
-_UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def document(report: Report) -> bytes:
@@ -80,12 +76,12 @@ def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
     texts = (p.why or f"{p.phase}: {p.verdict}, typical {span(p.typical)}" for p in doc.phases)
     phases = ((p.phase, p.verdict, text) for p, text in zip(doc.phases, texts, strict=True))
     for name, verdict, text in (("verdict", doc.verdict, doc.summary), *phases):
-        case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=fit(clean(name)))
+        case = Xml.SubElement(suite, "testcase", classname="advisor.compare", name=clean(name))
         kind = {"regression": "failure", "not-comparable": "error"}.get(verdict)
         if kind is None:
-            _output(case, clean(text))
+            _output(case, text)
         else:
-            Xml.SubElement(case, kind, message=fit(clean(text)), type=verdict)
+            Xml.SubElement(case, kind, message=clean(text), type=verdict)
     _count(suite)
     return suite
 
@@ -101,7 +97,7 @@ def _properties(suite: Xml.Element, diagnosis: Diagnosis) -> None:
     properties = Xml.SubElement(suite, "properties")
     for name, value in values.items():
         if value:
-            Xml.SubElement(properties, "property", name=name, value=fit(clean(value)))
+            Xml.SubElement(properties, "property", name=name, value=clean(value))
 
 
 def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) -> None:
@@ -112,7 +108,7 @@ def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) ->
         _output(case, text)
         return
     kind = f"{worst.severity} {phrases.state(worst)}".strip()
-    failure = Xml.SubElement(case, "failure", type=kind, message=fit(clean(worst.title)))
+    failure = Xml.SubElement(case, "failure", type=kind, message=clean(worst.title))
     failure.text = fit(text)
 
 
@@ -133,5 +129,5 @@ def _count(suite: Xml.Element) -> None:
 
 
 def fit(text: str) -> str:
-    """The text without what XML cannot hold: such a file would not be well-formed."""
-    return _UNFIT.sub("?", text)
+    """The text in its lines, without what XML cannot hold and what controls a terminal."""
+    return "\n".join(map(clean, text.split("\n")))

@@ -152,6 +152,16 @@ def test_junit_validates(name: str, junit_schema: Any) -> None:
     junit_schema.validate(Xml.fromstring(data))
 
 
+def test_junit_holds_nothing_that_controls_a_terminal() -> None:
+    update = {"code": f"ABC101{NASTY}", "cause": NASTY, "message": f"a\n{NASTY}", "title": NASTY}
+    finding = DIAGNOSIS.findings[0].model_copy(update=update)
+    missing = DIAGNOSIS.not_evaluated[0].model_copy(update={"cause": NASTY, "code": "ABC102"})
+    nasty = {"findings": (finding,), "not_evaluated": (missing,), "verdict": NASTY}
+    text = junit.document(report([DIAGNOSIS.model_copy(update=nasty)])).decode()
+    assert "ABC101[bold red]gemm" in text
+    assert not [c for c in text if clean(c) != c and c != "\n"]
+
+
 def test_junit_of_a_real_capture(junit_schema: Any) -> None:
     diagnosis = diagnose(committed("decode_eager_bs1"))
     root = Xml.fromstring(junit.document(report([diagnosis])))

@@ -45,7 +45,46 @@ def assert_withheld(d: Diagnosis, said: str) -> None:
     assert ranked(d)[0] == "damaged-capture"
     assert said in d.findings[0].message
     assert {f.code[:3] for f in d.findings} == {"CAP"}
+    assert "high" not in {f.severity for f in d.findings[1:]}
     assert {h.code[:3] for h in d.healthy} <= {"CAP"}
+
+
+def waited_for(length: int = 20, wait: str = "cudaDeviceSynchronize_v3020", devices: int = 1) -> Export:
+    """Fifty kernels of `length` us, each on a stream of its own, and a wait of 60 us after each launch."""
+    e = Export().gpu().process(100)
+    for i in range(50):
+        at = i * 500 * US
+        e.launch(
+            at,
+            5 * US,
+            f"k{i % 3}",
+            kernel_start=at + 7 * US,
+            kernel_dur=length * US,
+            stream=7 + i % 20,
+            device=i % devices,
+        )
+        e.call(wait, at + 6 * US, 60 * US)
+    return e
+
+
+def copied(after: int = 28) -> Export:
+    """A copy of 10 us behind each kernel, which runs from 7 to 27 us after its call."""
+    e = eager()
+    for i in range(200):
+        at = i * 40 * US
+        e.copy(at + 6 * US, 1 * US, copy_start=at + after * US, copy_dur=10 * US)
+    return e
+
+
+def replayed(length: int = 5) -> Export:
+    """Twenty replays of one graph, each of eight kernels one after the other."""
+    e = Export().gpu().process(100)
+    for i in range(20):
+        at = i * 100 * US
+        e.graph_launch(
+            at, 20 * US, [(f"k{n}", at + 30 * US + n * 5 * US, length * US) for n in range(8)], graph=3
+        )
+    return e
 
 
 BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
@@ -58,6 +97,31 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
         lambda: eager(5, length=-1), (), "5 of 200 kernels end before they start"),
     "kernels on top of each other": (
         lambda: eager(9, length=70), (), "kernels overlap the one ahead on their stream"),
+    "copies on top of kernels": (
+        lambda: copied(after=20), (), "copies overlap the one ahead on their stream"),
+    "replays on top of each other": (
+        lambda: replayed(90), (), "152 of 160 kernels overlap the replay ahead of their graph"),
+    "kernels after their wait": (
+        lambda: waited_for(300), (), "50 of 50 kernels end after a call has returned that waited for them"),
+    "calls on top of each other": (
+        lambda: eager(200, call=50), (), "199 of 200 API calls overlap the one ahead on their thread"),
+    "calls that never end": (
+        eager, (f"update {RUNTIME} set end = {2**63 - 1} where rowid > 190",),
+        "10 of 200 API calls lie months from the others"),
+    "calls of no length": (
+        eager, (f"update {RUNTIME} set start = start + rowid, end = start + rowid",),
+        "200 of 200 API calls last no time"),
+    "one correlation id on both sides": (
+        eager, (f"update {RUNTIME} set correlationId = 7", f"update {KERNEL} set correlationId = 7"),
+        "199 of 200 API calls carry the correlation id of another"),
+    "kernels of no length": (
+        eager, (f"update {KERNEL} set start = start + rowid, end = start + rowid",),
+        "200 of 200 kernels last no time"),
+    "grids of less than nothing": (
+        eager, (f"update {KERNEL} set gridX = -5",), "200 of 200 kernels have a negative size"),
+    "bytes of less than nothing": (
+        copied, ("update CUPTI_ACTIVITY_KIND_MEMCPY set bytes = -4096",),
+        "200 of 200 copies have a negative size"),
     "doubled kernels": (
         eager, (f"insert into {KERNEL} select * from {KERNEL}",),
         "200 of 400 kernels are recorded twice"),
@@ -75,6 +139,10 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
     "kernels named like a call": (
         eager, (f"update {KERNEL} set shortName = (select max(nameId) from {RUNTIME}), "
                 f"demangledName = (select max(nameId) from {RUNTIME})",),
+        "200 of 200 kernels have the name of a call"),
+    "kernels named like a call that nobody made": (
+        lambda: eager().call("cudaMemcpyAsync_v3020", 9_000 * US, US),
+        ("update StringIds set value = 'cudaMemcpyAsync' where value like 'k_'",),
         "200 of 200 kernels have the name of a call"),
     "calls named like a kernel": (
         eager, ("update StringIds set value = 'void gemm<float>(float*)' "
@@ -119,6 +187,52 @@ def test_what_would_have_been_said_is_named(tmp_path: Path) -> None:
     d = advisor.diagnose(doubled)
     assert ("transfer-bound", "damaged-capture") in {(o.cause, o.by) for o in d.overruled}
     assert "transfer" not in d.verdict
+
+
+def busy_by_samples() -> Export:
+    """Twenty times 1 ms of kernels and 3 ms of none, in which the samples show the device active, too."""
+    e = Export().gpu().process(100)
+    for i in range(200):
+        begin = i // 10 * 4_000 * US
+        e.launch(begin + i % 10 * 10 * US, 4 * US, f"k{i % 5}", begin + (20 + i % 10 * 100) * US, 99 * US)
+    return e.gpu_metrics({"GR Active": [60] * 800, "SMs Active": [60] * 800}, 100 * US)
+
+
+def opaque_graphs() -> Export:
+    """Graph launches that left no row, beside other kernels."""
+    e = eager()
+    for i in range(50):
+        e.call("cudaGraphLaunch_v10000", (200 + i) * 40 * US, 20 * US)
+    return e
+
+
+def loading_first() -> Export:
+    """Half a second in which modules are loaded comes before the work."""
+    e = Export().gpu().process(100)
+    for i in range(50):
+        e.call("cuModuleLoadData", i * 10_000 * US, 9_000 * US)
+    for i in range(200):
+        e.launch(500_000 * US + i * 40 * US, kernel=f"k{i % 5}", kernel_dur=20 * US)
+    return e
+
+
+@pytest.mark.parametrize(
+    ("export", "cause"),
+    [
+        (busy_by_samples, "unrecorded-gpu-work"),
+        (loading_first, "startup-in-window"),
+        (opaque_graphs, "opaque-cuda-graphs"),
+    ],
+)
+def test_what_rests_on_impossible_times_is_taken_back(
+    tmp_path: Path, export: Callable[[], Export], cause: str
+) -> None:
+    """It speaks of the capture, but by times that cannot be."""
+    sound = judged(export(), tmp_path)
+    assert ("high", cause) in {(f.severity, f.cause) for f in sound.findings}, ranked(sound)
+    d = advisor.diagnose(edited(tmp_path / "trace.sqlite", f"update {KERNEL} set gridX = -5"))
+    assert_withheld(d, "200 of 200 kernels have a negative size")
+    assert (cause, "damaged-capture") in {(o.cause, o.by) for o in d.overruled}
 
 
 def test_the_doctor_says_so_too(tmp_path: Path) -> None:
@@ -172,7 +286,30 @@ def two_streams() -> Export:
     return e
 
 
-@pytest.mark.parametrize("export", [two_processes, replays, dependent_launches, skewed_clocks, two_streams])
+def waits_for_a_stream() -> Export:
+    return waited_for(300, "cudaStreamSynchronize_v3020")
+
+
+def waits_for_one_of_two_devices() -> Export:
+    return waited_for(300, devices=2)
+
+
+def nested_calls() -> Export:
+    """A runtime call that calls the driver, and returns as it does."""
+    e = Export().gpu().process(100)
+    for i in range(50):
+        at = i * 40 * US
+        e.call("cudaDeviceSynchronize_v3020", at + 20 * US, 10 * US)
+        e.call("cuCtxSynchronize", at + 21 * US, 9 * US)
+        e.launch(at, kernel_start=at + 7 * US, kernel_dur=10 * US)
+    return e
+
+
+@pytest.mark.parametrize(
+    "export",
+    [two_processes, replays, dependent_launches, skewed_clocks, two_streams, copied, replayed, waited_for,
+     waits_for_a_stream, waits_for_one_of_two_devices, nested_calls],
+)  # fmt: skip
 def test_what_may_happen_is_believed(tmp_path: Path, export: Callable[[], Export]) -> None:
     d = judged(export(), tmp_path)
     assert fact(d, "capture.invalid_row_ratio", None) == 0.0

@@ -277,12 +277,12 @@ def opaque_steps(
     time from the first of them to the end of the last wait is divided evenly. Launches behind it are
     none of the steps; without any wait the time of a step is not certain."""
     calls, sure = work.calls, 0.6
-    until = int(calls["end"].max(initial=0))
+    until = min(int(calls["end"].max(initial=0)), 1 << 62)  # times that cannot be stay in 64 bits
     waits = work.calls_of(Call.SYNC)
     last = waits[np.argmax(calls["start"][waits])] if len(waits) else MISSING
     awaited = int((start < calls["start"][last]).sum()) if len(waits) else 0
     if awaited >= 2:
-        until = int(calls["end"][last])
+        until = min(int(calls["end"][last]), 1 << 62)
         start, end, phase = start[:awaited], end[:awaited], phase[:awaited]
         op_step = np.where(op_step < awaited, op_step, MISSING)
     else:
