@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -38,17 +39,22 @@ def capture(tmp_path: Path) -> Path:
     return export.write(tmp_path / "a.sqlite")
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """What each file holds, and the folders."""
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
 @pytest.mark.parametrize(
     ("size", "words", "said"),
     [
         (4_000, "packed.sqlite.xz", "no room to unpack it in"),
+        (4_000, "-", "-: cannot be kept in"),
+        (4_000, "baseline save first - --folder new", "save it to disk, or set TMPDIR"),
         (4_000, "redact packed.sqlite.xz out.sqlite", "no room to unpack it in"),
         (9_000, "redact a.sqlite out.sqlite", "make room beside OUT"),
         (1_000, "a.sqlite -q --html out.html", "cannot write out.html: File too large"),
+        (1_000, "baseline save first a.sqlite --folder new/kept", "cannot write new/kept/first.json"),
+        (10, "review record a.sqlite --folder new", "cannot write new/history/findings.json"),
         (1_000, "a.sqlite -q --xlsx out.xlsx", "cannot be written (File too large); make room in"),
     ],
 )
@@ -62,12 +68,14 @@ def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str
         [sys.executable, "-c", BOUNDED, str(size), *words.split()],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "no")},
+        stdin=(tmp_path / "a.sqlite").open("rb"),
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
+    shutil.rmtree(tmp_path / "no", ignore_errors=True)
     assert tree(tmp_path) == before
 
 

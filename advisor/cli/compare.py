@@ -18,7 +18,7 @@ from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import Kind, one_of
-from advisor.reports.files import STDOUT, make_folder, write_atomic
+from advisor.reports.files import STDOUT, write_into_folder
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -290,8 +290,7 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
     hold_pipes([source])
     with Progress(name) as progress:
         found = load(source, CompareOptions(settings, folder), progress)
-    make_folder(folder)
-    write_atomic(path, json_report.render(found), force)
+    write_into_folder(path, json_report.render(found), force)
     show(baseline(f"{name}, saved as {path}", found))
 
 

@@ -19,7 +19,7 @@ from advisor.cli.messages import message
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.reports.files import make_folder, write_atomic
+from advisor.reports.files import write_atomic, write_into_folder
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts
@@ -246,8 +246,7 @@ def _write(folder: Path, found: History) -> None:
     from advisor.reports.json_report import document_bytes
 
     path = path_of(folder)
-    make_folder(path.parent)
-    write_atomic(path, document_bytes(found), force=True)
+    write_into_folder(path, document_bytes(found), force=True)
 
 
 def _show(settings: Settings, day: str) -> None:

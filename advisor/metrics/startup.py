@@ -162,8 +162,8 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     events.sort(key=lambda e: e.start)
     cold = _by_thread(calls, counted, spans, tuned)
     opens = np.sort(np.concatenate((ops.start, [e.start for e in events])), kind="stable")  # one merge
-    pauses = (opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum()
-    return Startup(begin, end, int(last - first - pauses), tuple(events), cold, parts, teardown)
+    pauses = int((opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum())
+    return Startup(begin, end, int(last) - int(first) - pauses, tuple(events), cold, parts, teardown)
 
 
 def _cold_calls(
@@ -339,7 +339,7 @@ def _kernel_time_quantile(ops: Operations, share: float) -> int:
     kernel = ops.kind == Kind.KERNEL
     if not kernel.any():
         return int(np.iinfo(np.int64).max)
-    done = np.cumsum(np.maximum(ops.length, 0)[kernel])
+    done = np.cumsum(np.maximum(ops.length, 0)[kernel], dtype=float)  # times that cannot be leave 64 bits
     return int(ops.end[kernel][np.searchsorted(done, share * done[-1])])
 
 

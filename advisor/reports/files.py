@@ -77,12 +77,19 @@ def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Seque
             check_ending(name, target, [suffix for suffix, kinds in SUFFIXES.items() if name in kinds])
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and those above it, as far as they are missing."""
+def write_into_folder(path: Path, data: bytes, force: bool = False) -> None:
+    """The same as `write_atomic`, with the folders that are missing; those go again where it fails."""
+    made = [p for p in path.parents if not p.exists()]
     try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be made ({error.strerror or error})") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data, force)
+    except (OSError, InputError) as error:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path.parent}: cannot be made ({error.strerror or error})") from error
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False) -> None:

@@ -95,9 +95,15 @@ def _open_source(shown: Path) -> Source:
 def _open_held(shown: Path, content: bytes) -> Source:
     folder = Scratch()
     copy = folder.path / "content"
-    copy.write_bytes(content)
     try:
+        copy.write_bytes(content)
         source = _Unpacked(_open_source(copy), folder)
+    except OSError as error:
+        folder.close()
+        where, why = folder.path.parent, error.strerror or error
+        raise InputError(
+            f"{shown}: cannot be kept in {where} ({why}); save it to disk, or set TMPDIR"
+        ) from error
     except InputError as error:
         folder.close()
         raise InputError(str(error).replace(str(copy), str(shown))) from error

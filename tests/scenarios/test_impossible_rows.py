@@ -114,6 +114,12 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
     "one correlation id on both sides": (
         eager, (f"update {RUNTIME} set correlationId = 7", f"update {KERNEL} set correlationId = 7"),
         "199 of 200 API calls carry the correlation id of another"),
+    "kernels from before all time": (
+        lambda: loading_first(), (f"update {KERNEL} set start = {-(2**63)} where rowid % 7 = 0",),
+        "28 of 200 kernels lie months from the others"),
+    "kernels that never end": (
+        lambda: loading_first(254), (f"update {KERNEL} set end = {2**63 - 1}",),
+        "254 of 254 kernels lie months from the others"),
     "kernels of no length": (
         eager, (f"update {KERNEL} set start = start + rowid, end = start + rowid",),
         "200 of 200 kernels last no time"),
@@ -206,12 +212,12 @@ def opaque_graphs() -> Export:
     return e
 
 
-def loading_first() -> Export:
+def loading_first(kernels: int = 200) -> Export:
     """Half a second in which modules are loaded comes before the work."""
     e = Export().gpu().process(100)
     for i in range(50):
         e.call("cuModuleLoadData", i * 10_000 * US, 9_000 * US)
-    for i in range(200):
+    for i in range(kernels):
         e.launch(500_000 * US + i * 40 * US, kernel=f"k{i % 5}", kernel_dur=20 * US)
     return e
 

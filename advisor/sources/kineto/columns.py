@@ -195,7 +195,7 @@ def triples(values: Sequence[Any]) -> Ints:
 
 def product(sizes: Ints) -> Ints:
     """x * y * z of `triples`; MISSING where one of them is."""
-    return np.where((sizes < 0).any(axis=1), MISSING, sizes.prod(axis=1))
+    return np.where((sizes == MISSING).any(axis=1), MISSING, sizes.prod(axis=1))
 
 
 class Pool(dict[str, int]):
