@@ -129,6 +129,11 @@ def _faults_reported(source: Path) -> Iterator[None]:
         else:
             way_out = f"the export is damaged; export it again: {EXPORT_HINT}"
         raise InputError(f"{source}: cannot be copied ({what}); {way_out}") from error
+    except UnicodeEncodeError as error:
+        what = "a table or column has a name that is not UTF-8"
+        raise InputError(
+            f"{source}: cannot be copied ({what}); the export is damaged; export it again: {EXPORT_HINT}"
+        ) from error
 
 
 def _packed(work: Path, suffix: str) -> Path:

@@ -55,7 +55,7 @@ def test_only_regular_files_are_read(
     assert "not a regular file" in refused(line.format(**names).split(), capsys)
 
 
-@pytest.mark.parametrize("fault", ["damaged", "locked"])
+@pytest.mark.parametrize("fault", ["damaged", "misnamed", "locked"])
 def test_redact_of_what_sqlite_cannot_copy(
     fault: str, seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,12 +63,19 @@ def test_redact_of_what_sqlite_cannot_copy(
     raw = bytearray((seeds / "good.sqlite").read_bytes())
     if fault == "damaged":
         raw[5 * 4096 : 6 * 4096] = b"\xff" * 4096
+    if fault == "misnamed":
+        raw = raw.replace(b'"greenContextId"', b'"greenC\xffntextId"')
     path.write_bytes(raw)
     with sqlite3.connect(path) as db:
         if fault == "locked":
             db.execute("begin exclusive")
         said = refused(["redact", str(path), str(tmp_path / "out")], capsys)
-    assert {"damaged": "export it again", "locked": "close the program that writes"}[fault] in said
+    said_of = {
+        "damaged": "export it again",
+        "misnamed": "not UTF-8",
+        "locked": "close the program that writes",
+    }
+    assert said_of[fault] in said
     assert [p.name for p in tmp_path.iterdir()] == ["t.sqlite"]
 
 
