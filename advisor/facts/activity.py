@@ -16,7 +16,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.workload import UNKNOWN
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, median_of
 
 #: If at least this share of the graph launches left no rows, the capture does not hold the work of the
 #: device: the busy time of its rows is too short by about as much.
@@ -259,7 +259,7 @@ def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Arr
     if np.isnan(active[mine]).all() and mine.sum() > 1 and device in a.budgets:
         # A sampler of power and heat alone: a sample stands for the time since the one before it.
         time = rows["time"][mine]
-        before = np.append(time[0] - np.median(np.diff(time)), time[:-1]).astype(np.int64)
+        before = np.append(time[0] - median_of(np.diff(time)), time[:-1]).astype(np.int64)
         ran = Coverage(a.budgets[device].compute).within(before, time)
         active = np.full(len(active), np.nan)
         active[mine] = ran / np.maximum(time - before, 1)
@@ -285,7 +285,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share)
         quarters = np.array_split(clock[~np.isnan(clock)], 4)
         if len(quarters[-1]) >= _IN_QUARTER:
-            medians = [float(np.median(q)) for q in quarters]
+            medians = [median_of(q) for q in quarters]
             out.put("clock.fall_ratio", 1.0 - medians[-1] / max(medians))
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())

@@ -19,7 +19,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
 from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
-from advisor.model.arrays import among
+from advisor.model.arrays import among, median_of
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
@@ -257,7 +257,7 @@ def _sampling(a: Analysis, out: FactWriter) -> None:
     times = columns["time"][first]
     if len(times) < 2:
         return
-    period = float(np.median(np.diff(times)))
+    period = median_of(np.diff(times))
     out.put("capture.sample_period_ns", period)
     inside = (columns["time"] >= a.window.start) & (columns["time"] < a.window.end)
     active = columns["gr_active"][inside]
@@ -277,7 +277,7 @@ def _sampling(a: Analysis, out: FactWriter) -> None:
         if half >= 0.5 * sum(by_family.values()):
             break
     mine = a.names.mask(lambda k: k.family in dominant)[a.names.index]
-    median = float(np.median(duration[mine]))
+    median = median_of(duration[mine])
     if median > 0:
         out.put("capture.sample_period_over_kernel", period / median)
 

@@ -22,7 +22,7 @@ from advisor.metrics.collectives import (
 )
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
-from advisor.model.arrays import Array, largest, rows_at
+from advisor.model.arrays import Array, distinct, largest, rows_at
 from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING, NIC_WAITS
 
@@ -226,7 +226,7 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
     window = (budget.window.start, budget.window.end)
     rows = a.trace.columns("network", ("start", "end", "nic", "kind", "value"), window)
     bytes_ = (rows["kind"] != NIC_WAITS) & (rows["value"] > 0)
-    out.put("network.card_count", len(np.unique(rows["nic"][bytes_])))
+    out.put("network.card_count", len(distinct(rows["nic"][bytes_])))
     out.put("network.peak_rate", float(rows["value"][bytes_].max(initial=0)))
     mine = a.device_ops(device)
     mine = mine[a.communication[mine]]

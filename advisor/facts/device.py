@@ -31,7 +31,7 @@ from advisor.metrics.kernels import (
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces, widened_weights
 from advisor.metrics.phases import pause_ns, step_times
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, median_of, percentiles
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
@@ -175,11 +175,11 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put(f"budget.{part}_ratio", budget.share(part))
     if a.step_count:
         times = step_times(a)
-        out.put("step.time_median_ms", float(np.median(times)) / 1e6)
+        out.put("step.time_median_ms", median_of(times) / 1e6)
         out.put("step.gpu_busy_ms", budget.busy_ns / 1e6 / a.step_count)
         if a.steps.method == "ranges":
             host = (a.steps.host_end - a.steps.host_start)[a.window_steps]
-            out.put("step.host_range_median_ms", float(np.median(host)) / 1e6)
+            out.put("step.host_range_median_ms", median_of(host) / 1e6)
     _launch(a, device, budget, out)
     if a.trace.has("kernels"):
         _kernels(a, device, budget, out)
@@ -208,8 +208,8 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     out.put("launch.calls_per_s", len(rows) * 1e9 / host)
     out.put("launch.call_time_ratio", float(length.sum()) / host)
     if len(rows):
-        out.put("launch.call_p50_ns", float(np.median(length)))
-        out.put("launch.call_p10_ns", float(np.quantile(length, 0.1)))
+        out.put("launch.call_p50_ns", median_of(length))
+        out.put("launch.call_p10_ns", percentiles(length, 10)[0])
     if steps:
         out.put("launch.calls_per_step", len(rows) / steps)
     graphs = a.calls_of(Call.GRAPH_LAUNCH)
@@ -232,7 +232,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
         out.put("launch.eager_kernel_ratio", len(alone) / len(at))
     if len(alone):
         queue = np.maximum(a.ops.start[alone] - calls["end"][a.ops.api[alone]], 0)
-        out.put("launch.queue_p50_ns", float(np.median(queue)))
+        out.put("launch.queue_p50_ns", median_of(queue))
         run = int(a.ops.length[alone].sum())
         out.put("launch.queue_over_kernel", float(queue.sum()) / max(run, 1))
 
@@ -247,7 +247,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
     total = max(float(duration.sum()), 1.0)
     out |= {
-        "kernel.duration_p50_ns": float(np.median(duration)),
+        "kernel.duration_p50_ns": median_of(duration),
         "kernel.short_ratio": float((duration < _SHORT_NS).mean()),
         "kernel.per_step": len(at) / a.step_count if a.step_count else None,
         "graph.kernel_ratio": float(duration[a.ops.graph_node[at] != 0].sum()) / total,
@@ -297,7 +297,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     of_framework = a.names.mask(lambda k: k.of_framework)[name]
     out |= {
-        "kernel.unfused_p50_ns": float(np.median(duration[small])) if small.any() else None,
+        "kernel.unfused_p50_ns": median_of(duration[small]) if small.any() else None,
         "kernel.framework_ratio": float(of_framework.mean()),
         "kernel.top_operation_ratio": max(by_operation.values(), default=0.0) / total,
         "kernel.unmapped_ratio": unknown / total,

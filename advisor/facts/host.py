@@ -16,7 +16,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtrac
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
 from advisor.metrics.waited import exchanges, gap_name, loop_thread, os_time
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
@@ -187,7 +187,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     previous = mine[gaps.prev_op]
     behind = (waits & np.isin(previous, readback)) | np.isin(previous, held)
     out.put("sync.readback_idle_ratio", float(idle[behind].sum()))
-    implicit = np.union1d(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
+    implicit = merged(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
     spans = union(calls["start"][implicit], calls["end"][implicit])
     # What is issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
@@ -281,7 +281,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
         "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / whole,
         "alloc.stall_idle_ratio": slow / window,
         "alloc.stall_of_idle_ratio": slow / max(budget.ns["alloc"], 1),
-        "alloc.stall_max_over_p50": float(length.max() / max(np.median(length), 1)) if len(rows) else 1.0,
+        "alloc.stall_max_over_p50": float(length.max() / max(median_of(length), 1)) if len(rows) else 1.0,
     }
 
 
@@ -371,9 +371,9 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     if found is None:
         return
     step, times, slow = found
-    median = float(np.median(times))
+    median = median_of(times)
     rest, worst = times[~slow], int(np.argmax(times))
-    p99 = float(np.percentile(times, 99))
+    (p99,) = percentiles(times, 99)
     begin, end = int(a.steps.begin[step[worst]]), int(a.steps.gpu_end[step[worst]])
     gaps = budget.gaps
     inside = np.flatnonzero((gaps.start >= begin) & (gaps.start < end))

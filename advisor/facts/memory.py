@@ -13,7 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
-from advisor.model.arrays import Array, among
+from advisor.model.arrays import Array, among, median_of
 from advisor.model.facts import Interval
 from advisor.sources.schema import (
     ALLOCATED,
@@ -267,5 +267,5 @@ def _quarters(a: Analysis, time: Array, level: Array) -> tuple[float, float, flo
     levels = np.where(at >= 0, level[np.maximum(at, 0)], 0) if len(level) else np.zeros(len(at))
     quarter = max(len(levels) // 4, 1)
     first, last = slice(quarter), slice(-quarter, None)
-    between = float(np.median(ends[last]) - np.median(ends[first]))
-    return float(np.median(levels[first])), float(np.median(levels[last])), between
+    between = float(median_of(ends[last]) - median_of(ends[first]))
+    return median_of(levels[first]), median_of(levels[last]), between

@@ -24,7 +24,7 @@ from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, laun
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pace import MIN_STEPS, find_drift
 from advisor.metrics.phases import step_sizes, step_times
-from advisor.model.arrays import Array, marked
+from advisor.model.arrays import Array, marked, median_of
 from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
@@ -97,12 +97,12 @@ def _mixed_steps(decode: Array, mixed: Array, times: Array, out: FactWriter, win
     out.put("serving.mixed_step_count", int(mixed.sum()))
     if not decode.any() or not mixed.any():
         return
-    usual = float(np.median(times[decode]))
+    usual = median_of(times[decode])
     longer = np.maximum(times[mixed] - usual, 0.0)
     out |= {
         "serving.decode_step_ms": usual / 1e6,
-        "serving.mixed_step_ms": float(np.median(times[mixed])) / 1e6,
-        "serving.mixed_over_decode": float(np.median(times[mixed])) / max(usual, 1.0),
+        "serving.mixed_step_ms": median_of(times[mixed]) / 1e6,
+        "serving.mixed_over_decode": median_of(times[mixed]) / max(usual, 1.0),
         "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
     }
 
@@ -289,11 +289,11 @@ def _product_rates(
     spare = 0.0
     for i, (name, size) in enumerate(products):
         time = length[kind == i]
-        rate = read_ratio(a, device, size, float(np.median(time)))
+        rate = read_ratio(a, device, size, median_of(time))
         if rate is None:
             return False
         spare += float(time.sum()) * max(1.0 - rate / ACHIEVABLE, 0.0)
-        rows.append((name, size, len(time), float(np.median(time)) / 1e3, rate, float(time.sum()) / window))
+        rows.append((name, size, len(time), median_of(time) / 1e3, rate, float(time.sum()) / window))
     slowest = min(rows[:-1], key=lambda row: row[4])
     out.put("phase.slowest_product", slowest[0])
     out.put("phase.slowest_product_ratio", slowest[4])

@@ -18,7 +18,7 @@ from advisor.metrics.callsites import GROUPS, CallSiteFinder, CallSites
 from advisor.metrics.kernels import UNFUSED, heaviest
 from advisor.metrics.matmuls import Matmuls, Shape, Sized, attentions
 from advisor.metrics.origins import Origins, module_tree
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, percentiles
 from advisor.model.capture import Capture
 from advisor.model.facts import Value
 from advisor.sources.schema import OPERATIONS
@@ -328,4 +328,4 @@ def _callback_ns(rows: dict[str, Array]) -> float | None:
     apart = np.diff(np.sort(np.concatenate((rows["start"], rows["end"]))))
     if len(apart) < _LEAST:
         return None
-    return float(np.quantile(apart, _NEAREST)) or None
+    return percentiles(apart, 100 * _NEAREST)[0] or None

@@ -15,7 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.phases import step_sizes
 from advisor.metrics.waited import kv_transfers
-from advisor.model.arrays import distinct
+from advisor.model.arrays import distinct, median_of
 from advisor.sources.schema import MISSING
 
 _SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
@@ -81,7 +81,7 @@ def batch_facts(a: Analysis, out: FactWriter) -> None:
     held = [n for s in named if (n := s.batch or s.generation)]
     if not held:
         return
-    batch = float(np.median(held))
+    batch = median_of(held)
     command = " ".join(a.trace.capture.command or ())
     limits = [e.batch_limit for e in engines().values() if e.batch_limit]
     found = {int(hit[1]) for text in limits if (hit := re.search(text, command))}
@@ -144,8 +144,8 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     known = begins & (found.done != MISSING)
     out |= {
         "kv.transfer_count": int(begins.sum()),
-        "kv.transfer_ms": float(np.median(travel[known])) / 1e6 if known.any() else None,
-        "kv.post_ms": float(np.median(posting[begins])) / 1e6 if begins.any() else None,
+        "kv.transfer_ms": median_of(travel[known]) / 1e6 if known.any() else None,
+        "kv.post_ms": median_of(posting[begins]) / 1e6 if begins.any() else None,
         "kv.post_ratio": min(float(posting[known].sum() / max(travel[known].sum(), 1)), 1.0)
         if known.any()
         else None,

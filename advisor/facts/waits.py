@@ -27,7 +27,7 @@ from advisor.metrics.waited import (
     os_time,
     recorded_waits,
 )
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, median_of
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
@@ -92,7 +92,7 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         **{f"sync.{n}_wait_ratio": float(length[waits.kind == k].sum()) / host for k, n in _KINDS.items()},
         "sync.waited_stream": heaviest(waits.stream[named], length[named]) if named.any() else None,
-        "sync.context_wait_streams": float(np.median(waits.pending[wide])) if wide.any() else None,
+        "sync.context_wait_streams": median_of(waits.pending[wide]) if wide.any() else None,
         "sync.empty_wait_ratio": float((waits.pending == 0)[for_work].mean()) if for_work.any() else None,
         "sync.over_wait_ratio": float(waits.over.sum()) / host,
         "sync.over_waited_stream": heaviest(waits.other, waits.over) if waits.over.any() else None,

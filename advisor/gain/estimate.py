@@ -33,7 +33,7 @@ from advisor.gain.replay import DIAGNOSIS_OPS, Played, Replayed, choose_steps, r
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by
-from advisor.model.arrays import Array, begins_run, distinct
+from advisor.model.arrays import Array, begins_run, distinct, percentiles
 from advisor.model.findings import Span
 
 #: The fix that hides collectives behind kernels.
@@ -271,7 +271,7 @@ class Replayer:
             mine = time[phase == one]
             if len(mine) < 2:
                 continue
-            low, high = np.percentile(mine, (25, 75))
+            low, high = percentiles(mine, 25, 75)
             one_spread = float(high - low) / _IQR if len(mine) >= 4 else float(mine.std(ddof=1))
             spread += one_spread * len(mine)
             weight += float(mine.sum())

@@ -23,7 +23,7 @@ from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.experts import IN_A_LOOP, Routing, loose_experts
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.sources.schema import DTOH, HTOD, Call
 
 #: Kernels of which a larger batch reads more weights.
@@ -205,7 +205,7 @@ def _waiting(work: Work, duration: Array) -> Array:
     out = np.zeros(len(work))
     for shape in distinct(work.shape[work.communication]).tolist():
         mine = work.communication & (work.shape == shape)
-        out[mine] = np.maximum(duration[mine] - np.percentile(duration[mine], 10), 0.0)
+        out[mine] = np.maximum(duration[mine] - percentiles(duration[mine], 10)[0], 0.0)
     return out
 
 
@@ -221,7 +221,7 @@ def routing_numbers(fix: Fix, work: Work) -> list[str]:
 
 
 def _numbers(each: Routing) -> str:
-    layers, (quick, slow) = len(each.time), np.percentile(each.time / 1e3, (10, 90))
+    layers, (quick, slow) = len(each.time), percentiles(each.time / 1e3, 10, 90)
     took = f"their kernels take {quick:.4g} to {slow:.4g} us from layer to layer"
     if each.by == "grouped":
         return f"{layers} launches of one grid for all experts do not tell the tokens of an expert; {took}"

@@ -10,7 +10,7 @@ from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, among, distinct, marked
+from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 
 #: A read-back is a copy to the host of at most this many bytes.
@@ -137,9 +137,9 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     traced = work.taken.inputs.calls
     launch = traced.own[traced.kind == Call.LAUNCH]
     healthy = constant("healthy_launch")
-    if not len(launch) or np.median(launch) <= healthy:
+    if not len(launch) or median_of(launch) <= healthy:
         raise NoEstimate("the launch calls are as short as on a healthy host")
-    share = healthy / float(np.median(launch))
+    share = healthy / median_of(launch)
     share = (1 + share) / 2 if lean < 0 else share
     calls = inputs.calls
     mine = among(calls.kind, _LAUNCHING)

@@ -14,7 +14,7 @@ from advisor.gain.catalog import constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Operations, Rows
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, median_of, merged
 from advisor.sources.schema import Call
 
 #: No such call or operation.
@@ -178,7 +178,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
         | (among(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
     )
     memsets = np.flatnonzero((times.kind == Call.MEMSET) & (own <= _IMPLICIT_NS))
-    asks = np.union1d(asks, memsets[~_named(a, times, memsets, "Async")])
+    asks = merged(asks, memsets[~_named(a, times, memsets, "Async")])
     found += _synchronised(a, times, taken, ops, asks)
     found += _blocked_launches(times, taken, ops, own)
     if not found:
@@ -189,14 +189,14 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     waited = ended > times.start[call]
     lag = times.end[call] - ended
     # Where nothing was left to wait for, a changed replay still may have to: with the usual delay.
-    usual = float(np.median(lag[waited])) if waited.any() else constant("sync_return")
+    usual = median_of(lag[waited]) if waited.any() else constant("sync_return")
     lag = np.where(waited, lag, np.minimum(lag, usual))
     own = own.copy()
     for kind in distinct(times.kind[call[waited]]).tolist():
         mine = call[waited & (times.kind[call] == kind)]
         free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine) & (own <= _BLOCKED_NS)
         usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
-        typical = float(np.median(own[free])) if free.sum() >= 4 else usual_call
+        typical = median_of(own[free]) if free.sum() >= 4 else usual_call
         own[mine] = np.minimum(own[mine], typical)
     return Waits(call, op, lag).take(np.argsort(call, kind="stable")), own  # as `replay` needs them
 
@@ -250,10 +250,10 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
     launch = np.flatnonzero((times.kind == Call.LAUNCH) | (times.kind == Call.GRAPH_LAUNCH))
     if len(launch) == 0:
         return []
-    usual = float(np.median(own[launch]))
+    usual = median_of(own[launch])
     short = own[launch][own[launch] <= _BLOCKED_NS]
     if len(short):
-        usual = float(np.median(short))
+        usual = median_of(short)
     long = launch[own[launch] > max(_BLOCKED_NS, _BLOCKED_TIMES * usual)]
     if len(long) == 0:
         return []

@@ -26,7 +26,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, among, marked
+from advisor.model.arrays import Array, among, marked, median_of
 from advisor.sources.schema import Call
 
 #: Calls whose tracing costs as much as that of a launch.
@@ -83,7 +83,7 @@ def node_inflation(a: Analysis) -> float:
     inside = outside = 0.0
     for one in both.tolist():
         mine = group == one
-        usual = float(np.median(time[mine & node])) / float(np.median(time[mine & ~node]))
+        usual = median_of(time[mine & node]) / median_of(time[mine & ~node])
         # What takes twice as long works on more: a draft and its target share kernels and grids.
         if usual <= 1 + constant("inflation_most"):
             traced = float(time[mine & node].sum())

@@ -26,7 +26,7 @@ from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import Pieces, attention_pieces, sampling_sorts, widened_weights
 from advisor.metrics.waited import exchanges
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
 #: Copies from here on measure the link; smaller ones its latency.
@@ -202,7 +202,7 @@ class Work:
         """Median duration of the short elementwise kernels, ns: what one more of them would take."""
         duration = self.taken.inputs.ops.duration
         short = duration[self.unfused & (duration < SHORT_NS)]
-        return float(np.median(short)) if len(short) else constant("sync_call")
+        return median_of(short) if len(short) else constant("sync_call")
 
     # ------------------------------------------------------------ bandwidth
 

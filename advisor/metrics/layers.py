@@ -16,7 +16,7 @@ from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, median_of, merged
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
@@ -222,7 +222,7 @@ def _by_order(runs: Sequence[Array]) -> tuple[Array, Array] | None:
             known[key] = _in_sequence(signs)
         found.append(known[key])
     counts = np.array([count for _, _, count in found])
-    usual = int(np.median(counts))
+    usual = int(median_of(counts))
     if usual < FEWEST or float((counts == usual).mean()) < _AGREE:
         return None
     empty = [np.where(count == usual, layer, MISSING) for layer, _, count in found]
@@ -243,11 +243,11 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     layer, part = np.full(size, MISSING, np.int64), np.full(size, _OTHER, np.int64)
     where = {sign: np.flatnonzero(signs == sign) for sign in range(1, 12)}
     products, experts = where[_PRODUCT], where[_EXPERTS]
-    cores = np.union1d(where[_CORE], where[_LATENT])
+    cores = merged(where[_CORE], where[_LATENT])
     anchors, own = (cores, 1) if len(cores) else (where[_SOFTMAX], 2)
     anchors = anchors[np.diff(np.searchsorted(products, anchors), prepend=-1) > 0]
     if own == 1:
-        anchors = _last_of_layers(anchors, np.union1d(where[_ACTIVATION], experts))
+        anchors = _last_of_layers(anchors, merged(where[_ACTIVATION], experts))
     if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
         return layer, part, 0  # a softmax may also be that of a router
     ends: list[int] = []  # of the attention part and of the layer, in turn
@@ -280,8 +280,8 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     if np.mean([lo == hi for lo, hi in zip(ends[::2], ends[1::2], strict=True)]) > 1 - _AGREE:
         return layer, part, 0
     before = [a - e for a, e in zip(anchors[1:].tolist(), ends[1::2], strict=False)]
-    start = max(int(anchors[0]) - int(np.median(before)), -1)
-    heavy = np.union1d(products, experts)
+    start = max(int(anchors[0]) - int(median_of(before)), -1)
+    heavy = merged(products, experts)
     for k, (out, end) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
         layer[start + 1 : end + 1] = k
         for low, high, kind in ((start, out, _ATTENTION), (out, end, _FFN)):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, median_of
 from advisor.sources.schema import MISSING
 
 
@@ -263,4 +263,4 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
     weights = np.array([p.weight_bytes for _, p in found.products])[np.maximum(found.product, 0)]
     mine = inside & with_operands & ~found.reduction
     by_step = np.bincount(step[mine], weights[mine], minlength=len(a.steps))[a.window_steps]
-    return int(np.median(by_step)) or None
+    return int(median_of(by_step)) or None

@@ -21,7 +21,7 @@ from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import Names, sums_of
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, median_of
 from advisor.sources.schema import Summed
 from advisor.sources.trace import Trace
 
@@ -180,7 +180,7 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
         times = times - a.budgets[a.main_device].by_step[a.window_steps[mine], PARTS.index("startup")]
     if len(times) < 3:
         return None
-    slow = times > 1.5 * np.median(times)
+    slow = times > 1.5 * median_of(times)
     rest = times[~slow]
     slow &= times > rest.mean() + 3 * rest.std()
     return a.window_steps[mine], times, slow
@@ -196,7 +196,7 @@ def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
     if not slow.any() or slow.sum() > max(len(step) * FEW, 1) or len(step) < EVEN_STEPS:
         return 0.0
     held = budget.by_step[step, PARTS.index("host_gap")]
-    return float(np.maximum(held[slow] - np.median(held[~slow]), 0).sum())
+    return float(np.maximum(held[slow] - median_of(held[~slow]), 0).sum())
 
 
 def once_ratio(a: Analysis, budget: DeviceBudget) -> float:

@@ -16,7 +16,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, inters
 from advisor.metrics.operations import Kind, Operations, Runs
 from advisor.metrics.startup import Startup
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among
+from advisor.model.arrays import Array, among, median_of
 from advisor.model.numbers import duration, session_time
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
@@ -285,7 +285,7 @@ def find_stretches(
     cause that is known, and is none."""
     if not steps.believed or len(steps) < 2 or selection.window or selection.nvtx:
         return Stretches()
-    median = float(np.median(steps.time))
+    median = median_of(steps.time)
     if steps.time.max() < 2 * median:
         return Stretches()
     busy = np.flatnonzero((ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN))
@@ -343,7 +343,7 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
     kept. What may be no step at all, but a layer, is warm-up only where it is cold."""
     if len(steps) < 2:
         return 0
-    length, usual = steps.gpu_end - steps.begin, float(np.median((steps.gpu_end - steps.begin)[1:]))
+    length, usual = steps.gpu_end - steps.begin, median_of((steps.gpu_end - steps.begin)[1:])
     cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
     slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * usual)
     if steps.believed:
@@ -351,8 +351,8 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
         alike = np.array(steps.phase) == steps.phase[-1]
         slow |= alike & (length - busy > _FIRST_STEPS * usual)
         slow[0] = True
-        later = np.median(busy[len(busy) // 2 :])
-        even = np.abs(steps.size - np.median(steps.size)) <= _SAME_SIZE * np.median(steps.size)
+        later = median_of(busy[len(busy) // 2 :])
+        even = np.abs(steps.size - median_of(steps.size)) <= _SAME_SIZE * median_of(steps.size)
         rising = alike & even & (busy > _RISING * later)
         if rising.sum() == np.argmin(rising) <= _RAMP * len(steps):
             slow |= rising
@@ -365,6 +365,6 @@ def warmup_steps(steps: Steps, startup: Startup, ops: Operations) -> Array:
     first = np.arange(len(steps)) < cold_steps(steps, startup, ops)
     if first.all():
         return length[:0]
-    slow = length > _SLOW_STEP * np.median(length[~first])
-    alike = np.abs(size - np.median(size)) <= _SAME_SIZE * np.median(size)
+    slow = length > _SLOW_STEP * median_of(length[~first])
+    alike = np.abs(size - median_of(size)) <= _SAME_SIZE * median_of(size)
     return np.asarray(length[first & slow & alike])

@@ -19,6 +19,7 @@ from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.model.arrays import median_of, percentiles
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
@@ -276,9 +277,9 @@ def steps(a: Analysis) -> tuple[StepSummary, ...]:
                 StepSummary(
                     phase=phase,
                     count=len(mine),
-                    median_ms=float(np.median(mine)),
+                    median_ms=median_of(mine),
                     mean_ms=float(mine.mean()),
-                    p99_ms=float(np.percentile(mine, 99)),
+                    p99_ms=percentiles(mine, 99)[0],
                     process=own.main_process if own.main_process >= 0 else None,
                     device=device,
                 )

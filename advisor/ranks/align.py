@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from advisor.metrics.collectives import Collectives
 from advisor.metrics.pace import KernelPace
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, median_of
 from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
 from advisor.sources.schema import MISSING
 
@@ -147,7 +147,7 @@ def align(ranks: Sequence[RankRows]) -> list[Clock]:
 
 def spacing(ends: Array) -> float:
     """Median time from one end to the next, ns; `ends` ascending."""
-    return max(float(np.median(np.diff(ends))), 1.0) if len(ends) > 1 else 1.0
+    return max(median_of(np.diff(ends)), 1.0) if len(ends) > 1 else 1.0
 
 
 def belongs(apart: Array, theirs: Array, expected: int) -> Array:
@@ -332,26 +332,26 @@ def _line(theirs: Array, mine: Array, base: int) -> Clock | None:
     if len(theirs) < MIN_PATTERN:
         return None
     delta = theirs - mine
-    middle = int(np.median(mine))
+    middle = int(median_of(mine))
 
     def fitted(drift: float) -> tuple[int, float, float]:
         """Offset, spread, and the drift that is left in what is close."""
         rest = delta - np.rint(drift * (mine - middle)).astype(np.int64)
         offset = centre(rest)
         apart = np.abs(rest - offset)
-        close = apart <= max(_CLOSE_NS, float(np.median(apart)))
-        offset = int(np.median(rest[close]))
+        close = apart <= max(_CLOSE_NS, median_of(apart))
+        offset = int(median_of(rest[close]))
         at = (mine[close] - middle).astype(float)
         at -= at.mean()
         left = float((at * (rest[close] - offset)).sum() / max(float((at * at).sum()), 1.0))
-        return offset, float(np.median(np.abs(rest[close] - offset))), left
+        return offset, median_of(np.abs(rest[close] - offset)), left
 
     offset, spread, _ = fitted(0.0)
     drift = 0.0
     if len(delta) >= _MIN_FOR_DRIFT:
         third = len(delta) // 3
         first, last = slice(0, third), slice(len(delta) - third, None)
-        length = float(np.median(mine[last] - middle) - np.median(mine[first] - middle))
+        length = float(median_of(mine[last] - middle) - median_of(mine[first] - middle))
         rise = float(centre(delta[last]) - centre(delta[first]))
         if length > 0 and abs(rise / length) <= _MAX_DRIFT:
             better = rise / length + fitted(rise / length)[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from advisor.model.arrays import Array
+from advisor.model.arrays import Array, median_of
 
 #: Length of the run of collectives that is searched for, and its minimum.
 _PATTERN, MIN_PATTERN = 32, 3
@@ -32,9 +32,9 @@ def centre(values: Array) -> int:
     ranked = np.sort(values)
     size = max(MIN_PATTERN, int(np.ceil(_CORE * len(ranked))))
     if len(ranked) <= size:
-        return int(np.median(ranked))
+        return int(median_of(ranked))
     at = int(np.argmin(ranked[size - 1 :] - ranked[: len(ranked) - size + 1]))
-    return int(np.median(ranked[at : at + size]))
+    return int(median_of(ranked[at : at + size]))
 
 
 def evidence(apart: Array, real: Array, gap: float) -> Array:
@@ -91,7 +91,7 @@ def _best_of(
     delta = a[at[rows]] - b[own]
     shift = np.array([centre(d[i]) for d, i in zip(delta, inside, strict=True)])
     rest = np.abs(delta - shift[:, None])
-    gap = max(float(np.median(np.diff(a))), 1.0) if len(a) > 1 else 1.0
+    gap = max(median_of(np.diff(a)), 1.0) if len(a) > 1 else 1.0
     seen = evidence(rest, inside, gap)
     # The mean, not the median: a wrong shift shows where steps begin, and these are few.
     misfit = (np.minimum(rest, _CAP_NS) * inside).sum(axis=1) / inside.sum(axis=1)

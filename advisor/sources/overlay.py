@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.model.arrays import distinct
+from advisor.model.arrays import distinct, median_of
 from advisor.reading import similar
 from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.schema import FLOAT_COLUMNS
@@ -104,7 +104,7 @@ def with_coarser(own: Columns, other: Columns) -> Columns:
         mine = np.flatnonzero(own["device"] == device)
         time = other["time"][theirs]
         at = np.searchsorted(time, own["time"][mine], "right") - 1
-        hold = _HELD * float(np.median(np.diff(time))) if len(time) > 1 else np.inf
+        hold = _HELD * median_of(np.diff(time)) if len(time) > 1 else np.inf
         held = (at >= 0) & (own["time"][mine] - time[np.maximum(at, 0)] <= hold)
         for name in lacking:
             filled[name] = filled[name].copy()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.arrays import compact, distinct, grouped
+from advisor.model.arrays import compact, distinct, grouped, median_of, merged, percentiles
 
 
 @given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
@@ -47,3 +47,28 @@ def test_a_column_of_one_value_takes_no_memory() -> None:
 def test_entries_group_by_group() -> None:
     found = grouped(np.array([2, 0, 2, 3, 0], np.int8), 5)
     assert [at.tolist() for at in found] == [[1, 4], [], [0, 2], [3], []]
+
+
+NUMBERS = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=40)
+REALS = st.lists(
+    st.floats(allow_nan=False, width=64, min_value=-1e300, max_value=1e300), min_size=1, max_size=40
+)
+
+
+@given(NUMBERS | REALS, st.sampled_from([0.0, 5.0, 10.0, 50.0, 98.0, 99.0, 100.0]))
+def test_medians_and_percentiles_are_those_of_numpy(values: list[Any], share: float) -> None:
+    column = np.array(values)
+    assert median_of(column) == float(np.median(column))
+    assert percentiles(column, share, 25) == np.percentile(column, (share, 25)).tolist()
+
+
+@pytest.mark.parametrize(
+    "column", [np.array([1.0, np.nan, 3.0]), np.array([2, 1, 4], np.float32), np.ones((2, 3))]
+)
+def test_other_columns_are_left_to_numpy(column: Any) -> None:
+    assert np.array_equal(median_of(column), np.median(column), equal_nan=True)
+    assert np.array_equal(percentiles(column, 50), [float(np.percentile(column, 50))], equal_nan=True)
+
+
+def test_several_columns_are_merged() -> None:
+    assert merged(np.array([3, 1]), np.array([], np.int64), np.array([2, 3])).tolist() == [1, 2, 3]

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
-from advisor.model.arrays import Array, begins_run, marked
+from advisor.model.arrays import Array, begins_run, marked, median_of
 from advisor.sources.schema import DTOH, HTOD, MISSING
 
 #: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
@@ -55,7 +55,7 @@ def periodic_graphs(work: Work) -> Steps | None:
     full = held[held > 0]
     # A graph whose nodes were not recorded is one operation.
     most = held.sum() >= 0.5 * work.mine.sum() or work.share_inside(of_launch, copies=True) >= 0.5
-    if not len(full) or not most or np.ptp(full) > SPREAD * np.median(full):
+    if not len(full) or not most or np.ptp(full) > SPREAD * median_of(full):
         return None
     start = _with_inputs(work, start)
     # Everything issued from one launch up to the next belongs to the step, but for whole passes.
@@ -83,11 +83,11 @@ def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Arra
     comes before the first launch is a pass where it is about as long as the others."""
     eager = work.by_launch[alone[work.by_launch]]
     count = np.bincount(np.searchsorted(start, work.launched[eager], "right"), minlength=len(start) + 1)
-    own = int(np.median(count[1:]))
+    own = int(median_of(count[1:]))
     end = np.cumsum(count)
     begin = end - count + np.where(np.arange(len(count)), own, 0)
     passes = np.flatnonzero(end - begin >= MIN_LENGTH)
-    usual = np.median((end - begin)[passes[passes > 0]]) if (passes > 0).any() else 0
+    usual = median_of((end - begin)[passes[passes > 0]]) if (passes > 0).any() else 0
     found = []
     for i in passes.tolist():
         group = eager[begin[i] : end[i]]
@@ -187,7 +187,7 @@ def segmented(work: Work, last: Array, method: Any, confidence: float, **more: A
     step = np.where(on_main, np.searchsorted(last, np.arange(len(work.ops)), "left"), step)
     step = np.where(step < len(last), step, MISSING)
     # What comes before the first whole step does not belong to it.
-    length = np.median(np.diff(last)) if len(last) > 1 else len(work.ops)
+    length = median_of(np.diff(last)) if len(last) > 1 else len(work.ops)
     before = np.arange(len(work.ops)) <= last[0] - round(float(length))
     return timed(work, np.where(before, MISSING, step), len(last), method, confidence, **more)
 
@@ -198,7 +198,7 @@ def _without_fragments(last: Array, main: Array) -> Array:
     at both ends makes one step, the capture begins and ends with one."""
     at = np.searchsorted(main, last)
     size = np.diff(at, prepend=-1)
-    usual, tail = float(np.median(size[1:])), len(main) - 1 - int(at[-1])
+    usual, tail = median_of(size[1:]), len(main) - 1 - int(at[-1])
     first = int(np.argmax(size >= FRAGMENT * usual))
     if first and abs(size[0] + tail - usual) <= SPREAD * usual:
         return np.asarray(main[at + tail])
@@ -210,7 +210,7 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
     """The positions moved within the period to the operation after which the device regularly
     idles, which is where one step ends and the next begins; as they are where there is none."""
     period = np.diff(position)
-    median = int(np.median(period))
+    median = int(median_of(period))
     even = position[:-1][period == median]
     if len(even) < 2:
         return position
@@ -235,7 +235,7 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
 def _ends_of_layers(position: Array, length: int) -> list[Array]:
     """The returns at which a pass ends: the next period is uneven, and this recurs at a constant stride."""
     period = np.diff(position)
-    odd = np.flatnonzero(period != np.median(period))
+    odd = np.flatnonzero(period != median_of(period))
     # Passes of one model have the same number of layers.
     if not constant_stride(odd + 1, len(position)) or np.ptp(np.diff(odd)):
         return []
@@ -259,7 +259,7 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
     """True when a kernel at these positions of a sequence of `length` comes once a step. Where a program
     `denoises`, several pictures hold several steps each, which are longer than any block."""
     period = np.diff(position)
-    median = float(np.median(period))
+    median = median_of(period)
     if median < MIN_LENGTH or median * len(position) < 0.5 * length:
         return False
     if (np.abs(period - median) <= SPREAD * median).mean() < 0.75:
@@ -287,7 +287,7 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
 def _recurs(period: Array) -> bool:
     """True when uneven periods repeat as a group: blocks of different sizes inside a longer period,
     such as the stages of a convolutional network."""
-    usual, count = np.median(period), len(period)
+    usual, count = median_of(period), len(period)
     sizes = np.arange(2, count // MIN_REPEATS + 1)
     odd = period != usual
     before = np.concatenate(([0], np.cumsum(odd)))

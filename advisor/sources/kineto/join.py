@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.model.arrays import begins_run, distinct
+from advisor.model.arrays import begins_run, distinct, merged
 from advisor.sources.kineto.columns import Ints
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns
@@ -154,7 +154,7 @@ def set_graph_nodes(tables: Tables) -> bool:
     if "kernels" in launches:
         ids, count = np.unique(launches["kernels"], return_counts=True)
         orphans = ids[(count > 1) & (ids != MISSING) & ~np.isin(ids, known)]
-        graphs = np.union1d(graphs, orphans)
+        graphs = merged(graphs, orphans)
     for table, keys in launches.items():
         inside = np.isin(keys, graphs) & (keys != MISSING)
         tables[table]["graph_node"] = np.where(inside, _ranks(keys), 0)
