@@ -14,13 +14,17 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import time
 from typing import Any, TypeVar
 
 from advisor import __version__
+
+try:
+    from _blake2 import blake2b  # without OpenSSL, which hashlib loads
+except ImportError:
+    from hashlib import blake2b
 
 _T = TypeVar("_T")
 
@@ -89,6 +93,8 @@ class _Reader(pickle.Unpickler):
     """Makes objects of our own data classes, and of nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("msgspec._utils", "rebuild"):  # calls a class with its fields by name
+            return super().find_class(module, name)
         if module.startswith(_MODULES) and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:

@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
-from typing import NamedTuple, Self
-
-from pydantic import Field, model_validator
+from typing import NamedTuple
 
 from advisor.knowledge.files import engines, shipped
 from advisor.knowledge.kernel_names import required_literals
 from advisor.knowledge.shapes import Data, EngineData, File, Text, release, up_to
+from advisor.model.records import Field, checked_after
 
 #: Options as a parser takes them; identifiers that no English word looks like, keywords and calls.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w")
@@ -58,11 +57,10 @@ class Verification(Data):
     witness: Text | None = None
     excuse: Text | None = None
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
+    @checked_after
+    def _one(self) -> None:
         if (self.witness is None) == (self.excuse is None) or (self.found and self.excuse):
             raise ValueError("give a witness or an excuse")
-        return self
 
 
 class EngineVerification(Data):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 80
@@ -334,8 +334,10 @@ def models(first: Any) -> list[Any]:
 
 def keys(model: Any) -> dict[str, Any]:
     """The keys of a pydantic model or dataclass with their annotations."""
+    from advisor.model.checks import fields_of
+
     if not is_dataclass(model):
-        return {f.alias or name: f.annotation for name, f in model.model_fields.items() if not f.exclude}
+        return {f.key: f.annotation for f in fields_of(model) if not f.exclude}
     hints = get_type_hints(model, include_extras=True)
     left_out = {
         name
@@ -346,7 +348,7 @@ def keys(model: Any) -> dict[str, Any]:
 
 
 def _models_in(annotation: Any) -> Iterator[Any]:
-    if hasattr(annotation, "model_fields") or is_dataclass(annotation):
+    if hasattr(annotation, "model_validate") or is_dataclass(annotation):
         yield annotation
     for part in get_args(annotation):
         yield from _models_in(part)
@@ -357,6 +359,8 @@ def _type(annotation: Any) -> str:
     origin, parts = get_origin(annotation), get_args(annotation)
     if annotation is None or annotation is type(None):
         return "null"
+    if origin is Annotated:
+        return _type(parts[0])
     if origin in (Union, UnionType):
         words = dict.fromkeys(_type(p) for p in parts)
         # Values of facts and cells: any scalar.

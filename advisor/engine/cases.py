@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
-from pydantic import Field
 
 from advisor.engine.compile import CompiledRule, Program, compile_rules, references
 from advisor.engine.explain import STATES, describe
@@ -28,6 +27,7 @@ from advisor.facts.spec import FactSpec
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
 from advisor.model.operands import Items, Strict
+from advisor.model.records import Field
 from advisor.model.rules import Reply, RuleSpec
 
 Names = Annotated[tuple[str, ...], Items]

@@ -7,19 +7,15 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from advisor.engine.load import RuleSet
 from advisor.errors import RuleError
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
-from advisor.model.operands import Operand
+from advisor.model.operands import threshold
 from advisor.model.rules import Param
 
 ParamKey = tuple[str, str]
 ParamValue = Value | tuple[str, ...]
-
-_operand: TypeAdapter[ParamValue] = TypeAdapter(Operand)
 
 
 def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[ParamKey, ParamValue]:
@@ -37,10 +33,9 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
             problems.append(f"unknown parameter {name}; {hint}")
             continue
         try:
-            checked = _operand.validate_python(value)
-        except ValidationError as exc:
-            reason = exc.errors()[0]["msg"].removeprefix("Value error, ")
-            problems.append(f"the parameter {name} cannot be {value!r}: {reason}")
+            checked = threshold(value)
+        except ValueError as fault:
+            problems.append(f"the parameter {name} cannot be {value!r}: {fault}")
             continue
         if _type_name(checked) != _type_name(values[key]):
             wanted = _type_name(values[key])

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from advisor.engine.load import Loc, Problem, Source
 from advisor.errors import InputError
+from advisor.model.checks import fields_of
+from advisor.model.records import Frozen
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Frozen)
 
 MAX_DEPTH = 50
 #: Of one file: each is looked up in all of the file.
@@ -214,7 +216,7 @@ def _scalar(text: str) -> Any:
     return float(text) if _FLOAT.match(text) else text
 
 
-def _explain(exc: ValidationError, source: Source, model: type[BaseModel]) -> Iterator[Problem]:
+def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Iterator[Problem]:
     """Pydantic's errors in our words, one a place."""
     found = exc.errors(include_url=False)
     if len(found) > _MOST_PROBLEMS:
@@ -265,17 +267,17 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _keys(model: type[BaseModel], seen: set[type[BaseModel]] | None = None) -> set[str]:
+def _keys(model: type[Frozen], seen: set[type[Frozen]] | None = None) -> set[str]:
     """Every key that may appear anywhere in the model, for "did you mean"."""
     seen = set() if seen is None else seen
     if model in seen:
         return set()
     seen.add(model)
     found: set[str] = set()
-    for name, info in model.model_fields.items():
-        found.add(info.alias or name)
-        for inner in _types(info.annotation):
-            if issubclass(inner, BaseModel):
+    for field in fields_of(model):
+        found.add(field.key)
+        for inner in _types(field.annotation):
+            if issubclass(inner, Frozen):
                 found |= _keys(inner, seen)
             elif is_dataclass(inner):
                 found.update(f.name for f in fields(inner))

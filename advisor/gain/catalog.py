@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any, Literal
 
 from msgspec import Struct
-from pydantic import Field
 
 from advisor.errors import InputError
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
+from advisor.model.records import Field
 
 Value = float | str
 

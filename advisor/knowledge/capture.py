@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
-
 from advisor.knowledge.files import capture_knowledge, engines, shipped
 from advisor.knowledge.shapes import Data, File, Flag, Key, Text, release
+from advisor.model.records import Field, checked_after
 from advisor.model.review import Stage
 
 OptionText = Annotated[str, Field(pattern=r"^-")]
@@ -132,8 +131,8 @@ class GoalFile(File):
     variants: list[VariantData]
     flags: list[Flag]
 
-    @model_validator(mode="after")
-    def _names_are_known(self) -> Self:
+    @checked_after
+    def _names_are_known(self) -> None:
         traps = {p.id for p in capture_knowledge().pitfalls}
         variants = {v.id for v in self.variants}
         listed: list[Goal | Place] = [*self.goals, *self.places]
@@ -146,7 +145,6 @@ class GoalFile(File):
         for name in (*self.programs, *(e for v in self.variants for e in v.engines)):
             if name not in engines():
                 raise ValueError(f"unknown engine {name}")
-        return self
 
     def engine_names(self) -> list[str]:
         """The engines to choose from: those with a program of their own first, in its order."""
@@ -196,11 +194,10 @@ class Node(Data):
     answers: list[Choice] = Field(default_factory=list)
     source: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
 
-    @model_validator(mode="after")
-    def _question_or_remedy(self) -> Self:
+    @checked_after
+    def _question_or_remedy(self) -> None:
         if bool(self.ask) == bool(self.say) or bool(self.ask) != (len(self.answers) >= 2):
             raise ValueError(f"{self.id}: a question with two answers or more, or a remedy")
-        return self
 
 
 class Start(Data):
@@ -216,8 +213,8 @@ class TroubleFile(File):
     def by_id(self) -> dict[str, Node]:
         return {node.id: node for node in self.nodes}
 
-    @model_validator(mode="after")
-    def _is_a_graph_without_loops(self) -> Self:
+    @checked_after
+    def _is_a_graph_without_loops(self) -> None:
         nodes = self.by_id
         if len(nodes) != len(self.nodes):
             raise ValueError("an id is there twice")
@@ -238,7 +235,6 @@ class TroubleFile(File):
                 raise ValueError(f"{symptom}: has no symptom text")
         if lost := set(nodes) - reached:
             raise ValueError(f"nothing leads to {sorted(lost)}")
-        return self
 
 
 @cache
@@ -270,12 +266,11 @@ class ChecklistFile(File):
     stages: dict[Stage, Text]
     items: list[ChecklistItem] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _ids_are_unique(self) -> Self:
+    @checked_after
+    def _ids_are_unique(self) -> None:
         ids = [item.id for item in self.items]
         if twice := {i for i in ids if ids.count(i) > 1}:
             raise ValueError(f"these ids are there twice: {', '.join(sorted(twice))}")
-        return self
 
 
 @cache

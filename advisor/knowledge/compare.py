@@ -7,10 +7,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Key, Pattern, Text
+from advisor.model.records import Field
 
 Direction = Literal["higher", "lower"]
 

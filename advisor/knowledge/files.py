@@ -12,8 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import ValidationError
-
 from advisor.cache import cached
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import Patterns, function_name, words
@@ -71,6 +69,8 @@ def _first_there(what: str, *paths: Path) -> Path:
 def load(path: Path, model: type[_T]) -> _T:
     """One knowledge file, checked against its model; the error has a line for each fault."""
     # Most runs find what they need in the cache, so YAML is imported where it is read.
+    from pydantic import ValidationError
+
     from advisor.knowledge.yaml_text import read_yaml
 
     try:

@@ -7,9 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Literal, NamedTuple, Self
-
-from pydantic import Field, model_validator
+from typing import Annotated, Literal, NamedTuple
 
 from advisor.errors import InputError
 from advisor.knowledge.files import engines, shipped
@@ -18,6 +16,7 @@ from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import Data, EngineData, Family, File, OptionLine, Pattern, Text
 from advisor.model.capture import Device
 from advisor.model.gain import Option
+from advisor.model.records import Field, checked_after
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0
@@ -195,13 +194,12 @@ class Evidence(Data):
     share: Share = 0
     where: dict[Feature, Bounds] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _looks_at_one_thing(self) -> Self:
+    @checked_after
+    def _looks_at_one_thing(self) -> None:
         given = {"families": bool(self.families), "structure": bool(self.where)}
         wanted = self.kind if self.kind in given else "match"
         if not {**given, "match": self.match is not None}[wanted]:
             raise ValueError(f"evidence of kind {self.kind} lacks what it looks at")
-        return self
 
 
 class Workload(Data):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
-
-from advisor.model.capture import Frozen
-from advisor.model.findings import Option
+from advisor.model.gain import Option
+from advisor.model.records import AfterValidator, Field, Frozen, checked_after
 
 Family = Literal[
     "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
@@ -40,8 +38,9 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 
 
 class Data(Frozen):
-    # Built on first use: most commands read one or two of these files.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    """What a file of `knowledge/` says."""
+
+    checking: ClassVar[dict[str, bool]] = {"allow_inf_nan": False}
 
 
 class File(Data):
@@ -59,11 +58,10 @@ class KernelEntry(Data):
     phase: Phase | None = None
     engine: KernelSource | None = None
 
-    @model_validator(mode="after")
-    def _has_a_pattern(self) -> KernelEntry:
+    @checked_after
+    def _has_a_pattern(self) -> None:
         if not self.match and not self.words:
             raise ValueError("give at least one pattern in match or words")
-        return self
 
 
 class NamelessEntry(Data):
@@ -194,13 +192,12 @@ class OptionLine(Data):
     language_model: bool | None = None
     in_use: Pattern | None = None
 
-    @model_validator(mode="after")
-    def _releases(self) -> Self:
+    @checked_after
+    def _releases(self) -> None:
         if self.before is not None and self.since is None:
             raise ValueError("before: needs since, the release of the newer spelling")
         if self.until is not None and release(self.until) is None:
             raise ValueError("until: must be a release of the engine")
-        return self
 
     def option(self, engine: str, version: str | None = None) -> Option | None:
         """The line as `version` of the engine takes it, or None where it does not; as current
@@ -269,11 +266,10 @@ class ActionFile(File):
     advice: dict[Key, Text]
     titles: dict[Key, Annotated[str, Field(max_length=26)]] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _known(self) -> Self:
+    @checked_after
+    def _known(self) -> None:
         if unknown := self.titles.keys() - self.actions.keys() - self.advice.keys():
             raise ValueError(f"titles of unknown ids: {sorted(unknown)}")
-        return self
 
 
 # --- references.yaml, capture.yaml ---------------------------------------------------------------
@@ -295,7 +291,7 @@ class Spelling(Data):
     """How releases before `before` spell an option."""
 
     before: Release
-    as_: Annotated[str, Field(pattern=r"^--?[a-z]", alias="as")]
+    as_: Annotated[str, Field(pattern=r"^--?[a-z]")] = Field(alias="as")
 
 
 class Flag(Data):

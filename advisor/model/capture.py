@@ -4,20 +4,10 @@ documents are: frozen, and shown as one line in Python or a short page in a note
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-
-class Frozen(BaseModel):
-    """Base of the shared models: immutable, and strict about unknown keys."""
-
-    # Checks are built on first use: a diagnosis needs those of a third of the models.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    def replaced(self, **changes: Any) -> Self:
-        """The same with other values of these fields, unchecked."""
-        return self.model_copy(update=changes)
+from advisor.model.records import Field
+from advisor.model.records import Frozen as Frozen
 
 
 class Device(Frozen):
@@ -52,7 +42,7 @@ class Recorder(Frozen):
     """
 
     clock: str = "times from the start of the capture"
-    tables: dict[str, str] = {}
+    tables: dict[str, str] = Field(default_factory=dict)
     nsys_options: bool = False
     backtraces: str | None = None
     ranges: str | None = None
@@ -90,7 +80,7 @@ class Capture(Frozen):
     under_wsl: bool | None = None
     command: tuple[str, ...] = ()
     environment_names: tuple[str, ...] = ()
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
     trace_sources: tuple[str, ...] = ()
     cuda_traced: bool | None = None
     graph_trace_mode: str | None = None

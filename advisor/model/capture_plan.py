@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field
-
-from advisor.model.capture import Frozen, Shown
+from advisor.model.capture import Shown
 from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Option, StepSummary, Tool
+from advisor.model.records import Field, Frozen
 from advisor.model.rules import Reply
 
 

@@ -7,11 +7,9 @@ cent); of a time, positive is slower.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
-
-from advisor.model.capture import Frozen, Shown
+from advisor.model.capture import Shown
 from advisor.model.facts import Cell, Fact, Scope
 from advisor.model.findings import (
     SCHEMA_VERSION,
@@ -26,6 +24,7 @@ from advisor.model.findings import (
     Tool,
     Verify,
 )
+from advisor.model.records import Field, Frozen
 from advisor.model.work import Sketch
 
 Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
@@ -33,9 +32,9 @@ Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 
 class Judged(Shown):
     """What the rules of a comparison made of its facts. In JSON it follows what the document says
-    itself; the schema is built on first use, which comes after the keys are put in that order."""
+    itself."""
 
-    model_config = ConfigDict(defer_build=True)
+    listed_last: ClassVar[bool] = True
 
     findings: tuple[Finding, ...] = ()
     healthy: tuple[Healthy, ...] = ()
@@ -53,11 +52,6 @@ class Judged(Shown):
             name: pd.json_normalize(list(v)) if v and isinstance(v[0], dict) else pd.DataFrame({name: v})
             for name, v in lists.items()
         }
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: object) -> None:
-        for name in Judged.model_fields:
-            cls.__pydantic_fields__[name] = cls.__pydantic_fields__.pop(name)
 
 
 class SideDoc(Frozen):

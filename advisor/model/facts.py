@@ -9,7 +9,8 @@ from itertools import combinations
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import Struct, field
-from pydantic import ConfigDict, Field
+
+from advisor.model.records import Field
 
 Severity = Literal["info", "low", "medium", "high"]
 #: From the least to the gravest.
@@ -62,7 +63,7 @@ def of_job(fact: str) -> bool:
 class Scope:
     """What a fact or finding is about; null where it is about everything at that level."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     rank: int | None = None
     device: int | None = None
@@ -134,7 +135,7 @@ class Fact:
     `window` (ns) is what it was computed over; documents leave it out.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     name: str
     value: Value
@@ -150,7 +151,7 @@ class Fact:
 class Table:
     """A small table of evidence: a title, column heads with their unit suffix, and rows."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     title: str
     columns: tuple[str, ...]
@@ -178,7 +179,7 @@ class Table:
 class Interval:
     """A place on the timeline, in the times (ns) that the viewer of the capture shows."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     start_ns: int
     end_ns: int

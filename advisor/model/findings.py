@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from advisor.model.capture import Frozen, InputDevice, LedgerRow, Shown
+from advisor.model.capture import InputDevice, LedgerRow, Shown
 from advisor.model.facts import SEVERITIES as SEVERITIES
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.facts import Severity as Severity
@@ -20,6 +18,7 @@ from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
 from advisor.model.gain import ToDo as ToDo
 from advisor.model.gain import Verify as Verify
+from advisor.model.records import Field, Frozen
 from advisor.model.work import Excerpt, Work
 
 SCHEMA_VERSION = 1

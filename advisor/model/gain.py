@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
-
-from advisor.model.capture import Frozen
 from advisor.model.facts import Cell, Scope, Severity
+from advisor.model.records import Field, Frozen
 
 
 class Span(Frozen):

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
+from advisor.model.facts import Value
+from advisor.model.records import (
     BeforeValidator,
-    ConfigDict,
+    Frozen,
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
-    model_validator,
+    checked_after,
 )
-
-from advisor.model.capture import Frozen
-from advisor.model.facts import Value
 
 ThresholdValue = Value | tuple[str, ...]
 
@@ -23,7 +21,7 @@ MAX_TEXT = 256
 MAX_INT = 2**63
 
 
-def _threshold(value: Any) -> ThresholdValue:
+def threshold(value: Any) -> ThresholdValue:
     """A number, a flag, a text, or (for one_of) a list of texts; nothing an engine trips over."""
     if isinstance(value, bool):
         return value
@@ -56,7 +54,7 @@ def _sequence(value: Any) -> Any:
 Items = BeforeValidator(_sequence)
 Operand = Annotated[
     bool | int | float | str | tuple[str, ...],
-    PlainValidator(_threshold),
+    PlainValidator(threshold),
     WithJsonSchema(
         {
             "anyOf": [
@@ -77,10 +75,9 @@ ParamName = Annotated[
 
 
 class Strict(Frozen):
-    """No coercion: "no" is not false and 1.10 is not a text. Built on first use, since
-    `advisor explain` has to be quick."""
+    """No coercion: "no" is not false and 1.10 is not a text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    checking: ClassVar[dict[str, bool]] = {"strict": True}
 
 
 class Comparison(Strict):
@@ -90,8 +87,8 @@ class Comparison(Strict):
     value: Operand | None = None
     param: ParamName | None = None
 
-    @model_validator(mode="after")
-    def _one_operand(self) -> Comparison:
+    @checked_after
+    def _one_operand(self) -> None:
         if (self.value is None) == (self.param is None):
             raise ValueError("give exactly one of `value` and `param`")
         if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
@@ -100,4 +97,3 @@ class Comparison(Strict):
             raise ValueError("`known` takes `value: true` or `value: false`")
         if isinstance(self.value, str | bool) and self.op not in ("eq", "ne", "known"):
             raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
-        return self

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from advisor.model.capture import Frozen
 from advisor.model.facts import Scope
 from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Severity, Tool
+from advisor.model.records import Frozen
 
 #: What may be decided about a finding.
 DECISIONS = ("accept", "reject", "defer", "done", "needs data")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
-
 from advisor.model.facts import Level, Severity, Subject, Unit
 from advisor.model.operands import Comparison, Items, Operand, Strict
+from advisor.model.records import Discriminator, Field, StringConstraints, Tag, checked_after
 
 Kind = Literal["symptom", "cause", "limit", "note", "question"]
 Reply = Literal["yes", "partly", "no", "not_applicable"]
@@ -129,11 +128,10 @@ class Where(Comparison):
 
     field: Name
 
-    @model_validator(mode="after")
-    def _compares(self) -> Where:
+    @checked_after
+    def _compares(self) -> None:
         if self.op == "known":
             raise ValueError("`known` is for facts; a row without the field matches nothing")
-        return self
 
 
 class Join(Strict):
@@ -157,14 +155,13 @@ class When(Strict):
     all: Conditions | None = None
     join: Annotated[tuple[Join, ...], Items, Field(max_length=4)] = ()
 
-    @model_validator(mode="after")
-    def _one_form(self) -> When:
+    @checked_after
+    def _one_form(self) -> None:
         if (self.any is None) == (self.all is None):
             raise ValueError("give exactly one of `any` and `all`")
         names = [j.as_ for j in self.join]
         if len(set(names)) != len(names):
             raise ValueError("two joins have the same `as`; rename one")
-        return self
 
     @property
     def branches(self) -> tuple[tuple[Condition, ...], ...]:
@@ -229,12 +226,11 @@ class SeveritySpec(Strict):
     tail: FactName | None = None
     levels: Annotated[tuple[SeverityLevel, ...], Items, Field(max_length=4)] = ()
 
-    @model_validator(mode="after")
-    def _ascending(self) -> SeveritySpec:
+    @checked_after
+    def _ascending(self) -> None:
         marks = [level.at for level in self.levels]
         if marks != sorted(set(marks)):
             raise ValueError("`levels` must rise strictly in `at`; reorder them")
-        return self
 
 
 class ConfidenceSpec(Strict):
@@ -354,8 +350,8 @@ class RuleSpec(Strict):
         given = (*(b.answer for b in self.when.any or ()), self.otherwise)
         return tuple(a for a in given if a is not None)
 
-    @model_validator(mode="after")
-    def _one_answer_a_branch(self) -> RuleSpec:
+    @checked_after
+    def _one_answer_a_branch(self) -> None:
         asked = self.kind == "question"
         last = asked and (self.otherwise is not None or self.subject == "recording")
         wanted = len(self.when.any or ()) + last if asked else 0
@@ -370,13 +366,11 @@ class RuleSpec(Strict):
         word = "not_applicable" if self.subject == "recording" else "partly"
         if any(a.reply == word for a in self.answers):
             raise ValueError(f"a question of subject {self.subject} is never answered {word}")
-        return self
 
-    @model_validator(mode="after")
-    def _no_finding(self) -> RuleSpec:
+    @checked_after
+    def _no_finding(self) -> None:
         """Nothing about a recording is a finding: questions, and the symptoms that they ask for."""
         if (self.kind == "question") != (self.subject == "checklist") and self.subject != "recording":
             raise ValueError("a question has `subject: recording` or `subject: checklist`, as only it has")
         if self.subject == "recording" and self.kind not in ("question", "symptom"):
             raise ValueError("`subject: recording` is for questions and symptoms")
-        return self

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from pydantic import model_validator
 
-from advisor.model.capture import Frozen
+from advisor.model.records import Frozen
 
 
 class Event(NamedTuple):

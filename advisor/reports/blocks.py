@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
-from pydantic import BaseModel
 
 from advisor.model.facts import Cell, Interval
 from advisor.model.findings import Budget
 from advisor.model.numbers import column, value_text
+from advisor.model.records import Frozen
 
 #: Texts that are aligned like numbers, and the ones allowed among them.
 _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s))?")
@@ -209,7 +209,7 @@ class Report(Struct, frozen=True):
     that is more. `details`: versions for a comment with a size limit, longest first; the first that
     fits is used. `many`: write a list even of one document; `level`: of the first heading."""
 
-    documents: Sequence[BaseModel]
+    documents: Sequence[Frozen]
     blocks: Callable[[int], Iterable[Block]]
     title: str = "advisor"
     many: bool = False

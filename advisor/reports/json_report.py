@@ -6,11 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import cast
 
-from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from advisor.model.capture import Frozen
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
+from advisor.model.records import Frozen
 from advisor.reports.blocks import Report
 from advisor.reports.characters import escaped
 
@@ -38,7 +37,7 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
     return document_bytes(diagnoses[0] if single else Diagnoses(diagnoses=tuple(diagnoses)))
 
 
-def document_bytes(document: BaseModel) -> bytes:
+def document_bytes(document: Frozen) -> bytes:
     """Any document as JSON."""
     try:
         text = document.model_dump_json(indent=2, warnings=False)

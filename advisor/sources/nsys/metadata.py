@@ -55,10 +55,8 @@ _GPU_WORK = (KERNEL, GRAPH_TRACE, MEMCPY, MEMSET)
 
 #: What `Device` has of a row of TARGET_INFO_GPU: a text, or a number that is 0 where the driver did not say.
 _GPU_TEXTS = {"bus_id": "busLocation", "name": "name", "chip": "chipName"}
-_GPU_NUMBERS = {
-    "sm_count": "smCount", "memory_bytes": "totalMemory", "bandwidth_bytes_per_s": "memoryBandwidth",
-    "clock_hz": "clockRate", "l2_bytes": "l2CacheSize",
-}  # fmt: skip
+_GPU_NUMBERS = {"sm_count": "smCount", "memory_bytes": "totalMemory", "l2_bytes": "l2CacheSize"}
+_GPU_RATES = {"bandwidth_bytes_per_s": "memoryBandwidth", "clock_hz": "clockRate"}
 _GPU_OTHERS = ("cuDevice", "computeMajor", "computeMinor")
 
 #: Options that carry a command line, an environment or names of people and machines.
@@ -144,7 +142,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
 def read_devices(raw: RawTables) -> tuple[tuple[Device, ...], DeviceMap]:
     """Every GPU that the capture lists, by GPU id, and how the ids of kernels map to them."""
     gpus = {}
-    names = (*_GPU_TEXTS.values(), *_GPU_NUMBERS.values(), *_GPU_OTHERS)
+    names = (*_GPU_TEXTS.values(), *_GPU_NUMBERS.values(), *_GPU_RATES.values(), *_GPU_OTHERS)
     for gpu, *values in rows_of(raw, "TARGET_INFO_GPU", id=int, **dict.fromkeys(names, object)):
         gpus[gpu] = dict(zip(names, values, strict=True))
     columns = {"gpuId": int, "cudaId": int, "pid": object, "numMultiprocessors": object}
@@ -255,6 +253,7 @@ def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Devi
         ours: str(row[column]) if row[column] else None for ours, column in _GPU_TEXTS.items()
     }
     about |= {ours: _positive(row[column]) for ours, column in _GPU_NUMBERS.items()}
+    about |= {ours: float(rate) for ours, column in _GPU_RATES.items() if (rate := _positive(row[column]))}
     return Device(
         id=number,
         cuda_ordinals=ordinals,

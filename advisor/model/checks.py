@@ -1,0 +1,164 @@
+"""Records as pydantic sees them: the checks of what is read, and JSON.
+
+Imported by the methods of `advisor.model.records.Frozen` that need it, and by what reads files.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from contextlib import suppress
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import pydantic
+from msgspec import NODEFAULT, structs
+from msgspec.structs import FieldInfo
+from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from advisor.model import facts
+from advisor.model.records import Frozen, Later
+
+_R = TypeVar("_R", bound=Frozen)
+
+# Pydantic itself reads the annotations of dataclasses.
+vars(facts)["Field"] = pydantic.Field
+
+
+class RecordField(NamedTuple):
+    """A field of a record: its name here and in files (`key`), its annotation with all that it asks of
+    pydantic, whether documents leave it out, and what msgspec knows of it."""
+
+    name: str
+    key: str
+    annotation: Any
+    exclude: bool
+    known: FieldInfo
+
+
+_adapters: dict[type, TypeAdapter[Any]] = {}
+
+
+def adapter(record: type[_R]) -> TypeAdapter[_R]:
+    """Checks and writes records of this class."""
+    if record not in _adapters:
+        _adapters[record] = TypeAdapter(record)
+    return _adapters[record]
+
+
+def typed(record: _R) -> _R:
+    """The same with its values in the types that the annotations say, such as 1.0 for 1 of a float. One
+    that cannot be checked, such as a path that is not UTF-8, stays as it is."""
+    with suppress(ValidationError):
+        return adapter(type(record)).validate_python(record)
+    return record
+
+
+def fields_of(record: type[Frozen]) -> tuple[RecordField, ...]:
+    """The fields in the order of JSON."""
+    bases = [base for base in record.__mro__ if issubclass(base, Frozen)]
+    last = {name for base in bases[1:] if base.listed_last for name in base.__struct_fields__}
+    found = []
+    for known in structs.fields(record):  # type: ignore[arg-type]
+        hint = _real(known.type)
+        asked = next(base for base in bases if known.name in base.__annotations__).extra_checks.get(
+            known.name
+        )
+        if asked and asked.options:
+            hint = Annotated[hint, _call(asked)]
+        extras = getattr(known.type, "__metadata__", ())
+        exclude = any(isinstance(one, Later) and one.excludes for one in extras)
+        found.append(RecordField(known.name, known.encode_name, hint, exclude, known))
+    return tuple(sorted(found, key=lambda f: f.name in last))
+
+
+def _call(later: Later) -> Any:
+    return getattr(pydantic, later.name)(*later.args, **later.options)
+
+
+def _real(annotation: Any) -> Any:
+    """An annotation with the calls of pydantic made that it notes."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        inner, *extras = parts
+        made = [
+            _call(one) if isinstance(one, Later) else one
+            for one in extras
+            if not getattr(one, "excludes", False)
+        ]
+        return Annotated[_real(inner), *made] if made else _real(inner)
+    if not parts or origin is Literal:
+        return annotation
+    inside = tuple(map(_real, parts))
+    if inside == parts:
+        return annotation
+    if origin is UnionType or origin is Union:
+        return functools.reduce(operator.or_, inside)
+    return origin[inside]
+
+
+#: Classes whose schema is being made: inside it they stand for themselves.
+_open: list[type[Frozen]] = []
+
+
+def schema_of(record: type[Frozen], handler: GetCoreSchemaHandler) -> CoreSchema:
+    """What pydantic's core checks a record by, and writes it by."""
+    ref = f"{record.__module__}.{record.__qualname__}:{id(record)}"
+    if record in _open:
+        return core_schema.definition_reference_schema(ref)
+    _open.append(record)
+    try:
+        fields = fields_of(record)
+        inside = {f.name: _field_schema(f, handler) for f in fields}
+    finally:
+        _open.pop()
+    names = tuple(f.name for f in fields)
+    table = core_schema.typed_dict_schema(
+        inside,
+        cls=record,
+        cls_name=record.__name__,
+        extra_behavior="forbid",
+        config=record.checking,  # type: ignore[arg-type]
+    )
+
+    def values(given: Any) -> Any:
+        """The fields of a record, to be checked or written; anything else is data as it came."""
+        return {n: getattr(given, n) for n in names} if isinstance(given, record) else given
+
+    after = [
+        method
+        for base in reversed(record.__mro__)
+        for method in vars(base).values()
+        if getattr(method, "checked_after", False)
+    ]
+
+    def made(given: dict[str, Any]) -> Frozen:
+        found = record(**given)
+        for check in after:
+            check(found)
+        return found
+
+    return core_schema.no_info_after_validator_function(
+        made,
+        core_schema.no_info_before_validator_function(values, table),
+        ref=ref,
+        serialization=core_schema.wrap_serializer_function_ser_schema(lambda one, write: write(values(one))),
+    )
+
+
+def _field_schema(field: RecordField, handler: GetCoreSchemaHandler) -> core_schema.TypedDictField:
+    schema = handler.generate_schema(field.annotation)
+    known = field.known
+    if known.default_factory is not NODEFAULT:
+        schema = core_schema.with_default_schema(schema, default_factory=known.default_factory)
+    elif known.default is not NODEFAULT:
+        schema = core_schema.with_default_schema(schema, default=known.default)
+    alias = field.key if field.key != field.name else None
+    return core_schema.typed_dict_field(
+        schema,
+        required=known.required,
+        validation_alias=alias,
+        serialization_alias=alias,
+        serialization_exclude=field.exclude or None,
+    )
