@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,11 +16,8 @@ from advisor.reports import blocks as b
 from advisor.reports import finding_text, phrases, summary, text
 from advisor.reports.finding_text import Detail, Shown, finding, grid
 from advisor.reports.header import SHOWN, header, ranks
-from advisor.reports.layout import GLUE, Page, name_text
+from advisor.reports.layout import GLUE, Line, Page, name_text
 from advisor.reports.phrases import by_reason, remedy_lead
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 TOP = 5
 #: Changes of a moved threshold that are named without -v.
@@ -115,7 +111,7 @@ def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[b.Block]
         yield from summary.end(d, 80, 1)
 
 
-def render(diagnoses: Sequence[Diagnosis], options: TextOptions) -> list[Text]:
+def render(diagnoses: Sequence[Diagnosis], options: TextOptions) -> list[Line]:
     """Styled lines, none wider than ``options.width`` cells."""
     page = Page(options.width, options.unicode)
     text.write(page, shown(diagnoses, options, page.width))

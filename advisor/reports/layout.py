@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
 
 from advisor.reports.characters import clean
 
@@ -146,13 +145,29 @@ def name_text(name: str) -> str:
     return name
 
 
+class Styled(NamedTuple):
+    """The style of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    style: str
+
+
+class Line(NamedTuple):
+    """A finished line. It becomes one of rich only where colours are wanted: most output is read by
+    programs, and rich's text takes as long to import as a report to write."""
+
+    plain: str
+    spans: tuple[Styled, ...] = ()
+
+
 class Page:
     """A growing list of lines, each at most `width` cells."""
 
     def __init__(self, width: int = 80, unicode: bool = True) -> None:
         self.width = max(width, 40)
         self.glyphs = UNICODE if unicode else PLAIN
-        self.lines: list[Text] = []
+        self.lines: list[Line] = []
         self._margin = 0
 
     @contextmanager
@@ -170,7 +185,8 @@ class Page:
 
     def line(self, *segments: Segment) -> None:
         """One line of plain or ``(text, style)`` segments; what does not fit is cut."""
-        text = Text(" " * self._margin, no_wrap=True, overflow="ignore", end="")
+        text = " " * self._margin
+        spans: list[Styled] = []
         room = self.width
         for segment in segments:
             part, style = (segment, "") if isinstance(segment, str) else segment
@@ -178,14 +194,18 @@ class Page:
             if cell_len(part) > room:
                 part = cut_end(part, room, self.glyphs.ellipsis)
             room -= cell_len(part)
-            text.append(part, style or None)
-        text.rstrip()
-        self.lines.append(text)
+            if style and part:
+                spans.append(Styled(len(text), len(text) + len(part), style))
+            text += part
+        text = text.rstrip()
+        length = len(text)
+        shown = (s._replace(end=min(s.end, length)) for s in spans if s.start < length)
+        self.lines.append(Line(text, tuple(shown)))
 
     def blank(self) -> None:
         """An empty line, never two in a row and never the first."""
         if self.lines and self.lines[-1].plain:
-            self.lines.append(Text(end=""))
+            self.lines.append(Line(""))
 
     def heading(self, text: str, note: str = "") -> None:
         self.blank()
@@ -269,10 +289,13 @@ class Page:
             row(cells, "")
 
 
-def print_lines(console: Console, lines: Iterable[Text]) -> None:
+def print_lines(console: Console, lines: Iterable[Line]) -> None:
     """Print finished lines unchanged; the console decides on colour."""
+    from rich.text import Span, Text
+
     for line in lines:
-        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+        text = Text(line.plain, no_wrap=True, overflow="ignore", end="", spans=[Span(*s) for s in line.spans])
+        console.print(text, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 
 #: Words as the shell sees them: quotes keep spaces together.
