@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +27,8 @@ class Scratch:
     """
 
     def __init__(self, parent: Path | None = None, prefix: str = "advisor-") -> None:
+        import tempfile  # most captures are read where they lie
+
         parent = parent or Path(tempfile.gettempdir())
         _sweep(parent, prefix)
         while True:

@@ -5,27 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli.inputs import check_exists, is_pipe
 from advisor.cli.messages import message
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Flag, Kind, format_module, format_names, one_of
 from advisor.reading import READING
-from advisor.reports.files import STDOUT, check_target, check_targets, write_atomic
+from advisor.reports.files import STDOUT, check_suffix, check_target, check_targets, write_atomic
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
     from rich.console import Console
 
     from advisor.config import Settings
+    from advisor.model.records import Frozen
     from advisor.reports.blocks import Block, Report
     from advisor.reports.layout import Page
 
@@ -53,6 +53,23 @@ def check_files(
     check_targets(files, settings.force, inputs)
 
 
+def settings_of(
+    typed: Mapping[str, Any],
+    names: Collection[str],
+    keys: Collection[str],
+    choices: Mapping[str, Sequence[str]],
+) -> Settings:
+    """The settings in force for a verb of the flags `names`, of which `typed` were given. InputError for an
+    output file of another format."""
+    from advisor.config import settle
+
+    settings = settle(typed, None, keys, choices)
+    if settings.output is not None and "format" in choices:
+        written = {*choices["format"], *(f"--{name}" for name in names)}
+        check_suffix(settings.output, settings.format, written, typed.get("format") is not None)
+    return settings
+
+
 def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:
     """Check an output path before the analysis starts."""
     if settings.output is not None and settings.output != STDOUT:
@@ -77,7 +94,7 @@ def deliver(report: Report, settings: Settings) -> None:
 
 
 def deliver_one(
-    document: BaseModel, blocks: Callable[[], Iterable[Block]], title: str, settings: Settings
+    document: Frozen, blocks: Callable[[], Iterable[Block]], title: str, settings: Settings
 ) -> None:
     """Deliver one document; its blocks do not depend on the width of the page."""
     from advisor.reports.blocks import Report

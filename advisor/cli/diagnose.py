@@ -1,10 +1,8 @@
-"""``advisor diagnose``: captures in, ranked advice out; ``advisor demo``: the bundled capture. From
-captures to a report on stdout or in a file."""
+"""``advisor diagnose``: captures in, ranked advice out. It needs no typer, see `advisor.cli.plain`."""
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import date
@@ -12,11 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import typer
-
 from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
 from advisor.cli.messages import errors, message
-from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, invalid_choice
 from advisor.reading import held, parse_saved, read_text, similar
@@ -28,30 +23,17 @@ if TYPE_CHECKING:
     from advisor.model.review import History, Review
 
 
-@takes(
+#: Options of `advisor diagnose`, in the order of --help.
+OPTIONS = (
     "traces format output html xlsx review force window nvtx phase weight_bytes unprofiled_step acceptance "
     "gpu_metrics gpu_metrics_offset serving_engine together rules select ignore param engine baseline folder "
     "sensitivity redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
     "quiet verbose"
 )
-def diagnose(
-    settings: Settings,
-    traces: list[Path] | None = argument("TRACE...", None),
-    review: Path | None = option("FILE", "Start from an earlier one, or a folder with a history."),
-) -> None:
-    """Find out what holds the GPU back in one or more captures.
 
-    TRACE is an Nsight Systems export (.sqlite, also .xz or .gz; a Parquet or Arrow folder), a
-    report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), tables
-    that `nsys stats` printed (text, CSV or JSON, several in one), a folder of these, or a diagnosis
-    saved with --format json, to show it in another format; - reads standard input.
 
-    Captures whose names (rank3.sqlite) or metadata say that they are ranks of one job get one
-    diagnosis: who comes late, who waits. With --together an nsys capture gives the times, and a
-    PyTorch trace of the same model the operators, sizes, modules and lines.
-
-    Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
-    """
+def diagnose(settings: Settings, traces: list[Path] | None, review: Path | None = None) -> int:
+    """Captures and folders of captures in, the report on stdout or in a file; the exit code."""
     from advisor.cli.inputs import as_pair, expand
 
     if not traces and settings.gpu_metrics:  # the log alone is what there is to judge
@@ -65,17 +47,7 @@ def diagnose(
         files = [first]
     # A folder that nsys exported is one capture; any other one stands for those in it.
     many = len(files) > 1 or any(t.is_dir() and t not in files for t in traces)
-    raise typer.Exit(report(files, settings, many, review))
-
-
-@takes("format engine quiet verbose")
-def demo(settings: Settings) -> None:
-    """Diagnose the capture that ships with advisor."""
-    from advisor.knowledge.files import demo_capture
-
-    # The shorter of both: the path is the title of the report, and part of the next command.
-    path = str(demo_capture())
-    raise typer.Exit(report([Path(min(os.path.relpath(path), path, key=len))], settings))
+    return report(files, settings, many, review)
 
 
 def report(paths: Sequence[Path], settings: Settings, many: bool = False, review: Path | None = None) -> int:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from advisor.cli import messages
-from advisor.config import CHOICES, FLAGS, SETTINGS, checked, settle
+from advisor.config import CHOICES, FLAGS, SETTINGS, checked
 from advisor.errors import AdvisorError
 from advisor.model.options import Flag, Setting, declared
 
@@ -130,12 +130,9 @@ def takes(
                     for name, one in more.items()
                     if (value := typed.pop(name)) is not None and value is not False
                 }
-            settings = settle(typed, None, keys, choices)
-            if settings.output is not None and "format" in flags:
-                from advisor.reports.files import check_suffix
+            from advisor.cli.deliver import settings_of
 
-                written = {*choices["format"], *(f"--{name}" for name in names)}
-                check_suffix(settings.output, settings.format, written, typed["format"] is not None)
+            settings = settings_of(typed, names, keys, choices)
             verb(settings=replace(settings, strict=messages.debug), **values)
 
         settled.__name__, settled.__doc__ = verb.__name__, verb.__doc__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from statistics import fmean
+from math import fsum
 
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.gain import over_all
@@ -85,7 +85,7 @@ def step_time(entries: Sequence[Input]) -> str:
     step = over_all([e.untraced_step_ms for e in entries if e.step_ms is not None])
     if not traced:
         return ""
-    text = f"{milliseconds(fmean(traced))} ms traced"
+    text = f"{milliseconds(fsum(traced) / len(traced))} ms traced"
     if step is None:
         return text
     low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
