@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from advisor.cache import cached
 from advisor.engine.load import builtin_dir, load_rules, read_rules
 from advisor.knowledge import files
 from advisor.knowledge.shapes import Sign
+from advisor.pipeline import diagnose
 
 
 @pytest.fixture(autouse=True)
@@ -184,6 +186,17 @@ def test_patterns_are_read_once(read: Callable[[], object], monkeypatch: pytest.
     read.__wrapped__()  # type: ignore[attr-defined]
     monkeypatch.setattr(files, "load", lambda *_: never())
     read.__wrapped__()  # type: ignore[attr-defined]
+
+
+def test_compiled_rules_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = partial(diagnose._program_of.__wrapped__, "trace", (builtin_dir(),))
+    first = compiled((), ())
+    monkeypatch.setattr("advisor.engine.compile.compile_rules", lambda *_: never())
+    again = compiled((), ())
+    assert (again.strata, again.params) == (first.strata, first.params)
+    assert any(path.name.startswith("program_trace-") for path in folder.iterdir())
+    with pytest.raises(AssertionError):  # a threshold of the user's own
+        compiled(("SYN101.min_idle=0.2",), ())
 
 
 def test_what_cannot_be_made_is_not_kept(folder: Path) -> None:

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from advisor.cache import cached
 from advisor.errors import InputError, RuleError
 from advisor.model.facts import Subject
 from advisor.model.rules import RuleSpec
-from advisor.reading import MOST_WRITTEN_BYTES, read_bytes, read_text
+from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
 if TYPE_CHECKING:
     import yaml
@@ -131,7 +132,7 @@ def load_rules(*directories: Path) -> RuleSet:
     places = directories or (builtin_dir(),)
     if places != (builtin_dir(),):
         return _load_rules(places)
-    return cached("rules", _content(places[0]), lambda: _load_rules(places))
+    return cached("rules", content(places[0]), lambda: _load_rules(places))
 
 
 def _load_rules(directories: Sequence[Path]) -> RuleSet:
@@ -140,15 +141,21 @@ def _load_rules(directories: Sequence[Path]) -> RuleSet:
     return rules
 
 
-def _content(directory: Path) -> Iterator[bytes]:
+def content(directory: Path) -> Iterator[bytes]:
     """Names of all files that are looked at and the content of the rules among them."""
     for path in yaml_files(directory):
         yield path.encode()
         if not path.endswith(CASES_SUFFIX):
-            try:
-                yield read_bytes(Path(path), MOST_WRITTEN_BYTES)
-            except (OSError, InputError):
-                yield b"cannot be read"
+            yield _bytes_of(path)
+
+
+def _bytes_of(path: str) -> bytes:
+    """Without the checks of `read_bytes`, which take four times as long for hundreds of small files."""
+    with suppress(OSError):
+        if os.path.isfile(path):  # no pipe, no device
+            with open(path, "rb") as file:
+                return file.read(MOST_WRITTEN_BYTES + 1)
+    return b"cannot be read"
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:

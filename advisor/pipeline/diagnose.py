@@ -281,8 +281,15 @@ def _program_of(
     params: tuple[str, ...],
     stamps: tuple[tuple[str, int, int], ...],
 ) -> Program:
+    from advisor.cache import cached
     from advisor.engine.compile import compile_rules
+    from advisor.engine.load import builtin_dir, content
     from advisor.engine.params import parse_params
 
-    rules = _rules_of(folders, stamps).about(subject)
-    return compile_rules(rules, parse_params(rules, params))
+    def compiled() -> Program:
+        rules = _rules_of(folders, stamps).about(subject)
+        return compile_rules(rules, parse_params(rules, params))
+
+    if params or folders != (builtin_dir(),):
+        return compiled()
+    return cached(f"program_{subject}", content(folders[0]), compiled)
