@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,7 @@ class Sheet:
         self.row = 1
         self._widths: dict[int, float] = {}
         self._head = 1
+        self._looks: dict[tuple[int, ...], Any] = {}  # styles of cells of tables
         worksheet.sheet_view.showGridLines = False
         worksheet.sheet_view.zoomScale = 100
         self.page()
@@ -157,11 +159,15 @@ class Sheet:
         if isinstance(value, Number):
             value, unit = value.value, value.unit
         cell = style.put(self.ws.cell(row, column), value, unit)
-        number = _is_number(value)
-        cell.font = style.font()
-        right = number and unit not in style.LEFT
-        cell.alignment = style.align(wrap, right, indent=1)
-        cell.border = style.UNDER
+        right = _is_number(value) and unit not in style.LEFT
+        # openpyxl compares each font, alignment and border of each cell with those that it knows.
+        looks = (*(cell._style or ()), wrap, right)
+        if looks not in self._looks:
+            cell.font = style.font()
+            cell.alignment = style.align(wrap, right, indent=1)
+            cell.border = style.UNDER
+            self._looks[looks] = cell._style
+        cell._style = copy(self._looks[looks])
 
     # --- tables --------------------------------------------------------------------------------
 

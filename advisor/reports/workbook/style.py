@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
@@ -64,14 +65,17 @@ THIN = Side(style="thin", color=LINE)
 UNDER = Border(bottom=THIN)
 
 
+@cache
 def font(size: float = 10.5, color: str = INK, **more: Any) -> Font:
     return Font(name=FONT, size=size, color=color, **more)
 
 
+@cache
 def fill(color: str) -> PatternFill:
     return PatternFill("solid", start_color=color, end_color=color)
 
 
+@cache
 def align(wrap: bool = False, right: bool = False, middle: bool = False, indent: int = 0) -> Alignment:
     return Alignment(
         wrap_text=wrap,
