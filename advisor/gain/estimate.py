@@ -83,6 +83,7 @@ class Replayer:
         #: The latest inputs: steps and bounds, and the next fix or scenario, start from them.
         self.latest: dict[tuple[Any, ...], Inputs] = {}
         self._order: tuple[Array, Array, Array, Array] | None = None
+        self._ending: tuple[Array, Array, Array, Array] | None = None
 
     # ------------------------------------------------------------ times
 
@@ -197,12 +198,18 @@ class Replayer:
 
     def step_ends(self, inputs: Inputs, played: Played) -> Array:
         """When each replayed step ended on the stream that steps end on, ns."""
-        excerpt, ops = self.excerpt, inputs.ops
-        # Streams that a fix added hold copies only; the steps end where they did.
-        main = self.taken.main
-        mine = (ops.step != NONE) & ((ops.stream == main) if main != NONE else True)
-        ends = np.full(excerpt.last - excerpt.first + 1, -np.inf)
-        np.maximum.at(ends, ops.step[mine] - excerpt.first, played.op_end[mine])
+        ops = inputs.ops
+        if self._ending is None or self._ending[0] is not ops.stream or self._ending[1] is not ops.step:
+            # Streams that a fix added hold copies only; the steps end where they did.
+            main = self.taken.main
+            mine = np.flatnonzero((ops.step != NONE) & ((ops.stream == main) if main != NONE else True))
+            mine = mine[np.argsort(ops.step[mine], kind="stable")]
+            self._ending = ops.stream, ops.step, mine, np.flatnonzero(begins_run(ops.step[mine]))
+        mine, begins = self._ending[2:]
+        ends = np.full(self.excerpt.last - self.excerpt.first + 1, -np.inf)
+        if len(mine):
+            reached = np.maximum.reduceat(played.op_end[mine], begins)
+            ends[ops.step[mine[begins]] - self.excerpt.first] = reached
         return np.maximum.accumulate(ends)
 
     def mean_step(self, inputs: Inputs, played: Played) -> float:
