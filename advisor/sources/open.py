@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
-from advisor.model.capture import Capture
 from advisor.reading import held, similar
 from advisor.scratch import Scratch
 from advisor.sources.kineto import head as kineto
@@ -15,6 +14,9 @@ from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Around, Source, Trace
+
+if TYPE_CHECKING:
+    from advisor.model.capture import Capture
 
 #: What follows the name of a capture that may be compressed.
 PACKED = ("", ".xz", ".gz")
@@ -316,6 +318,8 @@ def peek(path: Path) -> Capture:
     Raises InputError for anything but a capture.
     """
     if needs_export(path.name.lower()):
+        from advisor.model.capture import Capture
+
         return Capture(path=str(path), format="nsys-rep")
     if path.is_file() and is_profiler_json(path):
         return kineto.peek(path)

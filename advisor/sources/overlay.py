@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.arrays import distinct, median_of
 from advisor.reading import similar
-from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.schema import FLOAT_COLUMNS
 from advisor.sources.trace import Around, Columns, Source, Trace
+
+if TYPE_CHECKING:
+    from advisor.sources.samplers.log import SampleLog
 
 #: For so many periods of the log its last sample stands; then it was not running.
 _HELD = 2.0
@@ -28,6 +31,8 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     if not log.is_file():
         what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
         raise InputError(f"--gpu-metrics: {log}: {what}")
+    from advisor.sources.samplers.log import read_log
+
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.errors import InputError
-from advisor.model.capture import Capture
 from advisor.sources.packed import FAULTS, HEAD_BYTES, opener
+
+if TYPE_CHECKING:
+    from advisor.model.capture import Capture
 
 #: The events begin within this: devices and process groups stand before them.
 _EVENTS_BYTES = 4 << 20
@@ -35,6 +38,8 @@ def peek(path: Path) -> Capture:
     if hit is not None:
         numbers = {name: pattern.search(hit[1]) for name, pattern in _NUMBER.items()}
         found = {name: int(number[1]) for name, number in numbers.items() if number}
+    from advisor.model.capture import Capture
+
     return Capture(
         path=str(path), format="kineto-json", rank=found.get(b"rank"), world_size=found.get(b"world_size")
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.arrays import distinct
-from advisor.model.capture import Capture, Device
 from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
-from advisor.sources.nsys.metadata import read_capture, read_devices
 from advisor.sources.nsys.tables import (
     CUDA_CALLCHAINS,
     GPU_METRICS,
@@ -35,6 +34,9 @@ from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
 from advisor.sources.schema import MISSING, TABLES, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import Columns
+
+if TYPE_CHECKING:
+    from advisor.model.capture import Capture, Device
 
 _MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})
 
@@ -105,6 +107,8 @@ class NsysExport:
         self._whole: dict[str, Columns] = {}
         self.devices: tuple[Device, ...]
         self.capture: Capture
+        from advisor.sources.nsys.metadata import read_capture, read_devices
+
         try:
             if not any(map(is_nsys_table, db.tables)):
                 raise InputError(
