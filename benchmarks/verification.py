@@ -14,7 +14,7 @@ from typing import NamedTuple
 from advisor.knowledge.files import engines, shipped
 from advisor.knowledge.kernel_names import required_literals
 from advisor.knowledge.shapes import Data, EngineData, File, Text, release, up_to
-from advisor.model.records import Field, checked_after
+from advisor.model.records import Field
 
 #: Options as a parser takes them; identifiers that no English word looks like, keywords and calls.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w")
@@ -57,8 +57,7 @@ class Verification(Data):
     witness: Text | None = None
     excuse: Text | None = None
 
-    @checked_after
-    def _one(self) -> None:
+    def __post_init__(self) -> None:
         if (self.witness is None) == (self.excuse is None) or (self.found and self.excuse):
             raise ValueError("give a witness or an excuse")
 

@@ -44,7 +44,7 @@ class Data(Frozen):
 
 
 class File(Data):
-    schema_: Literal[1] = Field(alias="schema")
+    schema: Literal[1]
 
 
 # --- kernel_families.yaml ------------------------------------------------------------------------

@@ -313,7 +313,7 @@ class Needs(Strict):
 class RuleSpec(Strict):
     """One file, one code, one cause."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema: Literal[1]
     code: Annotated[str, StringConstraints(pattern=CODE_PATTERN)]
     cause: Kebab
     title: Short
