@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from advisor.model.arrays import Array, compact, distinct
-from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     import pandas as pd
+
+    from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 
 
 Column = Array
@@ -264,7 +265,7 @@ def _near(start: Column) -> Column | None:
 # --- what a reader had to drop or repair, counted while it reads ----------------------------------
 
 
-class Ledger(dict[tuple[LedgerKind, str, str], tuple[int, int]]):
+class Ledger(dict[tuple["LedgerKind", str, str], tuple[int, int]]):
     """Rows by kind, what is wrong with them, and table: how many, of how many. Columns of a table may
     be read one after the other: the largest count stands."""
 
@@ -275,6 +276,8 @@ class Ledger(dict[tuple[LedgerKind, str, str], tuple[int, int]]):
     def rows(self) -> tuple[LedgerRow, ...]:
         # In one order, whichever table was read first.
         noted = sorted(self.items(), key=lambda entry: (entry[0][0], entry[0][2]))
+        from advisor.model.capture import LedgerRow
+
         return tuple(LedgerRow.of(*key, *numbers) for key, numbers in noted)
 
     def warnings(self, texts: Iterable[str]) -> tuple[str, ...]:
