@@ -17,6 +17,7 @@ from advisor.engine.params import ParamKey, parse_params, resolve_params
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.spec import INPUT, RECORDING, FactSpec
 from advisor.facts.writer import FactWriter
+from advisor.knowledge.files import titled, with_sources
 from advisor.model.facts import TRACE, Level, Scope, Subject, Unit
 from advisor.model.findings import Tool
 
@@ -49,11 +50,11 @@ class Judgement(Struct, frozen=True):
         """The sections that every document of this kind has."""
         return {
             "tool": self.tool,
-            "findings": self.found.findings,
+            "findings": tuple(map(titled, self.found.findings)),
             "healthy": self.found.healthy,
             "not_evaluated": self.found.not_evaluated,
             "facts": tuple(self.inference.facts),
-            "thresholds": self.found.thresholds,
+            "thresholds": with_sources(self.found.thresholds),
         }
 
     def param(self, code: str, name: str) -> float:

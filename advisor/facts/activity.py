@@ -237,7 +237,7 @@ def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activit
 
 
 def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | None:
-    """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (seed-4: BW_efficiency =
+    """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (nsys-profiling skill: BW_efficiency =
     weight_bytes / kernel_time / peak). None where the peak is not known, and where memory cannot
     be as fast: then the size is not that of what was read."""
     peak = dram_peak(a.device(device))

@@ -44,7 +44,7 @@ _MOST_REGISTERS = 255
 _LONG_KERNEL_NS = 50_000
 #: Share of the peak DRAM bandwidth that kernels reach at best (calibration#dram).
 ACHIEVABLE = 0.92
-#: From here on a kernel counts as limited by DRAM: 80 % of what is achievable (peers-18).
+#: From here on a kernel counts as limited by DRAM: 80 % of what is achievable (community triage scripts).
 DRAM_LIMIT = 0.8 * ACHIEVABLE
 _PLACES = 50
 #: Idle parts before a replay that have causes of their own.

@@ -40,7 +40,7 @@ _SHORT_NS = 10_000
 _SMALL_COPY = 4096
 #: A copy of at most 4 KiB takes less; where sizes were not printed.
 _SMALL_COPY_NS = 5_000
-#: What an eager launch costs the host (seed-4).
+#: What an eager launch costs the host (nsys-profiling skill).
 _LAUNCH_NS = 5_000
 #: A call that takes this long, and this many times its copy, waits for the device.
 _BLOCKS_NS, _BLOCKS_TIMES = 20_000, 5
@@ -76,7 +76,7 @@ FACTS = (
         Entry("sums.kernel_ms", "ms", "sums", "Time of all kernels", "sum over kernels and GPUs", needs=(_KERNELS,)),
         Entry("sums.kernel_mean_ns", "ns", "sums", "Mean kernel", "sum / count", needs=(_KERNELS,)),
         Entry("sums.launch_over_kernel", "ratio", "sums", "Time that launching all kernels one by one takes at the usual length of a call, over the time of all kernels", "count x median of each launch call / sum of kernel times", needs=(_KERNELS, _API)),
-        Entry("sums.launch_idle_ratio", "ratio", "sums", "Share of that time for which the GPU then has nothing to run, at least", "1 - 1 / sums.launch_over_kernel, at least 0; where no calls were printed, with 5 us a launch (seed-4)", needs=(_KERNELS,)),
+        Entry("sums.launch_idle_ratio", "ratio", "sums", "Share of that time for which the GPU then has nothing to run, at least", "1 - 1 / sums.launch_over_kernel, at least 0; where no calls were printed, with 5 us a launch (nsys-profiling skill)", needs=(_KERNELS,)),
         Entry("sums.wait_ratio", "ratio", "sums", "Share of the recording in synchronize calls and blocking copies, at most", "sum / the larger of all kernel time and all time in CUDA calls; a copy call blocks without Async in its name, or from 20 us and five times the mean copy on", needs=(_API,)),
         Entry("sums.longest_wait", "text", "sums", "The waiting call with most time", "name, count and mean", needs=(_API, Need("no call of the sums waits"))),
         Entry("sums.allocation_ratio", "ratio", "sums", "Share of the recording in allocation and free calls, at most", "as sums.wait_ratio", needs=(_API,)),

@@ -18,7 +18,7 @@ from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
-#: Overlap that is poor and that is very good, around the one asked for (peers-7).
+#: Overlap that is poor and that is very good, around the one asked for (nsys-ai).
 _OVERLAP_SPREAD = 0.3
 #: Idle time of this length before an operation is a wait, not a cost of the operation, ns.
 _WAIT_NS = 10_000

@@ -6,7 +6,7 @@ Everything is read once, on first use; a faulty file is one clear error, never a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +30,7 @@ from advisor.knowledge.shapes import (
     ReferenceFile,
     StepFile,
 )
-from advisor.model.findings import Reference
+from advisor.model.findings import Finding, Reference, Threshold
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECKOUT = _PACKAGE.parent
@@ -372,6 +372,22 @@ def action_title(id: str) -> str:
 def references() -> Mapping[str, Reference]:
     data = shipped("references.yaml", ReferenceFile).references
     return MappingProxyType({k: Reference(id=k, title=v.title, url=v.url) for k, v in data.items()})
+
+
+def titled(finding: Finding) -> Finding:
+    """The finding with the titles and addresses of what it refers to."""
+    return finding.replaced(references=tuple(references().get(r.id, r) for r in finding.references))
+
+
+def with_sources(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
+    """The thresholds with the titles of their sources; a section of the calibration has its address."""
+    known = {key: reference.title for key, reference in references().items()}
+    return tuple(
+        t.replaced(title=known.get(t.source, t.source.replace("calibration#", "knowledge/calibration.md#")))
+        if t.source
+        else t
+        for t in thresholds
+    )
 
 
 @cache

@@ -193,7 +193,7 @@ def worked(device: Array, time: Array) -> list[int]:
 class Distribution(Struct, frozen=True):
     """Durations by group, ns. Arrays have one entry a group; empty groups hold zeros.
 
-    `tail` is the time lost in slow calls: the sum of max(0, duration - p50) (seed: tail score).
+    `tail` is the time lost in slow calls, sum of max(0, duration - p50) (nsys-profiling skill).
     """
 
     count: Array

@@ -254,6 +254,7 @@ class Threshold(Frozen):
     unit: str
     origin: str
     source: str | None = None
+    title: str | None = None  # of the source
 
 
 class Lane(Frozen):

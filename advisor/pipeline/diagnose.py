@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from advisor.knowledge.files import with_sources
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.gain import Flip
 from advisor.model.options import Options as Options
@@ -223,7 +224,7 @@ def assemble(done: Analysed) -> Diagnosis:
         budget=budget,
         steps=document.steps(analysis),
         facts=tuple(facts),
-        thresholds=found.thresholds,
+        thresholds=with_sources(found.thresholds),
         tables=tables,
         timeline=timeline,
         next_target=document.next_target(analysis),

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.writer import combine, reason, remedy
-from advisor.knowledge.files import action_title, references
+from advisor.knowledge.files import action_title, titled
 from advisor.knowledge.serving import Program, ServingEngine, detect, named, options_for
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
@@ -87,7 +87,6 @@ def with_options(
     findings: tuple[Finding, ...], serving: ServingEngine, program: Program
 ) -> tuple[Finding, ...]:
     """Findings whose advice names the option of the engine in use; advice and references have titles."""
-    titles = references()
 
     def lines(action: str) -> tuple[Option, ...]:
         return options_for(action, serving.name, program, serving.version)
@@ -99,14 +98,10 @@ def with_options(
             for item in finding.recommendations
         )
         others = tuple(item.replaced(options=lines(item.action)) for item in finding.alternatives)
-        changes: dict[str, Any] = {
-            "recommendations": advice,
-            "alternatives": others,
-            "references": tuple(titles.get(r.id, r) for r in finding.references),
-        }
+        changes: dict[str, Any] = {"recommendations": advice, "alternatives": others}
         if finding.gain is None:
             changes["gain"] = Gain(reason=NO_ESTIMATE)
-        out.append(finding.replaced(**changes))
+        out.append(titled(finding.replaced(**changes)))
     return tuple(out)
 
 

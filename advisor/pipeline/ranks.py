@@ -15,6 +15,7 @@ from advisor.engine.rank import worth_reporting
 from advisor.engine.states import answered, why_not
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
+from advisor.knowledge.files import with_sources
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
 from advisor.pipeline.diagnose import Options, analyse, assemble, program_about
@@ -240,7 +241,7 @@ def _document(
         budget=budget,
         steps=sections.steps(diagnoses),
         facts=tuple(_facts(job)),
-        thresholds=job.thresholds,
+        thresholds=with_sources(job.thresholds),
         tables={
             **{
                 name: dataclasses.replace(table, title=f"{table.title} (rank {shown})")

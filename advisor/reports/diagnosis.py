@@ -274,7 +274,8 @@ def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Bloc
         return
     rows = []
     for t in shown:
-        origin = f"{t.origin}, {t.source}" if unchanged and t.source else t.origin
+        source = t.title or t.source
+        origin = f"{t.origin}, {source}" if unchanged and source else t.origin
         rows.append((f"{t.code}.{t.param}", b.Number(t.value, t.unit), b.Number(t.default, t.unit), origin))
     listed = b.Grid(("parameter", "value", "default", "origin"), tuple(rows), item="threshold")
     if unchanged:

@@ -223,3 +223,17 @@ def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, 
     phases = tuple(p.model_copy(update={"phase": odd, "why": odd}) for p in document.phases)
     made = document.model_copy(update={"summary": odd, "phases": phases})
     Xml.fromstring(junit.document(report(made)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sources_are_named_by_their_titles(documents: dict[str, Document], kind: str) -> None:
+    document = documents[kind]
+    sources = [(r.id, r.title) for f in getattr(document, "findings", ()) for r in f.references]
+    sources += [(t.source, t.title) for t in getattr(document, "thresholds", ()) if t.source]
+    assert sources or kind == "engines"  # judged by no rule
+    assert [key for key, title in sources if not title] == []
+    key = re.compile(r"\b(?:seed|peers)-\d")
+    assert not key.search(html.document(report(document)).decode())
+    if isinstance(document, Comparison):
+        assert not key.search(sarif.document(report(document)).decode())
+        assert not key.search(junit.document(report(document)).decode())

@@ -125,7 +125,7 @@ THRESHOLDS = (
     field("parameter", 34, lambda t: f"{t.code}.{t.param}"),
     field("value", 12, lambda t: Number(t.value, t.unit)),
     field("default", 12, lambda t: Number(t.default, t.unit)), field("origin", 12, "origin"),
-    field("source", 40, "source"),
+    field("source", 40, lambda t: t.title or t.source),
 )  # fmt: skip
 
 

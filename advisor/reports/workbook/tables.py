@@ -71,7 +71,7 @@ THRESHOLDS = (
     field("Value", 13, lambda r: Number(r[0].value, r[0].unit)),
     field("Default", 13, lambda r: Number(r[0].default, r[0].unit)),
     field("Unit", 13, lambda r: r[0].unit), field("Origin", 12, lambda r: r[0].origin),
-    field("Source", 24, lambda r: r[0].source), field("Fact", 36, lambda r: r[1] and r[1].fact),
+    field("Source", 24, lambda r: r[0].title or r[0].source), field("Fact", 36, lambda r: r[1] and r[1].fact),
     field("Measured", 14, lambda r: r[1] and Number(r[1].value, fact_unit(r[1].fact, r[1].unit))),
     field("Outcome", 12, lambda r: r[2]),
 )  # fmt: skip
