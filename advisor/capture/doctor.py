@@ -16,8 +16,6 @@ from advisor.model.capture_plan import Blocked, Named, Question, Recorded
 from advisor.model.facts import TRACE, Fact, FactBase, Value
 from advisor.model.findings import Finding, NotEvaluated
 
-Remedy = Callable[[str], str | None]
-
 
 def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) -> Recorded:
     """What the file is, in numbers; `rows` by table."""
@@ -40,7 +38,7 @@ def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) ->
     )
 
 
-def unmet_needs(entries: Sequence[NotEvaluated], remedy: Remedy) -> list[UnmetNeed]:
+def unmet_needs(entries: Sequence[NotEvaluated], remedy: Callable[[str], str | None]) -> list[UnmetNeed]:
     """Each rule that could not run, once, with what would supply every fact that it misses."""
     by: dict[str, UnmetNeed] = {}
     for entry in entries:

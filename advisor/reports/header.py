@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
 from advisor.model.numbers import column, digits, milliseconds, percent_range, value_text
-from advisor.reports import phrases
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, labelled
 from advisor.reports.layout import GLUE
-from advisor.reports.phrases import machine, workload
+from advisor.reports.phrases import devices, machine, step_time, window, workload
 
 #: Captures that are described one by one, unless all are asked for.
 INPUTS = 4
@@ -38,14 +37,14 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> 
     if entry.format != UNREADABLE:
         evidence, startup = "; ".join(entry.serving_evidence), entry.startup_ms
         yield from labelled(
-            ("captured", f"{GLUE}· ".join(phrases.machine(entry))),
-            ("devices", phrases.devices(entry, always=True)),
+            ("captured", f"{GLUE}· ".join(machine(entry))),
+            ("devices", devices(entry, always=True)),
             ("engine", evidence and f"evidence: {evidence}"),
-            ("workload", phrases.workload(entry)),
+            ("workload", workload(entry)),
         )
         yield from _steps(steps, entry)
         yield from labelled(
-            ("window", phrases.window(entry)),
+            ("window", window(entry)),
             ("start-up", f"{value_text(startup, 'ms')} set aside" if startup else ""),
             ("together", entry.together and f"with {entry.together}"),
         )
@@ -64,7 +63,7 @@ def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterat
         )
         yield Labelled("step time", f"{times} (profiled)")
         if entry is not None and entry.untraced_step_ms is not None:
-            yield Labelled("mean step", phrases.step_time([entry]))
+            yield Labelled("mean step", step_time([entry]))
     elif entry is not None and entry.steps and steps is None:
         yield Labelled("steps", f"{entry.steps}{_method(entry)}")
     elif entry is not None and entry.steps:
