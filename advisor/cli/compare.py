@@ -5,13 +5,25 @@ diagnoses by name, for `compare` and `--baseline`."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from advisor.cli.app import HELP, verb_group
-from advisor.cli.deliver import Progress, check_files, check_format, deliver, formats, save, show, write_bytes
+from advisor.cli.deliver import (
+    Progress,
+    check_files,
+    check_format,
+    check_output,
+    deliver,
+    deliver_one,
+    formats,
+    save,
+    show,
+    write_bytes,
+)
 from advisor.cli.inputs import hold_pipes
 from advisor.cli.messages import message
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
@@ -295,22 +307,30 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
 
 
 @baseline_app.command("list")
-@takes("folder", files=("folder",))
+@takes("folder format output force", files=("folder",), format=formats("Kind of list."))
 def list_baselines(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
     from advisor.compare import store
-    from advisor.reports.listings import baselines
+    from advisor.reports.listings import Baseline, BaselineList, baselines
 
-    entries = [(e.name, e.diagnoses, e.fault) for e in store.entries(settings.folder)]
-    show(baselines(str(settings.folder), entries))
+    check_output(settings)
+    entries = store.entries(settings.folder)
+    found = tuple(Baseline(name=e.name, diagnoses=e.diagnoses, fault=e.fault) for e in entries)
+    listed = BaselineList(folder=str(settings.folder), baselines=found)
+    deliver_one(listed, partial(baselines, listed), "Baselines", settings)
 
 
 @baseline_app.command("show")
-@takes("name folder format verbose", files=("folder",), format=formats("Kind of report.", "findings"))
+@takes(
+    "name folder format output force verbose",
+    files=("folder",),
+    format=formats("Kind of report.", "findings"),
+)
 def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
     """Print the diagnosis that is saved under NAME."""
     from advisor.compare import store
     from advisor.reports.diagnosis import TextOptions, report
 
+    check_output(settings)
     found = store.named(name, settings.folder).diagnoses
     deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

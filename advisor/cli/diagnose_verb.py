@@ -35,7 +35,7 @@ def diagnose(
     raise typer.Exit(run(settings, traces, review))
 
 
-@takes("format engine quiet verbose")
+@takes("format output engine force quiet verbose")
 def demo(settings: Settings) -> None:
     """Diagnose the capture that ships with advisor."""
     from advisor.knowledge.files import demo_capture

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pydantic import field_serializer
 
 from advisor.model.capture import Frozen
 from advisor.model.explanation import WhatIfList
@@ -71,14 +74,34 @@ def whatifs(listed: WhatIfList) -> Iterator[Block]:
         yield Item(spec["title"] + note, code=name, notes=(spec["changes"], *params))
 
 
-def baselines(folder: str, entries: Sequence[tuple[str, Sequence[Diagnosis], str]]) -> Iterator[Block]:
+class Baseline(Frozen):
+    """What is saved under a name; `fault` says why a file cannot be read."""
+
+    name: str
+    diagnoses: tuple[Diagnosis, ...]
+    fault: str = ""
+
+    @field_serializer("diagnoses")
+    def _brief(self, diagnoses: tuple[Diagnosis, ...]) -> list[dict[str, Any]]:
+        return [d.model_dump(mode="json", include={"inputs", "steps", "verdict"}) for d in diagnoses]
+
+
+class BaselineList(Frozen):
+    """The baselines of a folder."""
+
+    schema_version: int = 1
+    folder: str
+    baselines: tuple[Baseline, ...]
+
+
+def baselines(listed: BaselineList) -> Iterator[Block]:
     """For each name its capture, its steps, its verdict; the fault of a bad file."""
-    for name, diagnoses, fault in entries:
-        yield from baseline(name, diagnoses)
-        if fault:
-            yield Labelled("unusable", fault)
+    for entry in listed.baselines:
+        yield from baseline(entry.name, entry.diagnoses)
+        if entry.fault:
+            yield Labelled("unusable", entry.fault)
     yield Gap()
-    yield Paragraph(f"{amount(len(entries), 'baseline')} in {folder}")
+    yield Paragraph(f"{amount(len(listed.baselines), 'baseline')} in {listed.folder}")
 
 
 def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:

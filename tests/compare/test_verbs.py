@@ -148,8 +148,15 @@ def test_baselines_by_name(run: Run, capsys: Captured) -> None:
     assert "Regression" in capsys.readouterr().out
     assert run("baseline", "list") == 0
     assert "29 decode steps of 0.43" in capsys.readouterr().out
+    assert run("baseline", "list", "--format", "json") == 0
+    (listed,) = json.loads(capsys.readouterr().out)["baselines"]
+    assert listed["diagnoses"][0]["steps"][0]["count"] == 29
+    assert run("baseline", "list", "--format", "html", "-o", "list.html") == 0
+    assert run("baseline", "list", "--format", "html", "-o", "list.html") == 2
+    assert "add --force" in capsys.readouterr().err
     assert run("baseline", "show", "main") == 0
     assert "base.sqlite" in capsys.readouterr().out
+    assert run("baseline", "show", "main", "--format", "sarif", "-o", "main.sarif") == 0
     assert run("baseline", "show", "main", "--format", "json") == 0
     assert Diagnosis.model_validate_json(capsys.readouterr().out).steps[0].count == 29
     assert run("slow", "--baseline", "main", "-q") == 0
