@@ -112,7 +112,9 @@ def draft(source: Source, model: type[M]) -> M | None:
 def _left_out(data: Any, error: Any) -> bool:
     """Take one mistake out of plain data; false where that is not possible."""
     loc = [step for step in error["loc"] if not str(step).startswith("=")]
+    holder = None
     for step in loc[:-1]:
+        holder = data
         if not isinstance(data, dict | list) or (isinstance(data, dict) and step not in data):
             return True  # taken out with another mistake
         data = data[step]
@@ -123,10 +125,12 @@ def _left_out(data: Any, error: Any) -> bool:
         at.pop("param", None)
     elif isinstance(data, dict) and last in _STAND_IN and error["type"] != "extra_forbidden":
         data[last] = _STAND_IN[last]
-    elif not isinstance(data, dict) or last not in data:
-        return False
-    else:
+    elif isinstance(data, dict) and last in data:
         del data[last]
+    elif isinstance(holder, dict):  # of what has a part missing, the rest is left out as well
+        del holder[loc[-2]]
+    else:
+        return False
     return True
 
 
@@ -155,7 +159,7 @@ def line_of(source: Source, loc: Loc) -> int:
 
 
 def _too_deep(text: str) -> bool:
-    """Composing recurses in C without a limit of its own: it would crash the process."""
+    """Composing recurses in C, in older releases without a limit: it would crash the process."""
     depth = 0
     loader = _LOADER(text)
     try:
@@ -166,6 +170,10 @@ def _too_deep(text: str) -> bool:
                     return True
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
+    except yaml.YAMLError as exc:
+        if "nesting depth" in str(exc):  # of libyaml, since PyYAML 6.0.4
+            return True
+        raise
     finally:
         loader.dispose()
     return False

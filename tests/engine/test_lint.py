@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -371,3 +372,19 @@ def test_names_are_checked_in_a_file_with_other_mistakes(tmp_path: Path) -> None
     assert any(s.startswith(f"{at('galaxy')}: scope is 'galaxy'") for s in said)
     assert any("colour is an unknown key" in s for s in said)
     assert len(said) == 6
+
+
+def test_names_are_checked_in_a_file_with_a_key_missing(tmp_path: Path) -> None:
+    """What has a key missing is left out; the rest is looked at."""
+    fact = "{fact: window.steps_count, op: ge, value: 5}"
+    text = re.sub(r"impact: .*", "impact: {part: sync}", GOOD).replace(
+        fact, "{fact: window.steps_cuont, op: ge, value: 5}"
+    )
+    (tmp_path / "ABC101.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RuleError) as caught:
+        check_rules(KNOWN, tmp_path, need_cases=False)
+    said = [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
+    assert said == [
+        "unknown fact window.steps_cuont; did you mean window.steps_count?",
+        "impact.fact is missing; add it",
+    ]
