@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LETTERS = 6_000
 #: Entries that a list keeps while another one is longer.
 _FEWEST = 1
-#: Letters that the count of what is left out takes, beyond the name of its place.
+#: Letters for the count of what is left out, beyond the name of its place.
 _COUNTED = 30
 
 
@@ -286,7 +286,7 @@ class Tools:
         return redact or self._redact
 
     def error_text(self, error: Exception, redact: bool) -> str:
-        """What went wrong, as the caller may read it."""
+        """The error as the caller may see it."""
         return _scrubber().text(str(error)) if self._redacts(redact) else str(error)
 
     @staticmethod
@@ -345,7 +345,7 @@ def _phase(phase: str | None) -> Any:
 
 @lru_cache
 def _scrubber() -> Scrubber:
-    """Takes out who and where: this user and this machine are not named by a capture alone."""
+    """Removes names of this user and this machine too, which a capture alone does not give."""
     return Scrubber(names_here())
 
 

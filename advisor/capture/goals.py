@@ -126,7 +126,7 @@ RANGE = "--capture-range=cudaProfilerApi"
 
 
 def plan(asked: PlanRequest) -> m.CapturePlan:
-    """The plan; raises InputError where the asked names something unknown."""
+    """The plan; raises InputError for unknown names in the request."""
     context = context_of(asked)
     options, variables = _options(context), _variables(context)
     off = context.lines("profile-without-graphs") if asked.without_graphs else ()
@@ -207,7 +207,7 @@ def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[m.Pitfal
 
 
 def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[m.Variant]:
-    """Every variant that fits; options that are not in `told` yet are explained where they first come."""
+    """Every variant that fits; options that are not `listed` yet are explained where they first come."""
     known, asked = {v.id: v for v in capture_goals().variants}, context.asked
     # What is asked for already, or does not go with it.
     settled = ["without-graphs"] if asked.without_graphs else []

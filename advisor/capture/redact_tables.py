@@ -1,4 +1,4 @@
-"""Which tables and columns of an nsys export hold what is private, and what becomes of it."""
+"""Private tables and columns of an nsys export, and how each is redacted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
 from advisor.sources.sqlite.file import distrust
 from advisor.sources.sqlite.pages import quoted
 
-#: Tables that hold nothing but what is private.
+#: Tables that hold private data only.
 DROPPED_ROWS = {"ProcessStreams": "output of the program", "ANALYSIS_FILE": "attached files"}
 #: Tables of processes and threads: only those stay that the profiler traced.
 PROCESS_TABLES = {
@@ -148,7 +148,7 @@ def _pairs(db: sqlite3.Connection, tables: Tables, table: str) -> list[tuple[int
 
 
 def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
-    """Names of people and machines, and secret values, as this capture itself shows them."""
+    """Names of people and machines, and secret values, found in this capture."""
     words: set[str] = set()
     secrets: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""What is wished for, with everything that it names; and the command that wishes it again."""
+"""The request for a capture with all its names resolved, and the command that repeats it."""
 
 from __future__ import annotations
 

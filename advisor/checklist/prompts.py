@@ -99,7 +99,7 @@ def need_terminal(instead: str) -> None:
 def choose(
     ask: str, choices: Sequence[tuple[str, str, str | None]], default: str | None = None, first: bool = False
 ) -> str:
-    """The value that a person picks of (value, text, key or None), or BACK, which the first question
+    """The value chosen from (value, text, key or None), or BACK, which the first question
     does not offer. Raises KeyboardInterrupt to quit."""
     import questionary
 

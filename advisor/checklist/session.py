@@ -29,7 +29,7 @@ _SPELLINGS: dict[str, Answer] = {
 
 
 class Reply(Struct, frozen=True):
-    """What a person says to one question."""
+    """The answer of a person to one question."""
 
     answer: Answer
     note: str = ""
@@ -115,7 +115,7 @@ def path_of(name: str | None, folder: Path | None = None) -> Path:
 
 
 def resume_command(path: Path) -> str:
-    """What to type to go on with this session."""
+    """The command that continues this session."""
     name = path.name.removesuffix(SUFFIX)
     plain = path.parent == Path() and path.name.endswith(SUFFIX) and _NAME.fullmatch(name)
     return f"advisor checklist --resume --session {name if plain else path}"

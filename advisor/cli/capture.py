@@ -76,7 +76,7 @@ def _listed(settings: Settings) -> None:
 
 
 def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
-    """Plan what the words and options say; ask where they say nothing."""
+    """Plan from the arguments and options; ask for what is missing."""
     from advisor.capture.goals import plan
     from advisor.reports.checkup import plan as blocks
     from advisor.reports.files import write_atomic

@@ -36,7 +36,7 @@ def diagnose(settings: Settings, traces: list[Path] | None, review: Path | None 
     """Captures and folders of captures in, the report on stdout or in a file; the exit code."""
     from advisor.cli.inputs import as_pair, expand
 
-    if not traces and settings.gpu_metrics:  # the log alone is what there is to judge
+    if not traces and settings.gpu_metrics:  # only the log is judged
         traces = [settings.gpu_metrics]
         settings = replace(settings, gpu_metrics=None)
     if not traces:
@@ -97,7 +97,7 @@ def diagnosed(
     done: list[Diagnosis] = []
     unread: list[str] = []
     if len(paths) > 1:
-        gc.enable()  # what one capture leaves should not wait for the last
+        gc.enable()  # frees the memory of one capture before the last is read
     for path in paths:
         try:
             done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]

@@ -208,7 +208,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 def run() -> None:
     """Console script."""
-    # A command makes little garbage in circles, and looking for it takes an eighth of a short one.
+    # A command leaves few reference cycles, and looking for them takes an eighth of a short one.
     gc.disable()
     _keep_memory()
     _open_streams()
@@ -247,7 +247,7 @@ def _keep_memory() -> None:
         glibc = ctypes.CDLL(None)
         for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
             glibc.mallopt(option, 2**31 - 1)  # the largest int
-        glibc.mallopt(_ARENA_MAX, 1)  # what a thread that reads gives back is for all
+        glibc.mallopt(_ARENA_MAX, 1)  # memory that one thread frees serves all
 
 
 def _open_streams() -> None:

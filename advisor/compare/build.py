@@ -242,13 +242,13 @@ def _phase_verdict(m: Measured, alike: comparability.Judged, judged: Judgement) 
 
 
 def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
-    """True where a side has a single step: what it varies by is not known."""
+    """True where a side has a single step: how much it varies is not known."""
     return any(s is not None and s.steps == s.samples == 1 for s in (before, after))
 
 
 def _hidden(m: Measured) -> bool:
-    """True where the windows do other amounts of work in their time, and one time a side does not
-    show whether that is a change."""
+    """True where the windows differ in their amount of work and in their time, and a single time a
+    side does not show whether that is a change."""
     return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 
 

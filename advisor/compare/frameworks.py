@@ -58,7 +58,7 @@ def table(
     batch: Mapping[str, float],
     phase: str | None = None,
 ) -> FrameworkTable:
-    """The table and what its differences mean. Raises InputError for names that are no column."""
+    """The table and what its differences mean. Raises InputError for unknown names."""
     names = _names(columns)
     for option, given in (("--throughput", throughput), ("--batch", batch)):
         if strangers := [n for n in given if n not in names]:

@@ -107,7 +107,7 @@ def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
     state = "new" if back else change(old, finding) or "same"
     kept = {n: getattr(before, n) for n in (*DECIDED, "reopened", "suppressed")}
     if state in ("new", "worse"):
-        # What was decided was decided about something smaller.
+        # The decision was about a smaller finding.
         kept |= _reopened(before.decision or before.reopened) | {"suppressed": None}
     return found.replaced(**kept, state=state, since=day if back else before.since)
 
@@ -123,7 +123,7 @@ def _reopened(decision: str) -> dict[str, Any]:
 
 
 def _decided(tracked: Tracked, decision: Decision | None, now: Finding | None) -> Tracked:
-    """With what was decided, unless that was decided when the finding was smaller."""
+    """With its decision, unless that was made when the finding was smaller."""
     if decision is None or not decision.touched:
         return tracked
     given = {name: getattr(decision, name) for name in DECIDED}

@@ -195,7 +195,7 @@ def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]
     ]
 
 
-# --- words and numbers of the sentences that comparisons say --------------------------------------
+# --- words and numbers in the sentences of comparisons --------------------------------------------
 
 
 def ratio(value: float, sign: bool = True) -> str:

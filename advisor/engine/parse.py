@@ -25,7 +25,7 @@ from advisor.reading import MOST_WRITTEN_BYTES, read_text
 M = TypeVar("M", bound=Frozen)
 
 MAX_DEPTH = 50
-#: Of one file: each is looked up in all of the file.
+#: Problems of one file that are listed: each is looked up in the whole file.
 _MOST_PROBLEMS = 100
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _INT = re.compile(r"\A[-+]?(0|[1-9][0-9]*)\Z")
@@ -127,7 +127,7 @@ def _left_out(data: Any, error: Any) -> bool:
         data[last] = _STAND_IN[last]
     elif isinstance(data, dict) and last in data:
         del data[last]
-    elif isinstance(holder, dict):  # of what has a part missing, the rest is left out as well
+    elif isinstance(holder, dict):  # a required key is missing: the object goes
         del holder[loc[-2]]
     else:
         return False

@@ -73,8 +73,8 @@ def _near(conditions: Iterable[Checked]) -> bool:
 
 
 def heaviest_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]) -> tuple[Healthy, ...]:
-    """Notes, then rules by how heavy they would have been; what is said of the capture comes last.
-    Among equals each family of rules has its first say before any has its second."""
+    """Notes, then rules by how heavy they would have been; rules about the capture come last.
+    Among equals the first rule of each family comes before the second of any."""
     weighed = []
     for entry in entries:
         spec = by_code[entry.code].spec
@@ -108,7 +108,7 @@ def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
 
 
 def _absent(outcome: Outcome) -> bool:
-    """Whether it is what the rule looks for that is not there, whatever its guards say."""
+    """Whether what the rule looks for is absent, whatever its guards say."""
     joins = [j.truth for j in outcome.joins if j.join.required]
     return k_or(*(b.truth for b in outcome.branches)) is False or False in joins
 
@@ -117,7 +117,7 @@ def not_judged(
     inference: Inference, withheld: Iterable[tuple[Outcome | Healthy, str]] = ()
 ) -> tuple[NotEvaluated, ...]:
     """What was missing or stopped, one entry a rule and reason, merged over the scopes of a capture.
-    `withheld` would have been said but for the cause that is named beside it."""
+    `withheld` ones are left out because of the cause that is named beside them."""
     capture_of = inference.facts.capture_of
     grouped: dict[tuple[Scope, _Reason], list[Scope]] = {}
 
@@ -178,7 +178,7 @@ def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | 
 
 
 def cause_of(inference: Inference, name: str) -> str:
-    """The cause of a rule that is named by its code, or by the cause where a case gave it."""
+    """The cause of a rule given by its code, or the cause itself where a case gave it."""
     rule = inference.program.by_code.get(name)
     return name if rule is None else rule.spec.cause
 

@@ -93,7 +93,7 @@ def _cut(
 
 
 def _parts(analysis: Analysis, low: int, high: int) -> Iterator[tuple[str, Array, Array, Array]]:
-    """Kind, rows, starts and ends of what overlaps the stretch."""
+    """Kind, rows, starts and ends of the events that overlap the stretch."""
     spans = {"work": (analysis.ops.start, analysis.ops.end)}
     for table in filter(analysis.trace.has, ("api_calls", "ranges")):
         columns = analysis.trace.columns(table, ("start", "end"))

@@ -48,7 +48,7 @@ class Reason(Frozen):
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of a confidence, and why it is this."""
+    """One factor of a confidence, with the reason."""
 
     name: str
     factor: float

@@ -124,7 +124,7 @@ def _places(a: Array, code_a: Array, run: Array, code: Array, limit: int | None)
     delta[sliding_window_view(codes, length) != code] = np.nan
     valid = np.isfinite(delta).sum(axis=1)
     enough = valid >= max(MIN_PATTERN, 0.6 * int(valid.max(initial=0)))
-    # Where the kinds come in another order is not a match: a few calls fit anywhere by chance.
+    # Kinds in another order are not a match: a few calls fit anywhere by chance.
     rows, delta = rows[enough], delta[enough]
     if len(rows) == 0:
         return np.asarray(rows)

@@ -179,7 +179,7 @@ def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
 
 
 def _began_later(findings: Iterable[Finding]) -> str:
-    """What is to be known first where captures of ranks did not begin together."""
+    """A note for captures of ranks that did not begin together."""
     ranks = sorted(
         f.scope.rank for f in findings if f.cause == "rank-began-later" and f.scope.rank is not None
     )

@@ -155,7 +155,7 @@ class Waits(Struct, frozen=True, dict=True):
         return sum(self.caused)
 
     def offset(self, i: int) -> int | None:
-        """What was added to the clock of rank i, ns; None without absolute times or a match."""
+        """The shift of the clock of rank i, ns; None without absolute times or a match."""
         if self.ranks[i].zero is None or self.clocks[i].spread is None:
             return None
         return self.clocks[i].offset

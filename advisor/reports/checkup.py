@@ -111,7 +111,7 @@ def node(step: m.TroubleNode) -> Iterator[b.Block]:
     yield from map(b.Command, step.commands)
 
 
-#: Rules of a need that are named; more than these are counted.
+#: How many rules of a need are named; the rest are counted.
 SHOWN_NAMES = 6
 _SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
 

@@ -53,7 +53,7 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
 
 
 def sides(*named: tuple[str, m.SideDoc], verbosity: int = 0) -> Iterator[Block]:
-    """Which captures stand on each side, and what made them."""
+    """The captures of each side, and what recorded them."""
     for name, side in named:
         shown = side.inputs if verbosity > 0 else side.inputs[:4]
         paths = ", ".join(i.path for i in shown)
@@ -283,7 +283,7 @@ def _measured(check: m.GainCheck) -> str:
 def advice(
     findings: tuple[Finding, ...], verbosity: int = 0, grown: tuple[m.Contribution, ...] = ()
 ) -> Iterator[Block]:
-    """Advice of the findings that hold what grew, then of the rules of the comparison."""
+    """Advice for the causes of what grew, then of the rules of the comparison."""
     codes = {c.action: c.code for c in grown if c.action and c.code}
     for f in findings:
         if f.severity == "info" and verbosity <= 0 and not f.invalidates:

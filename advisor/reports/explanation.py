@@ -105,7 +105,7 @@ def _related(label: str, item: Related, verbosity: int) -> str:
 
 
 class _Depth(Struct, frozen=True):
-    """Where in the tree one is; `state` is that of the rule which is explained."""
+    """A position in the tree; `state` is that of the rule which is explained."""
 
     state: str
     verbosity: int

@@ -35,7 +35,7 @@ FAMILIES = {
 
 
 class Example(Struct, frozen=True):
-    """One case of a rule in words: the situation, what is known of it, what comes out."""
+    """One case of a rule in words: the situation, what is known of it, and the result."""
 
     name: str
     known: str
@@ -197,7 +197,7 @@ def _severity(rule: RuleSpec) -> str:
 
 
 def _withholds(rule: RuleSpec) -> str:
-    """Where nothing else is said of the program, as the end of a sentence."""
+    """The condition on the kind of program, as the end of a sentence."""
     if rule.withholds is False:
         return "; with it nothing is called in order" if rule.withholds_health else ""
     where = "" if rule.withholds is True else f" where {_all(rule, (rule.withholds,))}"

@@ -67,7 +67,7 @@ def _diagnosed(diagnosis: Diagnosis) -> Json:
 
 def _compared(doc: Comparison) -> Json:
     """One run over the captures of both sides. Where no phase could be compared there is no
-    result, and the run is said to have failed: it must not pass for a clean one."""
+    result, and the run is marked as failed, so that it does not pass for a clean one."""
     paths = dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs)
     judged = any(f.invalidates for f in doc.findings)
     return _run(
@@ -212,7 +212,7 @@ def _gone(entry: Gone) -> Json:
 def _about(
     entry: Finding | Gone, uris: Sequence[str], ranks: Sequence[int | None], index: dict[str, int]
 ) -> Json:
-    """Which rule it is of, and where it is: in the file of its rank, else in the first."""
+    """The rule and the location of a finding: in the file of its rank, else in the first."""
     digest = hashlib.sha256(identity(entry.code, entry.scope).encode()).hexdigest()[:32]
     rank = entry.scope.rank
     at = list(ranks).index(rank) if rank is not None and rank in ranks else 0
@@ -239,7 +239,7 @@ def _notification(entry: NotEvaluated) -> Json:
 
 
 def _uri(path: str) -> str:
-    """A relative path as it is, an absolute one as a file URI; bytes that are no UTF-8 as %XX."""
+    """A relative path as it is, an absolute one as a file URI; bytes that are not UTF-8 as %XX."""
     path = path.replace("\\", "/")
     try:
         raw = path.encode("utf-8", "surrogateescape")
