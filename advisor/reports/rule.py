@@ -197,11 +197,11 @@ def _severity(rule: RuleSpec) -> str:
 
 
 def _withholds(rule: RuleSpec) -> str:
-    """The condition on the kind of program, as the end of a sentence."""
+    """Which other findings it keeps back, as the end of a sentence."""
     if rule.withholds is False:
-        return "; with it nothing is called in order" if rule.withholds_health else ""
+        return "; where it fires nothing is reported as in order" if rule.withholds_health else ""
     where = "" if rule.withholds is True else f" where {_all(rule, (rule.withholds,))}"
-    return f", and alone with what is said of the capture{where}"
+    return f", and only findings about the capture beside it{where}"
 
 
 def _all(rule: RuleSpec, conditions: Iterable[object]) -> str:
