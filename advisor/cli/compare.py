@@ -311,11 +311,11 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
 def list_baselines(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
     from advisor.compare import store
-    from advisor.reports.listings import Baseline, BaselineList, baselines
+    from advisor.reports.listings import BaselineList, SavedBaseline, baselines
 
     check_output(settings)
     entries = store.entries(settings.folder)
-    found = tuple(Baseline(name=e.name, diagnoses=e.diagnoses, fault=e.fault) for e in entries)
+    found = tuple(SavedBaseline(name=e.name, diagnoses=e.diagnoses, fault=e.fault) for e in entries)
     listed = BaselineList(folder=str(settings.folder), baselines=found)
     deliver_one(listed, partial(baselines, listed), "Baselines", settings)
 

@@ -142,7 +142,7 @@ def _times(side: Side, phase: str | None) -> StepTimes | None:
 
 
 def _facts(
-    before: Side, after: Side, alike: comparability.Judged, measured: Sequence[Measured], noise_floor: float
+    before: Side, after: Side, alike: comparability.Reasons, measured: Sequence[Measured], noise_floor: float
 ) -> FactWriter:
     out = FactWriter(COMPARISON)
     by_check = {r.check: r for r in alike.reasons}
@@ -204,7 +204,7 @@ def _change_facts(out: FactWriter, m: Measured) -> None:
 
 
 def _phase(
-    m: Measured, before: Side, after: Side, alike: comparability.Judged, judged: Judgement
+    m: Measured, before: Side, after: Side, alike: comparability.Reasons, judged: Judgement
 ) -> PhaseChange:
     verdict, why = _phase_verdict(m, alike, judged)
     return PhaseChange(
@@ -223,7 +223,7 @@ def _phase(
     )
 
 
-def _phase_verdict(m: Measured, alike: comparability.Judged, judged: Judgement) -> tuple[Verdict, str]:
+def _phase_verdict(m: Measured, alike: comparability.Reasons, judged: Judgement) -> tuple[Verdict, str]:
     if m.before is None or m.after is None:
         if m.before is None and m.after is None:
             return "not-comparable", "no step times on either side"
@@ -271,7 +271,7 @@ def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
 # ---------------------------------------------------------------- wording
 
 
-def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparability.Judged) -> str:
+def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparability.Reasons) -> str:
     if verdict == "not-comparable":
         if any(p.why == _UNDECIDED for p in phases):
             return f"Not decided: {_UNDECIDED}."

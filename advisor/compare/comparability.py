@@ -34,7 +34,7 @@ _SMALLEST = 2
 _OPAQUE = "opaque-cuda-graphs"
 
 
-class Judged(Struct, frozen=True):
+class Reasons(Struct, frozen=True):
     """Reasons about the captures as a whole, and about each phase; similarities by name."""
 
     reasons: tuple[Reason, ...]
@@ -54,7 +54,7 @@ class Judged(Struct, frozen=True):
         return [r.text for r in sorted(found, key=lambda r: r.score)]
 
 
-def judge(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> Judged:
+def judge(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> Reasons:
     """All checks; `phases` as `sides.paired` gives them."""
     overlap = sum(min(before.shares.get(b, 0.0), after.shares.get(a, 0.0)) for _, b, a in phases if b and a)
     model = _model(before, after, phases)
@@ -69,7 +69,7 @@ def judge(before: Side, after: Side, phases: list[tuple[str, str | None, str | N
     by_phase: dict[str, tuple[Reason, ...]] = {
         label: (_work_reason(before, after, label, b, a, work[label]),) for label, b, a in phases if b and a
     }
-    return Judged(reasons, by_phase, model, overlap, work)
+    return Reasons(reasons, by_phase, model, overlap, work)
 
 
 # ---------------------------------------------------------------- machine and tools

@@ -74,7 +74,7 @@ def whatifs(listed: WhatIfList) -> Iterator[Block]:
         yield Item(spec["title"] + note, code=name, notes=(spec["changes"], *params))
 
 
-class Baseline(Frozen):
+class SavedBaseline(Frozen):
     """What is saved under a name; `fault` says why a file cannot be read."""
 
     name: str
@@ -91,7 +91,7 @@ class BaselineList(Frozen):
 
     schema_version: int = 1
     folder: str
-    baselines: tuple[Baseline, ...]
+    baselines: tuple[SavedBaseline, ...]
 
 
 def baselines(listed: BaselineList) -> Iterator[Block]:

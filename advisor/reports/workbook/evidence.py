@@ -12,8 +12,9 @@ from msgspec import Struct
 from advisor.model.findings import ConditionDoc, Diagnosis, Finding
 from advisor.model.numbers import OPS, amount, fact_unit, value_text
 from advisor.reports import phrases
+from advisor.reports.blocks import Number
 from advisor.reports.finding_text import params_text
-from advisor.reports.workbook.sheet import Area, Column, Field, Link, Number, Sheet, field, shown
+from advisor.reports.workbook.sheet import Area, Column, Field, Link, Sheet, field, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
 
 #: File endings that the names leave out.

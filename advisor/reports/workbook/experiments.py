@@ -22,11 +22,12 @@ from advisor.model.comparison import (
 from advisor.model.facts import Cell
 from advisor.model.findings import Finding, Healthy, Threshold
 from advisor.model.numbers import CHANGES, fact_unit, value_text
+from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.phrases import UNKNOWN
 from advisor.reports.workbook.book import package
-from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Field, Number, Sheet, field
+from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Field, Sheet, field
 from advisor.reports.workbook.style import MUTED, UNDER, align, font
 
 Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment

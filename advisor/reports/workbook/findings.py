@@ -17,10 +17,11 @@ from advisor.model.gain import Advice, Option, Verify
 from advisor.model.numbers import fact_unit
 from advisor.model.review import DECISIONS, SETTLED, History, Review
 from advisor.reports import phrases
+from advisor.reports.blocks import Number
 from advisor.reports.finding_text import verify_text
 from advisor.reports.review import in_order, suppression
 from advisor.reports.workbook.evidence import Captures, Row
-from advisor.reports.workbook.sheet import Area, Link, Number, Sheet, field
+from advisor.reports.workbook.sheet import Area, Link, Sheet, field
 from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill, put
 
 #: Headers that `advisor review import` looks for.

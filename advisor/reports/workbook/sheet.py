@@ -13,6 +13,7 @@ from openpyxl.worksheet.hyperlink import Hyperlink
 
 from advisor.model.facts import Table
 from advisor.model.numbers import IDS, UNKNOWN, heading_parts
+from advisor.reports.blocks import Number
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.workbook import style
 
@@ -57,13 +58,6 @@ class Link(Struct, frozen=True):
     sheet: str | None = None
     cell: str = "A1"
     url: str | None = None
-
-
-class Number(Struct, frozen=True):
-    """A number that brings its own unit."""
-
-    value: Any
-    unit: str
 
 
 class Area(Struct, frozen=True):

@@ -13,7 +13,7 @@ from openpyxl.worksheet.pagebreak import Break
 from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.numbers import UNKNOWN, amount
 from advisor.reports import phrases
-from advisor.reports.blocks import Labelled
+from advisor.reports.blocks import Labelled, Number
 from advisor.reports.header import header_input
 from advisor.reports.phrases import remedy_text
 from advisor.reports.summary import headline, verdict, why
@@ -21,7 +21,7 @@ from advisor.reports.workbook import style
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.evidence import Captures, Row
 from advisor.reports.workbook.findings import bars, coloured, speedup
-from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link, Number
+from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link
 
 if TYPE_CHECKING:
     from openpyxl.cell.cell import Cell

@@ -13,18 +13,19 @@ from advisor.model.facts import Scope, Table
 from advisor.model.findings import ConditionDoc, Diagnosis, Healthy
 from advisor.model.numbers import condition_text, fact_unit
 from advisor.reports import phrases
+from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
 from advisor.reports.phrases import remedy_text
 from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.findings import bars
-from advisor.reports.workbook.sheet import Column, Number, Sheet, column_of, field
+from advisor.reports.workbook.sheet import Column, Sheet, column_of, field
 from advisor.reports.workbook.style import INK, LEVELS, MUTED, UNDER, align, fill, font
 
 #: Tables that have a place of their own.
 OWN = ("kernels", "steps")
 
 
-class Judged(NamedTuple):
+class RuleRow(NamedTuple):
     """One rule in one scope: fired, in order, close to firing, or not judged."""
 
     state: str
@@ -129,16 +130,16 @@ def rules(sheet: Sheet, captures: Captures) -> None:
     sheet.page(large=True)
 
 
-def judged(d: Diagnosis) -> Iterable[Judged]:
+def judged(d: Diagnosis) -> Iterable[RuleRow]:
     """The rules of a diagnosis by state."""
     for f in d.findings:
-        yield Judged("fired", f.code, f.cause, f.scope, f.message, conditions=f.conditions)
+        yield RuleRow("fired", f.code, f.cause, f.scope, f.message, conditions=f.conditions)
     for h in d.healthy:
-        yield Judged(_state(h), h.code, h.cause, h.scope, h.text, conditions=h.conditions)
+        yield RuleRow(_state(h), h.code, h.cause, h.scope, h.text, conditions=h.conditions)
     for n in d.not_evaluated:
         why = phrases.why_not_judged(n)
         remedy = None if n.stopped_by else remedy_text(n.flag) if n.flag else "no option helps"
-        yield Judged("not judged", n.code, n.cause, n.scope, why, remedy, n.missing)
+        yield RuleRow("not judged", n.code, n.cause, n.scope, why, remedy, n.missing)
 
 
 def _state(entry: Healthy) -> str:
