@@ -42,7 +42,7 @@ sys.path.insert(0, str(ROOT))
 
 #: Package -> its modules and the tests that are about them.
 PACKAGES: dict[str, tuple[str, str]] = {
-    "nsys": ("sources/nsys sources/open.py sources/trace.py",
+    "nsys": ("sources/nsys sources/schema.py sources/open.py sources/trace.py",
              "sources/test_nsys_*.py sources/test_calls.py sources/test_open.py sources/test_peek.py"),
     "sqlite": ("sources/sqlite", "sources/test_sqlite_*.py sources/test_ledger.py sources/test_open.py"),
     "kineto": ("sources/kineto", "sources/test_kineto*.py"),

@@ -38,6 +38,30 @@ def test_what_is_generated_is_up_to_date() -> None:
     assert not stale, f"run python docs/build.py; out of date: {', '.join(stale)}"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "CONTRIBUTING.md",
+            "README.md",
+            "pyproject.toml",
+            "knowledge/calibration.md",
+            "knowledge/whatifs.yaml",
+        ),
+        *(f"{folder}/*.md" for folder in ("docs", "benchmarks", "rules")),
+    ],
+)
+def test_modules_that_are_named_are_there(path: str) -> None:
+    named = {m for p in ROOT.glob(path) for m in re.findall(r"advisor/[\w/]+\.py\b", p.read_text("utf-8"))}
+    assert {m for m in named if not (ROOT / m).is_file()} == set()
+
+
+def test_modules_and_tests_that_mutants_names_are_there() -> None:
+    for modules, tests in script("benchmarks/mutants.py").PACKAGES.values():
+        assert [m for m in modules.split() if not (ROOT / "advisor" / m).exists()] == []
+        assert [t for t in tests.split() if not list((ROOT / "tests").glob(t))] == []
+
+
 def test_check_names_the_files_that_differ(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
