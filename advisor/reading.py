@@ -121,5 +121,5 @@ def parse_saved(text: str | bytes) -> Any:
 def _amount(text: str) -> int | float:
     value = float(text)
     if not abs(value) < 2.0**63:
-        raise ValueError(f"{text[:20]} is no number that a report holds")
+        raise ValueError(f"number out of range: {text[:20]}")
     return value if set(text) & set(".eE") else int(text)

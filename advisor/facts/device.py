@@ -15,6 +15,7 @@ from advisor.metrics.adapters import adapter_kernels, is_adapter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.collectives import processes_wait_ns
+from advisor.metrics.columns import narrow_ns
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import (
@@ -359,7 +360,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
         held = float(duration[small].sum())
     else:  # kernels that run at once fill the device together
         filled = np.where(small, blocks, sms)[compute]
-        held = _narrow_ns(start[compute], end[compute], filled, sms)
+        held = narrow_ns(start[compute], end[compute], filled, sms)
     out.put("kernel.small_grid_ratio", min(held / busy, 1.0))
     out.put("kernel.small_grid_window_ratio", min(held, busy) / window)
     unfused = a.names.mask(lambda k: k.family in UNFUSED)[kernels.name]
@@ -370,14 +371,6 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[kernels.name]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
     out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0))
-
-
-def _narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
-    """How long kernels run that have fewer blocks than half the SMs all together, ns."""
-    time = np.concatenate((start, end))
-    order = np.argsort(time, kind="stable")
-    running = np.cumsum(np.concatenate((blocks, -blocks))[order])[:-1]
-    return float(np.diff(time[order])[(running > 0) & (running * 2 < sms)].sum())
 
 
 #: Gaps of which the largest is looked at first.

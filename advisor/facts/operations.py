@@ -26,7 +26,6 @@ from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
-
 _LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
 _SLOW_CALLS = Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER)
 _SHAPES = 10

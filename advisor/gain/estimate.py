@@ -1,9 +1,8 @@
 """Step times with and without fixes, and how sure they are.
 
-Every uncertain quantity (the profiler's cost of a launch, the gap between graph nodes, the effect
-of a fix, the noise between two runs) is moved to both ends of its range while the others stay in
-the middle, on both sides of the comparison alike. Independent errors add in quadrature, here of
-logarithms, since a speed-up is a ratio.
+Every uncertain quantity (the profiler's cost of a launch, the gap between graph nodes, the effect of a fix,
+the noise between two runs) is moved to both ends of its range while the others stay in the middle, on both
+sides alike. Independent errors add in quadrature, here of logarithms, since a speed-up is a ratio.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ class Replayer:
     def inputs(self, fixes: Sequence[Fix], scenario: Scenario) -> Inputs:
         """The capture's inputs without the profiler, changed by the fixes in their order."""
         key: tuple[Any, ...] = (scenario.launch, scenario.node_gap)
-        how = self.by_software, self.wider_gaps
-        inputs = self._made(key, lambda: corrected(self._untraced, scenario, *how))
+        tracing = self.by_software, self.wider_gaps
+        inputs = self._made(key, partial(corrected, self._untraced, scenario, *tracing))
         for i, fix in enumerate(fixes):
             key = (*key, fix.key, scenario.lean(i))
             inputs = self._made(key, partial(apply, fix, inputs, self.work, scenario, scenario.lean(i)))

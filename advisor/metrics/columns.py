@@ -69,3 +69,11 @@ class DeviceKernels:
     def shape(self) -> Array:
         """A number for each grid and block size."""
         return launch_shape(self._a.trace, self.row)
+
+
+def narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
+    """How long kernels run that have fewer blocks than half the SMs all together, ns."""
+    time = np.concatenate((start, end))
+    order = np.argsort(time, kind="stable")
+    running = np.cumsum(np.concatenate((blocks, -blocks))[order])[:-1]
+    return float(np.diff(time[order])[(running > 0) & (running * 2 < sms)].sum())

@@ -7,11 +7,9 @@ It travels inside the `Diagnosis`, hence a saved one compares as well as the cap
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import model_validator
-
-from advisor.model.records import Frozen
+from advisor.model.records import Frozen, checked_after
 
 
 class Event(NamedTuple):
@@ -137,8 +135,7 @@ class Work(Frozen):
     kernels: tuple[KernelName, ...] = ()
     phases: tuple[PhaseWork, ...] = ()
 
-    @model_validator(mode="after")
-    def _named(self) -> Self:
+    @checked_after
+    def _named(self) -> None:
         if not all(0 <= k.kernel < len(self.kernels) for phase in self.phases for k in phase.kernels):
             raise ValueError("a phase runs a kernel that is not listed")
-        return self
