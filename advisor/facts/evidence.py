@@ -14,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, largest, picked, rows_at
+from advisor.model.arrays import Array, largest, median_of, percentiles, picked, rows_at
 from advisor.model.facts import Row, Value
 from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
@@ -173,7 +173,7 @@ def _steps(a: Analysis, out: FactWriter) -> None:
     rows = []
     for phase in sorted(set(phases.tolist())):
         mine = times[phases == phase]
-        measures = np.median(mine), mine.mean(), np.percentile(mine, 99), mine.max()
+        measures = median_of(mine), mine.mean(), percentiles(mine, 99)[0], mine.max()
         rows.append([phase, len(mine), *map(float, measures)])
     out.table("steps.phases", rows)
     slowest = np.argsort(-times, kind="stable")[:5]

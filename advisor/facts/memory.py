@@ -13,7 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
-from advisor.model.arrays import Array, among, median_of
+from advisor.model.arrays import Array, among, median_of, pairs
 from advisor.model.facts import Interval
 from advisor.sources.schema import (
     ALLOCATED,
@@ -158,7 +158,7 @@ def _faults(a: Analysis, device: int, out: FactWriter) -> None:
 def _table(out: FactWriter, window: int, columns: tuple[Array, ...]) -> None:
     size, kind, cause, length = columns
     rows: list[list[Any]] = []
-    for direction, why in np.unique(np.stack((kind, cause)), axis=1).T.tolist():
+    for direction, why in pairs(kind, cause):
         mine = (kind == direction) & (cause == why)
         time = float(length[mine].sum())
         moved, rate = float(size[mine].mean()), float(size[mine].sum()) / max(time, 1) * 1e9

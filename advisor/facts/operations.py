@@ -21,7 +21,7 @@ from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.passes import attention_pieces, sampling_sorts
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, among, by_number, distinct
+from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
 
@@ -112,7 +112,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     place[largest] = np.arange(len(largest))
     place = np.where(frequent, place[of_operation], len(largest))[group]
     by_step = _lost_by_step(a, like.at, place, np.maximum(duration - spread.p50[group], 0))
-    slowest = max(np.percentile(step_times(a), 99), 1) if by_step is not None else 1
+    slowest = max(percentiles(step_times(a), 99)[0], 1) if by_step is not None else 1
     rows = []
     for number, i in enumerate(largest.tolist()):
         own = out.at(Scope(device=device, operation=labels[i]))
@@ -131,7 +131,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         worst = int(frequent_names[np.argmax(spread.tail[frequent_names])])
         like_worst = duration[calls[behind[worst] - spread.count[worst] : behind[worst]]]
         # Calls beside each other may lose more than the step has.
-        at_p99 = None if by_step is None else min(float(np.percentile(by_step[number], 99) / slowest), 1.0)
+        at_p99 = None if by_step is None else min(float(percentiles(by_step[number], 99)[0] / slowest), 1.0)
         own |= {
             "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
             "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
@@ -140,7 +140,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
             "operation.tail_steps_ratio": at_p99,
             "operation.trend_ratio": trend_ratio(like_worst),
             "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
-            "operation.slow_count": int(np.isin(group[slow], frequent_names).sum()),
+            "operation.slow_count": int(marked(len(frequent), frequent_names)[group[slow]].sum()),
         }
         of_worst = slow[group[slow] == worst]
         if len(of_worst):
@@ -343,11 +343,11 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     duration = length[found.at]
     times = found.times(duration)
     whole = float(duration.sum()) or 1.0
-    attention, ffn, _ = np.median(times, axis=(0, 1)).tolist()
+    attention, ffn, _ = (median_of(times[..., part]) for part in range(3))
     out |= {
         "layer.count": found.count,
         "layer.source": found.by,
-        "layer.time_ns": float(np.median(times.sum(axis=2))),
+        "layer.time_ns": median_of(times.sum(axis=2)),
         "layer.attention_ns": attention,
         "layer.ffn_ns": ffn or None,
         "layer.norm_ratio": float(duration[in_norms(a, found)].sum()) / whole,

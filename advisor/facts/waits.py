@@ -27,7 +27,7 @@ from advisor.metrics.waited import (
     os_time,
     recorded_waits,
 )
-from advisor.model.arrays import Array, median_of
+from advisor.model.arrays import Array, median_of, pairs
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
@@ -98,7 +98,7 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "sync.over_waited_stream": heaviest(waits.other, waits.over) if waits.over.any() else None,
     }
     rows: list[list[Any]] = []
-    for kind, stream in np.unique(np.stack((waits.kind, waits.stream)), axis=1).T.tolist():
+    for kind, stream in pairs(waits.kind, waits.stream):
         mine = (waits.kind == kind) & (waits.stream == stream)
         over, empty = waits.over[mine], float((waits.pending[mine] == 0).mean())
         which = _KINDS[kind], None if stream == MISSING else stream, int(mine.sum())

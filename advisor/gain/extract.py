@@ -21,7 +21,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
-from advisor.model.arrays import Array, among, begins_run, distinct, marked
+from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
@@ -331,9 +331,9 @@ def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: 
     """Median time from a call's return to its operation on a free stream, and median gap between
     two operations that were both queued; published figures where the capture shows none."""
     free = usual & (previous < submitted)
-    typical_late = float(np.median(late[free])) if free.sum() >= 8 else constant("launch_latency")
+    typical_late = median_of(late[free]) if free.sum() >= 8 else constant("launch_latency")
     queued = usual & (previous > submitted + max(typical_late, 0.0))
-    typical_gap = float(np.median(gap[queued])) if queued.sum() >= 8 else constant("stream_gap")
+    typical_gap = median_of(gap[queued]) if queued.sum() >= 8 else constant("stream_gap")
     return typical_late, typical_gap
 
 

@@ -15,7 +15,7 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
 from advisor.metrics.operations import Kind
 from advisor.metrics.workload import TRAINING
-from advisor.model.arrays import Array, among, distinct, marked
+from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
 #: Overlap that is poor and that is very good, around the one asked for (nsys-ai).
@@ -120,7 +120,7 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     copying = marked(len(calls), ops.calls_of(mine))
     waiting = marked(len(calls), waits.call)
     free = (calls.kind == Call.COPY) & ~waiting
-    usual = float(np.median(calls.own[free])) if free.any() else constant("copy_call")
+    usual = median_of(calls.own[free]) if free.any() else constant("copy_call")
     own, pre = np.where(copying, np.minimum(calls.own, usual), calls.own), calls.pre.copy()
     # The wait belongs to the blocking copy, and so does the little time between them.
     behind = mine[waits.op] & (calls.kind[waits.call] == Call.SYNC)

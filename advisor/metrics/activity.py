@@ -19,7 +19,7 @@ from advisor.metrics.design import Runs, bounded_least_squares, robust_covarianc
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, grouped
+from advisor.model.arrays import Array, grouped, median_of, percentiles
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS
 from advisor.sources.trace import Trace
 
@@ -94,7 +94,7 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     if not mine.any():
         return None
     all_times = time[mine]
-    period = int(np.median(np.diff(all_times))) if len(all_times) > 1 else 0
+    period = int(median_of(np.diff(all_times))) if len(all_times) > 1 else 0
     if period <= 0:
         return None
     mine &= (time >= window.start) & (time + period <= window.end) & ~window.holes.holds(time)
@@ -207,7 +207,7 @@ def kernel_activity(
     column = column_of.take(group)
     runs = Runs.of(start, end, column, len(kept))
     design = runs.shares(samples.time, samples.period)
-    length = np.array([np.median(duration[mine]) for mine in grouped(column, len(kept))])
+    length = np.array([median_of(duration[mine]) for mine in grouped(column, len(kept))])
     edge = np.minimum(_EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
     condition = float(np.linalg.cond(gram))
@@ -354,7 +354,8 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
         return None
     at = dense(at)[1]  # bins without a sample say nothing
     means = np.bincount(at, np.nan_to_num(values)) / np.bincount(at)
-    return float(np.percentile(means, 5)), float(np.percentile(means, 95))
+    low, high = percentiles(means, 5, 95)
+    return low, high
 
 
 def launch_kinds(name: Array, blocks: Array) -> Array:

@@ -10,7 +10,7 @@ from advisor.metrics.intervals import EMPTY, Spans, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct, marked, sorting, where
+from advisor.model.arrays import Array, among, distinct, marked, median_of, sorting, where
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -68,7 +68,7 @@ def _emptied(steps: Steps) -> list[tuple[int, int]]:
     if len(steps) == 0:
         return []
     length = [*(steps.host_end - steps.host_start).tolist(), *(b - a for a, b in steps.empty)]
-    least = _SHORT_RANGE * float(np.median(length))
+    least = _SHORT_RANGE * median_of(length)
     empty = [(a, b) for a, b in sorted(steps.empty) if b - a >= least]
     first, last = int(steps.host_start[0]), int(steps.host_start[-1])
     if sum(a < first for a, _ in empty) == 1:

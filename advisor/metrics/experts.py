@@ -13,7 +13,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.matmuls import matmuls
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
 
 _GROUPING = frozenset(("sort", "histogram", "select / compact"))
@@ -166,7 +166,7 @@ def _loose(a: Analysis, device: int) -> Iterator[Routing]:
         time = np.bincount(layer[mine], (duration * (product | active))[mine], len(tokens))[layers]
         most, total = np.zeros(len(tokens)), np.bincount(layer[active], size[active], len(tokens))[layers]
         np.maximum.at(most, layer[active], size[active])
-        by = "one by one" if np.median(hit) >= _ONE_BY_ONE else "padded"
+        by = "one by one" if median_of(hit) >= _ONE_BY_ONE else "padded"
         if by == "padded" and np.ptp(total) == 0:
             by = "grouped"
         experts = at[mine & (product | active)]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from advisor.metrics.damage import PLACE_BITS
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
-from advisor.model.arrays import Array, among, distinct, ordered, sorting
+from advisor.model.arrays import Array, among, distinct, median_of, ordered, sorting
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -131,7 +131,7 @@ def _usual_time(trace: Trace) -> float:
     start = trace.columns(largest, ("start",))["start"]
     if len(start) and isinstance(sorting(start), slice):
         start = start[(len(start) - 1) // 2 : len(start) // 2 + 1]
-    return float(np.median(start)) if len(start) else 0.0
+    return median_of(start) if len(start) else 0.0
 
 
 def _of_table(ops: Operations, table: str) -> Array:

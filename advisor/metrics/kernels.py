@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
-from advisor.model.arrays import Array, begins_run, constant, marked, ordered
+from advisor.model.arrays import Array, begins_run, constant, marked, median_of, ordered
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 
@@ -98,7 +98,7 @@ def _named_by_launch(trace: Trace, names: Names, families: KernelFamilies, namel
                 names.texts[i],
                 int(columns["registers"][mine[0]]),
                 int(columns["shared_bytes"][mine[0]]),
-                float(np.median(duration[mine])),
+                median_of(duration[mine]),
             )
             if not found:
                 known[i] = by_launch_shape

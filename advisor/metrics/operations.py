@@ -270,7 +270,7 @@ def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> list[int]:
         final = len(ops) - 1 - np.unique(ops.process[::-1], return_index=True)[1]
         begins, ends = np.sort(at)[1:], np.array([final[at < b].max() for b in np.sort(at)[1:]], np.int64)
         behind = ends[(ends < begins) & np.isin(ends, idle)]
-    behind = np.union1d(behind, _restarts(trace, ops, op_name))
+    behind = distinct(np.concatenate((behind, _restarts(trace, ops, op_name))))
     return [int(last[i]) for i in behind[np.isin(behind, idle)].tolist()]
 
 
@@ -285,7 +285,7 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     slow = slow[np.argsort(calls["start"][slow], kind="stable")]
     busy = Coverage(union(ops.start, ops.end))
     found = []
-    for process in np.unique(calls["process"][slow]).tolist():
+    for process in distinct(calls["process"][slow]).tolist():
         mine = slow[calls["process"][slow] == process]
         work = np.flatnonzero(ops.process == process)
         if not len(work) or calls["start"][mine[0]] >= ops.start[work[0]]:

@@ -14,7 +14,7 @@ from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, by_number, distinct, marked
+from advisor.model.arrays import Array, by_number, distinct, marked, median_of
 from advisor.sources.schema import MISSING, Call
 
 #: A kernel changes like the rest where it changes by at least this part of the mean change.
@@ -109,11 +109,11 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     busy = held[number][:, [PARTS.index(p) for p in BUSY_PARTS]].sum(axis=1)
     third = count // 3
     first, last = np.arange(count) < third, np.arange(count) >= count - third
-    before, after = float(np.median(times[first])), float(np.median(times[last]))
+    before, after = median_of(times[first]), median_of(times[last])
     grown = after - before
     old, new, ratio = _like_kernels(a.kernels(device), inside, first[step], last[step])
     mean = float((new - old).sum() / max(old.sum(), 1.0))
-    idle = float(np.median((times - busy)[last]) - np.median((times - busy)[first]))
+    idle = float(median_of((times - busy)[last]) - median_of((times - busy)[first]))
     return Drift(
         steps=count,
         change=grown / max(before, 1.0),
@@ -162,10 +162,10 @@ def trend_ratio(duration: Array) -> float | None:
     if runs < _RUNS // 2:
         return None
     parts = np.array_split(duration, runs)
-    medians = np.array([np.median(p) for p in parts])
+    medians = np.array([median_of(p) for p in parts])
     if abs(rank_correlation(medians)) < _IN_ORDER:
         return 0.0
-    whole = float(np.maximum(duration - np.median(duration), 0).sum())
+    whole = float(np.maximum(duration - median_of(duration), 0).sum())
     left = sum(float(np.maximum(p - m, 0).sum()) for p, m in zip(parts, medians, strict=True))
     return max(1.0 - left / whole, 0.0) if whole else 0.0
 

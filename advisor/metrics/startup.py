@@ -18,7 +18,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, 
 from advisor.metrics.kernels import MATMUL, Names, dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct, where
+from advisor.model.arrays import Array, among, distinct, median_of, where
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -236,12 +236,12 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     known, of = dense(keys)
     first = np.empty(len(known), np.int64)
     first[of[::-1]] = np.arange(len(of) - 1, -1, -1)  # the last that is written stays
-    rows = np.unique(ops.api[at[first]])
+    rows = distinct(ops.api[at[first]])
     cold = []
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):
         every = length[calls["call"] == kind]
         if len(every):
-            limit = max(least, _COLD_LAUNCH * float(np.median(every)))
+            limit = max(least, _COLD_LAUNCH * median_of(every))
             cold.append(rows[(calls["call"][rows] == kind) & (length[rows] >= limit)])
     rows = np.concatenate(cold) if cold else np.empty(0, np.int64)
     if not len(rows):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, distinct, ordered
+from advisor.model.arrays import Array, distinct, median_of, ordered
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
@@ -50,7 +50,7 @@ def find_thinned(trace: Trace) -> Thinned:
         ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS)
         return Thinned(_left_out(operators), _left_out(ids))
     ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS, _WIDE_MEAN)
-    mean, median = (float(ids.mean()), float(np.median(ids))) if len(ids) else (0.0, 0.0)
+    mean, median = (float(ids.mean()), median_of(ids)) if len(ids) else (0.0, 0.0)
     sparse = mean >= _MOST_MEAN and median >= _MOST_MEDIAN
     return Thinned(
         _left_out(operators),
@@ -131,7 +131,7 @@ def _random_loss(group: Array, name: Array) -> float:
     groups, row = dense(group[inside])
     names, column = dense(name[inside])
     total = np.bincount(row, minlength=len(groups))
-    alike = np.abs(total - np.median(total)) <= _ALIKE * np.median(total) if len(total) else total > 0
+    alike = np.abs(total - median_of(total)) <= _ALIKE * median_of(total) if len(total) else total > 0
     if alike.sum() < max(_LEAST_GROUPS, _MOST_ALIKE * len(groups)):
         return 0.0
     counts = np.bincount(row * len(names) + column, minlength=len(groups) * len(names))
@@ -142,7 +142,7 @@ def _random_loss(group: Array, name: Array) -> float:
     mean, spread = counts.mean(axis=0), counts.var(axis=0, ddof=1)
     loss = float(spread.sum() / mean.sum())
     varying = float(mean[spread > 0].sum() / mean.sum())
-    apart = float(np.median(spread / mean)) >= loss / 2
+    apart = median_of(spread / mean) >= loss / 2
     if varying < _VARY or not apart or counts.sum(axis=1).var(ddof=1) > _TOGETHER * spread.sum():
         return 0.0
     return loss if _LEAST_LOSS <= loss <= _MOST_SPREAD else 0.0

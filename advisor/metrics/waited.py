@@ -16,7 +16,7 @@ from advisor.metrics.gaps import GapName, name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join
-from advisor.model.arrays import Array, among, grouped, where
+from advisor.model.arrays import Array, among, distinct, grouped, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -204,7 +204,7 @@ def kv_transfers(a: Analysis, device: int) -> Transfers | None:
         return None
     columns = a.trace.columns("ranges", ("start", "end", "process", "text_id", "payload"))
     text = np.searchsorted(a.ranges.text_ids, columns["text_id"])
-    own = np.isin(columns["process"], np.unique(a.ops.process[a.device_ops(device)]))
+    own = np.isin(columns["process"], distinct(a.ops.process[a.device_ops(device)]))
 
     def rows(*wanted: str) -> Array:
         return np.flatnonzero(own & np.isin(text, [i for i, kind in kinds.items() if kind in wanted]))

@@ -111,6 +111,11 @@ def among(values: Array, wanted: Sequence[Any]) -> Array:
     return mask
 
 
+def pairs(first: Array, second: Array) -> list[tuple[int, int]]:
+    """The different pairs of two columns in ascending order."""
+    return [(a, b) for a in distinct(first).tolist() for b in distinct(second[first == a]).tolist()]
+
+
 def begins_run(*columns: Array) -> Array:
     """Mask of the rows that differ from the row before them in one of the columns; the first does."""
     new = np.zeros(len(columns[0]), bool)

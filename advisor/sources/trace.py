@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from advisor.model.arrays import Array, compact, distinct
+from advisor.model.arrays import Array, compact, distinct, median_of
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
 
@@ -258,7 +258,7 @@ def _near(start: Column) -> Column | None:
     """The rows but for a few that begin months from the others; None where all are near."""
     if not len(start) or int(start.max()) - int(start.min()) <= FAR_NS:
         return None
-    far = np.abs(start.astype(float) - float(np.median(start))) > FAR_NS
+    far = np.abs(start.astype(float) - median_of(start)) > FAR_NS
     return np.flatnonzero(~far) if 0 < far.mean() <= FEW else None
 
 

@@ -38,7 +38,7 @@ from advisor.metrics.steps.sequence import (
     segmented,
 )
 from advisor.metrics.steps.waits import routed_sequences, waited_behind, waited_sequences
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
 
 #: Kinds of kernels that come once a pass.
@@ -209,7 +209,7 @@ def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
         return work
     main = work.main_stream
     size = np.diff(np.searchsorted(main, last), prepend=0)[1:]
-    usual = int(np.median(size))
+    usual = int(median_of(size))
     first = np.flatnonzero(np.append(True, size > _EVALUATES * usual))
     count = np.diff(np.append(first, len(last)))
     longest = len(count) - 1 - int(np.argmax(count[::-1]))
@@ -229,7 +229,7 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
     confirmed = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
     passes = {len(distinct(m.group[before[m.at]])) for m in confirmed}
-    if before.sum() < FRAGMENT * np.median(steps.size) or passes != {1}:
+    if before.sum() < FRAGMENT * median_of(steps.size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
     times = ("host_start", "host_end", "gpu_start", "gpu_end")
@@ -262,11 +262,11 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
     """True where parts that hold layers, all of one size, each look up their inputs or hand their
     result to the host once: tokens or images."""
     parts = steps.size[1:-1]
-    if not len(parts) or np.ptp(parts) > SPREAD * np.median(parts) or not any(repeated_kernels(work, steps)):
+    if not len(parts) or np.ptp(parts) > SPREAD * median_of(parts) or not any(repeated_kernels(work, steps)):
         return False
     at = _of_kind(work, kinds, "index"), copied(work, DTOH)
     once = [Marker("", a, work.groups(a)) for a in at if len(a)]
-    odd = np.flatnonzero(parts != np.median(parts))
+    odd = np.flatnonzero(parts != median_of(parts))
     return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
 
 
@@ -281,7 +281,7 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
     again = np.flatnonzero(name[1 : len(name) // 2 + 1] == name[:1]) + 1
     if any((name[n:] == name[:-n]).all() for n in again.tolist()):
         return False
-    if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * np.median(parts):
+    if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * median_of(parts):
         return False
     held = np.bincount(steps.op_step[waited_behind(work)] + 1, minlength=len(steps) + 1)[2:-1]
     often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
@@ -301,7 +301,7 @@ def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
 def _is_denoiser(steps: Steps) -> bool:
     """True for parts of one size that are too long for a block of a denoiser."""
     parts = steps.size[1:-1]
-    usual = float(np.median(parts)) if len(parts) else 0.0
+    usual = median_of(parts) if len(parts) else 0.0
     return usual >= DENOISER and float((np.abs(parts - usual) <= SPREAD * usual).mean()) >= _HELD
 
 
@@ -348,7 +348,7 @@ def _candidates(
         agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
         if marker is not None and marker.passes >= (2 if agreed else MIN_REPEATS):
             steps = _by_marker(work, marker, 0.5, "step")
-            if np.median(steps.size) >= MIN_LENGTH:
+            if median_of(steps.size) >= MIN_LENGTH:
                 yield steps
     yield from layer_sequences(work)
     yield from copy_sequences(work)
@@ -367,7 +367,7 @@ def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention
     if sampling is None or sampling.passes < 2 * len(steps):
         return False
     tokens = _by_marker(work, sampling, 0.5, "step").op_step[attention]
-    return bool(np.median(np.bincount(tokens[tokens >= 0], minlength=1)) >= 2)
+    return bool(median_of(np.bincount(tokens[tokens >= 0], minlength=1)) >= 2)
 
 
 def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Steps:

@@ -25,7 +25,7 @@ from advisor.metrics.steps.sequence import (
     copied,
     segmented,
 )
-from advisor.model.arrays import Array, constant, distinct, marked
+from advisor.model.arrays import Array, constant, distinct, marked, median_of
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
 #: Steps that hold less of the GPU time between them mark a part of the pass only.
@@ -256,7 +256,7 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     """The longest run of kernels that returns again and again in a step of the usual size."""
     main = work.main_stream[work.name[work.main_stream] >= 0]
     size = np.bincount(np.maximum(steps.op_step[main] + 1, 0), minlength=len(steps) + 1)[1:]
-    usual = int(np.argmin(np.abs(size - np.median(size))))
+    usual = int(np.argmin(np.abs(size - median_of(size))))
     sequence = work.name[main[steps.op_step[main] == usual]]
     if len(sequence) < MIN_REPEATS * _MIN_LAYER:
         return
@@ -264,7 +264,7 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     for n in distinct(count[(count >= MIN_REPEATS)]).tolist():
         for name in names[count == n].tolist():
             period = np.diff(np.flatnonzero(sequence == name))
-            length = int(np.median(period))
+            length = int(median_of(period))
             regular = float((period == length).mean()) >= _REGULAR
             if regular and length >= _MIN_LAYER and n * length >= _HELD * len(sequence):
                 yield Level(f"repeats of {length} kernels", n)
@@ -274,7 +274,7 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
 def _per_step(step: Array, steps: Steps) -> int:
     """Its number of repeats in a step; 0 where that differs from step to step."""
     count = np.bincount(step[step >= 0], minlength=len(steps))
-    usual = int(np.median(count))
+    usual = int(median_of(count))
     return usual if float((count == usual).mean()) >= _ALIKE else 0
 
 
@@ -300,7 +300,7 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
         return None
     if not stride and not layered:
         pause = _pauses(work, steps)
-        at = _first_of_each(np.flatnonzero(pause > PAUSE_NS + LONGER * np.median(pause)))
+        at = _first_of_each(np.flatnonzero(pause > PAUSE_NS + LONGER * median_of(pause)))
         stride = constant_stride(at, len(steps)) if len(at) >= MIN_REPEATS else 0
     if not stride:
         return None
