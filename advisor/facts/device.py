@@ -30,7 +30,7 @@ from advisor.metrics.kernels import (
     weight_bits,
 )
 from advisor.metrics.operations import Kind
-from advisor.metrics.passes import attention_pieces, widened_weights
+from advisor.metrics.passes import attention_pieces, narrowed_weights, widened_weights
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array, median_of, percentiles
 from advisor.model.facts import Interval
@@ -123,6 +123,8 @@ FACTS = (
         Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product that take as long as reading its weights", "names; place and length in steps"),
         Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.weight_cast_ratio", "ratio", "kernels", "Share of the busy time in casts from FP32 to 16 bits before a product that take about as long as reading its weights", "names; place and length in steps"),
+        Entry("kernel.weight_cast_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
         Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
@@ -286,9 +288,10 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
     step = a.steps.op_step[at]
     widening = a.names.mask(is_dequantising)[name]
-    widening |= widened_weights(a, at, step, attention_pieces(a, at, step))
-    adapting = adapter_kernels(a, at)
-    for subject, mine in (("dequantise", widening), ("adapter", adapting)):
+    pieces = attention_pieces(a, at, step)
+    widening |= widened_weights(a, at, step, pieces)
+    narrowing, adapting = narrowed_weights(a, at, step, pieces), adapter_kernels(a, at)
+    for subject, mine in (("dequantise", widening), ("weight_cast", narrowing), ("adapter", adapting)):
         spent = min(float(duration[mine].sum()), busy)
         shares[f"kernel.{subject}_ratio"] = between(spent, busy)
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)

@@ -321,6 +321,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     stays = (0.25 if pieces else 0.5) if lean < 0 else 0.0
     mine = {
         "dequantisation": lambda: work.dequantising,
+        "weight_casts": lambda: work.weight_casts,
         "sampling_sorts": lambda: work.sampling_sorts,
         "attention_pieces": lambda: work.attention_pieces.inner,
         "cache_joins": lambda: work.cache_joins,

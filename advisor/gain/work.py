@@ -24,7 +24,7 @@ from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
 from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
-from advisor.metrics.passes import Pieces, attention_pieces, sampling_sorts, widened_weights
+from advisor.metrics.passes import Pieces, attention_pieces, narrowed_weights, sampling_sorts, widened_weights
 from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
@@ -125,6 +125,10 @@ class Work:
     def dequantising(self) -> Array:
         widened = widened_weights(self.a, self.at, self.taken.inputs.ops.step, self.attention_pieces)
         return self.select(is_dequantising) | widened
+
+    @cached_property
+    def weight_casts(self) -> Array:
+        return narrowed_weights(self.a, self.at, self.taken.inputs.ops.step, self.attention_pieces)
 
     @cached_property
     def adapters(self) -> Array:

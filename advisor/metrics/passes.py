@@ -133,15 +133,25 @@ def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> A
     """Mask over operations, given as for `sampling_sorts`: kernels of a framework that widen the weights of
     the product in 16 bits after them, more than once a step. A cast from another type than FP32 shows them,
     and that they take about as long as a product that is bound by its bytes."""
+    return _converted(a, at, step, attention, narrow=False)
+
+
+def narrowed_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
+    """The same for casts from FP32 to 16 bits, which automatic mixed precision runs where a model is held in
+    FP32: those of activations are shorter, or the product is bound by arithmetic."""
+    return _converted(a, at, step, attention, narrow=True)
+
+
+def _converted(a: Analysis, at: Array, step: Array, attention: Pieces, narrow: bool) -> Array:
     out = np.zeros(len(at), bool)
     widens = a.names.mask(lambda k: k.traits.get("widens") is True)
-    if not widens.any():
+    narrows = a.names.mask(lambda k: k.operation == "cast") & ~widens
+    if not (narrows if narrow else widens).any():
         return out
     q = _in_order(a, at, step)
     product = a.names.mask(_multiplies_16_bits)[q.name] & ~_operators(a, at[q.of], _OF_ACTIVATIONS)
     moving = a.names.mask(lambda k: k.family in ("copy", "elementwise"))[q.name] & ~attention.inner[q.of]
     cast = a.names.mask(lambda k: k.operation != "multiply")
-    narrows = a.names.mask(lambda k: k.operation == "cast") & ~widens
     ends = np.flatnonzero(~moving)
     place = np.searchsorted(ends, np.arange(len(q.of)))  # of the kernel that ends the run of each
     to = np.append(ends, len(q.of) - 1)[place]
@@ -152,9 +162,12 @@ def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> A
         """Sums of a value over the kernels of each run."""
         return np.bincount(place, np.where(mine, wanted, 0), len(ends) + 1)
 
-    # What a product of two types makes is cast from FP32 only if it is no weight.
-    shown = before((widens & cast)[q.name]) > 0
-    shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
+    if narrow:
+        mine &= narrows[q.name]
+        shown = (before(narrows[q.name]) > 0) & (before(widens[q.name]) == 0)
+    else:  # what a product of two types makes is cast from FP32 only if it is no weight
+        shown = before((widens & cast)[q.name]) > 0
+        shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
     enough = shown & (before(mine) <= _CONVERSIONS)
     enough &= before(q.length) >= _TOGETHER * np.append(q.length[ends], 0)
     if enough.sum() > len(distinct(q.run[mine & enough[place]])):

@@ -564,7 +564,7 @@ def test_a_diagnosis_of_an_older_or_newer_version_is_read(base: Diagnosis, tmp_p
         ('{"schema_version": 1, "kind": "comparison"}', "a saved comparison, not a diagnosis"),
         ('{"schema_version": 1, "diagnoses": []}', "holds no diagnosis"),
         ('{"schema_version": 1,', "not a JSON document"),
-        ('{"schema_version": 1, "verdict": 1e308}', "not a saved diagnosis .1e308 is no number"),
+        ('{"schema_version": 1, "verdict": 1e308}', "not a saved diagnosis .number out of range: 1e308"),
     ],
 )
 def test_what_is_no_diagnosis_is_one_line(tmp_path: Path, text: str, said: str) -> None:

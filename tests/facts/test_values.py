@@ -236,6 +236,8 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.adapter_count_ratio": 0.0,
             "kernel.dequantise_ratio": 0.0,
             "kernel.dequantise_window_ratio": 0.0,
+            "kernel.weight_cast_ratio": 0.0,
+            "kernel.weight_cast_window_ratio": 0.0,
             "kernel.sampling_sort_window_ratio": 0.0,
             "kernel.attention_pieces_window_ratio": 0.0,
             "kernel.attention_pieces_per_step": 0.0,

@@ -285,6 +285,24 @@ def test_casts_that_widen_no_weights(
     assert fact(d, "kernel.dequantise_ratio") == 0
 
 
+@FORMS
+def test_weights_in_fp32_that_are_cast_before_each_product(form: dict[str, bool], tmp_path: Path) -> None:
+    """A cast takes three times as long as the product; with weights in 16 bits the products stay."""
+    d = recorded(lambda p: decoder(p, autocast), tmp_path, form)
+    assert ranked(d)[0] == "repeated-weight-casts"
+    low, mid, high = promised(of(d, "repeated-weight-casts"))
+    assert low < 16 * 0.161 * 1.05 < high
+    assert mid == pytest.approx(16 * 0.161, rel=0.1)
+
+
+@FORMS
+@pytest.mark.parametrize("convert", [nothing, activations, short, cast])
+def test_casts_of_no_weights_in_fp32(
+    convert: Callable[[Eager, float], None], form: dict[str, bool], tmp_path: Path
+) -> None:
+    assert fact(recorded(lambda p: decoder(p, convert), tmp_path, form), "kernel.weight_cast_ratio") == 0
+
+
 # ------------------------------------------------------------------------------- KV cache
 
 
