@@ -113,8 +113,8 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def parse_saved(text: str | bytes) -> Any:
-    """The same of a document that a verb of ours wrote: a number that leaves 64 bits is no amount that
-    was measured, and a sum or a unit of it is infinite."""
+    """The same for a document that advisor has written. Refuses numbers beyond 64 bits: nothing measured is
+    as large, and their sums overflow."""
     return parse_json(text, parse_int=_amount, parse_float=_amount, parse_constant=_amount)
 
 

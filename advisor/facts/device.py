@@ -30,7 +30,7 @@ from advisor.metrics.kernels import (
     weight_bits,
 )
 from advisor.metrics.operations import Kind
-from advisor.metrics.passes import attention_pieces, narrowed_weights, widened_weights
+from advisor.metrics.passes import narrowed_weights, widened_weights
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array, median_of, percentiles
 from advisor.model.facts import Interval
@@ -286,11 +286,9 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     for subject in ("matmul_gemm", "unfused", "fp32_matmul", "fp32_operands", "layout"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
-    step = a.steps.op_step[at]
-    widening = a.names.mask(is_dequantising)[name]
-    pieces = attention_pieces(a, at, step)
-    widening |= widened_weights(a, at, step, pieces)
-    narrowing, adapting = narrowed_weights(a, at, step, pieces), adapter_kernels(a, at)
+    placed = at, kernels.step, kernels.attention_pieces
+    widening = a.names.mask(is_dequantising)[name] | widened_weights(a, *placed)
+    narrowing, adapting = narrowed_weights(a, *placed), adapter_kernels(a, at)
     for subject, mine in (("dequantise", widening), ("weight_cast", narrowing), ("adapter", adapting)):
         spent = min(float(duration[mine].sum()), busy)
         shares[f"kernel.{subject}_ratio"] = between(spent, busy)
@@ -350,7 +348,7 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
 def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Some tracers do not record launch shapes: what is not known is not small."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
-    at, blocks = kernels.at, a.trace.columns("kernels", ("blocks",))["blocks"][kernels.row]
+    at, blocks = kernels.at, kernels.blocks
     if not sms or not (blocks > 0).all():
         return
     duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.window.nonzero_length

@@ -19,7 +19,7 @@ from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
-from advisor.metrics.passes import attention_pieces, sampling_sorts
+from advisor.metrics.passes import sampling_sorts
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles
 from advisor.model.facts import Scope
@@ -160,8 +160,8 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not a.trace.has("kernels") or not a.step_count:
         return
     kernels = a.kernels(device)
-    at, step, length = kernels.at, kernels.step, kernels.length
-    pieces, sampling = attention_pieces(a, at, step), sampling_sorts(a, at, step)
+    pieces, length = kernels.attention_pieces, kernels.length
+    sampling = sampling_sorts(a, kernels.at, kernels.step)
     window = a.budgets[device].window.nonzero_length
     out.put("kernel.attention_pieces_per_step", pieces.count / a.step_count)
     for subject, mine in (("sampling_sort", sampling), ("attention_pieces", pieces.inner)):
@@ -191,8 +191,8 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if len(step) == 0:
         return
     name = kernels.name[inside]
-    blocks_of = a.trace.columns("kernels", ("blocks",))["blocks"][kernels.row][inside]
-    if (blocks_of <= 0).any():
+    blocks_of = kernels.blocks[inside]
+    if (blocks_of == 0).any():
         return  # not recorded
     shape = kernels.shape[inside]
     varies = _varying(name, step, shape, len(a.names.ids))

@@ -21,8 +21,9 @@ from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.gpus import gpu_has
-from advisor.metrics.experts import IN_A_LOOP, Routing, loose_experts
+from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
+from advisor.metrics.steps.waits import IN_A_LOOP
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.sources.schema import DTOH, HTOD, Call
 

@@ -33,8 +33,11 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     names, name, duration = a.names, a.op_name[at], a.ops.length[at]
     start, stream = a.ops.start[at], a.ops.stream[at]
     out = np.append(names.mask(is_adapter), False)[name]
+    signs = [_sign(k) for k in names.known]
+    if not {_PRODUCT, _SCALE, _ADD} <= set(signs):
+        return out
     order = ordered(start, stream)
-    sign = np.append(np.array([_sign(k) for k in names.known], np.int64), 0)[name[order]]
+    sign = np.append(np.array(signs, np.int64), 0)[name[order]]
     helper = np.append(names.mask(is_helper), False)[name[order]]
     main = np.flatnonzero(~helper)  # a product's reduction belongs to it
     products = np.flatnonzero(sign[main] == _PRODUCT)

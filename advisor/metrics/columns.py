@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.metrics.kernels import launch_shape
+from advisor.metrics.passes import Pieces, attention_pieces
 from advisor.model.arrays import Array, where
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class DeviceKernels:
     @cached_property
     def step(self) -> Array:
         return self._a.steps.op_step[self.at]
+
+    @cached_property
+    def attention_pieces(self) -> Pieces:
+        return attention_pieces(self._a, self.at, self.step)
 
     @cached_property
     def of_one_phase(self) -> tuple[Array | slice, Array]:

@@ -18,8 +18,6 @@ from advisor.sources.schema import DTOH, MISSING
 
 _GROUPING = frozenset(("sort", "histogram", "select / compact"))
 _COMBINE = frozenset(("index_add", "gather / scatter"))
-#: A layer that reads back so many values asks for each expert.
-IN_A_LOOP = 3
 #: Larger copies to the host are data, in bytes.
 _SMALL = 64 << 10
 

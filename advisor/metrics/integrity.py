@@ -232,10 +232,11 @@ def _outlasting(trace: Trace, ops: Operations) -> Array:
     mask = np.zeros(len(ops), bool)
     names = ("start", "end", "process", "call", "name_id", "result")
     start, end, process, call, name_id, result = trace.columns("api_calls", names).values()
-    ids, of = dense(name_id)
+    waits = np.flatnonzero((call == Call.SYNC) & ((result == 0) | (result == MISSING)))
+    ids, of = dense(name_id[waits])
     for_all = np.array([bool(_WAITS_FOR_ALL.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
-    waits = np.flatnonzero(for_all & (call == Call.SYNC) & ((result == 0) | (result == MISSING)))
-    waits = waits[ordered(start[waits])]
+    waits = waits[for_all]
+    waits = waits[sorting(start[waits])]
     for one in distinct(process[waits]).tolist():
         waited = waits[process[waits] == one]
         mine = np.flatnonzero((ops.api >= 0) & (ops.process == one))
@@ -277,8 +278,7 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
     mask = np.zeros(len(call), bool)
     rows = np.flatnonzero(among(call, ISSUING) & (correlation != MISSING))
-    order = sorting(start[rows], correlation[rows], process[rows])
-    rows = rows if isinstance(order, slice) else rows[order]
+    rows = rows[sorting(start[rows], correlation[rows], process[rows])]
     again = _as_before(process[rows], correlation[rows])
     if not again.any():
         return mask

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, positions, union
-from advisor.model.arrays import Array, among, compact, constant, distinct
+from advisor.model.arrays import Array, among, compact, constant, distinct, merged
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 
@@ -131,7 +131,7 @@ def call_keys(
     """
     if not ((process != MISSING).any() and (other_process != MISSING).any()):
         process, other_process = np.zeros_like(process), np.zeros_like(other_process)  # not recorded
-    known = distinct(np.concatenate((distinct(process), distinct(other_process))))
+    known = merged(distinct(process), distinct(other_process))
     if len(known) == 1:
         return correlation.astype(np.int64, copy=False), other_correlation.astype(np.int64, copy=False)
     if max(int(correlation.max(initial=0)), int(other_correlation.max(initial=0))) > _LARGE_ID:
@@ -270,7 +270,7 @@ def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> list[int]:
         final = len(ops) - 1 - np.unique(ops.process[::-1], return_index=True)[1]
         begins, ends = np.sort(at)[1:], np.array([final[at < b].max() for b in np.sort(at)[1:]], np.int64)
         behind = ends[(ends < begins) & np.isin(ends, idle)]
-    behind = distinct(np.concatenate((behind, _restarts(trace, ops, op_name))))
+    behind = merged(behind, _restarts(trace, ops, op_name))
     return [int(last[i]) for i in behind[np.isin(behind, idle)].tolist()]
 
 

@@ -4,14 +4,17 @@ pieces, weights that are widened before each product."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, weight_bits
 from advisor.model.arrays import Array, begins_run, distinct, sorting
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
 
 #: Scaling, mask, softmax, dropout and casts between the products of attention are at most so many kernels.
 _BETWEEN = 12
@@ -82,7 +85,7 @@ class Pieces(Struct, frozen=True):
 
 def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     """The pieces among operations, given as for `sampling_sorts`. What comes once a step is a loss or a
-    sampler; a product with weights, where operators are recorded, is none of attention."""
+    sampler. Products with weights, where operators are recorded, do not belong to attention."""
     inner, products = np.zeros(len(at), bool), np.zeros(len(at), bool)
     softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
     if not softmax.any() and not set(_BY_HAND) <= set(a.names.operations):
@@ -164,8 +167,8 @@ def _converted(a: Analysis, at: Array, step: Array, attention: Pieces, narrow: b
 
     if narrow:
         mine &= narrows[q.name]
-        shown = (before(narrows[q.name]) > 0) & (before(widens[q.name]) == 0)
-    else:  # what a product of two types makes is cast from FP32 only if it is no weight
+        shown = before(mine) > 0
+    else:  # a cast from FP32 behind a multiplication that widens shows an activation, not a weight
         shown = before((widens & cast)[q.name]) > 0
         shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
     enough = shown & (before(mine) <= _CONVERSIONS)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from advisor.model.records import Field
-from advisor.model.records import Frozen as Frozen
+from advisor.model.records import Field, Frozen
 
 
 class Device(Frozen):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from advisor.model.capture import Frozen, Shown
+from advisor.model.capture import Shown
 from advisor.model.facts import Cell, Scope
 from advisor.model.findings import (
     SCHEMA_VERSION,
@@ -23,6 +23,7 @@ from advisor.model.findings import (
     Tool,
 )
 from advisor.model.gain import CombinedStep, Span
+from advisor.model.records import Frozen
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
 

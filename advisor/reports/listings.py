@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import field_serializer
 
-from advisor.model.capture import Frozen
 from advisor.model.explanation import WhatIfList
 from advisor.model.facts import Fact
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
+from advisor.model.records import Frozen
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
 
 

@@ -109,8 +109,8 @@ def _steps_of(
 
 
 def _holding(time: Array, start: Array, end: Array) -> Array:
-    """Which of the ranges (by start; none lies inside another) holds each time: of those that overlap the
-    later one; MISSING where none does."""
+    """The range that holds each time, MISSING where none does; of overlapping ranges the later one. They are
+    sorted by start, and none lies inside another."""
     if (time[1:] < time[:-1]).any():
         at = positions(start, time, "right") - 1
         return np.where((at >= 0) & (time < end[at]), at, MISSING).astype(np.int32)

@@ -20,7 +20,7 @@ _SAME, _TIME = 0.95, 0.8
 #: One kernel or two between waits may be a loop inside a step.
 _KERNELS = 3
 #: Of a loop over experts, each layer reads back so many values or more.
-_READS = 3
+IN_A_LOOP = 3
 #: A pass waits so often at most: for its inputs, for its parts, for its result.
 _WAITS = 8
 
@@ -100,7 +100,7 @@ def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
     routed, reads = (
         np.bincount(part[mine], minlength=count)[1:-1] for mine in (np.isin(main, routing), read)
     )
-    if len(routed) and routed.min() > 0 and np.ptp(routed) == 0 and (reads >= _READS * routed).all():
+    if len(routed) and routed.min() > 0 and np.ptp(routed) == 0 and (reads >= IN_A_LOOP * routed).all():
         yield segmented(work, main[last], "waits", 0.7)
 
 

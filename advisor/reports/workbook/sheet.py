@@ -154,7 +154,7 @@ class Sheet:
             value, unit = value.value, value.unit
         cell = style.put(self.ws.cell(row, column), value, unit)
         right = _is_number(value) and unit not in style.LEFT
-        # openpyxl compares each font, alignment and border of each cell with those that it knows.
+        # Assigning a font, alignment or border makes openpyxl search all styles of the workbook.
         looks = (*(cell._style or ()), wrap, right)
         if looks not in self._looks:
             cell.font = style.font()
