@@ -198,6 +198,7 @@ def captures(traces: Path, kept: Path | None) -> Iterator[tuple[str, str, dict[s
                     continue
                 d = diagnose(path)
             if known:
+                known.parent.mkdir(parents=True, exist_ok=True)
                 known.write_text(d.model_dump_json(), encoding="utf-8")
             yield section, name, label, d
 
