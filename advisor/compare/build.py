@@ -26,10 +26,8 @@ from advisor.knowledge.compare import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
 from advisor.model.findings import Span
-from advisor.model.numbers import megahertz, percent
+from advisor.model.numbers import megahertz, milliseconds, percent
 
-#: Least and most cost of tracing one eager call (calibration#traced-calls).
-_TRACED_CALL_US = (1.6, 16.0)
 _GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")
 _UNDECIDED = "one step on a side does not show how much steps vary; record several"
 
@@ -298,15 +296,18 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
 def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement) -> list[str]:
     """What a reader must know before believing the verdict."""
     notes = [f.message for f in judged.found.findings if f.cause == "toolkit-differs"]
-    calls = [s.device_fact("launch.calls_per_step") for s in (before, after)]
-    if None not in calls and abs(calls[0] - calls[1]) >= limit("extra-calls"):  # type: ignore[operator]
-        more, less = ("before", "after") if calls[0] > calls[1] else ("after", "before")  # type: ignore[operator]
-        extra = abs(calls[0] - calls[1])  # type: ignore[operator]
-        low, high = (extra * us / 1e3 for us in _TRACED_CALL_US)
-        notes.append(
-            f"Profiled times: {extra:,.0f} more eager launches a step {more} than {less} cost "
-            f"{low:.1f} to {high:.0f} ms of tracing there; without a profiler that side is faster."
-        )
+    before_calls, after_calls = (s.device_fact("launch.calls_per_step") for s in (before, after))
+    if before_calls is not None and after_calls is not None:
+        extra = before_calls - after_calls
+        traced, name = (before, "before") if extra > 0 else (after, "after")
+        step = next((t for p in phases if (t := p.before if extra > 0 else p.after) is not None), None)
+        if abs(extra) >= limit("extra-calls") and step is not None:
+            span = traced.untraced_step(step.median_ms)
+            low, mid, high = (milliseconds(ms) for ms in (span.low, span.mid, span.high))
+            notes.append(
+                f"Profiled times: {name} has {abs(extra):,.0f} more eager launches a step to trace; "
+                f"unprofiled, its step takes some {mid} ms ({low} to {high})."
+            )
     gate = judged.param(*_GATE)
     for p in phases:
         if _medians_differ(p, gate):

@@ -11,7 +11,6 @@ from advisor.knowledge.compare import limit
 from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope
 from advisor.model.findings import Diagnosis, Finding, Verify, identity
-from advisor.model.gain import Span
 from advisor.model.numbers import milliseconds
 from advisor.model.parts import PARTS
 
@@ -179,7 +178,7 @@ def gain_checks(
         assert phase.after is not None
         old, new = phase.before.median_ms, phase.after.median_ms
         own = [c.outcome for c in checks if (c.code, c.cause) == (finding.code, finding.cause)]
-        untraced = _untraced(after, new)
+        untraced = after.untraced_step(new)
         outcome = "as predicted"
         if "as promised" not in own or not _shrank(left.get(finding.identity)):
             outcome = "not applied"
@@ -202,16 +201,6 @@ def gain_checks(
             )
         )
     return tuple(out)
-
-
-def _untraced(side: Side, traced_ms: float) -> Span:
-    """The step of a side without the profiler, over the range of its captures."""
-    known = [i for d in side.diagnoses for i in d.inputs if i.step_ms and i.untraced_step_ms]
-    factors = [
-        [getattr(i.untraced_step_ms, at) / i.step_ms for i in known] or [1.0] for at in ("low", "mid", "high")
-    ]
-    low, mid, high = min(factors[0]), sum(factors[1]) / len(factors[1]), max(factors[2])
-    return Span(low=low * traced_ms, mid=mid * traced_ms, high=high * traced_ms)
 
 
 def _shrank(change: m.FindingChange | None) -> bool:

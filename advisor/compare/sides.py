@@ -91,6 +91,16 @@ class Side:
         runs = self.runs(phase)
         return np.concatenate(runs) if runs else np.empty(0)
 
+    def untraced_step(self, traced_ms: float) -> Span:
+        """Milliseconds that a step takes without the profiler, over the range of the captures."""
+        known = [i for d in self.diagnoses for i in d.inputs if i.step_ms and i.untraced_step_ms]
+        factors = [
+            [getattr(i.untraced_step_ms, at) / i.step_ms for i in known] or [1.0]
+            for at in ("low", "mid", "high")
+        ]
+        low, mid, high = min(factors[0]), sum(factors[1]) / len(factors[1]), max(factors[2])
+        return Span(low=low * traced_ms, mid=mid * traced_ms, high=high * traced_ms)
+
     def steps(self, phase: str) -> int:
         return sum(r.steps for r in self.rows(phase))
 
