@@ -111,7 +111,7 @@ def _near(name: str) -> str:
 
     known = [k.replace("_", "-") for k in SETTINGS]
     near = get_close_matches(name.replace("_", "-"), known, 1)
-    return f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+    return f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -264,7 +264,7 @@ def troubles(symptom: str | None = None) -> m.Troubles:
     symptoms = tuple(n.id for n in data.nodes if n.symptom is not None)
     if symptom is not None and symptom not in known:
         near = get_close_matches(symptom, symptoms, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(symptoms)}"
+        hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(symptoms)}"
         raise InputError(f"no symptom '{symptom}'; {hint}")
     first = (symptom,) if symptom is not None else tuple(data.start.symptoms)
     wanted: list[str] = []

@@ -157,7 +157,7 @@ def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
     if name in known:
         return known[name]
     near = get_close_matches(name, known, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
     raise InputError(f"no {what} '{name}'; {hint}")
 
 

@@ -270,7 +270,7 @@ def _repeats(fix: Fix, other: Fix) -> bool:
 
 def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     """What an estimate rests on: the fixes' own assumptions, then the replay's."""
-    out = [text for fix in fixes for text in catalogue().whatifs[fix.what_if].assumptions]
+    out = [text for fix in fixes for text in fix.assumptions]
     for fix in fixes:
         if fix.what_if in NUMBERS:
             out += NUMBERS[fix.what_if](fix, replayer.work)

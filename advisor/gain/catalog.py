@@ -50,7 +50,7 @@ class WhatIf(Data):
     fault offers it, with `language_model` to language models alone. `feature`: what the GPU must be able to
     do (knowledge/gpus.yaml); `instead_of`: offered only where that what-if has no estimate. `perhaps_traced`
     is said where an untraced step may be about as short as the GPU's own time, `why_more` where the fix wins
-    more than the time that its cause holds."""
+    more than the time that its cause holds. `assumptions_for` hold for one choice of a parameter."""
 
     title: Text
     option: Text | None = None
@@ -64,6 +64,7 @@ class WhatIf(Data):
     perhaps_traced: Text | None = None
     why_more: Text | None = None
     assumptions: list[Text] = Field(min_length=1)
+    assumptions_for: dict[str, list[Text]] = Field(default_factory=dict)
 
 
 class WhatIfFile(File):
@@ -90,6 +91,13 @@ class Fix(Struct, frozen=True):
         specs = catalogue().whatifs[self.what_if].params
         chosen = {k: v for k, v in self.params.items() if specs[k].always or v != specs[k].default}
         return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in chosen.items()}
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What every estimate of it assumes, and what it does by the choices of its parameters."""
+        found = catalogue().whatifs[self.what_if]
+        chosen = (found.assumptions_for.get(str(value), []) for value in self.params.values())
+        return [*found.assumptions, *(text for texts in chosen for text in texts)]
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, Value], ...]]:
@@ -132,17 +140,17 @@ def _value(name: str, key: str, param: Param, value: Any) -> Value:
     if isinstance(param.default, str):
         if param.choices and str(value) not in param.choices:
             choices = ", ".join(param.choices)
-            raise InputError(f"--fix: {name}:{key} is one of {choices}, not '{value}'")
+            raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected one of {choices}")
         return str(value)
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise InputError(f"--fix: {name}:{key} is a number ({param.unit}), not '{value}'") from None
+        raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected a number ({param.unit})") from None
     if number != param.default and not param.least <= number <= param.most:
         limit = f"{param.least:g} or more"
         if param.most < _UNBOUNDED:
             limit = f"from {param.least:g} to {param.most:g}"
-        raise InputError(f"--fix: {name}:{key} is {limit}, not {value}")
+        raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected {limit}")
     return number
 
 
@@ -153,7 +161,7 @@ def near(name: str, known: Iterable[str]) -> str:
         return f"did you mean '{close[0]}'?"
     if len(names) > _FEW:
         return "see 'advisor whatif --list' and 'advisor rules list'"
-    return f"known are {', '.join(names)}"
+    return f"expected one of {', '.join(names)}"
 
 
 def split_fix(text: str) -> tuple[str, dict[str, str]]:

@@ -44,7 +44,7 @@ def named(text: str) -> ServingEngine:
     name, at, version = text.partition("@")
     if name not in engines():
         known = ", ".join(sorted(set(engines()) - {"any"}))
-        raise InputError(f"--serving-engine: '{name}' is not known; choose from {known}")
+        raise InputError(f"--serving-engine: unknown engine '{name}'; expected one of {known}")
     if at and not _RELEASE.fullmatch(version):
         raise InputError(f"--serving-engine: '{version}' is not a version; write {name}@1.2.3")
     return ServingEngine(name, 1.0, ("named by --serving-engine",), version.lstrip("v") or None)

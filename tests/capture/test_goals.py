@@ -300,7 +300,7 @@ def test_what_the_notes_teach_is_planned(taught: str) -> None:
     [
         (PlanRequest("kernels-breakdown"), "did you mean 'kernel-breakdown'"),
         (PlanRequest("tail", "vlm"), "did you mean 'vllm'"),
-        (PlanRequest("tail", place="moon"), "known are bare, docker"),
+        (PlanRequest("tail", place="moon"), "expected one of bare, docker"),
         (PlanRequest("tail", "vllm", iterations="1-2"), "has no variable that names iterations"),
         (PlanRequest("tail", "tensorrt-llm", iterations="1to2"), "not of the form 100-150"),
         (PlanRequest("tail", "tensorrt-llm", iterations="1-2", delay=3), "give one of them"),

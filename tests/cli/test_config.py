@@ -66,7 +66,7 @@ def test_a_verb_names_the_keys_that_count_and_the_values_it_takes(tmp_path: Path
     [
         ("selct = ['SYN']", "advisor.toml: unknown key 'selct'; did you mean 'select'?"),
         ("[tool.advsor]\ntop = 1", "advisor.toml: unknown key 'tool'; "),
-        ("zzz = 1", "advisor.toml: unknown key 'zzz'; known are window, nvtx"),
+        ("zzz = 1", "advisor.toml: unknown key 'zzz'; expected one of window, nvtx"),
         ("top = 'five'", "advisor.toml: top must be a whole number"),
         ("top = true", "advisor.toml: top must be a whole number"),
         ("quiet = 1", "advisor.toml: quiet must be true or false"),

@@ -64,7 +64,7 @@ def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
     [
         ("batch:n", "NAME:param=value"),
         ("batch:=8", "NAME:param=value"),
-        ("batch:n=many", "is a number"),
+        ("batch:n=many", "expected a number"),
         ("batch:n=-1", "from 1 to 4096"),
         ("batch:n=nan", "from 1 to 4096"),
         ("batch:n=1e300", "from 1 to 4096"),
@@ -75,7 +75,7 @@ def test_fixes_as_typed(text: str, name: str, params: dict[str, str]) -> None:
         ("", "names no what-if"),
         (":n=8", "names no what-if"),
         ("no-such-cause-at-all", "see 'advisor whatif --list'"),
-        ("batch:m=8", "known are n"),
+        ("batch:m=8", "expected one of n"),
         ("remove_allocations:n=8", "takes none"),
         ("cuda_graphs:syncs=perhaps", "kept, removed"),
         ("cuda_graph", "did you mean 'cuda_graphs'"),
@@ -93,3 +93,18 @@ def test_a_rule_or_a_cause_names_its_what_if() -> None:
     assert (one.what_if, one.code, one.cause) == ("cuda_graphs", "LCH101", "launch-bound")
     assert two.params["syncs"] == "removed"
     assert three.params["which"] == "in_step"
+
+
+def test_assumptions_of_a_choice_stand_only_with_it() -> None:
+    narrow, wide = (
+        make_fix("tensor_rate", {"precision": "fp8"}),
+        make_fix("tensor_rate", {"precision": "bf16"}),
+    )
+    assert set(narrow.assumptions) < set(wide.assumptions)
+    assert any("FP32" in text for text in wide.assumptions)
+
+
+@pytest.mark.parametrize("name", sorted(catalogue().whatifs))
+def test_assumptions_are_for_choices_of_the_what_if(name: str) -> None:
+    found = catalogue().whatifs[name]
+    assert set(found.assumptions_for) <= {c for p in found.params.values() for c in p.choices}

@@ -237,7 +237,7 @@ def report_names(given: list[str]) -> list[str]:
         name = twins.get(word, word)
         if name not in REPORTS:
             near = get_close_matches(word, [*REPORTS, *twins], 1)
-            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(REPORTS)}"
+            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(REPORTS)}"
             raise InputError(f"--report: unknown report '{word}'; {hint}")
         found.append(name + colon + style)
     return list(dict.fromkeys(found))
