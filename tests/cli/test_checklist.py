@@ -58,7 +58,7 @@ def test_into_the_workbook_with_and_without_a_capture(run: Run, tmp_path: Path) 
     ("args", "says"),
     [
         (("--no-input", "--format", "sarif"), "expected one of text, json, markdown, html"),
-        (("--no-input", "--serving-engine", "vlm"), "'vlm' is not known"),
+        (("--no-input", "--serving-engine", "vlm"), "unknown engine 'vlm'"),
         (("--no-input", "--answers", "missing.yaml"), "missing.yaml: no such file"),
         (("--no-input", "--resume"), "no such session"),
         (("--no-input", "-o", "x", "--xlsx", "x"), "both name x"),
