@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from advisor.model.comparison import Comparison, Judged
@@ -13,7 +14,8 @@ from advisor.model.findings import Diagnosis, Finding, Impact, Input, Tool
 from advisor.model.gain import Span
 from advisor.model.records import Frozen
 from advisor.model.rules import GainSpec, Where
-from tests.reports.fixture import DIAGNOSIS
+from advisor.model.writing import NotPlain, json_of
+from tests.reports.fixture import DIAGNOSIS, HEALTHY
 
 FINDING = {
     "code": "LCH101",
@@ -59,6 +61,34 @@ def test_documents_are_written_in_the_types_that_they_declare() -> None:
 def test_a_document_that_cannot_be_checked_is_written_as_it_is() -> None:
     odd = Input(path="caf\udce9.sqlite", format="f")
     assert odd.model_dump()["path"] == "caf\udce9.sqlite"
+
+
+def _odd_numbers() -> Input:
+    floats = {"low": 1e16, "mid": float("inf"), "high": float("nan")}
+    return Input(path="caf\u00e9 \x1f\u2028", format="f", untraced_step_ms=Span(**floats), window_ms=-9.5e22)
+
+
+@pytest.mark.parametrize(
+    "document", [DIAGNOSIS, HEALTHY, _odd_numbers(), Span(low=1, mid=np.float64(2.5), high=1e-7)]
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_the_same_without_pydantic(document: Frozen, indent: int | None) -> None:
+    assert json_of(document, indent).decode() == document.model_dump_json(indent=indent)
+
+
+class _Odd(Frozen):
+    value: int | tuple[int, ...]
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, True, (1, None), {"a": 1}, np.int64(1)])
+def test_what_is_not_of_the_type_declared_is_left_to_pydantic(value: Any) -> None:
+    with pytest.raises(NotPlain):
+        json_of(_Odd(value=value))
+
+
+def test_a_path_that_is_not_utf8_is_left_to_pydantic() -> None:
+    with pytest.raises(NotPlain):
+        json_of(Input(path="caf\udce9.sqlite", format="f"))
 
 
 def test_documents_are_read_back() -> None:
