@@ -142,20 +142,14 @@ def _load_rules(directories: Sequence[Path]) -> RuleSet:
 
 
 def content(directory: Path) -> Iterator[bytes]:
-    """Names of all files that are looked at and the content of the rules among them."""
+    """Names of all files that are looked at, with size and time of the rules among them: to read hundreds of
+    small files takes as long as to match the rules."""
     for path in yaml_files(directory):
         yield path.encode()
         if not path.endswith(CASES_SUFFIX):
-            yield _bytes_of(path)
-
-
-def _bytes_of(path: str) -> bytes:
-    """Without the checks of `read_bytes`, which take four times as long for hundreds of small files."""
-    with suppress(OSError):
-        if os.path.isfile(path):  # no pipe, no device
-            with open(path, "rb") as file:
-                return file.read(MOST_WRITTEN_BYTES + 1)
-    return b"cannot be read"
+            with suppress(OSError):
+                known = os.stat(path)
+                yield f"{known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}".encode()
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:

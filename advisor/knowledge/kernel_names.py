@@ -143,6 +143,8 @@ _LONGEST = 8_192
 #: So many literals are looked for one by one.
 _FEW = 20
 _REPEAT = re.compile(r"[?*+]|\{\d*,?\d*\}")
+#: Characters that stand for themselves, but for one that is repeated.
+_PLAIN = re.compile(r"[\w ,:;<>=!@#%&~/\"'-]{2,}(?![?*+{])")
 #: Escapes that stand for a character by number, or for an earlier group.
 _NUMBERED = frozenset("0123456789xuUN")
 
@@ -266,6 +268,10 @@ class _Reader:
     def _sequence(self) -> Literals:
         best, run = Literals(), ""
         while (char := self._next()) not in ("", "|", ")"):
+            if plain := _PLAIN.match(self._text, self._at):
+                run += plain[0]
+                self._at = plain.end()
+                continue
             start = self._at
             literal, inner = self._item(char)
             repeat = _REPEAT.match(self._text, self._at)

@@ -79,6 +79,18 @@ def _ranked(values: Array, at: set[int]) -> Array:
     return np.asarray(np.partition(values.ravel(), sorted(at)))
 
 
+def rounded(values: Array, digits: int) -> Array:
+    """As Python's `round` has each value, to the last bit; those near a tie are left to it."""
+    scale = 10.0**digits
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.asarray(values, np.float64) * scale
+        found: Array = np.rint(scaled) / scale
+        sure = (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-6) & (np.abs(scaled) < 1e9)
+    for i in np.flatnonzero(~sure & np.isfinite(values)):
+        found[i] = round(float(values[i]), digits)
+    return found
+
+
 def merged(*values: Array) -> Array:
     """The different values of several arrays in ascending order."""
     return distinct(np.concatenate(values))

@@ -19,7 +19,7 @@ from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
-from advisor.model.arrays import median_of, percentiles
+from advisor.model.arrays import median_of, percentiles, rounded
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.findings import (
@@ -312,7 +312,7 @@ def timeline(a: Analysis) -> Timeline:
             Lane(
                 name=name,
                 device=device,
-                values=tuple(None if v != v else round(v, 4) for v in np.asarray(values).tolist()),
+                values=tuple(None if v != v else v for v in rounded(values, 4).tolist()),
             )
         )
 

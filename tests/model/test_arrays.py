@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.arrays import compact, distinct, grouped, median_of, merged, percentiles
+from advisor.model.arrays import compact, distinct, grouped, median_of, merged, percentiles, rounded
 
 
 @given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
@@ -34,6 +34,12 @@ def test_each_type_is_kept(column: Any) -> None:
     found, expected = distinct(column), np.unique(column)
     assert found.tolist() == expected.tolist()
     assert found.dtype == expected.dtype
+
+
+@given(st.lists(st.floats() | st.integers(-(10**6), 10**6).map(lambda n: n / 20_000)), st.integers(0, 6))
+def test_values_are_rounded_as_python_rounds_each(values: list[float], digits: int) -> None:
+    found = rounded(np.array(values), digits).tolist()
+    assert repr(found) == repr([v if v - v else round(v, digits) for v in values])
 
 
 def test_a_column_of_one_value_takes_no_memory() -> None:
