@@ -32,7 +32,7 @@ from advisor.metrics.kernels import (
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrowed_weights, widened_weights
 from advisor.metrics.phases import pause_ns, step_times
-from advisor.model.arrays import Array, median_of, percentiles
+from advisor.model.arrays import Array, median_of, percentiles, picked
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
@@ -194,7 +194,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
         return
     window, steps = budget.window.nonzero_length, a.step_count
     mine = a.device_ops(device)
-    own = union_by(a.ops.process[mine], a.ops.start[mine], a.ops.end[mine])
+    own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
     out.put("launch.process_count", len(own))
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())

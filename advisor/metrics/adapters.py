@@ -37,13 +37,16 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     if not {_PRODUCT, _SCALE, _ADD} <= set(signs):
         return out
     order = ordered(start, stream)
-    sign = np.append(np.array(signs, np.int64), 0)[name[order]]
+    sign = np.array([*signs, 0], np.int8)[name[order]]
     helper = np.append(names.mask(is_helper), False)[name[order]]
     main = np.flatnonzero(~helper)  # a product's reduction belongs to it
-    products = np.flatnonzero(sign[main] == _PRODUCT)
+    row, kind = order[main], sign[main]
+    product = kind == _PRODUCT
+    if not (product[:-2] & product[1:-1] & (kind[2:] == _SCALE)).any():
+        return out  # no two products that a scale follows
+    products = np.flatnonzero(product)
     if len(products) < 3:
         return out
-    row, kind = order[main], sign[main]
     first, down, up = products[:-2], products[1:-1], products[2:]
     after = np.append(products[3:], len(main))
     small = np.append(0, np.cumsum(kind == _SMALL))

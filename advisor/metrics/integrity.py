@@ -13,9 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.damage import PLACE_BITS
+from advisor.metrics.intervals import positions
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
-from advisor.model.arrays import Array, among, distinct, median_of, ordered, sorting
+from advisor.model.arrays import Array, among, distinct, marked, median_of, ordered, picked, sorting
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -28,6 +29,7 @@ _LATE_NS = 100_000
 _ROUNDING_NS = 1_000
 #: Clocks that count fewer ns than these show how long the shortest kernel and call last.
 _FINE_NS = 100
+_FEW = 1_000
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
 _DEPENDENT = "LaunchKernelEx"
@@ -94,13 +96,13 @@ def _checks(
         )
     if table in _GPU:
         at = _of_table(ops, table)
-        yield from ((check, mask[at]) for check, mask in of_ops.items())
+        yield from ((check, mask[at]) for check, mask in of_ops.items() if mask.any())
     if table in _SIZES:
         sizes = trace.columns(table, _SIZES[table]).values()
         yield "negative size", np.any([(v < 0) & (v != MISSING) for v in sizes], axis=0)
     if table in ("kernels", "copies", "memsets", "api_calls"):
         yield "recorded twice", _repeated(trace, table)
-    if table in ("kernels", "api_calls") and ((start - start[0]) % _FINE_NS).any():
+    if table in ("kernels", "api_calls") and _counts_finely(start):
         yield "without length", start == end
     if table == "api_calls":
         yield "correlation id repeated", _same_id(trace, ops)
@@ -123,6 +125,11 @@ def _checks_of_ops(trace: Trace, ops: Operations) -> dict[str, Array]:
         "overlap of replays": _overlapping_replays(trace, ops, calls["call"]),
         "after its wait": _outlasting(trace, ops),
     }
+
+
+def _counts_finely(start: Array) -> bool:
+    """Whether the clock counts fewer ns than those by which coarse ones go on: most show it at once."""
+    return any(bool(((some - start[0]) % _FINE_NS).any()) for some in (start[:_FEW], start[_FEW:]))
 
 
 def _usual_time(trace: Trace) -> float:
@@ -173,6 +180,12 @@ def _as_before(*columns: Array) -> Array:
     return equal
 
 
+def _alike(rows: Array, others: Array, *columns: Array) -> Array:
+    """Which of the rows equal another one in all columns."""
+    same = [column[rows] == column[others] for column in columns]
+    return np.asarray(np.logical_and.reduce(same))
+
+
 def _launched_alone(trace: Trace, ops: Operations, call: Array) -> Array:
     """Positions in `ops` of what has a call of its own that launched or copied it: the nodes of a graph run
     beside each other under the number of one stream. Tools for AMD name no stream of copies."""
@@ -191,16 +204,19 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     for kind, table in zip(Kind, _GPU, strict=True):
         of = ops.kind == kind
         context[of] = trace.columns(table, ("context",))["context"][ops.row[of]]
-    order = at[ordered(*(v[at] for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
-    start, end, api = ops.start[order], ops.end[order], ops.api[order]
-    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][api])
+    order = at[sorting(*(picked(v, at) for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
+    start, end = ops.start[order], ops.end[order]
+    # Few overlap the one ahead: these alone are looked at closely.
+    after = np.flatnonzero(np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS) + 1
+    sooner = end[after] < end[after - 1]
+    mine, ahead = order[after], order[after - 1]
+    wrong = _alike(mine, ahead, ops.stream, context, ops.device, ops.process)
+    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][ops.api[mine]])
     dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
-    wrong = _as_before(*(v[order] for v in (ops.stream, context, ops.device, ops.process)))
-    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
-    wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
-    copied = ops.kind[order] != Kind.KERNEL
-    wrong[1:] &= ~copied[1:] | (api[1:] != api[:-1])  # one call may copy many places at once
-    mask[order[wrong]] = True
+    wrong &= ~dependent | sooner
+    copied = ops.kind[mine] != Kind.KERNEL
+    wrong &= ~copied | (ops.api[mine] != ops.api[ahead])  # one call may copy many places at once
+    mask[mine[wrong]] = True
     return mask
 
 
@@ -241,7 +257,7 @@ def _outlasting(trace: Trace, ops: Operations) -> Array:
         waited = waits[process[waits] == one]
         mine = np.flatnonzero((ops.api >= 0) & (ops.process == one))
         if len(distinct(ops.device[mine])) == 1:
-            after = np.searchsorted(start[waited], end[ops.api[mine]])
+            after = positions(start[waited], end[ops.api[mine]])
             mine, after = mine[after < len(waited)], after[after < len(waited)]
             mask[mine] = ops.end[mine] - _LATE_NS > end[waited[after]]
     return mask
@@ -251,14 +267,12 @@ def _crossing(trace: Trace) -> Array:
     """Calls that begin inside the call ahead on their thread and end after it."""
     columns = trace.columns("api_calls", ("start", "end", "thread", "process"))
     start, end, thread, process = columns.values()
-    order = ordered(-end, start, thread, process)
+    order = sorting(-end, start, thread, process)
     start, end = start[order], end[order]
-    wrong = _as_before(thread[order], process[order]) & (thread[order] != MISSING)
-    wrong[1:] &= end[:-1] - start[1:] > _ROUNDING_NS
-    wrong[1:] &= end[1:] - end[:-1] > _ROUNDING_NS
-    mask = np.zeros(len(order), bool)
-    mask[order[wrong]] = True
-    return mask
+    after = np.flatnonzero((end[:-1] - start[1:] > _ROUNDING_NS) & (end[1:] - end[:-1] > _ROUNDING_NS)) + 1
+    mine, ahead = (after, after - 1) if isinstance(order, slice) else (order[after], order[after - 1])
+    wrong = _alike(mine, ahead, thread, process) & (thread[mine] != MISSING)
+    return marked(len(thread), mine[wrong])
 
 
 def _sharing_a_launch(ops: Operations, at: Array) -> Array:

@@ -92,7 +92,10 @@ def joined(*sets: Spans) -> Spans:
 
 def union_by(key: Array, start: Array, end: Array) -> dict[int, Spans]:
     """The union of the intervals of each value of the key."""
-    return {int(k): union(start[key == k], end[key == k]) for k in distinct(key).tolist()}
+    keys = distinct(key).tolist()
+    if len(keys) == 1:
+        return {int(keys[0]): union(start, end)}
+    return {int(k): union(start[key == k], end[key == k]) for k in keys}
 
 
 def clip(spans: Spans, lo: int, hi: int) -> Spans:

@@ -16,7 +16,7 @@ from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array, among, distinct, median_of, merged
+from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, sorting
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
@@ -73,10 +73,10 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
         step = np.zeros(len(at), np.int64)
     if not len(at):
         return None
-    duration = a.ops.length[at]
-    signs = np.array([_sign(k) for k in a.names.known])[a.op_name[at]]
-    order = np.argsort(step, kind="stable")
-    at, step, duration, signs = at[order], step[order], duration[order], signs[order]
+    order = sorting(step)
+    at, step = at[order], step[order]
+    duration = picked(a.ops.length, at)
+    signs = np.array([_sign(k) for k in a.names.known], np.int8)[picked(a.op_name, at)]
     bounds = np.searchsorted(step, np.arange(int(step.max()) + 2))
     runs = [signs[lo:hi] for lo, hi in pairwise(bounds.tolist())]
     joins = np.zeros(len(at), bool)

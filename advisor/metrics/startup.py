@@ -170,27 +170,27 @@ def _cold_calls(
     trace: Trace, calls: Columns, ops: Operations, op_name: Array, runs: Runs
 ) -> dict[str, Array]:
     """Rows of api_calls that are start-up, by kind; kinds without any are left out."""
-    length, kind = calls["end"] - calls["start"], calls["call"]
-    keys, process = dense(runs.keys(calls["process"], calls["start"]))
+    whole = calls["end"] - calls["start"]
+    long = np.flatnonzero(whole >= _MODULE_NS)  # few, and all that may be start-up
+    length, kind, start = whole[long], calls["call"][long], calls["start"][long]
+    keys, process = dense(runs.keys(calls["process"][long], start))
     own = runs.keys(ops.process, ops.start)
-    first = _first_work(keys, own, ops.start)
-    first = first[process] if len(first) > 1 else first
-    slow = (length >= CONTEXT_NS) & (calls["start"] < first)
+    first = _first_work(keys, own, ops.start)[process]
+    slow = (length >= CONTEXT_NS) & (start < first)
     slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
-    rows = np.flatnonzero(slow)
-    rows = rows[np.lexsort((calls["start"][rows], process[rows]))]
-    context = rows[np.unique(process[rows], return_index=True)[1]]
-    setup = (kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"] <= first)
-    rows = np.flatnonzero(setup)
-    allocation = rows[np.argsort(process[rows], kind="stable")]
-    loads = (kind == Call.MODULE) & (length >= _MODULE_NS) & (calls["start"] < int(ops.end.max()))
-    modules = np.concatenate((np.flatnonzero(loads), _first_launches(calls, ops, op_name, length, own)))
+    at = np.flatnonzero(slow)
+    at = at[np.lexsort((start[at], process[at]))]
+    context = long[at[np.unique(process[at], return_index=True)[1]]]
+    at = np.flatnonzero((kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"][long] <= first))
+    allocation = long[at[np.argsort(process[at], kind="stable")]]
+    loads = long[(kind == Call.MODULE) & (start < int(ops.end.max()))]
+    modules = np.concatenate((loads, _first_launches(calls, ops, op_name, whole, own)))
     found: dict[str, Any] = {
         "context": context,
         "modules": modules,
         "allocation": allocation,
-        "libraries": _library_calls(calls, length, modules),
-        "graphs": _graph_calls(trace, calls, length),
+        "libraries": _library_calls(calls, long[length >= _SETUP_NS], modules),
+        "graphs": _graph_calls(trace, calls, long),
     }
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
 
@@ -207,18 +207,17 @@ def _first_work(keys: Array, own: Array, start: Array) -> Array:
     return first
 
 
-def _library_calls(calls: Columns, length: Array, modules: Array) -> Array:
+def _library_calls(calls: Columns, slow: Array, modules: Array) -> Array:
     """Handles and workspaces come with the first use of a library: before its last kernel."""
-    slow = (length >= _SETUP_NS) & among(calls["call"], (Call.ALLOC, Call.FREE, Call.OTHER))
-    slow &= calls["start"] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
-    rows = np.flatnonzero(slow)
+    rows = slow[among(calls["call"][slow], (Call.ALLOC, Call.FREE, Call.OTHER))]
+    rows = rows[calls["start"][rows] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))]
     _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
     return np.asarray(rows[count[name] <= _SETUP_CALLS])
 
 
-def _graph_calls(trace: Trace, calls: Columns, length: Array) -> list[int]:
+def _graph_calls(trace: Trace, calls: Columns, long: Array) -> list[int]:
     """Calls that build graphs, where these are then replayed."""
-    other = np.flatnonzero((calls["call"] == Call.OTHER) & (length >= _MODULE_NS))
+    other = long[calls["call"][long] == Call.OTHER]
     names = trace.texts(calls["name_id"][other].tolist())
     builders = ("GraphInstantiate", "EndCapture", "GraphUpload")
     built = [i for i, name in zip(other.tolist(), names, strict=True) if any(b in name for b in builders)]
@@ -328,10 +327,10 @@ def _head(begin: int, events: list[Event]) -> int:
 
 def _teardown(calls: Columns, ops: Operations) -> Spans:
     """Frees, unloads and long calls of other kinds after the last GPU work."""
-    last = among(calls["call"], (Call.FREE, Call.MODULE))
-    last |= (calls["call"] == Call.OTHER) & (calls["end"] - calls["start"] >= _MODULE_NS)
-    last &= calls["start"] >= int(ops.end.max())
-    return union(calls["start"][last], calls["end"][last])
+    late = np.flatnonzero(calls["start"] >= int(ops.end.max()))
+    start, end, call = (calls[name][late] for name in ("start", "end", "call"))
+    last = among(call, (Call.FREE, Call.MODULE)) | ((call == Call.OTHER) & (end - start >= _MODULE_NS))
+    return union(start[last], end[last])
 
 
 def _kernel_time_quantile(ops: Operations, share: float) -> int:
