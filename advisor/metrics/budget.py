@@ -29,7 +29,7 @@ from advisor.metrics.intervals import (
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, among, distinct
+from advisor.model.arrays import Array, among, distinct, run_of
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     zero.setflags(write=False)  # shared by the parts that hold nothing
     out: dict[str, Array] = dict.fromkeys(IDLE_PARTS, zero)
 
-    def book(part: str, at: Array, values: Array) -> None:
+    def book(part: str, at: Array | slice, values: Array) -> None:
         if values.any():
             if out[part] is zero:
                 out[part] = np.zeros_like(zero)
@@ -218,19 +218,20 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     for thread in distinct(found.thread[host]).tolist():
         mine = np.flatnonzero(host & (found.thread == thread))
         states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
-        for at in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
-            part = states_of.split(found.start[at], until[at])
+        for rows in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
+            some = run_of(rows)
+            part = states_of.split(found.start[some], until[some])
             code = part.pop("host")
-            long = states_of.long_host.within(found.start[at], until[at])
-            apart = found.crosses_step[at] | (code >= LONG_HOST_NS) | (long > code // 2)
+            long = states_of.long_host.within(found.start[some], until[some])
+            apart = found.crosses_step[some] | (code >= LONG_HOST_NS) | (long > code // 2)
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
             if states.node_traced:
                 own = np.minimum(part["graph_launch_call"], UNTRACED_GRAPH_LAUNCH_NS)
-                book("profiler", at, part["graph_launch_call"] - own)
+                book("profiler", some, part["graph_launch_call"] - own)
                 part["graph_launch_call"] = own
             for name, values in part.items():
-                book(name, at, values)
+                book(name, some, values)
     return out
 
 

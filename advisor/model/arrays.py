@@ -76,7 +76,12 @@ def _simple(values: Array) -> bool:
 
 def _ranked(values: Array, at: set[int]) -> Array:
     """The values with those of these ranks where an ascending order has them."""
-    return np.asarray(np.partition(values.ravel(), sorted(at)))
+    ranked: Array = values.flatten()
+    end = len(ranked)
+    for rank in sorted(at, reverse=True):  # for one rank NumPy takes a tenth of the time of two
+        ranked[:end].partition(rank)
+        end = rank
+    return ranked
 
 
 def rounded(values: Array, digits: int) -> Array:
@@ -108,11 +113,17 @@ def where(mask: Array) -> Array | slice:
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
+def run_of(rows: Array) -> Array | slice:
+    """What selects ascending rows: a slice, which copies no column, where they follow each other."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
 def picked(values: Array, rows: Array) -> Array:
     """`values[rows]` of ascending rows: a view where they follow each other."""
-    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
-        return values[int(rows[0]) : int(rows[-1]) + 1]
-    return values.take(rows)
+    at = run_of(rows)
+    return values[at] if isinstance(at, slice) else values.take(at)
 
 
 def among(values: Array, wanted: Sequence[Any]) -> Array:
