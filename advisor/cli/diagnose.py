@@ -261,13 +261,14 @@ def _write_workbook(
     """The workbook, its checklist answered as far as the captures answer it. After an earlier review
     it opens with what has become of the findings, in any of the captures."""
     from advisor.checklist.items import capture_facts, checklist
-    from advisor.compare import history
     from advisor.model.review import Review
     from advisor.reports.workbook import book as workbook
 
     listed, since, day = checklist(capture_facts(done)), None, date.today().isoformat()
     review = before if isinstance(before, Review) else None
     if before is not None:
+        from advisor.compare import history
+
         past = history.of_review(before) if isinstance(before, Review) else before
         since = history.recorded(past, done[0], day, others=done[1:])
     written = workbook.render(done, checklist=listed, review=review, since=since, day=day)

@@ -18,6 +18,7 @@ from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.workbook import style
 
 if TYPE_CHECKING:
+    from openpyxl.cell.cell import Cell as XlsxCell
     from openpyxl.worksheet.worksheet import Worksheet
 
 NARROW, WIDE, LONG_NAME = 9.0, 60.0, 110
@@ -83,7 +84,7 @@ class Sheet:
         self.row = 1
         self._widths: dict[int, float] = {}
         self._head = 1
-        self._looks: dict[tuple[int, ...], Any] = {}  # styles of cells of tables
+        self._looks: dict[tuple[Any, ...], Any] = {}  # what `look` has made
         worksheet.sheet_view.showGridLines = False
         worksheet.sheet_view.zoomScale = 100
         self.page()
@@ -101,6 +102,16 @@ class Sheet:
 
     # --- cells ---------------------------------------------------------------------------------
 
+    def look(self, cell: XlsxCell, **parts: Any) -> None:
+        """Give a cell a font, fill, border or alignment of `style`. Assigning one makes openpyxl search all
+        of the workbook, so each combination is assigned once."""
+        looks = (*(cell._style or ()), *((name, id(part)) for name, part in parts.items()))
+        if looks not in self._looks:
+            for name, part in parts.items():
+                setattr(cell, name, part)
+            self._looks[looks] = cell._style
+        cell._style = copy(self._looks[looks])
+
     def text(
         self,
         column: int,
@@ -114,8 +125,7 @@ class Sheet:
     ) -> None:
         """A free text in the current row."""
         cell = style.put(self.ws.cell(self.row, column), value)
-        cell.font = style.font(size, color, bold=bold, italic=italic)
-        cell.alignment = style.align(wrap)
+        self.look(cell, font=style.font(size, color, bold=bold, italic=italic), alignment=style.align(wrap))
 
     def paragraph(self, value: str, columns: int, *, color: str = style.INK) -> None:
         """A text over several columns, wrapped; the row fits it."""
@@ -141,27 +151,20 @@ class Sheet:
             cell.hyperlink = Hyperlink(ref=where, target=link.url)
         elif link.sheet:
             cell.hyperlink = Hyperlink(ref=where, location=f"'{link.sheet}'!{link.cell}")
-        cell.font = style.font(color=style.LINK, underline="single")
-        cell.alignment = style.align(indent=int(row > self._head > 1))
+        font = style.font(color=style.LINK, underline="single")
+        self.look(cell, font=font, alignment=style.align(indent=int(row > self._head > 1)))
 
     def value(self, row: int, column: int, value: Any, unit: str = "", wrap: bool = False) -> None:
         """One cell of a table."""
         if isinstance(value, Link):
             self.link(row, column, value)
-            self.ws.cell(row, column).border = style.UNDER
+            self.look(self.ws.cell(row, column), border=style.UNDER)
             return
         if isinstance(value, Number):
             value, unit = value.value, value.unit
         cell = style.put(self.ws.cell(row, column), value, unit)
         right = _is_number(value) and unit not in style.LEFT
-        # Assigning a font, alignment or border makes openpyxl search all styles of the workbook.
-        looks = (*(cell._style or ()), wrap, right)
-        if looks not in self._looks:
-            cell.font = style.font()
-            cell.alignment = style.align(wrap, right, indent=1)
-            cell.border = style.UNDER
-            self._looks[looks] = cell._style
-        cell._style = copy(self._looks[looks])
+        self.look(cell, font=style.font(), alignment=style.align(wrap, right, indent=1), border=style.UNDER)
 
     # --- tables --------------------------------------------------------------------------------
 
@@ -183,10 +186,10 @@ class Sheet:
         for i, column in enumerate(columns):
             cell = style.put(self.ws.cell(head, at[i]), column.head)
             for each in range(at[i], at[i + 1] if i + 1 < len(at) else last + 1):
-                self.ws.cell(head, each).fill = style.fill(style.HEAD)
-            cell.font = style.font(10, style.MUTED, bold=True)
+                self.look(self.ws.cell(head, each), fill=style.fill(style.HEAD))
             numbers = column.unit not in style.LEFT and any(_is_number(row[i]) for row in rows)
-            cell.alignment = style.align(wrap=True, right=numbers, middle=True, indent=1)
+            alignment = style.align(wrap=True, right=numbers, middle=True, indent=1)
+            self.look(cell, font=style.font(10, style.MUTED, bold=True), alignment=alignment)
             if not spans:
                 self.widen(at[i], column.width)
         self._merge(head, at, last)
@@ -224,7 +227,7 @@ class Sheet:
         for begin, end in zip(at, [*(a - 1 for a in at[1:]), last], strict=True):
             if end > begin:
                 for column in range(begin, end + 1):
-                    self.ws.cell(row, column).border = style.UNDER
+                    self.look(self.ws.cell(row, column), border=style.UNDER)
                 self.ws.merge_cells(start_row=row, end_row=row, start_column=begin, end_column=end)
 
     def _room(self, i: int, at: Sequence[int], last: int) -> float:
@@ -295,11 +298,11 @@ class GridSheet(Sheet):
     ) -> None:
         """Columns `first` to `last` of the current row as one cell."""
         cell = style.put(self.ws.cell(self.row, first), value, unit)
-        cell.font = style.font(size, color, bold=bold)
-        cell.alignment = style.align(wrap=True, right=right, middle=middle, indent=int(right or indent))
+        alignment = style.align(wrap=True, right=right, middle=middle, indent=int(right or indent))
+        self.look(cell, font=style.font(size, color, bold=bold), alignment=alignment)
         for column in range(first, last + 1):
             if ground:
-                self.ws.cell(self.row, column).fill = style.fill(ground)
+                self.look(self.ws.cell(self.row, column), fill=style.fill(ground))
         if last > first:
             self.ws.merge_cells(start_row=self.row, end_row=self.row, start_column=first, end_column=last)
         text = style.plain(value) if isinstance(value, str) else ""
@@ -321,7 +324,7 @@ class GridSheet(Sheet):
 
     def rule(self) -> None:
         for column in range(FIRST, LAST + 1):
-            self.ws.cell(self.row, column).border = style.UNDER
+            self.look(self.ws.cell(self.row, column), border=style.UNDER)
 
 
 def _places(count: int, spans: Sequence[int]) -> tuple[list[int], int]:
