@@ -49,11 +49,15 @@ class Runs(Struct, frozen=True):
         )
         start, end, column = self.start[mine], self.end[mine], self.column[mine]
         first = positions(hi, start, "right")
-        count = np.maximum(positions(lo, end) - first, 0)
-        run = np.repeat(np.arange(len(start)), count)
-        sample = np.arange(len(run)) + (first - np.cumsum(count) + count)[run]
+        held = np.minimum(end, hi.take(first)) - np.maximum(start, lo.take(first))
+        cells = len(lo) * self.columns
+        total = np.bincount(first * self.columns + column, np.maximum(held, 0), minlength=cells)
+        # Most kernels lie in one sample; of the others what lies in the following ones.
+        more = np.maximum(positions(lo, end) - first - 1, 0)
+        run = np.repeat(np.arange(len(start)), more)
+        sample = np.arange(len(run)) + (first + 1 - np.cumsum(more) + more)[run]
         held = np.minimum(end[run], hi[sample]) - np.maximum(start[run], lo[sample])
-        total = np.bincount(sample * self.columns + column[run], held, minlength=len(lo) * self.columns)
+        total += np.bincount(sample * self.columns + column[run], held, minlength=cells)
         return np.asarray(total.reshape(len(lo), self.columns) / period)
 
     def least_squares(self, time: Array, period: int, values: Sequence[Array]) -> list[Array]:
