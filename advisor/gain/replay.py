@@ -56,7 +56,6 @@ class _Replay:
         self.threads = max(len(inputs.origin), 1)
         #: End of each call if nothing waited, by its thread's own clock.
         self.clock = _running(calls.pre + calls.own, calls.thread, inputs.origin)
-        self.segment = _segments(inputs)
         self.order = _by(ops.stream)
         self.total = _running(ops.gap + ops.duration, ops.stream, np.zeros(len(inputs.ready)))
         self.thread = calls.thread[ops.call] if len(calls) else np.zeros(len(ops), np.int64)
@@ -67,6 +66,10 @@ class _Replay:
         )
         #: What each operation asks of its stream's running maximum, unshifted.
         self.asked = submitted + ops.latency + ops.duration - self.total
+
+    @cached_property
+    def segment(self) -> Array:
+        return _segments(self.inputs)  # where nothing waits, nothing asks for them
 
     def run(self) -> Played:
         inputs, ops = self.inputs, self.inputs.ops
