@@ -52,7 +52,7 @@ def _record(record: type[Any]) -> _Writer:
         if not isinstance(value, record):
             raise NotPlain(type(value))
         if not writers:  # a record may hold others of its class
-            writers.extend((name, key, _writer(annotation)) for name, key, annotation in fields)
+            writers[:] = [(name, key, _writer(annotation)) for name, key, annotation in fields]
         return {key: put(getattr(value, name)) for name, key, put in writers}
 
     return write

@@ -80,6 +80,17 @@ class _Odd(Frozen):
     value: int | tuple[int, ...]
 
 
+class _Deep(Frozen):
+    number: int = 1
+    odd: tuple[complex, ...] = ()
+
+
+def test_a_type_that_pydantic_alone_writes_is_left_to_it_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(NotPlain):
+            json_of(_Deep())
+
+
 @pytest.mark.parametrize("value", ["1", 1.0, True, (1, None), {"a": 1}, np.int64(1)])
 def test_what_is_not_of_the_type_declared_is_left_to_pydantic(value: Any) -> None:
     with pytest.raises(NotPlain):
