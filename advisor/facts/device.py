@@ -11,7 +11,6 @@ from advisor.facts import needs, origin
 from advisor.facts.spec import PART_MEANINGS, Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.adapters import adapter_kernels, is_adapter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.collectives import processes_wait_ns
@@ -23,14 +22,12 @@ from advisor.metrics.kernels import (
     MATMUL,
     UNFUSED,
     composition,
-    is_dequantising,
     is_simt_fp32,
     is_tf32,
     is_unknown,
     weight_bits,
 )
 from advisor.metrics.operations import Kind
-from advisor.metrics.passes import narrowed_weights, widened_weights
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array, median_of, percentiles, picked
 from advisor.model.facts import Interval
@@ -121,13 +118,6 @@ FACTS = (
         Entry("kernel.fp32_operands_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
         Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-        Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product that take as long as reading its weights", "names; place and length in steps"),
-        Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-        Entry("kernel.weight_cast_ratio", "ratio", "kernels", "Share of the busy time in casts from FP32 to 16 bits before a product that take about as long as reading its weights", "names; place and length in steps"),
-        Entry("kernel.weight_cast_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-        Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
-        Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-        Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, _PRODUCTS)),
@@ -162,8 +152,6 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.tf32_matmul_ratio": is_tf32,
     "kernel.fp32_operands_ratio": lambda k: is_simt_fp32(k) or is_tf32(k),
     "kernel.layout_ratio": lambda k: k.operation.startswith("layout change"),
-    "kernel.dequantise_ratio": is_dequantising,
-    "kernel.adapter_ratio": is_adapter,
 }
 
 
@@ -286,14 +274,6 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     for subject in ("matmul_gemm", "unfused", "fp32_matmul", "fp32_operands", "layout"):
         spent = held(FAMILY_SHARES[f"kernel.{subject}_ratio"])
         shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
-    placed = at, kernels.step, kernels.attention_pieces
-    widening = a.names.mask(is_dequantising)[name] | widened_weights(a, *placed)
-    narrowing, adapting = narrowed_weights(a, *placed), adapter_kernels(a, at)
-    for subject, mine in (("dequantise", widening), ("weight_cast", narrowing), ("adapter", adapting)):
-        spent = min(float(duration[mine].sum()), busy)
-        shares[f"kernel.{subject}_ratio"] = between(spent, busy)
-        shares[f"kernel.{subject}_window_ratio"] = between(spent, window)
-    out.put("kernel.adapter_count_ratio", float(adapting.mean()))
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
     out.put_between(shares)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]

@@ -19,7 +19,6 @@ from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
-from advisor.metrics.passes import sampling_sorts
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles
 from advisor.model.facts import Scope
@@ -57,11 +56,6 @@ FACTS = (
         Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
         Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the window", "that share x kernel time / window"),
     ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
-    *group("device", needs.CUDA, [
-        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
-        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in kernels, a softmax among them, between two matrix products of a layer: attention that no single kernel computes", "sum / window"),
-        Entry("kernel.attention_pieces_per_step", "count", "kernels", "How often a step has that", "count / steps"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
     *group("device", needs.CUDA, [
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
@@ -153,19 +147,6 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         out.at(Scope(device=device, operation=str(label))).table(
             "operations.tail", [r for r in rows if r[0] == label]
         )
-
-
-def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Kernels that belong to a pass of the model and that others make superfluous."""
-    if not a.trace.has("kernels") or not a.step_count:
-        return
-    kernels = a.kernels(device)
-    pieces, length = kernels.attention_pieces, kernels.length
-    sampling = sampling_sorts(a, kernels.at, kernels.step)
-    window = a.budgets[device].window.nonzero_length
-    out.put("kernel.attention_pieces_per_step", pieces.count / a.step_count)
-    for subject, mine in (("sampling_sort", sampling), ("attention_pieces", pieces.inner)):
-        out.put(f"kernel.{subject}_window_ratio", min(float(length[mine].sum()) / window, 1.0))
 
 
 def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from advisor.facts import needs
 from advisor.facts.device import FAMILY_SHARES, is_skinny
+from advisor.facts.passes import BY_NAME
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -283,7 +284,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
         out.put("sums.precisions", ", ".join(shares))
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         out.put("kernel.quantised_matmul_ratio", narrow / products)
-    shares_of = {n: held(wanted) for n, wanted in FAMILY_SHARES.items()}
+    shares_of = {n: held(wanted) for n, wanted in (FAMILY_SHARES | BY_NAME).items()}
     shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
     # What no one knows may belong to each family or not.
     out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()})

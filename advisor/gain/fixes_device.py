@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -13,7 +15,9 @@ from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
+from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.operations import Kind
+from advisor.metrics.passes import narrowed_weights, sampling_sorts
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
@@ -319,13 +323,16 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     which = fix.params["which"]
     pieces = which == "attention_pieces"
     stays = (0.25 if pieces else 0.5) if lean < 0 else 0.0
-    mine = {
+    kernels: dict[str, Callable[[], Array]] = {
         "dequantisation": lambda: work.dequantising,
-        "weight_casts": lambda: work.weight_casts,
-        "sampling_sorts": lambda: work.sampling_sorts,
+        "weight_casts": lambda: narrowed_weights(*work.placed, work.attention_pieces),
+        "sampling_sorts": lambda: sampling_sorts(*work.placed),
         "attention_pieces": lambda: work.attention_pieces.inner,
         "cache_joins": lambda: work.cache_joins,
-    }[str(which)]()
+        "cache_reorders": lambda: cache_reorders(*work.placed).of,
+        "embedding_lookups": lambda: embedding_lookups(*work.placed).of,
+    }
+    mine = kernels[str(which)]()
     if not mine.any():
         raise NoEstimate(f"the replayed steps hold no kernels of that kind ({which})")
     if which == "cache_joins":
@@ -333,6 +340,8 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         least = work.short_kernel / np.maximum(inputs.ops.duration, 1.0)
         return _shortened(inputs, mine, np.where(mine, np.clip(least, stays / 4, 1.0), 1.0), 1.0)
     share = np.where(mine, stays, 1.0)
+    if which == "embedding_lookups":  # the rows are read as before, by one kernel
+        share[mine] = {-1: 0.75, 0: 0.5, 1: 0.25}[lean]
     if pieces:
         products, slow = work.attention_pieces.products, work.select(is_simt_fp32)
         share[products] = {-1: 1.0, 0: 0.5, 1: 0.25}[lean]

@@ -24,7 +24,7 @@ from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
 from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
-from advisor.metrics.passes import Pieces, attention_pieces, narrowed_weights, sampling_sorts, widened_weights
+from advisor.metrics.passes import Pieces, attention_pieces, widened_caches, widened_weights
 from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
@@ -108,12 +108,13 @@ class Work:
         return self.family(UNFUSED)
 
     @cached_property
-    def sampling_sorts(self) -> Array:
-        return sampling_sorts(self.a, self.at, self.taken.inputs.ops.step)
+    def placed(self) -> tuple[Analysis, Array, Array]:
+        """The replayed operations and their steps, as functions of a pass ask for them."""
+        return self.a, self.at, self.taken.inputs.ops.step
 
     @cached_property
     def attention_pieces(self) -> Pieces:
-        return attention_pieces(self.a, self.at, self.taken.inputs.ops.step)
+        return attention_pieces(*self.placed)
 
     @cached_property
     def cache_joins(self) -> Array:
@@ -123,12 +124,8 @@ class Work:
 
     @cached_property
     def dequantising(self) -> Array:
-        widened = widened_weights(self.a, self.at, self.taken.inputs.ops.step, self.attention_pieces)
-        return self.select(is_dequantising) | widened
-
-    @cached_property
-    def weight_casts(self) -> Array:
-        return narrowed_weights(self.a, self.at, self.taken.inputs.ops.step, self.attention_pieces)
+        given = *self.placed, self.attention_pieces
+        return self.select(is_dequantising) | widened_weights(*given) | widened_caches(*given)
 
     @cached_property
     def adapters(self) -> Array:

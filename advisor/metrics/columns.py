@@ -43,8 +43,13 @@ class DeviceKernels:
         return self._a.steps.op_step[self.at]
 
     @cached_property
+    def passes(self) -> Array:
+        """The step of each; where there are no steps, all belong to one pass."""
+        return self.step if self._a.step_count else np.zeros(len(self.at), np.int64)
+
+    @cached_property
     def attention_pieces(self) -> Pieces:
-        return attention_pieces(self._a, self.at, self.step)
+        return attention_pieces(self._a, self.at, self.passes)
 
     @cached_property
     def of_one_phase(self) -> tuple[Array | slice, Array]:

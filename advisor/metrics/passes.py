@@ -3,14 +3,14 @@ pieces, weights that are widened before each product."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product, weight_bits
+from advisor.metrics.kernels import ATTENTION, UNFUSED, dense, is_helper, is_product, weight_bits
 from advisor.model.arrays import Array, begins_run, distinct, sorting
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class KernelOrder(Struct, frozen=True):
     run: Array
 
 
-def _in_order(a: Analysis, at: Array, step: Array) -> KernelOrder:
+def in_order(a: Analysis, at: Array, step: Array) -> KernelOrder:
     kept = np.flatnonzero((a.op_name[at] >= 0) & (step >= 0))
     kept = kept[sorting(a.ops.start[at[kept]], a.ops.stream[at[kept]])]
     run = np.cumsum(begins_run(a.ops.stream[at[kept]], step[kept]))
@@ -90,7 +90,7 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
     if not softmax.any() and not set(_BY_HAND) <= set(a.names.operations):
         return Pieces(inner, products, 0)
-    q = _in_order(a, at, step)
+    q = in_order(a, at, step)
     product = a.names.mask(is_product)[q.name]
     edges = np.flatnonzero(product)
     first, second = edges[:-1], edges[1:]
@@ -136,23 +136,33 @@ def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> A
     """Mask over operations, given as for `sampling_sorts`: kernels of a framework that widen the weights of
     the product in 16 bits after them, more than once a step. A cast from another type than FP32 shows them,
     and that they take about as long as a product that is bound by its bytes."""
-    return _converted(a, at, step, attention, narrow=False)
+    return _converted(a, at, step, attention, _multiplies_16_bits, narrow=False)
+
+
+def widened_caches(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
+    """The same before a kernel that computes attention: keys and values that are stored in fewer bits."""
+    return _converted(
+        a, at, step, attention, lambda k: k.family in ATTENTION and not is_helper(k), narrow=False
+    )
 
 
 def narrowed_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
     """The same for casts from FP32 to 16 bits, which automatic mixed precision runs where a model is held in
     FP32: those of activations are shorter, or the product is bound by arithmetic."""
-    return _converted(a, at, step, attention, narrow=True)
+    return _converted(a, at, step, attention, _multiplies_16_bits, narrow=True)
 
 
-def _converted(a: Analysis, at: Array, step: Array, attention: Pieces, narrow: bool) -> Array:
+def _converted(
+    a: Analysis, at: Array, step: Array, attention: Pieces, into: Callable[[KernelFamily], bool], narrow: bool
+) -> Array:
     out = np.zeros(len(at), bool)
     widens = a.names.mask(lambda k: k.traits.get("widens") is True)
     narrows = a.names.mask(lambda k: k.operation == "cast") & ~widens
     if not (narrows if narrow else widens).any():
         return out
-    q = _in_order(a, at, step)
-    product = a.names.mask(_multiplies_16_bits)[q.name] & ~_operators(a, at[q.of], _OF_ACTIVATIONS)
+    q = in_order(a, at, step)
+    product = a.names.mask(into)[q.name] & ~attention.products[q.of]
+    product &= ~_operators(a, at[q.of], _OF_ACTIVATIONS)
     moving = a.names.mask(lambda k: k.family in ("copy", "elementwise"))[q.name] & ~attention.inner[q.of]
     cast = a.names.mask(lambda k: k.operation != "multiply")
     ends = np.flatnonzero(~moving)
@@ -176,6 +186,10 @@ def _converted(a: Analysis, at: Array, step: Array, attention: Pieces, narrow: b
     if enough.sum() > len(distinct(q.run[mine & enough[place]])):
         out[q.of] = mine & enough[place]
     return out
+
+
+def _attends(kernel: KernelFamily) -> bool:
+    return kernel.family in ATTENTION and not is_helper(kernel)
 
 
 def _multiplies_16_bits(kernel: KernelFamily) -> bool:

@@ -148,6 +148,10 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "kernel.attention_bandwidth_ratio",
         # captures without steps: see tests/scenarios/test_without_steps.py
         "alloc.calls_per_100_kernels",
+        "embedding.lookups_per_100_kernels",
+        "kernel.attention_pieces_per_100_kernels",
+        # 8-bit caches and weights: see tests/scenarios/test_eager.py
+        "kernel.widened_operands",
         "copy.pageable_large_per_100_kernels",
         "copy.tiny_per_100_kernels",
         "sync.device_wide_per_100_kernels",

@@ -285,6 +285,42 @@ def test_casts_that_widen_no_weights(
     assert fact(d, "kernel.dequantise_ratio") == 0
 
 
+def narrow_cache(p: Eager, convert: bool, attend: Script) -> None:
+    """Keys and values in 8 bits, 24 layers."""
+    for _ in range(24):
+        linear(p, 12, eager.GEMV)
+        if convert:
+            p.op("aten::copy_", eager.WIDEN, 30)
+            p.op("aten::copy_", eager.WIDEN, 30)
+        attend(p)
+        for us in (10, 25, 25):
+            linear(p, us, eager.GEMV)
+
+
+def in_pieces(p: Eager) -> None:
+    p.op("aten::bmm", eager.GEMV, 20)
+    p.op("aten::_softmax", eager.SOFTMAX, 10)
+    p.op("aten::bmm", eager.GEMV, 20)
+
+
+@FORMS
+def test_a_cache_that_is_widened_before_attention(form: dict[str, bool], tmp_path: Path) -> None:
+    d = recorded(lambda p: narrow_cache(p, True, lambda p: p.op("a", DECODE, 20)), tmp_path, form)
+    assert ranked(d)[0] == "separate-dequantisation"
+    found = of(d, "separate-dequantisation")
+    assert promised(found)[1] == pytest.approx(24 * 0.092, rel=0.05)
+    assert fact(d, "kernel.widened_operands") == "keys and values"
+    assert found is not None
+    assert [r.id for r in found.recommendations] == ["attention-backend"]
+
+
+@FORMS
+def test_a_cache_that_is_widened_before_products_is_no_weight(form: dict[str, bool], tmp_path: Path) -> None:
+    d = recorded(lambda p: narrow_cache(p, True, in_pieces), tmp_path, form)
+    assert fact(d, "kernel.dequantise_ratio") == 0
+    assert ranked(d)[0] == "unfused-attention"
+
+
 @FORMS
 def test_weights_in_fp32_that_are_cast_before_each_product(form: dict[str, bool], tmp_path: Path) -> None:
     """A cast takes three times as long as the product; with weights in 16 bits the products stay."""

@@ -9,6 +9,9 @@ import pytest
 import advisor
 from advisor.model.findings import Diagnosis
 from tests.builder import Export
+from tests.scenarios import eager
+from tests.scenarios.machine import DECODE_ATTENTION, GEMM, GEMV, Kernel, Machine
+from tests.scenarios.support import ranked, severity
 
 US, MS = 1_000, 1_000_000
 
@@ -62,3 +65,32 @@ def test_host_work_without_steps_is_a_host_gap_and_medium_at_most(tmp_path: Path
     assert gap.severity == "medium"
     assert facts(d)["host.gap_ratio"] == pytest.approx(310 / 405, abs=0.005)
     assert "gpu-idle" not in [f.cause for f in d.findings]
+
+
+#: Casts before products, and attention in pieces.
+WIDENED = ((eager.WIDEN, 90), (GEMV, 60), (eager.WIDEN, 90), (GEMV, 60), (DECODE_ATTENTION, 8))
+CAST = ((eager.TO_BF16, 110), (GEMV, 60), (eager.TO_BF16, 110), (GEMV, 60), (DECODE_ATTENTION, 8))
+IN_PIECES = ((GEMM, 120), (eager.SCALE, 90), (eager.SOFTMAX, 120), (GEMM, 120))
+
+
+@pytest.mark.parametrize(
+    ("layer", "cause"),
+    [(WIDENED, "separate-dequantisation"), (CAST, "repeated-weight-casts"), (IN_PIECES, "unfused-attention")],
+)
+def test_one_pass_names_what_its_elementwise_kernels_are(
+    layer: tuple[tuple[Kernel, float], ...], cause: str, tmp_path: Path
+) -> None:
+    m = Machine()
+    m.layers(40, [(eager.NORM, 3), *layer, (GEMV, 60)])
+    m.wait()
+    d = diagnosed(m.export, tmp_path)
+    found = facts(d)
+    assert found["capture.step_count"] == 0
+    assert ranked(d)[0] == cause
+    assert severity(d, cause) == "medium"
+    assert "unfused-elementwise" not in ranked(d)
+    all_small = sum(us for kernel, us in layer if kernel not in (GEMV, GEMM, DECODE_ATTENTION))
+    assert found["kernel.unfused_named_ratio"] == pytest.approx(all_small / (all_small + 3), abs=0.01)
+    pieces = 100 / 6 if layer is IN_PIECES else 0
+    assert found["kernel.attention_pieces_per_100_kernels"] == pytest.approx(pieces, rel=0.02)
+    assert found["embedding.lookups_per_100_kernels"] == 0
