@@ -10,7 +10,8 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
-from advisor.model.arrays import Array, among, distinct
+from advisor.metrics.uploads import SMALL, small_runs
+from advisor.model.arrays import Array, among, begins_run, distinct, marked, ordered
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -33,6 +34,7 @@ _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
 _HOST_MEMORY = Need("the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device))  # fmt: skip
 _LINK = Need("the GPU is not in knowledge/gpus.yaml", None, lambda a: practical_rate(a, a.main_device) is not None)  # fmt: skip
 _TINY_COPIES = Need("no copy between host and device under 4 KiB")
+_IN_A_ROW = Need("no eight small copies to the device follow each other")
 _LARGE_PINNED = Need("no pinned copy of 1 MiB or more")
 
 FACTS = (
@@ -46,6 +48,8 @@ FACTS = (
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
         Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(_TINY_COPIES,)),
         Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
+        Entry("copy.small_held_ratio", "ratio", "copies", "Share of the window in which no kernel runs while copies to the device of at most 64 KiB follow each other, eight or more with nothing but waits between; at least copy.tiny_time_ratio", "from the first call of a run to the end of its last copy, minus compute"),
+        Entry("copy.small_runs", "text", "copies", "How many copies those runs hold, and of what size", "count and mean", needs=(_IN_A_ROW,)),
         Entry("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
         Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the window", "sum / window"),
         Entry("copy.htod_bytes_per_step", "bytes", "copies", "Bytes uploaded a step", "sum / steps", needs=(needs.STEPS,)),
@@ -91,6 +95,9 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
         "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
     }
+    if sized:
+        held = max(_small(a, device, out, at, size, kind == HTOD), int(length[tiny].sum()))
+        out.put("copy.small_held_ratio", held / window)
     many_large = float(large.sum()) if memory_known and sized else None
     many_tiny = float(tiny.sum()) if sized else None
     out |= a.rates(device, {"copy.pageable_large": many_large, "copy.tiny": many_tiny})
@@ -101,6 +108,28 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
         _link(a, device, out, size[pinned], start[pinned], end[pinned])
     _places(a, out, at, kind)
     _classes(a, out, (kind, host_side, size, start, end), window)
+
+
+def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up: Array) -> int:
+    """How long (ns) no kernel runs while small copies to the device follow each other."""
+    mine = np.flatnonzero(up & (size > 0) & (size <= SMALL) & (a.ops.api[at] >= 0))
+    if not len(mine):
+        return 0
+    calls = a.trace.columns("api_calls", ("thread", "start", "call"))
+    row = a.ops.api[at[mine]]
+    small = marked(len(calls["start"]), row)
+    run = small_runs(calls["thread"], calls["start"], calls["call"], small)[row]
+    order = np.flatnonzero(run != MISSING)
+    order = order[ordered(calls["start"][row[order]], run[order])]
+    if not len(order):
+        return 0
+    first = np.flatnonzero(begins_run(run[order]))
+    begin, end = calls["start"][row[order[first]]], np.maximum.reduceat(a.ops.end[at[mine[order]]], first)
+    count, mean = len(order), float(size[mine[order]].mean()) / 1024
+    often = f"{count / a.step_count:.4g} copies a step" if a.step_count else f"{count} copies"
+    out.put("copy.small_runs", f"{often} to the device, of {mean:.3g} KiB on average,")
+    budget = a.budgets[device]
+    return subtract(budget.window.cut(union(begin, end)), budget.compute).total
 
 
 def _memory_known(a: Analysis, device: int) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.facts.device import ACHIEVABLE
-from advisor.gain import fixes_device, fixes_host
+from advisor.gain import fixes_copies, fixes_device, fixes_host
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario
@@ -247,13 +247,15 @@ _HOST = (
     "cuda_graphs", "faster_launches", "remove_sync", "async_readback", "async_memset", "remove_allocations",
     "remove_host_gap", "remove_gc", "remove_gil_wait",
 )  # fmt: skip
+_COPIES = ("pin_memory", "full_link_rate", "overlap_copy", "coalesce_copies", "remove_copy")
 _DEVICE = (
-    "pin_memory", "full_link_rate", "overlap_copy", "remove_copy", "fp8_weights", "int4_weights",
+    "fp8_weights", "int4_weights",
     "int8_weights", "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "shorten_node_gaps",
     "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication", "one_shot_collectives",
 )  # fmt: skip
 FIXES: dict[str, Change] = {
     **{name: getattr(fixes_host, name) for name in _HOST},
+    **{name: getattr(fixes_copies, name) for name in _COPIES},
     **{name: getattr(fixes_device, name) for name in _DEVICE},
     "batch": batch, "speculate": speculate, "fuse_experts": fuse_experts, "balance_experts": balance_experts,
 }  # fmt: skip

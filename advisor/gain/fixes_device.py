@@ -1,26 +1,23 @@
-"""What-ifs on the device's side: copies, bytes, fusion, communication."""
+"""What-ifs on the device's side: bytes, fusion, communication."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-from msgspec.structs import replace
 
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
 from advisor.gain.catalog import Fix, constant
-from advisor.gain.fixes_host import launched_ahead
-from advisor.gain.inputs import NEVER, Inputs
+from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
 from advisor.metrics.lookups import cache_reorders, embedding_lookups
-from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrowed_weights, sampling_sorts
 from advisor.metrics.workload import TRAINING
-from advisor.model.arrays import Array, among, distinct, marked, median_of
-from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
+from advisor.model.arrays import Array, marked
+from advisor.sources.schema import Call
 
 #: Overlap that is poor and that is very good, around the one asked for (nsys-ai).
 _OVERLAP_SPREAD = 0.3
@@ -28,126 +25,6 @@ _OVERLAP_SPREAD = 0.3
 _WAIT_NS = 10_000
 #: Bytes of an operand in memory.
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
-
-
-# ---------------------------------------------------------------- copies
-
-
-def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
-    if not work.pageable.any():
-        raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
-    changed = _at_pinned_rate(fix, inputs, work, work.pageable, lean)
-    # What comes down is read on the host, which waits for it as before.
-    return launched_ahead(fix, _unblocked(changed, work.pageable & (work.direction == HTOD)), work)
-
-
-def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
-    mine = work.large_pinned
-    if not mine.any():
-        raise NoEstimate("the replayed steps make no large copies from or to pinned memory")
-    rate = work.link_rate() * (1 + constant("link_rate_spread")) ** lean
-    return _at_rate(inputs, work, mine, rate)
-
-
-def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Small results that the host reads stay, and so does its wait for them. Pessimistic: the kernels
-    lose the time in which the copies use the DRAM."""
-    result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
-    moved = among(work.direction, (HTOD, DTOH)) & ~result
-    if fix.params["between"] == "gpus":
-        moved = work.direction == PTOP
-    if not moved.any():
-        raise NoEstimate(f"the replayed steps copy nothing between {fix.params['between']} but small results")
-    if (moved & work.pageable).any():
-        inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
-    if work.computes_on_host:
-        # What the host does with the data comes before what the device does with the answer.
-        return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
-    inputs = _off_the_path(inputs, moved)
-    ops = inputs.ops
-    # Each stream that copies gets a partner for its copies.
-    streams = len(inputs.ready)
-    changed = inputs.with_ops(
-        stream=np.where(moved, ops.stream + streams, ops.stream), gap=np.where(moved, 0.0, ops.gap)
-    )
-    changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
-    if lean < 0 and work.peak:
-        taken = float(work.copied[moved].sum()) / (ACHIEVABLE * work.peak) * 1e9
-        kernels = (work.kind == Kind.KERNEL) & ~moved
-        share = taken / max(float(ops.duration[kernels].sum()), 1.0)
-        longer = np.where(kernels, ops.duration * (1 + share), ops.duration)
-        changed = changed.with_ops(duration=longer)
-    return launched_ahead(fix, changed, work)
-
-
-def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    gone = among(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
-    if not gone.any():
-        raise NoEstimate("the replayed steps copy nothing of that size between host and device")
-    inputs = _off_the_path(inputs, gone)
-    ops = inputs.ops
-    changed = inputs.with_ops(
-        duration=np.where(gone, 0.0, ops.duration),
-        gap=np.where(gone, 0.0, ops.gap),
-        latency=np.where(gone, NEVER, ops.latency),
-    )
-    return launched_ahead(fix, changed, work)
-
-
-def _at_rate(inputs: Inputs, work: Work, mine: Array, rate: float) -> Inputs:
-    """These copies at `rate` bytes a second, where that is faster."""
-    if (work.copied[mine] == MISSING).any():
-        raise NoEstimate("the capture does not say how many bytes its copies move")
-    duration = np.where(mine, work.copied / rate * 1e9, np.inf)
-    return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
-
-
-def _at_pinned_rate(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
-    """These copies at the rate of pinned ones; one from the table of GPUs is a rounded figure."""
-    for direction in (HTOD, DTOH):
-        at = mine & (work.direction == direction)
-        if at.any():
-            rate = fix.number("gb_per_s") * 1e9
-            if not rate:
-                rate, measured = work.pinned_rate(direction)
-                rate *= 1.0 if measured else (1 + constant("link_rate_spread")) ** lean
-            inputs = _at_rate(inputs, work, at, rate)
-    return inputs
-
-
-def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
-    """Calls of these copies return at once, and the waits right behind them go."""
-    calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
-    held = mine & ops.by_start
-    copying = marked(len(calls), ops.calls_of(mine))
-    waiting = marked(len(calls), waits.call)
-    free = (calls.kind == Call.COPY) & ~waiting
-    usual = median_of(calls.own[free]) if free.any() else constant("copy_call")
-    own, pre = np.where(copying, np.minimum(calls.own, usual), calls.own), calls.pre.copy()
-    # The wait belongs to the blocking copy, and so does the little time between them.
-    behind = mine[waits.op] & (calls.kind[waits.call] == Call.SYNC)
-    own[waits.call[behind]] = 0.0
-    pre[waits.call[behind]] = np.maximum(pre[waits.call[behind]] - constant("launch_floor"), 0.0)
-    dropped = copying[waits.call] | behind
-    latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
-    return replace(
-        inputs.with_calls(own=own, pre=pre).with_ops(by_start=ops.by_start & ~held, latency=latency),
-        waits=waits.take(~dropped),
-    )
-
-
-def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
-    """These copies cost the host nothing between two kernels: they are issued while kernels run,
-    or not at all. An operation costs the host `launch_floor` at least."""
-    inputs = _unblocked(inputs, mine)
-    calls = inputs.calls
-    at = distinct(inputs.ops.calls_of(mine))
-    own, pre = calls.own.copy(), calls.pre.copy()
-    own[at] = 0.0
-    pre[at] = np.maximum(pre[at] - constant("launch_floor"), 0.0)
-    return inputs.with_calls(own=own, pre=pre)
 
 
 # ---------------------------------------------------------------- bytes

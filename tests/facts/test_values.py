@@ -284,6 +284,7 @@ def test_waiting_and_copies(steps: FactBase) -> None:
             "copy.tiny_per_step": 1.0,
             "copy.tiny_htod_ratio": 0.0,
             "copy.tiny_time_ratio": 0.005,
+            "copy.small_held_ratio": 0.005,
             "copy.dtod_busy_ratio": 0.0,
             "copy.dtod_window_ratio": 0.0,
             "copy.htod_bytes_per_step": float(1 << 17),

@@ -168,3 +168,39 @@ def test_keys_and_values_sent_behind_each_prefill(tmp_path: Path) -> None:
     assert gain is not None
     assert gain.step_after_ms is not None
     assert gain.step_after_ms.mid == pytest.approx(3.23, abs=0.05)
+
+
+def in_pieces(count: int, kib: float, memory: str) -> Machine:
+    """Inputs of a step, each tensor in a copy of its own."""
+    m = Machine()
+    for i in range(10):
+        with m.step(f"forward {i}"):
+            for _ in range(count):
+                m.copy("HtoD", kib, memory, gb_per_s=12)
+            m.layers(20, [(GEMM, 40), (GEMM, 50)])
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize("memory", ["pinned", "pageable"])
+def test_uploads_in_many_small_pieces(memory: str, tmp_path: Path) -> None:
+    d = diagnosed(in_pieces(600, 16, memory), tmp_path)
+    assert "tiny-copies" in ranked(d)[:2]
+    (found,) = (f for f in d.findings if f.cause == "tiny-copies")
+    assert found.severity == "high"
+    assert [r.id for r in found.recommendations] == ["coalesce-copies"]
+    assert fact(d, "copy.small_runs") == "600 copies a step to the device, of 16 KiB on average,"
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    # 9.4 MiB in one copy, and 1.8 ms of products.
+    assert found.gain.step_after_ms.mid == pytest.approx(2.0, rel=0.05)
+    beside = next(f.gain for f in d.findings if f.cause == "transfer-bound")
+    assert beside is not None
+    assert beside.step_after_ms is not None
+    assert beside.step_after_ms.low > 3  # issuing the copies takes the host as long as before
+
+
+def test_few_small_uploads(tmp_path: Path) -> None:
+    d = diagnosed(in_pieces(7, 16, "pinned"), tmp_path)
+    assert "tiny-copies" not in ranked(d)
+    assert fact(d, "copy.small_runs") is None

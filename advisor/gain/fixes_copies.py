@@ -1,0 +1,184 @@
+"""What-ifs about copies."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from advisor.facts.device import ACHIEVABLE
+from advisor.gain.catalog import Fix, constant
+from advisor.gain.fixes_host import launched_ahead
+from advisor.gain.inputs import NEVER, Inputs
+from advisor.gain.profiler import Scenario
+from advisor.gain.work import NoEstimate, Work
+from advisor.metrics.kernels import dense
+from advisor.metrics.operations import Kind
+from advisor.metrics.uploads import SMALL, small_runs
+from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
+from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
+
+
+def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
+    if not work.pageable.any():
+        raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
+    changed = _at_pinned_rate(fix, inputs, work, work.pageable, lean)
+    # What comes down is read on the host, which waits for it as before.
+    return launched_ahead(fix, _unblocked(changed, work.pageable & (work.direction == HTOD)), work)
+
+
+def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
+    mine = work.large_pinned
+    if not mine.any():
+        raise NoEstimate("the replayed steps make no large copies from or to pinned memory")
+    rate = work.link_rate() * (1 + constant("link_rate_spread")) ** lean
+    return _at_rate(inputs, work, mine, rate)
+
+
+def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Small results that the host reads stay, and so does its wait for them. Pessimistic: the kernels
+    lose the time in which the copies use the DRAM."""
+    result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
+    moved = among(work.direction, (HTOD, DTOH)) & ~result
+    if fix.params["between"] == "gpus":
+        moved = work.direction == PTOP
+    if not moved.any():
+        raise NoEstimate(f"the replayed steps copy nothing between {fix.params['between']} but small results")
+    if (moved & work.pageable).any():
+        inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
+    if work.computes_on_host:
+        # What the host does with the data comes before what the device does with the answer.
+        return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
+    # Uploads in many pieces keep the host busy whenever it issues them.
+    inputs = _off_the_path(inputs, moved & (_small_runs(inputs, work) == MISSING))
+    ops = inputs.ops
+    # Each stream that copies gets a partner for its copies.
+    streams = len(inputs.ready)
+    changed = inputs.with_ops(
+        stream=np.where(moved, ops.stream + streams, ops.stream), gap=np.where(moved, 0.0, ops.gap)
+    )
+    changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
+    if lean < 0 and work.peak:
+        taken = float(work.copied[moved].sum()) / (ACHIEVABLE * work.peak) * 1e9
+        kernels = (work.kind == Kind.KERNEL) & ~moved
+        share = taken / max(float(ops.duration[kernels].sum()), 1.0)
+        longer = np.where(kernels, ops.duration * (1 + share), ops.duration)
+        changed = changed.with_ops(duration=longer)
+    return launched_ahead(fix, changed, work)
+
+
+def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """The first copy of each run moves all of its bytes; the other calls go, and the waits between them.
+    Pessimistic: it comes no nearer to the rate of the link than the quickest of them."""
+    run = _small_runs(inputs, work)
+    mine = np.flatnonzero(run != MISSING)
+    if not len(mine):
+        raise NoEstimate("the replayed steps hold no small copies to the device that follow each other")
+    calls, ops = inputs.calls, inputs.ops
+    known, of = dense(run[mine])
+    size = work.copied[mine].astype(float)
+    took = np.maximum(ops.duration[mine], 1.0)
+    total, rate = np.bincount(of, size), np.zeros(len(known))
+    np.maximum.at(rate, of, size / took)
+    if lean >= 0:
+        rate = np.maximum(rate, work.link_rate() / 1e9)
+    first = mine[begins_run(of)]
+    duration = ops.duration.copy()
+    duration[mine] = 0.0
+    duration[first] = np.maximum(total / np.maximum(rate, 1e-9), ops.duration[first])
+    between = _call_runs(inputs, work) != MISSING  # the waits between them, too
+    between[ops.call[first]] = False
+    gap = np.where(marked(len(ops), np.setdiff1d(mine, first)), 0.0, ops.gap)
+    held = np.where(calls.host_code, calls.pre, calls.explained)
+    changed = inputs.with_ops(duration=duration, gap=gap).with_calls(
+        own=np.where(between, 0.0, calls.own), pre=np.where(between, np.minimum(held, calls.pre), calls.pre)
+    )
+    waits = inputs.waits
+    return replace(changed, waits=waits.take(~between[waits.call]))
+
+
+def _small_runs(inputs: Inputs, work: Work) -> Array:
+    """The run of small copies of each operation, MISSING for none."""
+    run = np.append(_call_runs(inputs, work), MISSING)
+    small = _small_uploads(inputs, work)
+    return np.asarray(run[np.where(small, inputs.ops.call, len(run) - 1)])
+
+
+def _call_runs(inputs: Inputs, work: Work) -> Array:
+    calls, ops = inputs.calls, inputs.ops
+    small = marked(len(calls), ops.call[_small_uploads(inputs, work)])
+    return small_runs(calls.thread, np.arange(len(calls)), calls.kind, small)
+
+
+def _small_uploads(inputs: Inputs, work: Work) -> Array:
+    small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL)
+    return np.asarray(small & (inputs.ops.latency > NEVER))
+
+
+def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    gone = among(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
+    if not gone.any():
+        raise NoEstimate("the replayed steps copy nothing of that size between host and device")
+    inputs = _off_the_path(inputs, gone)
+    ops = inputs.ops
+    changed = inputs.with_ops(
+        duration=np.where(gone, 0.0, ops.duration),
+        gap=np.where(gone, 0.0, ops.gap),
+        latency=np.where(gone, NEVER, ops.latency),
+    )
+    return launched_ahead(fix, changed, work)
+
+
+def _at_rate(inputs: Inputs, work: Work, mine: Array, rate: float) -> Inputs:
+    """These copies at `rate` bytes a second, where that is faster."""
+    if (work.copied[mine] == MISSING).any():
+        raise NoEstimate("the capture does not say how many bytes its copies move")
+    duration = np.where(mine, work.copied / rate * 1e9, np.inf)
+    return inputs.with_ops(duration=np.minimum(inputs.ops.duration, duration))
+
+
+def _at_pinned_rate(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int) -> Inputs:
+    """These copies at the rate of pinned ones; one from the table of GPUs is a rounded figure."""
+    for direction in (HTOD, DTOH):
+        at = mine & (work.direction == direction)
+        if at.any():
+            rate = fix.number("gb_per_s") * 1e9
+            if not rate:
+                rate, measured = work.pinned_rate(direction)
+                rate *= 1.0 if measured else (1 + constant("link_rate_spread")) ** lean
+            inputs = _at_rate(inputs, work, at, rate)
+    return inputs
+
+
+def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
+    """Calls of these copies return at once, and the waits right behind them go."""
+    calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
+    held = mine & ops.by_start
+    copying = marked(len(calls), ops.calls_of(mine))
+    waiting = marked(len(calls), waits.call)
+    free = (calls.kind == Call.COPY) & ~waiting
+    usual = median_of(calls.own[free]) if free.any() else constant("copy_call")
+    own, pre = np.where(copying, np.minimum(calls.own, usual), calls.own), calls.pre.copy()
+    # The wait belongs to the blocking copy, and so does the little time between them.
+    behind = mine[waits.op] & (calls.kind[waits.call] == Call.SYNC)
+    own[waits.call[behind]] = 0.0
+    pre[waits.call[behind]] = np.maximum(pre[waits.call[behind]] - constant("launch_floor"), 0.0)
+    dropped = copying[waits.call] | behind
+    latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
+    return replace(
+        inputs.with_calls(own=own, pre=pre).with_ops(by_start=ops.by_start & ~held, latency=latency),
+        waits=waits.take(~dropped),
+    )
+
+
+def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
+    """These copies cost the host nothing between two kernels: they are issued while kernels run,
+    or not at all. An operation costs the host `launch_floor` at least."""
+    inputs = _unblocked(inputs, mine)
+    calls = inputs.calls
+    at = distinct(inputs.ops.calls_of(mine))
+    own, pre = calls.own.copy(), calls.pre.copy()
+    own[at] = 0.0
+    pre[at] = np.maximum(pre[at] - constant("launch_floor"), 0.0)
+    return inputs.with_calls(own=own, pre=pre)
