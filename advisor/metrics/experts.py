@@ -53,11 +53,15 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
 
     topk = rows(frozenset(("top-k",)), "scan_sort")
     grouping, combine = rows(_GROUPING, "scan_sort"), rows(_COMBINE, "index")
-    # The last combining kernel before the next top-k.
-    last = np.searchsorted(combine, np.append(topk[1:], len(at))[: len(topk)]) - 1
-    opens, closes = topk[last >= 0], combine[last[last >= 0]]
-    whole = (closes > opens) & (step[closes] == step[opens])
-    opens, closes = opens[whole], closes[whole]
+    # The last combining kernel before the next top-k, of the same step where there is one: steps that are
+    # known by their kernels alone may begin inside a layer.
+    until = np.append(topk[1:], len(at))[: len(topk)]
+    ends = np.searchsorted(step, step[topk], "right") if (np.diff(step) >= 0).all() else until
+    before = np.append(-1, combine)
+    own = before[np.searchsorted(combine, np.minimum(until, ends))]
+    closes = np.where(own > topk, own, before[np.searchsorted(combine, until)])
+    whole = (closes > topk) & (step[closes] <= step[topk] + 1)
+    opens, closes = topk[whole], closes[whole]
     start, end = a.ops.start[at[opens]], a.ops.end[at[closes]]
     read = np.sort(a.ops.start[_readbacks(a, device)])
     readbacks = np.searchsorted(read, end) - np.searchsorted(read, start)

@@ -13,7 +13,7 @@ from advisor.gain.estimate import Estimate
 from advisor.gain.work import NoEstimate
 from tests.gain.support import fix, replayer
 from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMV, NORM, SILU, Kernel, Machine
-from tests.scenarios.support import diagnosed, fact, severity
+from tests.scenarios.support import diagnosed, fact, ranked, severity
 
 TOPK = Kernel("void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(int)", 64)
 SORT = Kernel("void at::native::radixSortKVInPlace<-2, -1, 32, 4, long, long, unsigned int>(int)", 1)
@@ -21,6 +21,7 @@ COUNT = Kernel("void at::cuda::kernelHistogram1D<long, long, long, 1, 2, -1>(lon
 TAKE = Kernel("void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*)", 64)
 ADD_BACK = Kernel("void at::native::indexFuncLargeIndex<c10::BFloat16, long, unsigned int>(int)", 64)
 FUSED = Kernel("fused_moe_kernel", 132)
+CHOOSE = Kernel("void at_cuda_detail::cub::DeviceSelectSweepKernel<int>(int)", 4)
 EXPERTS = 4
 LOOSE = (
     (TOPK, 5), (SORT, 4), (COUNT, 3), *((TAKE, 2), (GEMV, 2), (GEMV, 2)) * EXPERTS, (ADD_BACK, 4),
@@ -65,6 +66,22 @@ def test_without_steps_they_are_counted_by_kernels(tmp_path: Path) -> None:
     assert fact(d, "experts.topk_per_100_kernels") == pytest.approx(100 / layer, rel=0.02)
     assert fact(d, "experts.grouping_per_100_kernels") == pytest.approx(200 / layer, rel=0.02)
     assert fact(d, "experts.combine_per_100_kernels") == pytest.approx(100 / layer, rel=0.02)
+
+
+def test_a_loop_over_the_experts_of_one_layer(tmp_path: Path) -> None:
+    """No range marks the steps, and what is found by kernels begins inside the layer."""
+    m = Machine()
+    for _ in range(20):
+        m.layers(1, [(GEMV, 6), (TOPK, 5), (SORT, 4), (COUNT, 3)])
+        for _ in range(8):
+            m.launch(CHOOSE, 3)
+            m.read_back()
+            m.work(10)
+            m.layers(1, [(TAKE, 2), (GEMV, 9), (SILU, 2), (GEMV, 9), (ADD_BACK, 4)])
+        m.launch(NORM, 2)
+    d = diagnosed(m, tmp_path)
+    assert ranked(d)[0] == "unfused-moe"
+    assert fact(d, "experts.readbacks_per_layer") == 8
 
 
 def test_fused_experts_are_in_order(tmp_path: Path) -> None:
