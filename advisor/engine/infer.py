@@ -209,8 +209,6 @@ def take_out_undecided(facts: FactBase, program: Program) -> None:
         if any(test.holds(low) != test.holds(high) for test in tests[name]) or (
             not tests[name] and most - least > max(least, NOTABLE)
         ):
-            why = (
-                f"kernels that no entry of knowledge/kernel_families.yaml names hold "
-                f"{most - least:.0%} of the time, enough to change the verdict"
-            )
+            what = facts.unknown.get(name, "kernels that no entry of knowledge/kernel_families.yaml names")
+            why = f"{what} hold {most - least:.0%} of the time, enough to change the verdict"
             facts.take_out(name, scope, why)

@@ -65,6 +65,7 @@ FACTS = (
         Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),
         Entry("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "as activity.sm_busy_ratio", columns=_DRAM_SAMPLES),
         Entry("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_likely_ratio", "ratio", "samples kernels", "The same with kernels whose level the samples show to 15 % of the peak only", "standard error at most 0.15; open where those within their error of the limit decide", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
         Entry("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736", columns=origin.DRAM),
         Entry("activity.dram_bound_window_ratio", "ratio", "samples", "activity.dram_bound_busy_ratio as a share of the window; where the samples do not resolve kernels, the busy time of samples that reach the limit while busy; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share; else samples of at least 0.736 / busy share; else bandwidth.weights_ratio / 0.92 x busy share", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
         Entry("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
@@ -200,6 +201,11 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
         out.put("activity.dram_bound_busy_ratio", min(time / busy, 1.0) if busy else None)
         out.put("activity.dram_bound_window_ratio", min(time, 1.0))
         out.put("activity.dram_bound_level_ratio", level)
+        likely, most = (min(t / busy, 1.0) if busy else 0.0 for t in found.share_near("dram", DRAM_LIMIT))
+        bound = out.value("activity.dram_bound_most_ratio") or 1.0
+        between = likely, max(likely, min(most, bound))
+        unknown = "kernels whose bandwidth the samples do not show on either side of the limit"
+        out.put_between({"activity.dram_bound_likely_ratio": between}, unknown)
         known = float(shares[found.resolved("dram")].sum())
         out.put("activity.resolved_ratio", min(known / busy, 1.0) if busy else None)
     weighted = [

@@ -73,11 +73,13 @@ class FactWriter:
             self.put(name, value)
         return self
 
-    def put_between(self, values: dict[str, tuple[float, float]]) -> None:
+    def put_between(self, values: dict[str, tuple[float, float]], unknown: str | None = None) -> None:
         """Shares of which (least, most) are known: the least is stored, the most decides whether
-        a verdict may rest on it."""
+        a verdict may rest on it. `unknown` says what may count or not, unless it is unnamed kernels."""
         for name, (least, most) in values.items():
             self.put(name, least)
+            if unknown is not None:
+                self.base.unknown[name] = unknown
             if most > least:
                 self.base.ranges[name, self._scope] = (least, most)
 

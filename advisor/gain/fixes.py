@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from advisor.facts.device import ACHIEVABLE
 from advisor.gain import fixes_copies, fixes_device, fixes_host
 from advisor.gain.catalog import Fix, catalogue, constant
-from advisor.gain.inputs import Inputs
+from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.gpus import gpu_has
@@ -172,7 +172,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         beside = np.clip(work.filling, 0.0, 1.0) ** ((1 + lean) / 2)
         duration = np.where(loop & work.matmul, np.maximum(duration * beside, 1.0), duration)
     # A call stays as far as the operation that it issues.
-    issued = inside & (ops.call >= 0)
+    issued = inside & (ops.latency > NEVER)
     share = np.ones(len(calls))
     share[ops.call[issued]] = kept[issued]
     waits = inputs.waits

@@ -25,6 +25,8 @@ from advisor.sources.trace import Trace
 
 #: A group is resolved when the standard error of its activity is at most this.
 RESOLVED_ERROR = 0.05
+#: Up to here a level still tells on which side of a limit a kernel probably is.
+LIKELY_ERROR = 0.15
 #: Families that are distinguished by kernel and launch shape.
 HEAVY = frozenset(("gemm", "gemv", "attention", "moe", "conv"))
 #: Groups under this share of the kernel time (lighter families: five times it) are lumped.
@@ -166,6 +168,13 @@ class Activity(Struct, frozen=True):
             return self
         moved = np.clip(self.level["dram"] + moves * lacks / (weight @ moves), 0.0, 1.0)
         return replace(self, level=self.level | {"dram": moved})
+
+    def share_near(self, measure: str, level: float) -> tuple[float, float]:
+        """Sampled time in groups that are probably at or above a level, known to `LIKELY_ERROR`; and in all
+        that are within their error of it or above."""
+        value, error = self.level[measure], self.error[measure]
+        likely = (error <= LIKELY_ERROR) & self.safe(measure) & (value >= level)
+        return float(self.share[likely].sum()), float(self.share[likely | (value + error >= level)].sum())
 
     def share_above(self, measure: str, level: float) -> tuple[float, float | None]:
         """Sampled time in resolved groups at or above a level, and their mean level."""

@@ -197,7 +197,8 @@ class FactBase(Struct):
 
     A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value;
     ``ranges`` hold the least and the most that a value can be where part of what it counts is not
-    known, and ``undecided`` the names that were taken out for that;
+    known, ``unknown`` what that part is, other than unnamed kernels, and ``undecided`` the names that
+    were taken out for that;
     ``entities`` are tables of rows that rules may join; ``tables`` and ``intervals`` are evidence,
     keyed by name and scope. `captures` are the scopes of the captures: the whole trace, or in a job
     each of its ranks.
@@ -206,6 +207,7 @@ class FactBase(Struct):
     facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     ranges: dict[tuple[str, Scope], tuple[float, float]] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
     undecided: set[str] = field(default_factory=set)
     entities: dict[str, list[Row]] = field(default_factory=dict)
     tables: dict[tuple[str, Scope], Table] = field(default_factory=dict)

@@ -698,6 +698,7 @@ def test_samples(tmp_path: Path) -> None:
             "activity.kernels_resolved": True,
             "activity.matmul_tensor_ratio": 0.4 / 0.9,
             "activity.dram_bound_busy_ratio": 0.0,
+            "activity.dram_bound_likely_ratio": 0.0,
         },
     )
     assert base.value("activity.resolved_ratio", DEVICE) == pytest.approx(1.0, abs=0.001)

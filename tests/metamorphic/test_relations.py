@@ -66,3 +66,18 @@ def test_no_larger_batch_is_promised_much_where_calls_are_lost(tmp_path: Path) -
     """What the host does between the steps, which leads in the whole capture, cannot be judged."""
     now = after("gap", e.rows_lost(RUNTIME, 2), tmp_path / "edited.sqlite")
     assert [f.cause for f in now.findings if f.severity == "high"] == ["damaged-capture"]
+
+
+def test_few_lost_kernels_leave_the_limit_of_dram_in_doubt(tmp_path: Path) -> None:
+    """One row in a hundred: of some products the samples show the bandwidth less sharply."""
+    lost = after("bound", e.rows_lost(KERNEL, 100), tmp_path / "edited.sqlite")
+    found = next(f for f in lost.findings if f.cause == "memory-bandwidth-bound")
+    sure = next(f for f in before("bound").findings if f.cause == "memory-bandwidth-bound")
+    assert found.confidence < sure.confidence
+    assert sure.severity == "high"
+
+
+def test_more_lost_kernels_leave_the_limit_of_dram_open(tmp_path: Path) -> None:
+    lost = after("bound", e.rows_lost(KERNEL, 20), tmp_path / "edited.sqlite")
+    (said,) = (n for n in lost.not_evaluated if n.cause == "memory-bandwidth-bound")
+    assert "do not show on either side of the limit" in said.why

@@ -11,6 +11,7 @@ import pytest
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Estimate
 from advisor.gain.work import NoEstimate
+from tests.builder import RUNTIME
 from tests.gain.support import fix, replayer
 from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMV, NORM, SILU, Kernel, Machine
 from tests.scenarios.support import diagnosed, fact, ranked, severity
@@ -82,6 +83,13 @@ def test_a_loop_over_the_experts_of_one_layer(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     assert ranked(d)[0] == "unfused-moe"
     assert fact(d, "experts.readbacks_per_layer") == 8
+
+
+def test_experts_without_any_call(tmp_path: Path) -> None:
+    """A capture whose calls were not recorded: nothing says which call issued what."""
+    m = decoder(LOOSE)
+    d = diagnosed(m.export.without_tables(RUNTIME), tmp_path)
+    assert severity(d, "unfused-moe") is not None
 
 
 def test_fused_experts_are_in_order(tmp_path: Path) -> None:
