@@ -24,7 +24,7 @@ from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, laun
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pace import MIN_STEPS, find_drift
 from advisor.metrics.phases import step_sizes, step_times
-from advisor.model.arrays import Array, marked, median_of
+from advisor.model.arrays import Array, distinct, marked, median_of
 from advisor.model.facts import Scope
 
 _BUSY = [PARTS.index(p) for p in BUSY_PARTS]
@@ -66,7 +66,7 @@ FACTS = (
         Entry("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
         Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
         Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
-        Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, _ATTENDS)),
+        Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more; none where they come in less than half of its steps", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, _ATTENDS)),
         Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the window", "operations by kernel name"),
     ], columns=origin.STEPS, needs=(needs.STEPS, needs.KERNELS)),
     *group("phase", needs.SAMPLES, [
@@ -147,7 +147,13 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         attention = held(lambda k: k.family in ATTENTION)
         gemm = held(lambda k: k.family in MATMUL)
         unfused = held(lambda k: k.family in UNFUSED)
-        wide = held(lambda k: k.family in ATTENTION and (k.phase == "prefill" or k.operation in _WIDE))
+        is_wide = a.names.mask(
+            lambda k: k.family in ATTENTION and (k.phase == "prefill" or k.operation in _WIDE)
+        )
+        wide = float(by_name[is_wide].sum())
+        # What comes in few of the steps is an encoder that runs beside them.
+        if 2 * len(distinct(step[mine][is_wide[name]])) < (phases == phase).sum():
+            wide = 0.0
         dram = found.of("gemm", "dram") if found else None
         if dram is None and weight_bytes:
             read = weight_bytes * int((phases == phase).sum())

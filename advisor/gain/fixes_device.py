@@ -177,8 +177,10 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     waited[inputs.joins.on] = True
     cut = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1]) | waited[order][:-1]
     follows = np.concatenate(([False], candidate[:-1] & ~cut)) & candidate
-    if not follows.any():
-        raise NoEstimate("no two elementwise kernels follow each other")
+    if not candidate.any():
+        raise NoEstimate("the replayed steps hold no elementwise kernels")
+    if not follows.any():  # a chain of one kernel stays as it is
+        return inputs
     # Chains are numbered; of each, the first of the longest kernels stays.
     chain = np.cumsum(candidate & ~follows) - 1
     duration = ops.duration[order]

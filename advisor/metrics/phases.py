@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.knowledge.files import StepName, step_patterns
-from advisor.metrics.budget import PARTS, DeviceBudget
+from advisor.metrics.budget import BUSY_PARTS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import Names, sums_of
 from advisor.metrics.operations import Kind, Operations
@@ -156,6 +156,8 @@ def kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
 #: Slow steps are single pauses where at most this part of the steps (or one) is slow, of so many
 #: steps at least (calibration#hst105).
 FEW, EVEN_STEPS = 0.1, 6
+#: A step with this many times the usual operations runs another pass besides.
+_MORE_WORK = 1.5
 
 
 def step_times(a: Analysis) -> Array:
@@ -167,8 +169,9 @@ def step_times(a: Analysis) -> Array:
 
 
 def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
-    """Steps of the phase that holds most of them: position in `a.steps`, time without start-up (ns),
-    and whether the step is far slower than the rest; None where fewer than three are certain."""
+    """Steps of the phase that holds most of them: position in `a.steps`, time without start-up and without
+    the work of another pass beside the usual one (ns), and whether the step is far slower than the rest;
+    None where fewer than three are certain."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
@@ -176,8 +179,14 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
     mine = phases == names[np.argmax(count)]
     at = a.window_steps
     times = (step_times(a) + Coverage(a.stretches.lone).within(a.steps.begin[at], a.steps.gpu_end[at]))[mine]
-    if a.main_device in a.budgets:  # a step that loads a module is slow for a reason that is named
-        times = times - a.budgets[a.main_device].by_step[a.window_steps[mine], PARTS.index("startup")]
+    if a.main_device in a.budgets:
+        by_step = a.budgets[a.main_device].by_step[at[mine]]
+        # A step that loads a module is slow for a reason that is named, one that runs an encoder besides is
+        # another kind of step.
+        times = times - by_step[:, PARTS.index("startup")]
+        size, busy = a.steps.size[at[mine]], by_step[:, [PARTS.index(p) for p in BUSY_PARTS]].sum(axis=1)
+        more = size >= _MORE_WORK * median_of(size)
+        times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)
     if len(times) < 3:
         return None
     slow = times > 1.5 * median_of(times)

@@ -702,8 +702,10 @@ def test_a_chain_of_elementwise_kernels(tmp_path: Path) -> None:
     for lean, kept in ((0, 0.5), (1, 0.0), (-1, 0.75)):
         found = after(export, tmp_path, fix("fuse_elementwise"), lean=lean)
         assert before - found == pytest.approx((1 - kept) * (10 + 20 + 2))
-    with pytest.raises(NoEstimate, match="follow each other"):
-        after(scenes.kernels((add, 10), (scenes.GEMM, 100)), tmp_path, fix("fuse_elementwise"))
+    alone = scenes.kernels((add, 10), (scenes.GEMM, 100))
+    assert after(alone, tmp_path, fix("fuse_elementwise")) == after(alone, tmp_path)
+    with pytest.raises(NoEstimate, match="no elementwise kernels"):
+        after(scenes.kernels((scenes.GEMM, 100)), tmp_path, fix("fuse_elementwise"))
 
 
 def test_the_cache_of_each_layer_is_gathered_all_the_same(tmp_path: Path) -> None:

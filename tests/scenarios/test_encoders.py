@@ -38,3 +38,32 @@ def test_tokens_are_steps_although_an_encoder_runs_between(tmp_path: Path) -> No
     assert fact(d, "capture.step_count", None) in (118, 119, 120)
     assert severity(d, "launch-bound") in ("medium", "high")
     assert next(f.gain for f in d.findings if f.cause == "launch-bound") is not None
+
+
+def segments(mel_us: float) -> Machine:
+    """Graphs of a decoder, and for every twentieth token an encoder before it."""
+    m = Machine()
+    for _ in range(5):
+        m.work(mel_us, "log_mel_spectrogram")
+        m.layers(24, ENCODER)
+        for _ in range(20):
+            with m.step("decode_token"):
+                m.replay(12)
+                m.launch(ARGMAX, 5)
+                m.read_back()
+    return m
+
+
+def test_a_step_with_an_encoder_is_no_slow_step(tmp_path: Path) -> None:
+    d = diagnosed(segments(50), tmp_path)
+    assert severity(d, "step-outliers") is None
+    # The attention of the encoder is none of decode.
+    assert severity(d, "wide-decode-attention") is None
+
+
+def test_what_the_host_does_before_an_encoder_makes_a_step_slow(tmp_path: Path) -> None:
+    d = diagnosed(segments(9_000), tmp_path)
+    assert severity(d, "step-outliers") == "medium"
+    lost = fact(d, "host.slowest_step_lost_ms")
+    assert isinstance(lost, float)
+    assert 8.5 < lost < 9.5

@@ -499,3 +499,17 @@ def test_adapters_on_each_product(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     expect(d, "adapter-overhead")
     assert fact(d, "kernel.adapter_ratio") == pytest.approx(12 / 45, abs=0.01)
+
+
+def test_single_slow_calls_of_an_activation_are_no_chain_to_fuse(tmp_path: Path) -> None:
+    """They make up most of the elementwise time, and no two kernels of that kind follow each other."""
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            for layer in range(24):
+                for kernel, us in DECODE_LAYER:
+                    m.launch(kernel, 400 if kernel is SILU and (24 * i + layer) % 7 == 3 else 3 * us)
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    expect(d, "tail-latency", never=())
+    assert "unfused-elementwise" not in ranked(d)
