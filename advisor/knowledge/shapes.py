@@ -95,6 +95,7 @@ class Traits(Data):
     integer: Literal[True] | None = None
     widens: Literal[True] | None = None
     log_softmax: Literal[True] | None = None
+    scales_and_adds: Literal[True] | None = None
 
 
 class TraitEntry(Data):

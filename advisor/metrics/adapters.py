@@ -16,7 +16,7 @@ _THIN = 1.25
 #: An adapter that runs less often than this in a capture may be anything.
 _OFTEN = 8
 
-_PRODUCT, _SCALE, _ADD, _SMALL = range(1, 5)
+_PRODUCT, _SCALE, _ADD, _SMALL, _BOTH = range(1, 6)
 
 
 def is_adapter(kernel: KernelFamily) -> bool:
@@ -27,14 +27,14 @@ def is_adapter(kernel: KernelFamily) -> bool:
 def adapter_kernels(a: Analysis, at: Array) -> Array:
     """Which of the operations `at` (positions in `ops`) adapters add to a model: kernels made for them, and
     by their order a product, two others that are no longer and unlike each other, a multiplication by the
-    scale and an addition to the result of the first, all but that first one. Keys and values, which are two
-    products behind one as well, are alike.
+    scale and an addition to the result of the first (a compiler makes one kernel of both), all but that first
+    one. Keys and values, which are two products behind one as well, are alike.
     """
     names, name, duration = a.names, a.op_name[at], a.ops.length[at]
     start, stream = a.ops.start[at], a.ops.stream[at]
     out = np.append(names.mask(is_adapter), False)[name]
     signs = [_sign(k) for k in names.known]
-    if not {_PRODUCT, _SCALE, _ADD} <= set(signs):
+    if _PRODUCT not in signs or not ({_SCALE, _ADD} <= set(signs) or _BOTH in signs):
         return out
     order = ordered(start, stream)
     sign = np.array([*signs, 0], np.int8)[name[order]]
@@ -50,11 +50,11 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     first, down, up = products[:-2], products[1:-1], products[2:]
     after = np.append(products[3:], len(main))
     small = np.append(0, np.cumsum(kind == _SMALL))
-    scale, add = (_next(kind == wanted, up) for wanted in (_SCALE, _ADD))
+    scale, add = (_next((kind == wanted) | (kind == _BOTH), up) for wanted in (_SCALE, _ADD))
     found = (down - first - 1 <= _BETWEEN) & (small[down] - small[first + 1] == down - first - 1)
     found &= (up == down + 1) & (scale == up + 1) & (add < after) & (add - scale - 1 <= _BETWEEN)
     last = np.minimum(add, len(main) - 1)
-    found &= small[last] - small[np.minimum(scale + 1, last)] == add - scale - 1
+    found &= (add == scale) | (small[last] - small[np.minimum(scale + 1, last)] == add - scale - 1)
     found &= stream[row[first]] == stream[row[last]]
     thin = np.maximum(duration[row[down]], duration[row[up]]) <= _THIN * duration[row[first]]
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"]
@@ -76,6 +76,8 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
 def _sign(kernel: KernelFamily) -> int:
     if is_product(kernel):
         return _PRODUCT
+    if kernel.traits.get("scales_and_adds") is True:
+        return _BOTH
     if kernel.family == "elementwise":
         return {"multiply": _SCALE, "add": _ADD}.get(kernel.operation, _SMALL)
     return _SMALL if kernel.family in UNFUSED else 0

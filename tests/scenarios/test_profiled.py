@@ -68,36 +68,45 @@ def _ns(us: float) -> int:
     return round(us * 1_000)
 
 
-def adapted(p: Loop, us: float, adapter: bool) -> None:
+SCALE_AND_ADD = Kernel("triton_poi_fused_add_mul_3")
+
+
+def adapted(p: Loop, us: float, adapter: bool, compiled: bool = False) -> None:
     p.op("aten::mm", GEMM if us > 20 else GEMV, us)
     if adapter:
         p.op("aten::mm", THIN_DOWN, min(us, 6))
         p.op("aten::mm", THIN_UP, min(us, 5))
+    if adapter and compiled:
+        p.op("triton_poi_fused_add_mul_3", SCALE_AND_ADD, 7)
+    elif adapter:
         p.op("aten::mul", MUL, 3)
         p.op("aten::add", ADD, 4)
 
 
-def decoder(us: float, adapter: bool = True, layers: int = 16, host: float = 8) -> Loop:
+def decoder(
+    us: float, adapter: bool = True, layers: int = 16, host: float = 8, compiled: bool = False
+) -> Loop:
     """Layers of four products, of `us` each, with or without a low-rank adapter beside each."""
     p = Loop(host)
     for _ in range(6):
         with p.step():
             for _ in range(layers):
                 p.op("aten::native_layer_norm", NORM, 3)
-                adapted(p, us, adapter)
+                adapted(p, us, adapter, compiled)
                 p.op("aten::scaled_dot_product_attention", DECODE_ATTENTION, us / 2)
-                adapted(p, us, adapter)
+                adapted(p, us, adapter, compiled)
                 p.op("aten::native_layer_norm", NORM, 3)
-                adapted(p, us, adapter)
+                adapted(p, us, adapter, compiled)
                 p.op("aten::silu", SILU, 3)
-                adapted(p, us, adapter)
+                adapted(p, us, adapter, compiled)
             p.wait()
     return p
 
 
-def test_adapters_beside_each_product_of_a_busy_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_adapters_beside_each_product_of_a_busy_device(compiled: bool, tmp_path: Path) -> None:
     """18 us of kernels beside each product of 60 us: merging them is 7.36 to 4.45 ms or nearly so."""
-    d = decoder(60).diagnosed(tmp_path)
+    d = decoder(60, compiled=compiled).diagnosed(tmp_path)
     found = next(f for f in d.findings if f.cause == "adapter-overhead")
     assert fact(d, "kernel.adapter_ratio") == 72 / (72 + 240 + 30 + 9)
     assert found.gain is not None
@@ -118,7 +127,8 @@ def test_without_adapters_none_is_named(tmp_path: Path) -> None:
     assert severity(decoder(60, adapter=False).diagnosed(tmp_path), "adapter-overhead") is None
 
 
-def test_keys_and_values_behind_a_query_are_no_adapter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_keys_and_values_behind_a_query_are_no_adapter(compiled: bool, tmp_path: Path) -> None:
     """Three products, a multiplication and an addition: but keys and values are one kernel each."""
     p = Loop()
     for _ in range(6):
@@ -128,8 +138,11 @@ def test_keys_and_values_behind_a_query_are_no_adapter(tmp_path: Path) -> None:
                 p.op("aten::mm", GEMM, 60)
                 p.op("aten::mm", GEMV, 20)
                 p.op("aten::mm", GEMV, 20)
-                p.op("aten::mul", MUL, 3)
-                p.op("aten::add", ADD, 4)
+                if compiled:
+                    p.op("triton_poi_fused_add_mul_3", SCALE_AND_ADD, 7)
+                else:
+                    p.op("aten::mul", MUL, 3)
+                    p.op("aten::add", ADD, 4)
                 p.op("aten::scaled_dot_product_attention", DECODE_ATTENTION, 30)
                 p.op("aten::mm", GEMM, 60)
             p.wait()
