@@ -27,6 +27,7 @@ from advisor.metrics.kernels import (
     is_unknown,
     weight_bits,
 )
+from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.model.arrays import Array, median_of, percentiles, picked
@@ -121,6 +122,7 @@ FACTS = (
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, _PRODUCTS)),
+        Entry("kernel.own_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels of the program's own: their names say what they do, and no library, framework, architecture or tile; 0 without products", "kernel names"),
         Entry("kernel.kv_cache_ratio", "ratio", "kernels", "Share of the busy time in kernels that write or copy the KV cache", "family kv_cache"),
         Entry("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
         Entry("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that only a catch-all of knowledge/kernel_families.yaml names", "operations `other` and `other ATen kernel`"),
@@ -262,7 +264,10 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
 
     by_operation = composition(a.names.operations, name, duration)
     unknown = held(is_unknown)
-    if matmul := held(lambda k: k.family in MATMUL):
+    matmul = held(lambda k: k.family in MATMUL)
+    own = own_products(a.names.texts, a.names.known)
+    out.put("kernel.own_matmul_ratio", min(float(time[own].sum()), matmul) / max(matmul, 1.0))
+    if matmul:
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         out.put("kernel.quantised_matmul_ratio", narrow / matmul)
 

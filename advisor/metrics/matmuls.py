@@ -4,13 +4,15 @@ and what they reach."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
+from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
 from advisor.model.arrays import Array, distinct, median_of
@@ -264,3 +266,12 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
     mine = inside & with_operands & ~found.reduction
     by_step = np.bincount(step[mine], weights[mine], minlength=len(a.steps))[a.window_steps]
     return int(median_of(by_step)) or None
+
+
+def own_products(names: Sequence[str], known: Sequence[KernelFamily]) -> Array:
+    """Which names are those of products that a program brings itself: libraries name the tile as well."""
+    return np.array([
+        k.operation in ("GEMM", "GEMV") and not k.of_framework and k.sm is None and k.engine is None
+        and not re.search(r"\d+x\d+", name.split("(")[0])
+        for name, k in zip(names, known, strict=True)
+    ], bool)  # fmt: skip

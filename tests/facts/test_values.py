@@ -247,6 +247,7 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.unfused_named_ratio": 0.0,
             "kernel.old_architecture_ratio": 0.0,
             "kernel.old_architecture_window_ratio": 0.0,
+            "kernel.own_matmul_ratio": 0.0,
             "kernel.kv_cache_ratio": 0.0,
             "kernel.moe_ratio": 0.0,
             "kernel.unmapped_ratio": 0.0,

@@ -271,3 +271,20 @@ def test_an_encoder_of_text_is_no_language_model(tmp_path: Path) -> None:
             m.read_back()
         kinds.append(advisor.diagnose(m.write(tmp_path, f"sampled_{sampled}.sqlite")))
     assert [fact(d, "workload.kind", None) for d in kinds] == ["vision or encoder inference", "unknown"]
+
+
+@pytest.mark.parametrize(("name", "own"), [
+    ("matmul_tiled(float*, float*, float*, int)", True),
+    ("void sgemm_naive<32>(int, int, int, float const*)", True),
+    ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(Params)", False),
+    ("sgemm_32x32x32_NN_vec", False),
+])  # fmt: skip
+def test_products_of_the_programs_own_belong_into_a_library(name: str, own: bool, tmp_path: Path) -> None:
+    m = Machine()
+    for _ in range(100):
+        m.launch(Kernel(name, 4096), 900)
+    m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "kernel.own_matmul_ratio") == own
+    first = next(f for f in d.findings if f.cause == "compute-bound").recommendations[0].id
+    assert (first == "library-products") == own
