@@ -3,6 +3,8 @@ launches whose work is missing."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from msgspec import Struct
 
@@ -26,6 +28,8 @@ PLACE_BITS = 32
 #: A graph of so few nodes says little; nodes that never left a row are lost from this share on, below
 #: they may be host functions or empty nodes, which leave none.
 _LEAST_NODES, _NEVER_SEEN = 8, 0.4
+#: Calls that return when all work of their device or context has ended.
+WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
 #: Results of a call that did what it was asked to: cudaSuccess, cudaErrorNotReady, not recorded.
 GOOD_RESULTS = (0, 600, MISSING)
 
@@ -251,23 +255,29 @@ def _into_graphs(trace: Trace) -> Array:
 
 
 def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
-    """Of the unmatched launches, those still queued where the capture was cut: the last ones of a
-    thread, in a tail no longer than any operation took from its call to its end."""
+    """Of the unmatched launches, those still queued where the capture was cut: the last ones of a thread,
+    which no call has waited for, in a tail no longer than any operation took from its call to its end."""
     cut = np.zeros(len(unmatched), bool)
     ran = np.flatnonzero(ops.api >= 0)
     if not len(ran) or not unmatched.any():
         return cut
-    calls = trace.columns("api_calls", ("start", "thread", "process"))
+    calls = trace.columns("api_calls", ("start", "end", "thread", "process", "call", "name_id", "result"))
     start = calls["start"]
+    waits = np.flatnonzero((calls["call"] == Call.SYNC) & among(calls["result"], GOOD_RESULTS))
+    ids, of = dense(calls["name_id"][waits])
+    waits = waits[np.array([bool(WAITS_FOR_ALL.search(n)) for n in trace.texts(ids.tolist())], bool)[of]]
     longest = int((ops.end[ran] - start[ops.api[ran]]).max())
     end = int(start.max())
     for process in distinct(calls["process"][unmatched]).tolist():
         own = calls["process"] == process
+        waited = start[waits[own[waits]]].max(initial=np.iinfo(np.int64).min)
+        if len(distinct(ops.device[ran[ops.process[ran] == process]])) > 1:
+            waited = np.iinfo(np.int64).min  # the wait was for one of its devices
         for thread in distinct(calls["thread"][unmatched & own]).tolist():
             mine = own & (calls["thread"] == thread)
             api = ops.api[ran]
             last_ran = start[api[mine[api]]].max(initial=np.iinfo(np.int64).min)
-            tail = unmatched & mine & (start > last_ran)
+            tail = unmatched & mine & (start > last_ran) & (calls["end"] > waited)
             if tail.any() and end - int(start[tail].min()) <= longest:
                 cut |= tail
     return cut

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.damage import PLACE_BITS
+from advisor.metrics.damage import PLACE_BITS, WAITS_FOR_ALL
 from advisor.metrics.intervals import positions
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.operations import Kind, Operations, call_keys, join
 from advisor.model.arrays import Array, among, distinct, marked, median_of, ordered, picked, sorting
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
@@ -33,8 +33,9 @@ _FEW = 1_000
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
 _DEPENDENT = "LaunchKernelEx"
-#: Calls that return when all work of their device or context has ended.
-_WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
+#: Calls that return when all work of one stream has ended; which one, the table of waits says.
+_WAITS_FOR_STREAM = re.compile(r"StreamSynchronize")
+_LAST = np.iinfo(np.int64).max
 #: Columns of each table that hold a size; readers write `MISSING` where a row has none.
 _SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("bytes",)}
 #: Samplers round and average; a share of a peak beyond this is invalid.
@@ -107,6 +108,8 @@ def _checks(
     if table == "api_calls":
         yield "correlation id repeated", _same_id(trace, ops)
         yield "overlap on a thread", _crossing(trace)
+        if not of_ops:  # the times of work that is joined by its ids show whether these are right
+            yield "ids in no order", _disordered(trace)
     if table in ("kernels", "api_calls"):
         yield from _wrong_names(trace, table)
 
@@ -122,8 +125,8 @@ def _checks_of_ops(trace: Trace, ops: Operations) -> dict[str, Array]:
         "before its launch": joined & (ops.start < calls["start"][api] - SKEW_NS),
         "overlap on a stream": _overlapping(trace, ops, alone),
         "one launch for several": _sharing_a_launch(ops, alone[ops.kind[alone] == Kind.KERNEL]),
-        "overlap of replays": _overlapping_replays(trace, ops, calls["call"]),
-        "after its wait": _outlasting(trace, ops),
+        "overlap of replays": _overlapping_replays(trace, ops, calls["call"], alone),
+        "after its wait": _outlasting(trace, ops, calls["call"]),
     }
 
 
@@ -200,10 +203,7 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     """Of what is at these positions, what begins before the one ahead on its stream has ended; where the
     launch allows that, what also ends before it."""
     mask = np.zeros(len(ops), bool)
-    context = np.full(len(ops), MISSING, np.int64)
-    for kind, table in zip(Kind, _GPU, strict=True):
-        of = ops.kind == kind
-        context[of] = trace.columns(table, ("context",))["context"][ops.row[of]]
+    context = _contexts(trace, ops)
     order = at[sorting(*(picked(v, at) for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
     start, end = ops.start[order], ops.end[order]
     # Few overlap the one ahead: these alone are looked at closely.
@@ -211,56 +211,113 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     sooner = end[after] < end[after - 1]
     mine, ahead = order[after], order[after - 1]
     wrong = _alike(mine, ahead, ops.stream, context, ops.device, ops.process)
-    ids, named = dense(trace.columns("api_calls", ("name_id",))["name_id"][ops.api[mine]])
-    dependent = np.array([_DEPENDENT in n for n in trace.texts(ids.tolist())], bool)[named]
-    wrong &= ~dependent | sooner
+    wrong &= ~_named(trace, ops.api[mine], re.compile(_DEPENDENT)) | sooner
     copied = ops.kind[mine] != Kind.KERNEL
     wrong &= ~copied | (ops.api[mine] != ops.api[ahead])  # one call may copy many places at once
     mask[mine[wrong]] = True
     return mask
 
 
-def _overlapping_replays(trace: Trace, ops: Operations, call: Array) -> Array:
-    """Kernels of a graph launch of which the first begins before the launch ahead of the same graph has
-    ended: CUDA runs one after the other. The same graph has its first kernel, their number and the stream."""
+def _contexts(trace: Trace, ops: Operations) -> Array:
+    """The context of each operation: streams are numbered within one."""
+    context = np.full(len(ops), MISSING, np.int64)
+    for kind, table in zip(Kind, _GPU, strict=True):
+        of = ops.kind == kind
+        context[of] = trace.columns(table, ("context",))["context"][ops.row[of]]
+    return context
+
+
+def _named(trace: Trace, api: Array, pattern: re.Pattern[str]) -> Array:
+    """Whether the calls of these rows have a name that holds the pattern."""
+    ids, of = dense(trace.columns("api_calls", ("name_id",))["name_id"][api])
+    return np.array([bool(pattern.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
+
+
+def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Array) -> Array:
+    """Work of a graph launch that begins before what is ahead on its stream has ended, and work that begins
+    before a graph launch ahead has: CUDA runs one after the other. Nodes of some graphs run on several
+    streams, whose numbers may be those of other work: only launches of that graph follow each other there."""
     mask = np.zeros(len(ops), bool)
-    at = np.flatnonzero((ops.api >= 0) & (ops.kind == Kind.KERNEL))
-    at = at[call[ops.api[at]] == Call.GRAPH_LAUNCH]
-    if not len(at):
+    replayed = np.flatnonzero(ops.api >= 0)
+    replayed = replayed[call[ops.api[replayed]] == Call.GRAPH_LAUNCH]
+    replayed = replayed[ops.kind[replayed] != Kind.GRAPH_RUN]
+    if not len(replayed):
         return mask
-    _, first, of, count = np.unique(ops.api[at], return_index=True, return_inverse=True, return_counts=True)
-    name = trace.columns("kernels", ("name_id",))["name_id"][ops.row[at[first]]]
-    same = (count, name, *(v[at[first]] for v in (ops.stream, ops.device, ops.process)))
-    start, end = ops.start[at[first]], np.full(len(first), np.iinfo(np.int64).min)
+    at = np.concatenate((replayed, alone[ops.stream[alone] != MISSING]))
+    # What was launched by one call comes as one.
+    one = np.concatenate((ops.api[replayed], -1 - np.arange(len(at) - len(replayed))))
+    _, first, of, count = np.unique(one, return_index=True, return_inverse=True, return_counts=True)
+    start, end = np.full(len(first), _LAST), np.full(len(first), -_LAST)
+    np.minimum.at(start, of, ops.start[at])
     np.maximum.at(end, of, ops.end[at])
+    elsewhere = np.zeros(len(first), bool)
+    elsewhere[of[ops.stream[at] != ops.stream[at[first]][of]]] = True
+    graph = first < len(replayed)
+    name = np.zeros(len(first), np.int64)
+    kernel = elsewhere & (ops.kind[at[first]] == Kind.KERNEL)
+    name[kernel] = trace.columns("kernels", ("name_id",))["name_id"][ops.row[at[first[kernel]]]]
+    context = _contexts(trace, ops)
+    same = (
+        np.where(elsewhere, count, 0),
+        name,
+        *(v[at[first]] for v in (ops.stream, context, ops.device, ops.process)),
+    )
     order = ordered(start, *same)
+    start, end, graph = start[order], end[order], graph[order]
     wrong = _as_before(*(v[order] for v in same))
-    wrong[1:] &= end[order][:-1] - start[order][1:] > _ROUNDING_NS
+    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
+    wrong[1:] &= graph[1:] | graph[:-1]
+    dependent = _named(trace, ops.api[at[first]][order], re.compile(_DEPENDENT))
+    wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
     late = np.zeros(len(first), bool)
     late[order[wrong]] = True
     mask[at[late[of]]] = True
     return mask
 
 
-def _outlasting(trace: Trace, ops: Operations) -> Array:
-    """What ends after a call has returned that waited for all work of its process, and began when the call of
-    the operation had returned. A process that uses several devices waits for one of them only."""
+def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
+    """What ends after a call has returned that waited for it, and began when the call of the operation had
+    returned: for all work of its process, unless that uses several devices, or for the stream."""
     mask = np.zeros(len(ops), bool)
-    names = ("start", "end", "process", "call", "name_id", "result")
-    start, end, process, call, name_id, result = trace.columns("api_calls", names).values()
-    waits = np.flatnonzero((call == Call.SYNC) & ((result == 0) | (result == MISSING)))
-    ids, of = dense(name_id[waits])
-    for_all = np.array([bool(_WAITS_FOR_ALL.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
-    waits = waits[for_all]
-    waits = waits[sorting(start[waits])]
-    for one in distinct(process[waits]).tolist():
-        waited = waits[process[waits] == one]
-        mine = np.flatnonzero((ops.api >= 0) & (ops.process == one))
-        if len(distinct(ops.device[mine])) == 1:
-            after = positions(start[waited], end[ops.api[mine]])
-            mine, after = mine[after < len(waited)], after[after < len(waited)]
-            mask[mine] = ops.end[mine] - _LATE_NS > end[waited[after]]
+    start, end, process, result, correlation = trace.columns(
+        "api_calls", ("start", "end", "process", "result", "correlation")
+    ).values()
+    syncs = np.flatnonzero((call == Call.SYNC) & ((result == 0) | (result == MISSING)))
+    syncs = syncs[sorting(start[syncs])]
+    joined = np.flatnonzero(ops.api >= 0)
+
+    def check(waits: Array, work: Array) -> None:
+        after = positions(start[waits], end[ops.api[work]])
+        work, after = work[after < len(waits)], after[after < len(waits)]
+        mask[work] |= ops.end[work] - _LATE_NS > end[waits[after]]
+
+    for_all = syncs[_named(trace, syncs, WAITS_FOR_ALL)]
+    for one in distinct(process[for_all]).tolist():
+        work = joined[ops.process[joined] == one]
+        if len(distinct(ops.device[work])) == 1:
+            check(for_all[process[for_all] == one], work)
+    of_stream = syncs[_named(trace, syncs, _WAITS_FOR_STREAM)]
+    if trace.has("waits") and len(of_stream):
+        waits = trace.columns("waits", ("process", "correlation", "context", "stream"))
+        keys = call_keys(waits["process"], waits["correlation"], process[of_stream], correlation[of_stream])
+        row = np.where(correlation[of_stream] == MISSING, MISSING, join(*keys))
+        of_stream, row = of_stream[row != MISSING], row[row != MISSING]
+        waited = (waits[name][row] for name in ("process", "context", "stream"))
+        here = (column[joined] for column in (ops.process, _contexts(trace, ops), ops.stream))
+        place = _numbered(*(np.concatenate(pair) for pair in zip(waited, here, strict=True)))
+        place, of_work = place[: len(row)], place[len(row) :]
+        for one in distinct(place[waits["stream"][row] != MISSING]).tolist():
+            check(of_stream[place == one], joined[of_work == one])
     return mask
+
+
+def _numbered(*columns: Array) -> Array:
+    """The same number for rows that are equal in all columns."""
+    number = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, of = dense(column)
+        number = dense(number * len(values) + of)[1]
+    return number
 
 
 def _crossing(trace: Trace) -> Array:
@@ -273,6 +330,17 @@ def _crossing(trace: Trace) -> Array:
     mine, ahead = (after, after - 1) if isinstance(order, slice) else (order[after], order[after - 1])
     wrong = _alike(mine, ahead, thread, process) & (thread[mine] != MISSING)
     return marked(len(thread), mine[wrong])
+
+
+def _disordered(trace: Trace) -> Array:
+    """Calls that carry a lower id than the call ahead on their thread: ids are given when calls begin."""
+    columns = trace.columns("api_calls", ("start", "thread", "process", "correlation"))
+    start, thread, process, correlation = columns.values()
+    order = ordered(correlation, start, thread, process)
+    wrong = _as_before(thread[order], process[order]) & (thread[order] != MISSING)
+    wrong[1:] &= (np.diff(correlation[order]) < 0) & (correlation[order][1:] != MISSING)
+    wrong[1:] &= start[order][1:] > start[order][:-1]
+    return marked(len(order), order[wrong])
 
 
 def _sharing_a_launch(ops: Operations, at: Array) -> Array:

@@ -391,6 +391,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.impossible_size_count": 0,
             "capture.repeated_row_count": 0,
             "capture.repeated_correlation_count": 0,
+            "capture.disordered_correlation_count": 0,
             "capture.far_time_count": 0,
             "capture.nameless_count": 0,
             "capture.overfull_sample_count": 0,

@@ -52,6 +52,22 @@ def test_what_was_still_queued_at_the_cut_is_not_lost(tmp_path: Path) -> None:
     assert "damaged-capture" not in [f.cause for f in d.findings]
 
 
+@pytest.mark.parametrize(
+    ("wait", "lost"), [("cudaDeviceSynchronize_v3020", True), ("cudaStreamSynchronize_v3020", False)]
+)
+def test_what_a_call_has_waited_for_is_not_queued_any_more(wait: str, lost: bool, tmp_path: Path) -> None:
+    """The same tail, but after the last launch a call waits for all that the device was given to do."""
+    d = diagnosed(busy(cut=2_000 * US).call(wait, 2_010 * US, 400 * US), tmp_path)
+    assert ("damaged-capture" in [f.cause for f in d.findings]) == lost
+    assert ("33 of 200 kernel launches left no kernel" in d.findings[0].message) == lost
+
+
+def test_a_wait_for_one_device_says_nothing_of_launches_on_another(tmp_path: Path) -> None:
+    e = busy(cut=2_000 * US).launch(5 * US, 3 * US, "other", device=1)
+    d = diagnosed(e.call("cudaDeviceSynchronize_v3020", 2_020 * US, 400 * US), tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+
+
 def test_a_tail_longer_than_any_wait_is_lost(tmp_path: Path) -> None:
     """The calls of another 600 us follow: no kernel waited for so long."""
     d = diagnosed(busy(260, cut=1_400 * US), tmp_path)

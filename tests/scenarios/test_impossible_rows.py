@@ -76,6 +76,40 @@ def copied(after: int = 28) -> Export:
     return e
 
 
+def waited_for_stream(length: int, other: int = 0, context: int = 1) -> Export:
+    """Fifty kernels of `length` us on stream 7, and a wait of 60 us after each launch for that stream, or the
+    one `other` numbers on."""
+    e = Export().gpu().process(100)
+    for i in range(50):
+        at = i * 500 * US
+        e.launch(at, kernel=f"k{i % 3}", kernel_dur=length * US, contextId=context)
+        e.sync(at + 6 * US, 60 * US, stream=7 + other)
+    return e
+
+
+def copied_beside_replays(stream: int, nodes: tuple[int, ...] = (7,)) -> Export:
+    """Twenty replays of eight kernels, on these streams in turn, and a copy in the midst of each."""
+    e = Export().gpu().process(100)
+    for i in range(20):
+        at = i * 100 * US
+        e.graph_launch(at, 20 * US)
+        for n in range(8):
+            e.kernel(
+                at + (30 + n * 5) * US, 5 * US, f"k{n}", stream=nodes[n % len(nodes)], graph_node=1 << 32 | n
+            )
+        e.copy(at + 21 * US, US, copy_start=at + 40 * US, copy_dur=3 * US, stream=stream)
+    return e
+
+
+def hidden_replays() -> Export:
+    """Fifty graph launches that left no row, and a wait after each."""
+    e = Export().gpu().process(100).traced("Cuda", graph_mode="graph")
+    for i in range(50):
+        e.call("cudaGraphLaunch_v10000", i * 400 * US, 20 * US)
+        e.call("cudaStreamSynchronize_v3020", (i * 400 + 30) * US, 300 * US)
+    return e
+
+
 def replayed(length: int = 5) -> Export:
     """Twenty replays of one graph, each of eight kernels one after the other."""
     e = Export().gpu().process(100)
@@ -100,9 +134,17 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
     "copies on top of kernels": (
         lambda: copied(after=20), (), "copies overlap the one ahead on their stream"),
     "replays on top of each other": (
-        lambda: replayed(90), (), "152 of 160 kernels overlap the replay ahead of their graph"),
+        lambda: replayed(90), (), "152 of 160 kernels overlap a graph launch on their stream"),
     "kernels after their wait": (
         lambda: waited_for(300), (), "50 of 50 kernels end after a call has returned that waited for them"),
+    "copies on top of replays": (
+        lambda: copied_beside_replays(7), (), "20 of 20 copies overlap a graph launch on their stream"),
+    "kernels after the wait for their stream": (
+        lambda: waited_for_stream(300), (),
+        "50 of 50 kernels end after a call has returned that waited for them"),
+    "ids of calls in no order": (
+        hidden_replays, (f"update {RUNTIME} set correlationId = correlationId * 7 % 101",),
+        "API calls carry a lower correlation id than the call ahead on their thread"),
     "calls on top of each other": (
         lambda: eager(200, call=50), (), "199 of 200 API calls overlap the one ahead on their thread"),
     "calls that never end": (
@@ -311,9 +353,31 @@ def nested_calls() -> Export:
     return e
 
 
+def waits_for_another_stream() -> Export:
+    return waited_for_stream(300, other=1)
+
+
+def waits_for_that_stream_of_another_context() -> Export:
+    return waited_for_stream(300, context=2)
+
+
+def waits_long_enough() -> Export:
+    return waited_for_stream(50)
+
+
+def copies_on_another_stream() -> Export:
+    return copied_beside_replays(8)
+
+
+def copies_beside_a_graph_of_two_streams() -> Export:
+    return copied_beside_replays(7, (7, 13))
+
+
 @pytest.mark.parametrize(
     "export",
-    [two_processes, replays, dependent_launches, skewed_clocks, two_streams, copied, replayed, waited_for,
+    [waits_for_another_stream, waits_for_that_stream_of_another_context, waits_long_enough,
+     copies_on_another_stream, copies_beside_a_graph_of_two_streams, hidden_replays,
+     two_processes, replays, dependent_launches, skewed_clocks, two_streams, copied, replayed, waited_for,
      waits_for_a_stream, waits_for_one_of_two_devices, nested_calls],
 )  # fmt: skip
 def test_what_may_happen_is_believed(tmp_path: Path, export: Callable[[], Export]) -> None:
