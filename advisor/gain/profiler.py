@@ -69,7 +69,7 @@ def node_inflation(a: Analysis) -> float:
     same launch shape took when launched one by one; 1 where the capture does not prove it: where
     they are not most of the graphs' work, or the difference is one that clocks and caches make. Another
     GPU has clocks of its own, and another process data."""
-    own = (a.ops.device == a.main_device) & (a.ops.process == a.main_process)
+    own = (a.ops.device == a.main_device) & (a.ops.process == a.main_process) & (a.ops.length > 0)
     kernel = np.flatnonzero(own & (a.ops.kind == Kind.KERNEL))
     node = a.ops.graph_node[kernel] != 0
     if not node.any() or node.all():
