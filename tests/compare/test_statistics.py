@@ -150,6 +150,32 @@ def test_quantiles_of_student(freedom: int, level: float, known: float) -> None:
     assert t_quantile(freedom, level) == pytest.approx(known, rel=0.005)
 
 
+@pytest.mark.parametrize(
+    ("freedom", "known", "within"),
+    [(5, 2.570581836, 3e-4), (10, 2.228138852, 1e-5), (20, 2.085963447, 1e-6), (60, 2.000297822, 1e-8)],
+)
+def test_the_expansion_of_students_quantiles_closes_in_on_them(
+    freedom: int, known: float, within: float
+) -> None:
+    """Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5."""
+    assert t_quantile(freedom, 0.95) == pytest.approx(known, abs=within)
+
+
+@pytest.mark.parametrize(("n", "wider"), [(9, False), (10, True)])
+def test_from_ten_steps_on_neighbours_that_resemble_each_other_widen_the_interval(
+    n: int, wider: bool
+) -> None:
+    """The same steps in a rising order and dealt out: below ten, likeness is taken for chance."""
+    rising = 10.0 + np.linspace(0.0, 0.5, n)
+    dealt = rising[np.random.default_rng(1).permutation(n)]
+    widths = [
+        c.high - c.low
+        for side in (rising, dealt)
+        if (c := mean_change(dealt, side, noise_of([dealt], [side], 0.0))) is not None
+    ]
+    assert (widths[0] > 1.1 * widths[1]) == wider
+
+
 def every_deal(before: np.ndarray, after: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """All ways to deal the steps out to two sides of these sizes."""
     both = np.concatenate((before, after))

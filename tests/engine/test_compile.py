@@ -128,6 +128,42 @@ ONE = rules(
 )
 
 
+SHARES = rules(
+    rule(
+        "ABC100", "c", [{"fact": "f.a", "op": "ge", "param": n} for n in ("share", "times")],
+        params={"share": {"default": 0.5, "unit": "ratio", "origin": "peer"},
+                "times": {"default": 1.0, "unit": "ratio", "origin": "peer"}},
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("share=0", 0),
+        ("share=1", 1),
+        ("share=20%", 0.2),
+        ("share=100%", 1.0),
+        ("times=1.5", 1.5),
+        ("times=3", 3),
+    ],
+)
+def test_a_share_lies_between_nothing_and_the_whole(text: str, value: float) -> None:
+    """A ratio that is 1 or more by default is a multiple."""
+    assert list(parse_params(SHARES, [f"ABC100.{text}"]).values()) == [value]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [("1.5", "0.015 or 1.5%"), ("20", "0.2 or 20%"), ("100", "1 or 100%"), ("101", "0.2 or 20%"),
+     ("-0.1", "0.2 or 20%"), ("120%", "0.012 or 1.2%")],
+)  # fmt: skip
+def test_a_share_of_more_than_the_whole_is_taken_for_percent(value: str, hint: str) -> None:
+    with pytest.raises(RuleError) as error:
+        parse_params(SHARES, [f"ABC100.share={value}"])
+    assert str(error.value).endswith(f"it is a share from 0 to 1, such as {hint}")
+
+
 def test_params_decide_and_are_printed() -> None:
     facts = base({"f.a": 0.1, "f.n": 6, "f.t": "b", "f.b": True})
     assert infer(facts, ONE, engine="python").outcomes[0].state == "quiet"

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from advisor.knowledge.files import KernelFamily
 from advisor.metrics.design import bounded_least_squares
-from advisor.metrics.kernels import dense, distribution, extremes, nth_alike, shorten
+from advisor.metrics.kernels import (
+    base_name,
+    dense,
+    distribution,
+    extremes,
+    is_helper,
+    is_simt_fp32,
+    is_tf32,
+    nth_alike,
+    shorten,
+    weight_bits,
+    worked,
+)
 from advisor.metrics.operations import join
 from advisor.model.arrays import compact, ordered
 from tests.builder import Export
@@ -127,6 +141,43 @@ def test_bounded_least_squares_stays_within_its_bounds() -> None:
     design = np.array([[1.0, 0.0], [0.0, 1.0]])
     x = bounded_least_squares(design, np.array([-3.0, 7.0]))
     assert x.tolist() == [0.0, 1.0]
+
+
+def test_a_device_with_a_hundredth_of_the_work_of_the_busiest_is_judged() -> None:
+    device, time = np.array([0, 1, 0, 2, 3]), np.array([600, 10, 400, 9, 0])
+    assert worked(device, time) == [0, 1]
+    assert worked(device[:0], time[:0]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("void ns::k<a<b, 3>(c), d>(e<f>, int)", "ns::k"),
+        ("k", "k"),
+        ("void k<unbalanced<a>", "k"),
+        ("<a>(b)", "<a>(b)"),
+        ("", ""),
+    ],
+)
+def test_a_kernel_is_called_what_its_function_is_called(name: str, base: str) -> None:
+    assert base_name(name) == base
+
+
+def test_what_a_matrix_kernel_computes_in() -> None:
+    def kernel(family: Any, operation: str = "gemm", **traits: str | bool) -> KernelFamily:
+        return KernelFamily(family, operation, None, None, traits)
+
+    assert is_simt_fp32(kernel("gemm", simt_fp32=True))
+    assert not is_simt_fp32(kernel("elementwise", simt_fp32=True))
+    assert not is_simt_fp32(kernel("gemm"))
+    assert is_tf32(kernel("gemm", precision="tf32"))
+    assert not is_tf32(kernel("elementwise", precision="tf32"))
+    assert is_helper(kernel("gemm", "split-K reduction"))
+    assert is_helper(kernel("attention", "combine"))
+    assert not is_helper(kernel("elementwise", "split-K reduction"))
+    assert not is_helper(kernel("gemm"))
+    bits = [weight_bits(kernel("gemm", **t)) for t in ({}, {"precision": "fp8"}, {"quantised": True})]
+    assert bits == [16, 8, 4]
 
 
 def test_names_are_cut_in_the_middle() -> None:
