@@ -181,6 +181,7 @@ def test_what_a_capture_does_not_name_is_unknown() -> None:
     [
         (0.0, "exactly on it"),
         (0.054, "off by 5.4 % of the threshold"),
+        (0.054321, "off by 5.43 % of the threshold"),
         (12.0, "off by 12 times the threshold"),
     ],
 )

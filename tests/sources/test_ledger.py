@@ -8,6 +8,8 @@ import pytest
 
 from advisor.model.findings import Input
 from advisor.pipeline.diagnose import diagnose
+from advisor.sources.schema import cuda_version
+from advisor.sources.trace import Ledger
 from tests.builder import Export
 from tests.kineto_builder import Profile
 
@@ -17,6 +19,40 @@ Counts = dict[tuple[str, str], tuple[int, int, str]]
 def ledger(path: Path) -> tuple[Counts, Input]:
     (found,) = diagnose(path).inputs
     return {(r.kind, r.table): (r.count, r.rows, r.severity) for r in found.ledger}, found
+
+
+def test_the_largest_count_stands_in_one_order() -> None:
+    """Columns of a table are read one after the other, and tables in any order."""
+    noted = Ledger()
+    noted.note("repaired", "no number", "b", 0, 10)
+    assert noted.rows() == ()
+    noted.note("repaired", "no number", "b", 1, 10)
+    noted.note("repaired", "no number", "a", 3, 2)
+    noted.note("dropped", "no end", "b", 4, 10)
+    for count in (3, 2):
+        noted.note("repaired", "no number", "b", count, 9)
+    assert [(r.kind, r.table, r.count, r.rows) for r in noted.rows()] == [
+        ("dropped", "b", 4, 10),
+        ("repaired", "a", 3, 3),
+        ("repaired", "b", 3, 9),
+    ]
+
+
+def test_a_report_warns_of_what_no_rule_and_no_other_text_says() -> None:
+    noted = Ledger()
+    noted.note("dropped", "no end", "t", 50, 100)
+    noted.note("repaired", "no number", "t", 50, 100)
+    noted.note("doubted", "end before they start", "t", 50, 100)
+    noted.note("dropped", "no start", "u", 1, 1_000)
+    assert noted.warnings(["no number in 50 rows"]) == (
+        "no number in 50 rows",
+        "50 of 100 rows of t dropped: no end",
+    )
+
+
+@pytest.mark.parametrize(("number", "said"), [(12080, "12.8"), (1000, "1.0"), (999, None), (0, None)])
+def test_versions_of_cuda_are_numbers(number: int, said: str | None) -> None:
+    assert cuda_version(number) == said
 
 
 def export() -> Export:
