@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from advisor.engine.durable import MAX_CPU_S
+from advisor.engine.load import MOST_RULES_BYTES
 from advisor.reading import MOST_BYTES
 from advisor.sources import packed
 from tests.builder import Export
@@ -160,4 +162,6 @@ def test_the_limits_are_those_of_the_program() -> None:
     assert f"to {times} times their size or {unsuspected} MB, whichever is more" in page
     assert f"leave {spare} MB of the disk free" in page
     assert f"regular files of at most {MOST_BYTES >> 20} MB" in page
+    assert f"A folder of rules holds at most {MOST_RULES_BYTES >> 20} MB" in page
+    assert f"more than {MAX_CPU_S:g} s of processor time" in page
     assert "docs/security.md" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")

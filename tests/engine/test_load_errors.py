@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.load import load_rule, load_rules
+from advisor.engine.load import load_rule, load_rules, read_rules
 from advisor.errors import RuleError
 
 GOOD = """\
@@ -265,3 +265,16 @@ def test_an_unknown_code(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     with pytest.raises(RuleError, match="no rule has the code ABC110; did you mean ABC101"):
         load_rule("ABC110", tmp_path)
+
+
+def test_a_folder_of_more_rules_than_anybody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is parsed, and folders beside it are judged by themselves."""
+    monkeypatch.setattr("advisor.engine.load.MOST_RULES_BYTES", 3 << 20)
+    for name, size in (("few", 1 << 20), ("many", 2 << 20)):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            (tmp_path / name / f"OWN10{number}.yaml").write_text(" " * size)
+    _, problems = read_rules([tmp_path / "many"])
+    assert [p.text for p in problems] == ["holds 4 MB of rules, at most 3; name a folder of fewer"]
+    _, problems = read_rules([tmp_path / "few"])
+    assert all("MB of rules" not in p.text for p in problems)
