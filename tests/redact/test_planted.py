@@ -1,4 +1,5 @@
-"""Secrets of a hundred kinds in 15 places of an export: none survives, and it is diagnosed alike."""
+"""Secrets of a hundred kinds in 15 places of an export and ten of a trace: none survives, and the copy is
+diagnosed alike."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from advisor.errors import AdvisorError
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
+from tests.kineto_builder import Profile
 
 RNG = random.Random(5)
 LETTERS = string.ascii_letters + string.digits
@@ -205,21 +207,86 @@ def test_none_survives(tmp_path: Path) -> None:
     ],
 )
 def test_no_report_shows_one(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    secrets = planted(tmp_path / "in.sqlite")
-    places = {"IN": tmp_path / "in.sqlite", "OUT": tmp_path / "out"}
-    for name, path in places.items():
-        words = words.replace(name, str(path))
+    assert_hidden(planted(tmp_path / "in.sqlite"), words, tmp_path / "in.sqlite", capsys)
+
+
+def assert_hidden(
+    secrets: list[tuple[str, str, str]], words: str, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No secret, and no folder, is in what these words print and write."""
+    places = {"IN": path, "OUT": path.parent / "out"}
+    for name, place in places.items():
+        words = words.replace(name, str(place))
     assert main([*words.split(), "--redact"]) == 0
     shown = capsys.readouterr().out.encode()
-    for path in tmp_path.glob("out.*"):
-        if path.suffix == ".xlsx":
-            with zipfile.ZipFile(path) as book:
+    for out in path.parent.glob("out.*"):
+        if out.suffix == ".xlsx":
+            with zipfile.ZipFile(out) as book:
                 shown += b"".join(map(book.read, book.namelist()))
         else:
-            shown += path.read_bytes()
+            shown += out.read_bytes()
     assert len(shown) > 1_000
     assert [s for s in secrets if s[2].encode() in shown] == []
-    assert str(tmp_path).encode() not in shown
+    assert str(path.parent).encode() not in shown
+
+
+TRACED = ("annotation", "op", "kernel", "call", "python", "thread", "process", "label", "args", "metadata")
+
+
+def planted_in_trace(path: Path) -> list[tuple[str, str, str]]:
+    """The same for a trace of the PyTorch profiler."""
+    profile = Profile().gpu().process(100)
+    for i in range(40):
+        profile.annotation(f"ProfilerStep#{i}", i * 100_000, 90_000)
+        at = i * 100_000
+        profile.launch(at=at, dur=5_000, kernel=f"k{i % 3}", kernel_start=at + 7_000, kernel_dur=10_000)
+    profile.write(path)
+    document = json.loads(path.read_text())
+    events, found = document["traceEvents"], []
+    roles = {
+        "annotation": "user_annotation",
+        "op": "cpu_op",
+        "call": "cuda_runtime",
+        "python": "python_function",
+    }
+    for n in range(len(KINDS) * len(TRACED)):
+        kind, place = list(KINDS)[n % len(KINDS)], TRACED[n // len(KINDS)]
+        make, around = KINDS[kind]
+        found.append((kind, place, secret := make()))
+        text, host = around.format(secret), {"pid": 100, "tid": 100, "ts": n * 3, "dur": 2}
+        if place in roles:
+            events.append({"ph": "X", "cat": roles[place], "name": text, "args": {}, **host})
+        elif place == "kernel":
+            args = {"device": 0, "stream": 7, "correlation": 0}
+            where = {"pid": 0, "tid": 7, "ts": 5_000_000 + n * 30, "dur": 9}
+            events.append({"ph": "X", "cat": "kernel", "name": f"void f<{text}>()", "args": args, **where})
+        elif place == "args":
+            events.append({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "args": {f"x{n}": text}, **host})
+        elif place == "metadata":
+            document[f"meta{n}"] = text
+        else:
+            name = "process_labels" if place == "label" else f"{place}_name"
+            args = {"labels" if place == "label" else "name": text}
+            events.append({"ph": "M", "name": name, "pid": 2_000 + n, "tid": n, "ts": 0, "args": args})
+    path.write_text(json.dumps(document))
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diagnose IN -v --format json -o OUT.json --html OUT.html --xlsx OUT.xlsx",
+        "diagnose IN --format sarif -o OUT.sarif",
+        "doctor IN -v",
+        "explain LCH101 --trace IN",
+        "stats IN -r kernels -r nvtx -r api --format json",
+        "export perfetto IN --with-trace -o OUT.bin",
+    ],
+)
+def test_no_report_of_a_trace_shows_one(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_hidden(planted_in_trace(tmp_path / "in.json"), words, tmp_path / "in.json", capsys)
 
 
 def every_page(tools: Tools, report: str) -> Iterator[Any]:
