@@ -337,7 +337,7 @@ def _first_call(a: Analysis, step: int) -> int:
     steps = a.steps
     if steps.method in ("ranges", "graph launches"):
         return int(steps.host_start[step])
-    lo, hi = np.searchsorted(a.ops.start, (steps.gpu_start[step] - 1, steps.gpu_end[step]))
+    lo, hi = np.searchsorted(a.ops.start, (steps.gpu_start[step], steps.gpu_end[step]))
     api = a.ops.api[lo:hi][(steps.op_step[lo:hi] == step)]
     api = api[api >= 0]
     if len(api) == 0:
