@@ -250,8 +250,7 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
     start, end = np.full(len(first), _LAST), np.full(len(first), -_LAST)
     np.minimum.at(start, of, ops.start[at])
     np.maximum.at(end, of, ops.end[at])
-    elsewhere = np.zeros(len(first), bool)
-    elsewhere[of[ops.stream[at] != ops.stream[at[first]][of]]] = True
+    elsewhere = marked(len(first), of[ops.stream[at] != ops.stream[at[first]][of]])
     graph = first < len(replayed)
     name = np.zeros(len(first), np.int64)
     kernel = elsewhere & (ops.kind[at[first]] == Kind.KERNEL)
@@ -269,9 +268,7 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
     wrong[1:] &= graph[1:] | graph[:-1]
     dependent = _named(trace, ops.api[at[first]][order], re.compile(_DEPENDENT))
     wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
-    late = np.zeros(len(first), bool)
-    late[order[wrong]] = True
-    mask[at[late[of]]] = True
+    mask[at[marked(len(first), order[wrong])[of]]] = True
     return mask
 
 
