@@ -61,7 +61,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "thresholds": ("engine/interpret.py engine/values.py engine/sensitivity.py engine/states.py "
                    "engine/params.py",
                    "engine/test_kleene.py engine/test_states.py engine/test_explain.py engine/test_scopes.py "
-                   "engine/test_compile.py "
+                   "engine/test_compile.py engine/test_answered.py "
                    "engine/test_sensitivity.py engine/test_text.py engine/test_findings.py"),
     "layout": ("reports/layout.py reports/text.py",
                "reports/test_layout.py reports/test_text_blocks.py"),
