@@ -7,7 +7,7 @@ import numpy as np
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import UNFUSED, dense, is_helper, is_product
-from advisor.model.arrays import Array, begins_run, ordered
+from advisor.model.arrays import Array, among, begins_run, ordered
 
 #: Casts and dropout between the product and its adapter, and casts between the adapter and its addition.
 _BETWEEN = 2
@@ -42,7 +42,7 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     main = np.flatnonzero(~helper)  # a product's reduction belongs to it
     row, kind = order[main], sign[main]
     product = kind == _PRODUCT
-    if not (product[:-2] & product[1:-1] & (kind[2:] == _SCALE)).any():
+    if not (product[:-2] & product[1:-1] & among(kind[2:], (_SCALE, _BOTH))).any():
         return out  # no two products that a scale follows
     products = np.flatnonzero(product)
     if len(products) < 3:
