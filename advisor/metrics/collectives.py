@@ -16,7 +16,7 @@ from advisor.metrics.kernels import nth_alike
 from advisor.metrics.operations import Kind, directions
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array, distinct
-from advisor.sources.schema import MISSING, PTOP
+from advisor.sources.schema import MISSING, PTOP, Call
 
 #: Calls between two ranks, where the tracer recorded which (their kernels have one name).
 SEND, RECEIVE = "send", "receive"
@@ -188,8 +188,8 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
 
 def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
     """Share of the exposed time that held up the next kernel: it had been launched by the end of
-    the collective. Else the host was late, and the device would have been idle all the same. None
-    where nothing is exposed or launches are not recorded."""
+    the collective, or the host waited for that in a call. Else the host was late, and the device would
+    have been idle all the same. None where nothing is exposed or launches are not recorded."""
     at = a.device_kernels(device)
     at = at[~a.communication[at]]
     follower = np.searchsorted(a.ops.start[at], found.end, "left")
@@ -198,8 +198,10 @@ def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
     known, weight = call >= 0, found.exposed[followed]
     if not a.trace.has("api_calls") or not known.any():
         return None
-    launched = a.trace.columns("api_calls", ("start",))["start"][call[known]]
-    held = launched <= found.end[followed][known]
+    calls = a.trace.columns("api_calls", ("start", "end"))
+    end, waits = found.end[followed][known], a.calls_of(Call.SYNC)
+    held = calls["start"][call[known]] <= end
+    held |= union(calls["start"][waits], calls["end"][waits]).holds(end)
     return float(weight[known][held].sum() / weight[known].sum())
 
 

@@ -513,3 +513,14 @@ def test_single_slow_calls_of_an_activation_are_no_chain_to_fuse(tmp_path: Path)
     d = diagnosed(m, tmp_path)
     expect(d, "tail-latency", never=())
     assert "unfused-elementwise" not in ranked(d)
+
+
+def test_a_collective_that_the_host_waits_for_holds_up_the_step(tmp_path: Path) -> None:
+    """The last work of a step: the host launches nothing before it is done."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"train_step {i}"):
+            m.layers(8, [(GEMM, 200)])
+            m.launch(ALL_REDUCE, 800)
+        m.wait()
+    assert fact(diagnosed(m, tmp_path), "comm.blocking_ratio") == 1
