@@ -12,9 +12,10 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import Losses
+from advisor.metrics.damage import Losses, earlier_work
 from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import joined, union
+from advisor.metrics.startup import work_span
 from advisor.metrics.thinned import uneven_share
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.model.arrays import distinct
@@ -115,6 +116,8 @@ FACTS = (
     *group("trace", needs.CUDA, [
         Entry("capture.outside_work_ratio", "ratio", "", "Share of the GPU time outside start-up that lies outside the window", "union of the GPU operations of each device outside its window and start-up, over that and the busy time in the window; a first step counts where it keeps the GPU busy for more than twice as long as any other step"),
         Entry("capture.whole_work_window", "text", "", "The argument of --window that covers all GPU work but start-up, where some lies outside the window", "first to last of the window and of capture.outside_work_ratio", needs=(_OUTSIDE,)),
+        Entry("capture.earlier_work_ratio", "ratio", "api_calls", "Share of the capture in which its first work was queued behind work from before the recording", "capture.earlier_work_ms over the time from the first call that issues work, or operation, to the last"),
+        Entry("capture.earlier_work_ms", "ms", "api_calls", "How long the first work of the capture was queued behind work from before the recording", "from the end of the launch call to the start of the first operation of a stream, 5 ms or longer, where its device runs recorded work for at most 1 % of that time"),
         Entry("capture.window_chosen", "flag", "", "The user chose which part of the capture is analysed", "--window, --nvtx or --phase", columns={}),
         Entry("capture.window_work_count", "count", "", "GPU operations in the window", "rows of kernels, copies, memsets and graph_runs that overlap it", columns=origin.OPS, windowed=True),
         Entry("capture.window_busy_ms", "ms", "", "GPU busy time in the window, over all devices", "union of the GPU operations of each device", columns=origin.OPS, windowed=True),
@@ -253,7 +256,13 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     """Work inside and outside the windows of all devices; nothing where none was recorded."""
     if not len(a.ops):
         return
-    chosen = a.selection
+    chosen, earlier = a.selection, earlier_work(a.trace, a.ops).total
+    first, last = work_span(a.trace, a.ops)
+    if a.trace.has("api_calls"):
+        out |= {
+            "capture.earlier_work_ratio": earlier / max(last - first, 1),
+            "capture.earlier_work_ms": earlier / 1e6,
+        }
     by_device = [_outside(a.on(int(d))) for d in distinct(a.ops.device).tolist()]
     inside = sum(found.inside for found in by_device)
     outside = sum(found.outside for found in by_device)

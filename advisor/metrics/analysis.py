@@ -20,7 +20,7 @@ from advisor.metrics.activity import (
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.columns import DeviceKernels
-from advisor.metrics.damage import Damage, Losses, capture_ranges, find_damage, find_losses
+from advisor.metrics.damage import Damage, Losses, find_damage, find_losses, not_recorded
 from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
@@ -207,7 +207,7 @@ class Analysis:
     @cached_property
     def pauses(self) -> Spans:
         """Stretches that no step time holds: they are neither busy nor idle."""
-        return joined(capture_ranges(self.trace), self.stretches.long, self.stretches.lone)
+        return joined(not_recorded(self.trace, self.ops), self.stretches.long, self.stretches.lone)
 
     @cached_property
     def window(self) -> Window:

@@ -8,7 +8,7 @@ import re
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.intervals import EMPTY, Spans, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps import Steps
@@ -102,6 +102,37 @@ def capture_ranges(trace: Trace) -> Spans:
             end.append(int(calls["start"][i]))
             stopped = None
     return union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
+
+
+#: The first operation of a stream waits for work that the capture holds in part where this share of the
+#: wait is spent on other work. Shorter waits are how long a launch takes, on any driver.
+_HELD_UP, _WAITED_NS = 0.01, 5_000_000
+
+
+def not_recorded(trace: Trace, ops: Operations) -> Spans:
+    """Stretches of which the capture holds no rows: between its ranges, and before its own work could run."""
+    return joined(capture_ranges(trace), earlier_work(trace, ops))
+
+
+def earlier_work(trace: Trace, ops: Operations) -> Spans:
+    """Stretches in which the first operation of a stream was queued and its device ran nothing that was
+    recorded: work launched before the recording began, which held it up, leaves no rows."""
+    if not trace.has("api_calls") or not len(ops):
+        return EMPTY
+    stream = dense((dense(ops.device)[1] << 32) + dense(ops.stream)[1])[1]
+    first = np.unique(stream, return_index=True)[1]
+    first = first[ops.api[first] >= 0]
+    queued = trace.columns("api_calls", ("end",))["end"][ops.api[first]]
+    late = ops.start[first] - queued >= _WAITED_NS
+    first, queued = first[late], queued[late]
+    found = EMPTY
+    for device in distinct(ops.device[first]).tolist():
+        mine, ran = ops.device[first] == device, ops.device == device
+        start, end = queued[mine], ops.start[first[mine]]
+        worked = Coverage(union(ops.start[ran], ops.end[ran])).within(start, end)
+        idle = worked <= _HELD_UP * (end - start)
+        found = joined(found, union(start[idle], end[idle]))
+    return found
 
 
 # ---------------------------------------------------------------- launches without their work

@@ -866,9 +866,15 @@ def test_the_window(steps: FactBase, tmp_path: Path) -> None:
             "capture.window_busy_ms": 19 * 0.275,
             "capture.window_chosen": False,
             "capture.outside_work_ratio": 0.0,
+            "capture.earlier_work_ratio": 0.0,
         },
         TRACE,
     )
+    held = Export().gpu().process(1)
+    held.launch(at=0, dur=10 * US, kernel=GEMM.name, kernel_start=10_010 * US, kernel_dur=2_490 * US)
+    (tmp_path / "held").mkdir()
+    queued = {"capture.earlier_work_ratio": 0.8, "capture.earlier_work_ms": 10.0}
+    expect_values(built(held, tmp_path / "held"), queued, TRACE)
     pieces = Export().gpu().process(1)
     for i in range(20):
         pieces.range(f"decode_step {i}", i * STEP, i * STEP + 900 * US)

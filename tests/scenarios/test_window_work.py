@@ -28,6 +28,10 @@ def places(d: Diagnosis) -> list[str]:
     return [str(row[0]) for row in found.evidence[0].rows]
 
 
+def causes(d: Diagnosis) -> set[str]:
+    return {f.cause for f in d.findings}
+
+
 def says_nothing_of_the_program(d: Diagnosis) -> None:
     assert d.healthy == ()
     assert {f.code[:3] for f in d.findings} == {"CAP"}
@@ -145,3 +149,34 @@ def test_start_up_is_not_told_twice(tmp_path: Path) -> None:
     d = diagnosed(decode(m, 20), tmp_path)
     assert "startup-in-window" in ranked(d)
     assert "work-outside-window" not in [f.cause for f in d.findings]
+
+
+# ------------------------------------------------------------------------- work from before the recording
+
+
+def one_pass(held_up: bool) -> Export:
+    """A pass of 40 products of 500 us, launched ahead of the device, which begins with them 60 ms later:
+    because of work of another stream that is recorded, or of work that is not."""
+    e = Export().gpu().process(1)
+    e.launch(at=0, dur=5 * US, kernel="fill_kernel", kernel_start=10 * US, kernel_dur=3 * US, stream=13)
+    if held_up:
+        for i in range(60):
+            e.launch(
+                (10 + i) * US, 1 * US, PREFILL_ATTENTION.name, (100 + 1_000 * i) * US, 990 * US, stream=13
+            )
+    for i in range(40):
+        e.launch((20 + 10 * i) * US, 5 * US, GEMM.name, (60_100 + 500 * i) * US, 499 * US)
+    return e
+
+
+def test_work_from_before_the_recording_is_no_idle_device(tmp_path: Path) -> None:
+    d = diagnosed(one_pass(held_up=False), tmp_path)
+    assert fact(d, "capture.earlier_work_ms", None) == pytest.approx(60.075, abs=0.01)
+    assert fact(d, "budget.busy_ratio") > 0.99
+    assert {"earlier-work-unrecorded", "launch-queue-latency"} & causes(d) == {"earlier-work-unrecorded"}
+
+
+def test_a_stream_that_waits_for_recorded_work(tmp_path: Path) -> None:
+    d = diagnosed(one_pass(held_up=True), tmp_path)
+    assert fact(d, "capture.earlier_work_ms", None) == 0
+    assert "earlier-work-unrecorded" not in causes(d)
