@@ -178,7 +178,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     left_work = marked(rows, ops.api[joined])
     launch = (calls["call"] == Call.LAUNCH) & succeeded
     graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
-    launch &= ~_into_graphs(trace)
+    launch &= ~stream_captures(trace)[0]
     lost, rowless = launch & ~kernels, graph & ~left_work
     cut = _cut_off(trace, ops, lost | rowless)
     launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
@@ -269,20 +269,26 @@ def _recorded_by_row(trace: Trace, nodes: bool) -> bool:
     return nodes if mode is None else mode == "node"
 
 
-def _into_graphs(trace: Trace) -> Array:
-    """Calls between begin and end of a stream capture: they record a graph and run nothing."""
+def stream_captures(trace: Trace) -> tuple[Array, Array, Array]:
+    """Calls between begin and end of a stream capture, as a mask: they record a graph and run nothing. Rows
+    of the first and of the last call of each capture."""
     calls = trace.columns("api_calls", ("start", "thread", "name_id"))
     inside = np.zeros(len(calls["start"]), bool)
     names = trace.texts(trace.distinct("api_calls", "name_id"))
     edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
     edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
+    first, last = list[int](), list[int]()
     if edge.any():
-        index = dense(calls["name_id"])[1]
-        for thread in distinct(calls["thread"][edge[index] != 0]).tolist():
+        edge = edge[dense(calls["name_id"])[1]]
+        for thread in distinct(calls["thread"][edge != 0]).tolist():
             mine = np.flatnonzero(calls["thread"] == thread)
             mine = mine[np.argsort(calls["start"][mine], kind="stable")]
-            inside[mine[np.cumsum(edge[index[mine]]) > 0]] = True
-    return inside
+            held = np.cumsum(edge[mine]) > 0
+            inside[mine[held]] = True
+            turns = np.diff(held.astype(np.int8), prepend=0, append=0)
+            first += mine[turns[:-1] > 0].tolist()
+            last += mine[np.minimum(np.flatnonzero(turns < 0), len(mine) - 1)].tolist()
+    return inside, np.array(first, np.int64), np.array(last, np.int64)
 
 
 def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:

@@ -8,14 +8,15 @@ capture is set aside whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
+from advisor.metrics.autotuning import find_autotuning
+from advisor.metrics.damage import stream_captures
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
-from advisor.metrics.kernels import MATMUL, Names, dense
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, where
@@ -146,6 +147,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
             for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
         ][:20]
     tuned = _tuned(trace, ops, list(find_autotuning(ops, op_name, a.names, late)))
+    tuned += _captured(trace, calls)
     events += (e for _, e in tuned)
     mine = [e for e in events if a.runs.since <= e.start < a.runs.until]
     first = min([first, *(e.start for e in events)])
@@ -215,14 +217,34 @@ def _library_calls(calls: Columns, slow: Array, modules: Array) -> Array:
     return np.asarray(rows[count[name] <= _SETUP_CALLS])
 
 
-def _graph_calls(trace: Trace, calls: Columns, long: Array) -> list[int]:
-    """Calls that build graphs, where these are then replayed."""
+def _graph_calls(trace: Trace, calls: Columns, long: Array) -> Array:
+    """Calls that build graphs."""
     other = long[calls["call"][long] == Call.OTHER]
     names = trace.texts(calls["name_id"][other].tolist())
     builders = ("GraphInstantiate", "EndCapture", "GraphUpload")
     built = [i for i, name in zip(other.tolist(), names, strict=True) if any(b in name for b in builders)]
-    replays = int((calls["call"] == Call.GRAPH_LAUNCH).sum())
-    return built if len(built) <= max(_SETUP_CALLS, replays // 2) else []
+    return _before_replays(calls, np.array(built, np.int64))
+
+
+def _before_replays(calls: Columns, rows: Array) -> Array:
+    """Of calls that build graphs, those ahead of the first replay of their process, and the others where
+    most replays build nothing: a loop that builds its graphs anew has no start-up of that kind."""
+    replays = np.flatnonzero(calls["call"] == Call.GRAPH_LAUNCH)
+    keys, process = dense(calls["process"])
+    first = _first_work(keys, calls["process"][replays], calls["start"][replays])
+    early = calls["start"][rows] < first[process[rows]]
+    return rows if (~early).sum() <= max(_SETUP_CALLS, len(replays) // 2) else rows[early]
+
+
+def _captured(trace: Trace, calls: Columns) -> list[tuple[int, Event]]:
+    """Thread and time of each stream capture of a graph that is built once: the host runs the model, the
+    device does not."""
+    _, first, last = stream_captures(trace)
+    kept = np.isin(first, _before_replays(calls, first))
+    spans = zip(first[kept].tolist(), last[kept].tolist(), strict=True)
+    start, end, thread = calls["start"], calls["end"], calls["thread"]
+    what = "capture of a graph"
+    return [(int(thread[a]), Event("graphs", what, int(start[a]), int(end[b]))) for a, b in spans]
 
 
 def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array, own: Array) -> Array:
@@ -296,7 +318,8 @@ def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict
         times = [(e.start, e.end) for e in events if e.kind == kind]
         start, end = np.array(times, np.int64).reshape(-1, 2).T
         if kind in found:
-            start, end = (calls[n][found[kind]] for n in ("start", "end"))
+            rows = found[kind]  # events name only the longest of them
+            start, end = np.append(start, calls["start"][rows]), np.append(end, calls["end"][rows])
         own = union(start, end)
         alone = subtract(own, taken)
         if alone.total:
@@ -362,38 +385,3 @@ def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | No
     kind = " from pageable memory" if pageable else ""
     what = f"upload of {moved / 1e9:.2f} GB at {rate:.3g} GB/s{kind}"
     return Event("upload", what, int(start.min()), int(end.max()))
-
-
-# --- autotuning that no range names ---------------------------------------------------------------
-
-
-#: Trials are at most so many kernels apart, of so many kernels, so many in all, and most of what runs there.
-_NEAR, _KERNELS, _RUNS, _MOST = 16, 4, 12, 0.5
-#: What runs again and again in a row through the rest of the capture, too, is a benchmark.
-_BENCHMARK = 0.5
-
-
-def find_autotuning(ops: Operations, op_name: Array, names: Names, until: int) -> Iterator[tuple[int, int]]:
-    """Positions of the first and the last trial of each stretch; kernels that also run after `until`
-    (ns) were chosen. `op_name` is the position of each operation's name in `names`."""
-    clears = names.mask(lambda k: k.operation == "fill")  # caches between trials
-    at = np.flatnonzero(op_name >= 0)
-    at = at[~clears[op_name[at]]]
-    name = op_name[at]
-    same = name[1:] == name[:-1]
-    in_a_row = names.mask(lambda k: k.family in MATMUL)[name] & (
-        np.append(same, False) | np.append(False, same)
-    )
-    last = np.zeros(len(names.ids), np.int64)
-    np.maximum.at(last, name, ops.end[at])
-    tried = np.flatnonzero(in_a_row & (last[name] <= until))
-    if len(tried) < _RUNS:
-        return
-    groups = np.split(tried, np.flatnonzero(np.diff(tried) > _NEAR) + 1)
-    found = [
-        (int(g[0]), int(g[-1]))
-        for g in groups
-        if len(g) >= max(_RUNS, _MOST * (g[-1] - g[0] + 1)) and len(distinct(name[g])) >= _KERNELS
-    ]
-    if found and in_a_row[found[-1][1] + 1 :].mean() < _BENCHMARK:
-        yield from ((int(at[first]), int(at[end])) for first, end in found)

@@ -243,3 +243,32 @@ def test_modules_unloaded_after_the_work_are_tear_down(tmp_path: Path) -> None:
     a = analysis(export, tmp_path)
     assert a.startup.length == 0
     assert a.startup.teardown.total == 40 * MS
+
+
+def captures(count: int, replayed: bool) -> Export:
+    """Graphs captured over 2 ms each, one after the other, between kernels that run for 100 us; with a
+    replay behind each where `replayed`."""
+    export = Export().process(1)
+    for i in range(count):
+        t = 3 * i * MS
+        export.launch(at=t, kernel="attention", kernel_start=t + 10 * US, kernel_dur=100 * US)
+        export.call("cudaStreamBeginCapture_v10000", t + 150 * US, 5 * US)
+        for k in range(10):
+            export.call("cudaLaunchKernel_v7000", t + (200 + 190 * k) * US, 5 * US)
+        export.call("cudaStreamEndCapture_v10000", t + 2_140 * US, 10 * US)
+        export.call("cudaGraphInstantiateWithFlags_v11040", t + 2_150 * US, 450 * US)
+        if replayed:
+            export.graph_launch(at=t + 2_700 * US, dur=10 * US, nodes=[("k", t + 2_720 * US, 50 * US)])
+    return export
+
+
+def test_capturing_graphs_is_start_up(tmp_path: Path) -> None:
+    """All of 24 captures and instantiations, of 2 ms and 450 us, come before any replay."""
+    a = analysis(captures(24, replayed=False), tmp_path)
+    assert a.startup.parts["graphs"].total == pytest.approx(24 * 2.45 * MS, rel=0.01)
+
+
+def test_a_loop_that_captures_its_graph_anew_is_no_start_up(tmp_path: Path) -> None:
+    """Only the first capture comes before the first replay."""
+    a = analysis(captures(24, replayed=True), tmp_path)
+    assert a.startup.parts["graphs"].total == pytest.approx(2.45 * MS, rel=0.01)
