@@ -290,3 +290,24 @@ def test_forward_of_flash_attention_4_serves_both_phases_and_its_combine_decode(
     )
     assert (forward.family, forward.phase) == ("attention", None)
     assert (combine.family, combine.phase) == ("attention", "decode")
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>(T1::Params)", "tf32"),
+        (
+            "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_64x128_16x6>(int)",
+            "tf32",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>(T1::Params)",
+            "bf16",
+        ),
+        ("void cutlass::Kernel<cutlass_75_tensorop_s1688gemm_f16_256x128_nn_align8>(T1::Params)", "fp16"),
+        ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", "fp16"),
+    ],
+)
+def test_products_of_fp32_operands_on_tensor_cores_are_in_tf32(name: str, precision: str) -> None:
+    (found,) = kernel_families().classify([name])
+    assert found.traits["precision"] == precision

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
+from advisor.engine.findings import CAPTURE_RULES
 from advisor.engine.rank import (
     because,
     causes_behind,
@@ -163,5 +164,6 @@ def _of_the_step(finding: Finding) -> float | None:
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:
-    ranked = [f for f in findings if (f.share or 0.0) >= WORTH]
+    """The finding about the program that holds enough to be worth a look."""
+    ranked = [f for f in findings if (f.share or 0.0) >= WORTH and not f.code.startswith(CAPTURE_RULES)]
     return f"; the next candidate is {ranked[0].cause}" if ranked else ""

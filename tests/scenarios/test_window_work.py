@@ -176,6 +176,15 @@ def test_work_from_before_the_recording_is_no_idle_device(tmp_path: Path) -> Non
     assert {"earlier-work-unrecorded", "launch-queue-latency"} & causes(d) == {"earlier-work-unrecorded"}
 
 
+def test_a_note_on_the_capture_is_no_candidate_for_a_fix(tmp_path: Path) -> None:
+    e = Export().process(1).launch(at=0, dur=US, kernel="prepare", kernel_start=10 * US, kernel_dur=3 * US)
+    for i in range(40):
+        e.launch((20 + 10 * i) * US, 5 * US, "my_kernel", (60_100 + 500 * i) * US, 499 * US, stream=13)
+    d = diagnosed(e, tmp_path)
+    assert "No fault found: the GPU is busy 99.8 % of the window. What" in d.verdict
+    assert "earlier-work-unrecorded" in causes(d)
+
+
 def test_a_stream_that_waits_for_recorded_work(tmp_path: Path) -> None:
     d = diagnosed(one_pass(held_up=True), tmp_path)
     assert fact(d, "capture.earlier_work_ms", None) == 0
