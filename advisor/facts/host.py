@@ -82,6 +82,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_pieces_per_step", "count", "kernels api_calls", "Over how many of these gaps half of their time is spread, in a step", "the fewest gaps that hold half of the time / steps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, needs.STEPS)),
         Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
         Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=origin.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**origin.GAPS, "copies": f"{origin.SPAN} {origin.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
@@ -138,6 +139,10 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         gap = budget.gap_parts["host_gap"]
         out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6)
         at = np.flatnonzero(gap)
+        if len(at) and a.step_count:
+            held = np.cumsum(np.sort(gap[at])[::-1])
+            pieces = int(np.searchsorted(held, held[-1] / 2)) + 1
+            out.put("host.gap_pieces_per_step", pieces / a.step_count)
         if on_pages := int(gap[budget.gaps.migrated].sum()):
             out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()))
         if len(at) and (exchanged := int(gap[exchanges(a, budget)[0]].sum())):

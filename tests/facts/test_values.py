@@ -310,6 +310,7 @@ def test_steps_and_the_host(steps: FactBase) -> None:
             "host.step_outlier_time_ratio": 0.0,
             "host.steady_gap_ratio": 0.6,
             "host.gap_once_ratio": 0.0,
+            "host.gap_pieces_per_step": 10 / 19,
             "host.pause_of_idle_ratio": 0.0,
             "host.data_loading_ratio": 0.0,
             "host.loading_gap_ratio": 0.0,

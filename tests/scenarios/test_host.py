@@ -66,6 +66,27 @@ def test_host_code_between_steps(tmp_path: Path, inside: bool) -> None:
     assert fact(d, "host.gap_max_ms") == pytest.approx(1.5, abs=0.1)
 
 
+@pytest.mark.parametrize("pieces", [1, 24])
+def test_host_code_between_the_launches_of_a_pass_is_no_work_to_schedule_ahead(
+    tmp_path: Path, pieces: int
+) -> None:
+    """12 ms of Python in one piece between two steps, or before each of 24 layers."""
+    m = Machine()
+    m.export.range("aten::linear", 0, 1_000)
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            for layer in range(24):
+                if layer % (24 // pieces) == 0:
+                    m.work(12_000 / pieces)
+                m.layers(1, call=3)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+    (gap,) = [f for f in d.findings if f.cause == "host-gap"]
+    ahead, graphs = ("async-scheduling", "enable-cuda-graphs")
+    ids = [r.id for r in gap.recommendations]
+    assert (ahead in ids, graphs in ids) == ((True, False) if pieces == 1 else (False, True))
+
+
 def test_garbage_collection(tmp_path: Path) -> None:
     def body(m: Machine, i: int) -> None:
         m.wait()
