@@ -129,7 +129,7 @@ class Replayer:
         host, and a shorter collective, do not say which of them wait for each other; what is hidden
         of collectives ends sooner. 0 with fixes of the work itself."""
         names = {fix.what_if for fix in fixes}
-        if not names or not names - {_HIDES} <= KEEPS_WORK:
+        if not names - {_HIDES} <= KEEPS_WORK:
             return 0.0
         at = self._measured(inputs)[0]
         before = after = float(inputs.ops.duration[at].sum())

@@ -68,6 +68,20 @@ def test_streams_overlap_no_more_than_recorded(tmp_path: Path) -> None:
     assert after(scenes.capture(step, 400), tmp_path, fix("cuda_graphs")) == (4 * 200 + 150) / 5
 
 
+def test_a_step_without_the_profiler_is_no_shorter_than_its_device_is_busy(tmp_path: Path) -> None:
+    """The same kernels every 53 us: without 16 us of tracing each they are launched every 37 us, and nothing
+    says that the two streams would then overlap."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(4):
+            at = t + k * 53 * US
+            e.launch(at, 20 * US, kernel_start=at + 22 * US, kernel_dur=50 * US, stream=7 + k % 2)
+
+    r = replayer(scenes.capture(step, 212), tmp_path)
+    assert step_us(r) == 212
+    assert step_us(r, scenario=Scenario(launch=1.0)) == pytest.approx((4 * 200 + 150) / 5)
+
+
 def test_a_small_graph_costs_no_more_than_its_launches(tmp_path: Path) -> None:
     # 15 us of host code and a launch of 5, or two launches as a graph of 5.16.
     assert after(scenes.eager(1), tmp_path, fix("cuda_graphs")) == pytest.approx(20)
