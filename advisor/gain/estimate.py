@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.extract import Extract, extract
-from advisor.gain.fixes import KEEPS_WORK, LEANING, apply
+from advisor.gain.fixes import KEEPS_WORK, LEANING, SHORTENS, apply
 from advisor.gain.inputs import NONE, Inputs, Waits
 from advisor.gain.profiler import (
     Scenario,
@@ -35,8 +35,6 @@ from advisor.metrics.intervals import union_by
 from advisor.model.arrays import Array, begins_run, distinct, percentiles
 from advisor.model.findings import Span
 
-#: The fix that hides collectives behind kernels.
-_HIDES = "overlap_communication"
 #: Interquartile range of a normal distribution over its standard deviation.
 _IQR = 1.349
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
@@ -125,17 +123,19 @@ class Replayer:
         return self._known[key]
 
     def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:
-        """Time of a step in which a device is busy, ns, if its streams overlap as recorded: a faster
-        host, and a shorter collective, do not say which of them wait for each other; what is hidden
-        of collectives ends sooner. 0 with fixes of the work itself."""
+        """Time in which a device is busy in a step, ns, if its streams overlap as recorded: nothing says
+        which wait for each other; what goes may all have run alone. 0 with fixes that let work overlap."""
         names = {fix.what_if for fix in fixes}
-        if not names - {_HIDES} <= KEEPS_WORK:
+        if not names <= KEEPS_WORK | SHORTENS:
             return 0.0
-        at = self._measured(inputs)[0]
-        before = after = float(inputs.ops.duration[at].sum())
-        if _HIDES in names:
-            before = max(float(self.taken.inputs.ops.duration[at].sum()), after)
+        after = float(inputs.ops.duration[self._measured(inputs)[0]].sum())
+        before = after if names <= KEEPS_WORK else max(self._recorded_work, after)
         return self._recorded_busy * before - (before - after) / len(self.excerpt.measured)
+
+    @cached_property
+    def _recorded_work(self) -> float:
+        """The summed time of the operations of all measured steps, ns."""
+        return float(self.taken.inputs.ops.duration[self._measured(self.taken.inputs)[0]].sum())
 
     @cached_property
     def _recorded_busy(self) -> float:

@@ -266,6 +266,11 @@ NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
 }
 #: Fixes that leave the work of the device and its overlap as they are.
 KEEPS_WORK = frozenset(_HOST) - {"async_readback"}
+#: Fixes that only take time from operations, which stay on their streams.
+SHORTENS = frozenset({
+    "fp8_weights", "int8_weights", "int4_weights", "fp8_kv_cache", "int8_kv_cache", "faster_products",
+    "tensor_rate", "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication",
+})  # fmt: skip
 #: Fixes whose effect has a range of its own, beside the profiler's.
 LEANING = FIXES.keys() - {
     "async_readback", "async_memset", "remove_allocations", "remove_gc", "remove_gil_wait", "remove_copy",
