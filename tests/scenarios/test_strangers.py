@@ -128,21 +128,6 @@ def test_each_pass_of_a_denoiser_is_a_step(tmp_path: Path) -> None:
     assert d.findings[0].gain.speedup is not None
 
 
-def test_the_denoising_steps_of_one_marked_picture(tmp_path: Path) -> None:
-    """Its text encoders look up their inputs; the denoiser does not."""
-    m = Machine()
-    with m.step("model_inference"):
-        for _ in range(3):
-            with m.step("aten::embedding"):
-                m.launch(EMBED, 6)
-            m.layers(2, ENCODER, call=3)
-        paint(m, 30, 6_000)
-    d = diagnosed(m, tmp_path)
-    assert d.inputs[0].workload == "diffusion inference"
-    assert d.inputs[0].steps == 29
-    assert d.steps[0].median_ms == pytest.approx(8, rel=0.3)
-
-
 def test_a_decoder_of_pictures_alone_has_no_steps(tmp_path: Path) -> None:
     m = Machine()
     m.layers(30, [(NORM_2D, 60), (GELU, 40), (FEATURES, 200), (CAST, 10)])

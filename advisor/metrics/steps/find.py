@@ -141,9 +141,9 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     marked = named_ranges(work, ranges, patterns)
     if opaque := opaque_graphs(work):
         return marked if len(marked) else opaque
-    # One marked step that is what the capture is about: what repeats in it are layers, or denoising steps.
+    # One marked step that is what the capture is about: what repeats in it are layers.
     whole = len(marked) == 1 and work.share_inside(marked.op_step) > 0.5
-    enough = len(marked) >= 2 or (whole and marked.level == "step" and not work.denoises)
+    enough = len(marked) >= 2 or (whole and marked.level == "step")
     if enough or marked.method == "opaque graph launches" or (marked.empty and not len(marked)):
         return marked
     markers = find_markers(work, ranges, patterns, kinds)
@@ -317,10 +317,7 @@ def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps
 
 def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker]:
     """The markers that can come in these steps. An operator is not recorded when a graph replays its
-    kernels: one that only comes in passes launched kernel by kernel says nothing of graph runs. Nor do
-    those of a text encoder or a decoder say anything of the denoiser between them."""
-    if work.denoises and _is_denoiser(steps):
-        markers = [m for m in markers if (steps.op_step[m.at] >= 0).mean() >= _MISSED]
+    kernels: one that only comes in passes launched kernel by kernel says nothing of graph runs."""
     if steps.method != "graph launches":
         return list(markers)
     replays = distinct(steps.op_step[work.mine & (work.ops.graph_node != 0)])
