@@ -277,7 +277,7 @@ def launch_shape(trace: Trace, rows: Array | slice) -> Array:
     out = np.zeros(len(columns["threads"][rows]), np.int64)
     for name, by in factors.items():
         column = columns[name]
-        out += int(column[0]) * by if constant(column) else np.multiply(column[rows], by, dtype=np.int64)
+        out += np.multiply(column[:1] if constant(column) else column[rows], by, dtype=np.int64)
     return out
 
 
