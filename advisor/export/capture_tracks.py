@@ -14,7 +14,7 @@ from advisor.export import packets as pb
 from advisor.export.trace_file import Layer, Note, TraceFile
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.operations import Kind, Operations, combinations
 from advisor.model.arrays import Array, distinct
 from advisor.model.findings import Diagnosis
 from advisor.sources.schema import ALLOCATED, COPY_KIND_NAMES, MISSING, OPERATIONS, SAMPLE_RATIOS
@@ -304,24 +304,13 @@ def _texts(trace: Trace, ids: Array) -> tuple[Array, list[str]]:
 
 def _size(x: Array, y: Array, z: Array) -> tuple[Array, list[str]]:
     """Sizes as texts: position of each row's, and the distinct ones."""
-    first, index = _groups(x, y, z)
+    first, index = combinations(x, y, z)
     rows = zip(x[first].tolist(), y[first].tolist(), z[first].tolist(), strict=True)
     return index, [" x ".join(map(str, row)) for row in rows]
 
 
-def _groups(*columns: Array) -> tuple[Array, Array]:
-    """A row of each combination of values, and the position of each row's combination."""
-    key = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, index = dense(column)
-        key = dense(key * max(len(values), 1) + index)[1]
-    first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
-    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
-    return first, key
-
-
 def _by(track_of: Callable[..., int], *columns: Array) -> Array:
     """Id of the track of each row, asked for once for each combination of the columns."""
-    first, index = _groups(*columns)
+    first, index = combinations(*columns)
     rows = zip(*(c[first].tolist() for c in columns), strict=True)
     return np.array([track_of(*row) for row in rows], np.int64)[index]

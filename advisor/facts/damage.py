@@ -12,7 +12,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import Losses, earlier_work
+from advisor.metrics.damage import Losses
 from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.startup import work_span
@@ -256,9 +256,9 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     """Work inside and outside the windows of all devices; nothing where none was recorded."""
     if not len(a.ops):
         return
-    chosen, earlier = a.selection, earlier_work(a.trace, a.ops).total
-    first, last = work_span(a.trace, a.ops)
+    chosen = a.selection
     if a.trace.has("api_calls"):
+        earlier, (first, last) = a.earlier_work.total, work_span(a.trace, a.ops)
         out |= {
             "capture.earlier_work_ratio": earlier / max(last - first, 1),
             "capture.earlier_work_ms": earlier / 1e6,

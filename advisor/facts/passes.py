@@ -16,6 +16,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import UNFUSED, is_dequantising, is_unknown
 from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.passes import narrowed_weights, sampling_sorts, widened_caches, widened_weights
+from advisor.model.arrays import Array
 
 _WIDENED = Need("no kernel only widens quantised values")
 
@@ -57,7 +58,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     placed = at, kernels.passes
     unknown = min(float(length[a.names.mask(is_unknown)[name]].sum()), busy)
 
-    def held(mine: np.ndarray) -> float:
+    def held(mine: Array) -> float:
         return min(float(length[mine].sum()), busy)
 
     widened_cache, narrowed = widened_caches(a, *placed, pieces), narrowed_weights(a, *placed, pieces)

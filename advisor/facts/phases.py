@@ -19,7 +19,7 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import StepName
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import BUSY_PARTS, IDLE_PARTS, LAUNCHING, PARTS
+from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, launch_shape
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pace import MIN_STEPS, find_drift
@@ -27,7 +27,6 @@ from advisor.metrics.phases import step_sizes, step_times
 from advisor.model.arrays import Array, distinct, marked, median_of
 from advisor.model.facts import Scope
 
-_BUSY = [PARTS.index(p) for p in BUSY_PARTS]
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in LAUNCHING]
 
@@ -133,7 +132,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.is_decode": phase == "decode",
             "phase.is_prefill": phase == "prefill",
             "phase.step_ratio": float(times[phases == phase].sum()) / window,
-            "phase.busy_ratio": float(parts[_BUSY].sum()) / length,
+            "phase.busy_ratio": float(parts[BUSY_COLUMNS].sum()) / length,
             "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
             "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
         }

@@ -51,7 +51,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         # What the host does with the data comes before what the device does with the answer.
         return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
     # Uploads in many pieces keep the host busy whenever it issues them.
-    inputs = _off_the_path(inputs, moved & (_small_runs(inputs, work) == MISSING))
+    inputs = _off_the_path(inputs, moved & (_small_runs(inputs, work)[1] == MISSING))
     ops = inputs.ops
     # Each stream that copies gets a partner for its copies.
     streams = len(inputs.ready)
@@ -71,7 +71,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """The first copy of each run moves all of its bytes; the other calls go, and the waits between them.
     Pessimistic: it comes no nearer to the rate of the link than the quickest of them."""
-    run = _small_runs(inputs, work)
+    of_call, run = _small_runs(inputs, work)
     mine = np.flatnonzero(run != MISSING)
     if not len(mine):
         raise NoEstimate("the replayed steps hold no small copies to the device that follow each other")
@@ -87,7 +87,7 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     duration = ops.duration.copy()
     duration[mine] = 0.0
     duration[first] = np.maximum(total / np.maximum(rate, 1e-9), ops.duration[first])
-    between = _call_runs(inputs, work) != MISSING  # the waits between them, too
+    between = of_call != MISSING  # the waits between them, too
     between[ops.call[first]] = False
     gap = np.where(marked(len(ops), np.setdiff1d(mine, first)), 0.0, ops.gap)
     held = np.where(calls.host_code, calls.pre, calls.explained)
@@ -98,22 +98,14 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     return replace(changed, waits=waits.take(~between[waits.call]))
 
 
-def _small_runs(inputs: Inputs, work: Work) -> Array:
-    """The run of small copies of each operation, MISSING for none."""
-    run = np.append(_call_runs(inputs, work), MISSING)
-    small = _small_uploads(inputs, work)
-    return np.asarray(run[np.where(small, inputs.ops.call, len(run) - 1)])
-
-
-def _call_runs(inputs: Inputs, work: Work) -> Array:
+def _small_runs(inputs: Inputs, work: Work) -> tuple[Array, Array]:
+    """The run of small copies to the device that each call, and each operation, is in; MISSING for none."""
     calls, ops = inputs.calls, inputs.ops
-    small = marked(len(calls), ops.call[_small_uploads(inputs, work)])
-    return small_runs(calls.thread, np.arange(len(calls)), calls.kind, small)
-
-
-def _small_uploads(inputs: Inputs, work: Work) -> Array:
-    small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL)
-    return np.asarray(small & (inputs.ops.latency > NEVER))
+    small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL) & (ops.latency > NEVER)
+    of_call = small_runs(calls.thread, np.arange(len(calls)), calls.kind, marked(len(calls), ops.call[small]))
+    of_op = np.full(len(ops), MISSING)
+    of_op[small] = of_call[ops.call[small]]
+    return of_call, of_op
 
 
 def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

@@ -20,7 +20,7 @@ from advisor.metrics.activity import (
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.columns import DeviceKernels
-from advisor.metrics.damage import Damage, Losses, find_damage, find_losses, not_recorded
+from advisor.metrics.damage import Damage, Losses, capture_ranges, earlier_work, find_damage, find_losses
 from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
@@ -104,8 +104,7 @@ class Analysis:
         """The process with most GPU time on the device; without GPU work the one with most calls."""
         mine = self.ops.device == self.main_device
         if mine.any():
-            time = np.maximum(self.ops.length, 0)
-            return heaviest(self.ops.process[mine], time[mine])
+            return heaviest(self.ops.process[mine], np.maximum(self.ops.length[mine], 0))
         called = self.trace.columns("api_calls", ("process",))["process"]
         return heaviest(called) if len(called) else MISSING
 
@@ -197,6 +196,10 @@ class Analysis:
         return find_losses(self.trace, self.ops)
 
     @cached_property
+    def earlier_work(self) -> Spans:
+        return earlier_work(self.trace, self.ops)
+
+    @cached_property
     def thinned(self) -> Thinned:
         return find_thinned(self.trace)
 
@@ -207,7 +210,7 @@ class Analysis:
     @cached_property
     def pauses(self) -> Spans:
         """Stretches that no step time holds: they are neither busy nor idle."""
-        return joined(not_recorded(self.trace, self.ops), self.stretches.long, self.stretches.lone)
+        return joined(capture_ranges(self.trace), self.earlier_work, self.stretches.long, self.stretches.lone)
 
     @cached_property
     def window(self) -> Window:
@@ -347,8 +350,7 @@ class Analysis:
             if samples is None or not self.trace.has("kernels"):
                 continue
             ran, busy = self.kernels(device), self.budgets[device].compute
-            kinds = launch_kinds(ran.name, ran.blocks)
-            groups = self.kernel_groups(device)
+            kinds, groups = launch_kinds(ran.name, ran.blocks), self.kernel_groups(device)
             out[device] = kernel_activity(samples, busy, ran.start, ran.end, *groups, kinds)
         return out
 

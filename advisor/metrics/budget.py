@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Slice = tuple[str, int, int]
 
 BUSY_PARTS, IDLE_PARTS, PARTS = tuple(parts.BUSY), tuple(parts.IDLE), tuple(parts.PARTS)
+BUSY_COLUMNS = [PARTS.index(p) for p in BUSY_PARTS]
 #: Idle that launching kernels one by one causes.
 LAUNCHING = ("launch_call", "launch_latency", "host_between_launches")
 

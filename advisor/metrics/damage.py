@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations
+from advisor.metrics.operations import Kind, Operations, calls_named, combinations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct, marked, median_of, sorting, where
 from advisor.sources.schema import MISSING, Call
@@ -104,14 +104,9 @@ def capture_ranges(trace: Trace) -> Spans:
     return union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
 
 
-#: The first operation of a stream waits for work that the capture holds in part where this share of the
-#: wait is spent on other work. Shorter waits are how long a launch takes, on any driver.
+#: Where recorded work takes more than this share of the wait of a stream's first operation, the wait is for
+#: that work. Shorter waits are how long a launch takes, on any driver.
 _HELD_UP, _WAITED_NS = 0.01, 5_000_000
-
-
-def not_recorded(trace: Trace, ops: Operations) -> Spans:
-    """Stretches of which the capture holds no rows: between its ranges, and before its own work could run."""
-    return joined(capture_ranges(trace), earlier_work(trace, ops))
 
 
 def earlier_work(trace: Trace, ops: Operations) -> Spans:
@@ -119,8 +114,7 @@ def earlier_work(trace: Trace, ops: Operations) -> Spans:
     recorded: work launched before the recording began, which held it up, leaves no rows."""
     if not trace.has("api_calls") or not len(ops):
         return EMPTY
-    stream = dense((dense(ops.device)[1] << 32) + dense(ops.stream)[1])[1]
-    first = np.unique(stream, return_index=True)[1]
+    first, _ = combinations(ops.device, ops.stream)
     first = first[ops.api[first] >= 0]
     queued = trace.columns("api_calls", ("end",))["end"][ops.api[first]]
     late = ops.start[first] - queued >= _WAITED_NS
@@ -298,11 +292,10 @@ def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
     ran = np.flatnonzero(ops.api >= 0)
     if not len(ran) or not unmatched.any():
         return cut
-    calls = trace.columns("api_calls", ("start", "end", "thread", "process", "call", "name_id", "result"))
+    calls = trace.columns("api_calls", ("start", "end", "thread", "process", "call", "result"))
     start = calls["start"]
     waits = np.flatnonzero((calls["call"] == Call.SYNC) & among(calls["result"], GOOD_RESULTS))
-    ids, of = dense(calls["name_id"][waits])
-    waits = waits[np.array([bool(WAITS_FOR_ALL.search(n)) for n in trace.texts(ids.tolist())], bool)[of]]
+    waits = waits[calls_named(trace, waits, WAITS_FOR_ALL)]
     longest = int((ops.end[ran] - start[ops.api[ran]]).max())
     end = int(start.max())
     for process in distinct(calls["process"][unmatched]).tolist():

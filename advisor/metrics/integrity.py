@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from advisor.metrics.damage import PLACE_BITS, WAITS_FOR_ALL
 from advisor.metrics.intervals import positions
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations, call_keys, join
+from advisor.metrics.operations import Kind, Operations, call_keys, calls_named, combinations, join
 from advisor.model.arrays import Array, among, distinct, marked, median_of, ordered, picked, sorting
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
@@ -32,7 +31,7 @@ _FINE_NS = 100
 _FEW = 1_000
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
-_DEPENDENT = "LaunchKernelEx"
+_DEPENDENT = re.compile("LaunchKernelEx")
 #: Calls that return when all work of one stream has ended; which one, the table of waits says.
 _WAITS_FOR_STREAM = re.compile(r"StreamSynchronize")
 _LAST = np.iinfo(np.int64).max
@@ -211,7 +210,7 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     sooner = end[after] < end[after - 1]
     mine, ahead = order[after], order[after - 1]
     wrong = _alike(mine, ahead, ops.stream, context, ops.device, ops.process)
-    wrong &= ~_named(trace, ops.api[mine], re.compile(_DEPENDENT)) | sooner
+    wrong &= ~calls_named(trace, ops.api[mine], _DEPENDENT) | sooner
     copied = ops.kind[mine] != Kind.KERNEL
     wrong &= ~copied | (ops.api[mine] != ops.api[ahead])  # one call may copy many places at once
     mask[mine[wrong]] = True
@@ -225,12 +224,6 @@ def _contexts(trace: Trace, ops: Operations) -> Array:
         of = ops.kind == kind
         context[of] = trace.columns(table, ("context",))["context"][ops.row[of]]
     return context
-
-
-def _named(trace: Trace, api: Array, pattern: re.Pattern[str]) -> Array:
-    """Whether the calls of these rows have a name that holds the pattern."""
-    ids, of = dense(trace.columns("api_calls", ("name_id",))["name_id"][api])
-    return np.array([bool(pattern.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
 
 
 def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Array) -> Array:
@@ -266,7 +259,7 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
     wrong = _as_before(*(v[order] for v in same))
     wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
     wrong[1:] &= graph[1:] | graph[:-1]
-    dependent = _named(trace, ops.api[at[first]][order], re.compile(_DEPENDENT))
+    dependent = calls_named(trace, ops.api[at[first]][order], _DEPENDENT)
     wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
     mask[at[marked(len(first), order[wrong])[of]]] = True
     return mask
@@ -288,12 +281,12 @@ def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
         work, after = work[after < len(waits)], after[after < len(waits)]
         mask[work] |= ops.end[work] - _LATE_NS > end[waits[after]]
 
-    for_all = syncs[_named(trace, syncs, WAITS_FOR_ALL)]
+    for_all = syncs[calls_named(trace, syncs, WAITS_FOR_ALL)]
     for one in distinct(process[for_all]).tolist():
         work = joined[ops.process[joined] == one]
         if len(distinct(ops.device[work])) == 1:
             check(for_all[process[for_all] == one], work)
-    of_stream = syncs[_named(trace, syncs, _WAITS_FOR_STREAM)]
+    of_stream = syncs[calls_named(trace, syncs, _WAITS_FOR_STREAM)]
     if trace.has("waits") and len(of_stream):
         waits = trace.columns("waits", ("process", "correlation", "context", "stream"))
         keys = call_keys(waits["process"], waits["correlation"], process[of_stream], correlation[of_stream])
@@ -301,20 +294,11 @@ def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
         of_stream, row = of_stream[row != MISSING], row[row != MISSING]
         waited = (waits[name][row] for name in ("process", "context", "stream"))
         here = (column[joined] for column in (ops.process, _contexts(trace, ops), ops.stream))
-        place = _numbered(*(np.concatenate(pair) for pair in zip(waited, here, strict=True)))
+        place = combinations(*(np.concatenate(pair) for pair in zip(waited, here, strict=True)))[1]
         place, of_work = place[: len(row)], place[len(row) :]
         for one in distinct(place[waits["stream"][row] != MISSING]).tolist():
             check(of_stream[place == one], joined[of_work == one])
     return mask
-
-
-def _numbered(*columns: Array) -> Array:
-    """The same number for rows that are equal in all columns."""
-    number = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, of = dense(column)
-        number = dense(number * len(values) + of)[1]
-    return number
 
 
 def _crossing(trace: Trace) -> Array:

@@ -3,6 +3,7 @@ that a capture holds one after the other: only one of them has a steady state to
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from functools import cached_property
 from typing import Self
@@ -11,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, positions, union
+from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, among, compact, constant, distinct, merged
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
@@ -120,6 +122,24 @@ def directions(trace: Trace, ops: Operations) -> Array:
     if copy.any():
         found[copy] = trace.columns("copies", ("kind",))["kind"][ops.row[copy]]
     return found
+
+
+def combinations(*columns: Array) -> tuple[Array, Array]:
+    """The first row of each combination of values, in their order, and the position of each row's
+    combination."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, index = dense(column)
+        key = dense(key * max(len(values), 1) + index)[1]
+    first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the last that is written stays
+    return first, key
+
+
+def calls_named(trace: Trace, rows: Array, pattern: re.Pattern[str]) -> Array:
+    """Which of these rows of `api_calls` have a name that holds the pattern."""
+    ids, of = dense(trace.columns("api_calls", ("name_id",))["name_id"][rows])
+    return np.array([bool(pattern.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
 
 
 def call_keys(

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import BUSY_PARTS, PARTS
+from advisor.metrics.budget import BUSY_COLUMNS
 from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
@@ -106,7 +106,7 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     if count < MIN_STEPS:
         return None
     times = held[number].sum(axis=1)
-    busy = held[number][:, [PARTS.index(p) for p in BUSY_PARTS]].sum(axis=1)
+    busy = held[number][:, BUSY_COLUMNS].sum(axis=1)
     third = count // 3
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = median_of(times[first]), median_of(times[last])

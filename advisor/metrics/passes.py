@@ -141,9 +141,7 @@ def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> A
 
 def widened_caches(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
     """The same before a kernel that computes attention: keys and values that are stored in fewer bits."""
-    return _converted(
-        a, at, step, attention, lambda k: k.family in ATTENTION and not is_helper(k), narrow=False
-    )
+    return _converted(a, at, step, attention, _attends, narrow=False)
 
 
 def narrowed_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:

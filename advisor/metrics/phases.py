@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.knowledge.files import StepName, step_patterns
-from advisor.metrics.budget import BUSY_PARTS, PARTS, DeviceBudget
+from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import Names, sums_of
 from advisor.metrics.operations import Kind, Operations
@@ -184,7 +184,7 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
         # A step that loads a module is slow for a reason that is named, one that runs an encoder besides is
         # another kind of step.
         times = times - by_step[:, PARTS.index("startup")]
-        size, busy = a.steps.size[at[mine]], by_step[:, [PARTS.index(p) for p in BUSY_PARTS]].sum(axis=1)
+        size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
         more = size >= _MORE_WORK * median_of(size)
         times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)
     if len(times) < 3:

@@ -17,7 +17,7 @@ from advisor.metrics.autotuning import find_autotuning
 from advisor.metrics.damage import stream_captures
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs
+from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs, combinations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, where
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
@@ -229,6 +229,8 @@ def _graph_calls(trace: Trace, calls: Columns, long: Array) -> Array:
 def _before_replays(calls: Columns, rows: Array) -> Array:
     """Of calls that build graphs, those ahead of the first replay of their process, and the others where
     most replays build nothing: a loop that builds its graphs anew has no start-up of that kind."""
+    if not len(rows):
+        return rows
     replays = np.flatnonzero(calls["call"] == Call.GRAPH_LAUNCH)
     keys, process = dense(calls["process"])
     first = _first_work(keys, calls["process"][replays], calls["start"][replays])
@@ -253,10 +255,7 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
     if not len(at):
         return np.empty(0, np.int64)
-    keys = own[at].astype(np.int64) * (int(op_name.max()) + 1) + op_name[at]
-    known, of = dense(keys)
-    first = np.empty(len(known), np.int64)
-    first[of[::-1]] = np.arange(len(of) - 1, -1, -1)  # the last that is written stays
+    first, _ = combinations(own[at], op_name[at])
     rows = distinct(ops.api[at[first]])
     cold = []
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):
