@@ -15,11 +15,11 @@ from msgspec import Struct, field
 from advisor import __version__
 from advisor.engine.compile import Condition, Program, Test, try_compile
 from advisor.engine.infer import Inference, default_engine, infer
-from advisor.engine.interpret import Outcome
+from advisor.engine.interpret import Outcome, test_doc
 from advisor.engine.load import builtin_dir, load_rules, refuse
 from advisor.engine.params import ParamKey, resolve_params
 from advisor.engine.values import atom
-from advisor.engine.wording import Placeholder, Shown, doc_of, placeholders, render, show, worded
+from advisor.engine.wording import Placeholder, Shown, placeholders, render, show, worded
 from advisor.facts.spec import INPUT
 from advisor.knowledge.capture import ChecklistItem, checklist_items, nsys_needed
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
@@ -202,7 +202,7 @@ def _documents(test: Condition, known: CaptureFacts) -> Iterator[ConditionDoc]:
     lists = known.values.get(test.fact, ())
     values: Sequence[Cell] = list(dict.fromkeys(v for each in lists for v in each)) or [None]
     for value in values[:1] if asks else values:
-        found = doc_of(test, value, known.units.get(test.fact, ""), test.holds(atom(value)))
+        found = test_doc(test, value, known.units.get(test.fact, ""), test.holds(atom(value)))
         yield found.replaced(threshold=None) if asks else found
 
 

@@ -265,7 +265,7 @@ def _near(checked: Checked, *, wanted: bool) -> bool:
         return True
     value, threshold = checked.numbers
     slack = NEAR * abs(threshold)
-    if checked.unit == "count" or not threshold:
+    if checked.doc.unit == "count" or not threshold:
         slack = max(slack, 1.0)
     return abs(value - threshold) <= slack * (1 + 1e-9)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ MAX_FIELDS = 200  # of one entity table; an engine fact holds 252
 
 
 class Test(Struct, frozen=True):
-    """``fact op threshold`` (or field): `threshold` in normal form, `raw` as it is printed."""
+    """``fact op threshold`` (or field): `threshold` in normal form, `raw` as printed, in `unit`."""
 
     fact: str
     op: str
@@ -39,6 +40,7 @@ class Test(Struct, frozen=True):
     raw: ParamValue
     param: str | None = None
     over: Literal["any", "every"] | None = None
+    unit: str = ""
 
     def holds(self, value: Atom | None) -> bool | None:
         return compare(value, self.op, self.threshold)
@@ -46,7 +48,7 @@ class Test(Struct, frozen=True):
     def complement(self) -> Test:
         if self.op == "known":
             return replace(self, threshold=float(not self.threshold), raw=not self.raw)
-        return Test(self.fact, COMPLEMENT[self.op], self.threshold, self.raw, self.param)
+        return replace(self, op=COMPLEMENT[self.op], over=None)
 
 
 class State(Struct, frozen=True):
@@ -108,10 +110,7 @@ class CompiledRule(Struct, frozen=True):
 
     def conditions(self) -> Iterator[Condition]:
         """Those of the branches and the guards, not the implied ones of overruling rules."""
-        for branch in self.branches:
-            yield from branch
-        for guard in self.guards:
-            yield guard.condition
+        yield from chain(*self.branches, (g.condition for g in self.guards))
 
     def tests(self) -> Iterator[Test]:
         return (c for c in self.conditions() if isinstance(c, Test))
@@ -350,9 +349,10 @@ class _Builder:
         return CompiledJoin(item.as_, item.entity, tuple(dict.fromkeys(item.on)), where, not item.optional)
 
     def test(self, loc: Loc, name: str, item: Comparison) -> Test:
-        raw = item.value
+        raw, unit = item.value, ""
         if item.param is not None:
             code, _, own = item.param.rpartition(".")
+            unit = "" if code or own not in self.rule.params else self.rule.params[own].unit
             raw = self.values.get((code or self.rule.code, own))
             if raw is None:
                 text = f"unknown parameter {item.param}; name one that {code} has"
@@ -366,7 +366,7 @@ class _Builder:
                 text = f"{item.param} is a text or flag: compare with eq or ne, not {item.op}"
                 self.wrong((*loc, "op"), text)
         assert raw is not None
-        return Test(name, item.op, operand(raw), raw, item.param)
+        return Test(name, item.op, operand(raw), raw, item.param, unit=unit)
 
     def wrong(self, loc: Loc, text: str) -> None:
         self.problems.append(self.rules.problem(self.rule.code, loc, text))

@@ -10,7 +10,7 @@ from msgspec import Struct
 from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Checked, JoinResult, Link, Outcome, OutcomeState
-from advisor.engine.wording import condition_doc, message_of
+from advisor.engine.wording import message_of
 from advisor.model.explanation import Reason, State
 from advisor.model.facts import TRACE, Fact, Scope
 from advisor.model.findings import Related
@@ -139,7 +139,7 @@ class Explainer(Struct, frozen=True):
                 kind="fact",
                 text=fact_text(checked, outcome.scope, why),
                 holds=checked.truth,
-                condition=condition_doc(checked, self.inference.program.by_code[outcome.code].spec),
+                condition=checked.doc,
                 off_by=None if off is None else round(off, 6),
                 why=why,
             )
@@ -204,13 +204,13 @@ def fact_text(checked: Checked, scope: Scope, why: str | None = None) -> str:
     has no value, where that is known."""
     test = checked.condition
     assert isinstance(test, Test)
-    wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.unit or named_unit(test.fact))}"
+    wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.doc.unit or named_unit(test.fact))}"
     wanted += f" ({test.param})" if test.param else ""
     if checked.truth is None:
         return f"whether {test.fact} is {wanted} is not known" + (f": {why}" if why else "")
     fact = next((x for x in checked.links if x.kind == "fact"), None)
     wider = "" if fact is None or fact.scope == scope else f" ({_place(fact.scope)})"
-    text = f"{test.fact}{wider} is {value_text(checked.value, checked.unit)}, "
+    text = f"{test.fact}{wider} is {value_text(checked.doc.value, checked.doc.unit)}, "
     return text + (wanted if checked.truth else f"not {wanted}{_short_of(checked)}")
 
 
@@ -219,7 +219,9 @@ def _short_of(checked: Checked) -> str:
     gap, share = _gap(checked), shortfall(checked)
     if gap is None:
         return ""
-    return f": {distance(share or 0.0) if share or not gap else f'off by {value_text(gap, checked.unit)}'}"
+    if share or not gap:
+        return f": {distance(share or 0.0)}"
+    return f": off by {value_text(gap, checked.doc.unit)}"
 
 
 def _gap(checked: Checked) -> float | None:

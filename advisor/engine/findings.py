@@ -145,7 +145,7 @@ def finding_of(
         scope=scope,
         message=message_of(inference, spec, scope),
         invalidates=invalidates(inference, rule, scope),
-        conditions=condition_docs(spec, (c for b in outcome.branches if b.truth for c in b.conditions)),
+        conditions=condition_docs(c for b in outcome.branches if b.truth for c in b.conditions),
         impact=impact,
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),

@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from advisor.engine.compile import CompiledJoin, CompiledRule, Condition, State, Test
 from advisor.engine.values import Atom, atom, k_and, k_not, k_or, key
-from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope, Value, outward
+from advisor.model.facts import TRACE, Cell, Fact, FactBase, Row, Scope, outward
+from advisor.model.findings import ConditionDoc
 
 OutcomeState = Literal["fired", "quiet", "unknown", "overruled"]
 
@@ -37,19 +38,21 @@ class Link(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """A condition with what was found: raw value and unit of a fact, or the outcomes looked at."""
+    """A condition, the inequality with both its numbers as documents print it, and what was looked at."""
 
     condition: Condition
-    truth: bool | None
-    value: Value | None = None
-    unit: str = ""
+    doc: ConditionDoc
     links: tuple[Link, ...] = ()
     missing: tuple[str, ...] = ()
 
     @property
+    def truth(self) -> bool | None:
+        return self.doc.holds
+
+    @property
     def numbers(self) -> tuple[float, float] | None:
         """Value and threshold, where the condition compares numbers by size."""
-        test, value = self.condition, self.value
+        test, value = self.condition, self.doc.value
         if (
             isinstance(test, Test)
             and test.op in ("lt", "le", "gt", "ge")
@@ -311,16 +314,36 @@ def check(condition: Condition, scope: Scope, log: OutcomeLog) -> Checked:
     if truth is None:
         named = _unique(n for o in outcomes for n in o.missing)
         missing = named or (f"{condition.kind} {condition.cause}",)
-    return Checked(condition, truth, None, "", tuple(_links(outcomes)), missing)
+    return Checked(condition, state_doc(condition, truth), tuple(_links(outcomes)), missing)
 
 
 def check_fact(test: Test, scope: Scope, view: FactView) -> Checked:
     truth, fact = view.look(test, scope)
-    if fact is None:
-        return Checked(test, truth, missing=(test.fact,) if truth is None else ())
     missing = (test.fact,) if truth is None else ()
-    links = (Link("fact", fact.name, fact.scope),)
-    return Checked(test, truth, fact.value, fact.unit, links, missing)
+    if fact is None:
+        return Checked(test, test_doc(test, None, "", truth), missing=missing)
+    doc = test_doc(test, fact.value, fact.unit, truth)
+    return Checked(test, doc, (Link("fact", fact.name, fact.scope),), missing)
+
+
+def test_doc(test: Test, value: Cell, unit: str, holds: bool | None) -> ConditionDoc:
+    """A test of a fact with the value that was found; in the unit of its threshold where it has none."""
+    return ConditionDoc(
+        fact=test.fact,
+        op=test.op,
+        threshold=test.raw,
+        value=value,
+        unit=unit or test.unit,
+        param=test.param,
+        holds=holds,
+    )
+
+
+def state_doc(state: State, holds: bool | None) -> ConditionDoc:
+    """``symptom:queue-empty`` has fired or not."""
+    word = {True: "fired", False: "quiet", None: None}[holds]
+    name = f"{state.kind}:{state.cause}"
+    return ConditionDoc(fact=name, op="eq", threshold="fired", value=word, unit="text", holds=holds)
 
 
 def match(join: CompiledJoin, scope: Scope, view: FactView) -> JoinResult:

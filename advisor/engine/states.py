@@ -52,7 +52,7 @@ def in_order(inference: Inference) -> Iterator[Healthy]:
                 scope=outcome.scope,
                 text=worded(inference, spec, template, outcome.scope),
                 close=outcome.state == "quiet" and is_close(inference, spec, outcome),
-                conditions=condition_docs(spec, (c for b in looked_at for c in b.conditions)),
+                conditions=condition_docs(c for b in looked_at for c in b.conditions),
             )
 
 

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from advisor.engine.compile import Condition, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import doubts_of
-from advisor.model.facts import Cell, Scope, Value
+from advisor.model.facts import Scope, Value
 from advisor.model.findings import ConditionDoc
 from advisor.model.gain import WORTH, Choice
 from advisor.model.numbers import IN_NS, digits, duration, percent, times, value_text
@@ -142,30 +141,6 @@ def outcome_message(inference: Inference, outcome: Outcome) -> str:
     return worded(inference, spec, spec.message, outcome.scope)
 
 
-def condition_docs(spec: RuleSpec, checked: Iterable[Checked]) -> tuple[ConditionDoc, ...]:
+def condition_docs(checked: Iterable[Checked]) -> tuple[ConditionDoc, ...]:
     """Conditions with both their numbers, each once."""
-    return tuple(dict.fromkeys(condition_doc(c, spec) for c in checked))
-
-
-def condition_doc(checked: Checked, spec: RuleSpec) -> ConditionDoc:
-    condition: Condition = checked.condition
-    if isinstance(condition, Test):
-        param = spec.params.get(condition.param or "")
-        unit = checked.unit or ("" if param is None else param.unit)
-        return doc_of(condition, checked.value, unit, checked.truth)
-    word = {True: "fired", False: "quiet", None: None}[checked.truth]
-    return ConditionDoc(
-        fact=f"{condition.kind}:{condition.cause}",
-        op="eq",
-        threshold="fired",
-        value=word,
-        unit="text",
-        holds=checked.truth,
-    )
-
-
-def doc_of(test: Test, value: Cell, unit: str, holds: bool | None) -> ConditionDoc:
-    """A test of a fact with the value that was found."""
-    return ConditionDoc(
-        fact=test.fact, op=test.op, threshold=test.raw, value=value, unit=unit, param=test.param, holds=holds
-    )
+    return tuple(dict.fromkeys(c.doc for c in checked))

@@ -176,7 +176,7 @@ def test_any_and_every_value_of_the_captures(
 def test_the_value_that_decides_is_shown() -> None:
     every = rules(rule("ABC100", "a", [{**ge("f.a", 1), "over": "every"}], scope="trace"))
     (outcome,) = infer(of_captures((3.0, 0.5, 2.0)), every, engine="python").outcomes
-    assert outcome.branches[0].conditions[0].value == 0.5
+    assert outcome.branches[0].conditions[0].doc.value == 0.5
 
 
 def test_without_a_capture_nothing_is_known() -> None:
