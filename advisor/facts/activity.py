@@ -18,8 +18,8 @@ from advisor.metrics.kernels import MATMUL
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array, median_of
 
-#: If at least this share of the graph launches left no rows, the capture does not hold the work of the
-#: device: the busy time of its rows is too short by about as much.
+#: If at least this share of the graph launches left no rows, the capture lacks the work of the device:
+#: the busy time of its rows is too short by about that share.
 HIDDEN_GRAPHS = 0.1
 
 _RESOLVE = Need("the samples do not resolve the kernels", needs.FASTER)
@@ -112,7 +112,7 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _alone(samples: Samples, out: FactWriter) -> None:
-    """No operation of the device is recorded: its busy time is what the samples say it is."""
+    """The device has no recorded operation: its busy time is that of the samples."""
     if samples.busy is None:
         return
     busy = float(samples.busy.mean())
@@ -147,8 +147,8 @@ def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWr
 
 
 def work_recorded(a: Analysis, device: int, out: FactWriter) -> bool:
-    """False where the capture does not hold what the device did: samples alone, and graphs of which
-    neither the kernels nor the runs are recorded."""
+    """False if the capture lacks the device's work: samples alone, and graphs of which neither the
+    kernels nor the runs are recorded."""
     hidden = out.value("capture.hidden_graph_ratio") or 0.0
     return device in a.devices and hidden < HIDDEN_GRAPHS
 
@@ -159,7 +159,7 @@ def _mean_dram(samples: Samples) -> float | None:
 
 
 def sampled_devices(a: Analysis) -> list[int]:
-    """Devices of which samples are all there is: opaque graphs, and logs without a trace."""
+    """Devices known from samples alone: opaque graphs, and logs without a trace."""
     if a.devices or not a.trace.has("samples"):
         return []
     return sorted(set(a.trace.columns("samples", ("device",))["device"].tolist()))
@@ -226,8 +226,8 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
 
 
 def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activity | None:
-    """The activity inside kernels; where the bytes of the weights are known, matrix products read
-    them at least once a step. Those that no group shows may have read at the peak."""
+    """The activity inside kernels; if the bytes of the weights are known, matrix products read them at
+    least once a step. Products outside all groups may have read at the peak."""
     found = a.activity.get(device)
     if found is None or not weight_bytes:
         return found
@@ -243,9 +243,9 @@ def _with_weights(a: Analysis, device: int, weight_bytes: int | None) -> Activit
 
 
 def read_ratio(a: Analysis, device: int, size: int, time_ns: float) -> float | None:
-    """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (nsys-profiling skill: BW_efficiency =
-    weight_bytes / kernel_time / peak). None where the peak is not known, and where memory cannot
-    be as fast: then the size is not that of what was read."""
+    """Bandwidth of reading `size` bytes in `time_ns`, of the device's peak (nsys-profiling skill:
+    BW_efficiency = weight_bytes / kernel_time / peak). None if the peak is unknown or the result exceeds
+    it: then something else was read."""
     peak = dram_peak(a.device(device))
     if not peak or not size or not time_ns:
         return None
@@ -263,7 +263,7 @@ def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Arr
     mine &= rows["time"] <= a.window.end
     active = rows["sm_active"] if not np.isnan(rows["sm_active"][mine]).all() else rows["gr_active"]
     if np.isnan(active[mine]).all() and mine.sum() > 1 and device in a.budgets:
-        # A sampler of power and heat alone: a sample stands for the time since the one before it.
+        # A sampler of power and heat alone: each sample stands for the time since the one before.
         time = rows["time"][mine]
         before = np.append(time[0] - median_of(np.diff(time)), time[:-1]).astype(np.int64)
         ran = Coverage(a.budgets[device].compute).within(before, time)
@@ -300,7 +300,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
     held, heated = rows["throttled"][busy], rows["overheated"][busy]
     out.put("clock.held_back_ratio", _mean(held))
-    # The reasons that the driver gives take precedence over the measured power.
+    # The driver's own reasons take precedence over the measured power.
     limited = np.where(np.isnan(held), at_limit, held)
     shares = {"clock.power_limited_ratio": at_limit, "clock.limited_ratio": limited}
     # The limit may be set below the rated power: samples below the rating may still be at the limit.

@@ -116,12 +116,12 @@ def _majors(a: Analysis) -> list[int]:
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     alone = samples_alone(a)
-    if trace.summed:  # that a table is not there says nothing: it may not have been printed
+    if trace.summed:  # a missing table says nothing: it may not have been printed
         out.put("capture.size_bytes", capture.size_bytes)
         _workload(a, out)
         return
     if capture.recorder.samples_only:
-        # A sampler sees utilisation only: that it recorded no kernel says nothing about the GPU.
+        # A sampler sees utilisation only; a missing kernel table says nothing about the GPU.
         out.put("capture.size_bytes", capture.size_bytes)
         out.put("capture.sample_count", trace.rows("samples"))
         _sampling(a, out)
@@ -143,7 +143,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.size_bytes": capture.size_bytes,
         "capture.event_count": rows,
         "capture.nvtx_range_count": _written_ranges(a),
-        # No tool that is read here samples other GPUs: that there are none says nothing then.
+        # No supported tool samples other GPUs, so their absence says nothing.
         "capture.sample_count": trace.rows("samples") or (0 if capture.vendor == "NVIDIA" else None),
         "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
         "capture.step_method": a.repeated.method if len(a.repeated) else None,
@@ -201,8 +201,8 @@ def _workload(a: Analysis, out: FactWriter) -> None:
 
 
 def samples_alone(a: Analysis) -> bool:
-    """GPU samples are all that the capture holds of the GPU, because CUDA was not traced: that no
-    kernel was recorded then says nothing about the GPU."""
+    """GPU samples are all that the capture holds of the GPU, because CUDA was not traced: the absence of
+    kernels then says nothing about the GPU."""
     trace = a.trace
     if not trace.has("samples") or len(a.ops) or trace.has("api_calls"):
         return False
@@ -216,7 +216,7 @@ def _sources(recorded: tuple[str, ...]) -> str:
 
 
 def _written_ranges(a: Analysis) -> int:
-    """Ranges that a person wrote; ranges that a profiler puts around every operator mark no step."""
+    """Ranges written by people; ranges that a profiler puts around every operator mark no step."""
     return int((a.trace.columns("ranges", ("domain",))["domain"] != OPERATIONS).sum())
 
 

@@ -39,7 +39,7 @@ _DECLARED = (
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}
 
-#: Facts made of all captures of a job, which a single rank has none of to give.
+#: Facts made of all captures of a job; a single rank has none of them.
 JOINT = frozenset(name for name, spec in CATALOGUE.items() if spec.over_ranks == "joint")
 
 ENTITIES: dict[str, EntitySpec] = {

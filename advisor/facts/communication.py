@@ -38,7 +38,7 @@ SAME_KERNELS = Need("less than half of the kernel time is in kernels that the ot
 
 _SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
 _PACES = {"kernels": f"{origin.SPAN} name_id grid_x grid_y grid_z threads"}
-#: What collectives are matched by.
+#: The columns that collectives are matched by.
 _MATCHED = {
     "kernels": f"{origin.SPAN} stream name_id",
     "collectives": "start device stream name_id bytes group_id sequence",
@@ -101,8 +101,8 @@ FACTS = (
 
 
 class CrossRank(NamedTuple):
-    """The cross-rank view of one capture: the time that each collective waited for a later rank (by device;
-    negative where no other rank has it), and a function that writes the facts about the ranks."""
+    """The cross-rank view of one capture: the time that each collective waited for a later rank (by
+    device; negative if no other rank has it), and a function that writes the facts about the ranks."""
 
     waits: Mapping[int, Array]
     put: Callable[[FactWriter], None]
@@ -120,8 +120,8 @@ class Calls(NamedTuple):
 
 
 def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
-    """Numbers about the single calls, without waiting where that is known. Only calls of one kind and
-    size are alike, or of one place in the step where the size is not known."""
+    """Numbers about single calls, without waiting where that is known. Only calls of one kind and size
+    are similar, or, if the size is unknown, of one place in the step."""
     kind, duration, exposed, size, place = calls
     out: dict[str, Value | None] = {}
     sized = size != MISSING
@@ -145,9 +145,9 @@ def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
 def transfer_facts(
     calls: Calls, wait: Array, found: Array, exposed_ratio: float, window: int
 ) -> dict[str, Value | None]:
-    """`call_facts` without the waiting, and the exposed share without it. `wait` is known of the
-    calls that were `found` on the other ranks, and counts as exposed as far as its call is; the
-    other calls are taken to be alike. `exposed_ratio` is the budget's: streams overlap."""
+    """`call_facts` without the waiting, and the exposed share without it. `wait` is known for the calls
+    `found` on the other ranks, and counts as exposed as far as its call is; the other calls are assumed
+    to be similar. `exposed_ratio` is the budget's: streams overlap."""
     some, waited = Calls(*(column[found] for column in calls)), wait[found]
     part = float(some.duration.sum()) / max(float(calls.duration.sum()), 1.0)
     waiting = float(np.minimum(some.exposed, waited).sum()) / max(float(some.exposed.sum()), 1.0)
@@ -157,8 +157,8 @@ def transfer_facts(
 
 
 def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
-    """Without collectives among the recorded kernels, communication takes 0 of the time.
-    `waits` has a time for each collective, negative where it is not known."""
+    """Without collectives among the recorded kernels, communication takes 0 of the time. `waits` has a
+    time for each collective, negative if unknown."""
     if not a.trace.has("kernels"):
         return
     found = device_collectives(a, device)
@@ -203,7 +203,7 @@ def _evidence(found: Collectives, window: int, out: FactWriter) -> None:
 
 
 def rank_facts(a: Analysis, out: FactWriter) -> None:
-    """What one capture records about the job it belongs to; the rest takes all ranks."""
+    """What one capture records about its job; the rest needs all ranks."""
     size = a.trace.capture.world_size
     out.put("ranks.count", 1)
     if size:

@@ -28,7 +28,7 @@ from advisor.sources.schema import (
 _LARGE, _TINY = 64 << 10, 4 << 10
 _RATE_FROM = 1 << 20  # smaller copies measure latency, not the link
 _PLACES = 50
-_LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: no data-centre GPU of the last years has less
+_LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: data-centre GPUs of recent years have no less
 _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
 
 _HOST_MEMORY = Need("the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device))  # fmt: skip
@@ -76,7 +76,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     sized = not (size == MISSING).any()
     tiny = crosses & (size < _TINY)
     practical = practical_rate(a, device)
-    large = pageable & (size > _LARGE)  # what takes a smaller one is latency, pinned or not
+    large = pageable & (size > _LARGE)  # for smaller copies latency dominates, pinned or not
     exposed = subtract(spans, budget.compute).total
     slow = subtract(budget.window.cut(union(start[large], end[large])), budget.compute).total
     rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
@@ -150,7 +150,7 @@ def copied(a: Analysis, at: Array) -> tuple[Array, Array, Array]:
 
 
 def practical_rate(a: Analysis, device: int) -> float | None:
-    """What large pinned copies reach on this device's link, bytes/s."""
+    """The rate of large pinned copies on this device's link, bytes/s."""
     about = gpu_of(a.device(device))
     return about.htod_bytes_per_s if about is not None else None
 

@@ -1,5 +1,6 @@
-"""Facts about what a capture lost, what shows it, what the tool that recorded it says of it, rows that
-cannot be true, and work outside the window."""
+"""Facts about events lost from a capture, what shows the loss, what the recording tool reports about it,
+rows that cannot be true, and work outside the window.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING
 
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.{0,500}(?:full|overflow)|overflowed")
-#: Notices that hedge ("might have been") and losses of CPU samples say nothing about CUDA events.
+#: Vague notices ("might have been") and losses of CPU samples say nothing about CUDA events.
 _NOT_LOSS = re.compile(r"(?i)\bmight\b|cpu (?:ip|sampling|context)|backtrace|perf event")
 #: The number of lost events in a message of the profiler.
 _COUNT = re.compile(r"\d[\d,]*")
@@ -37,7 +38,7 @@ _TROUBLE = Need("the tool reports no trouble with CUDA")
 _LAUNCHES = {"api_calls": origin.CALLS, "kernels": origin.JOIN, "graph_runs": origin.JOIN}
 _DIAGNOSTICS = {"diagnostics": "text_id"}
 _LOSSES = {"api_calls": origin.CALLS, "kernels": origin.JOIN, "diagnostics": "text_id"}
-#: What one row that fails a check of :mod:`advisor.metrics.integrity` is called in words.
+#: A row that fails a check of :mod:`advisor.metrics.integrity`, in words.
 _WORDS = {
     "end before start": "end before they start",
     "times apart": "lie months from the others",
@@ -127,7 +128,7 @@ FACTS = (
 
 
 def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
-    """What was lost of a capture with so many `rows` of events, and what shows it."""
+    """Losses of a capture with this many `rows` of events, and what shows them."""
     texts = a.trace.texts(a.trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
     signs = [*_stretches(a, out), *_launches(a, out), *_left_out(a, out), *_reported(out, texts, rows)]
     invalid = str(out.base.value("capture.invalid_rows"))
@@ -183,7 +184,7 @@ def _linked(a: Analysis) -> bool:
 
 
 def _signs(losses: Losses, recorded: int) -> list[Sign]:
-    """In numbers, never as a share that rounds to nothing."""
+    """In numbers, never as a share that rounds to 0."""
     none = "" if recorded else " and none is recorded"
     signs = (
         (losses.lost_launches, losses.launches, f"kernel launches left no kernel{none}"),
@@ -195,7 +196,7 @@ def _signs(losses: Losses, recorded: int) -> list[Sign]:
 
 
 def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
-    """What is missing in a trace that holds only part of its events."""
+    """The missing part of a trace that holds only some of its events."""
     found = a.thinned
     kernels = uneven_share(a.trace, a.ops, a.op_name, a.steps.op_step)
     out.put("capture.left_out_ratio", max(found.share, kernels))
@@ -290,7 +291,7 @@ def _outside(own: Analysis) -> OutsideWork:
 
 
 def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
-    """The argument of ``--window`` that shows all GPU work but start-up."""
+    """The argument of ``--window`` that includes all GPU work except start-up."""
     outside = joined(*(spans for found in by_device for spans in found.places.values()))
     if not len(outside):
         return None

@@ -37,7 +37,7 @@ from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
 
 _SHORT_NS = 10_000
-#: A thread of any compute capability has at most so many registers.
+#: No compute capability allows a thread more registers than this.
 _MOST_REGISTERS = 255
 #: A persistent kernel launches one block per SM; from this length on it fills the device.
 _LONG_KERNEL_NS = 50_000
@@ -143,7 +143,7 @@ def is_skinny(kernel: KernelFamily) -> bool:
     return kernel.family == "gemv" or (kernel.family in MATMUL and kernel.traits.get("skinny") is True)
 
 
-#: Shares of the busy time, or where there are sums alone of the kernel time, by what the names tell.
+#: Shares of the busy time, or for sums alone of the kernel time, by kernel name.
 FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.matmul_gemm_ratio": lambda k: k.family in MATMUL,
     "kernel.kv_cache_ratio": lambda k: k.family == "kv_cache",
@@ -272,7 +272,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         out.put("kernel.quantised_matmul_ratio", narrow / matmul)
 
     def between(time: float, whole: float) -> tuple[float, float]:
-        """Share of a family: what no one knows may belong to it or not."""
+        """Share of a family: unidentified kernels may belong to it or not."""
         return time / whole, min(time + unknown, busy, whole) / whole
 
     shares = {n: between(held(wanted), busy) for n, wanted in FAMILY_SHARES.items()}
@@ -297,9 +297,9 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
 
 
 def of_older_architecture(a: Analysis, device: int) -> Array | None:
-    """Which of the device's kernels a newer build could replace; None where its compute capability
-    is not known. Names give the first member of a generation: sm80 kernels are the native ones of
-    sm86 and sm89. What streams at the DRAM limit has nothing to win."""
+    """The device's kernels that a newer build could replace; None if its compute capability is unknown.
+    Names give the first member of a generation: sm80 kernels are the native ones of sm86 and sm89.
+    Kernels at the DRAM limit have nothing to gain."""
     capability = a.device(device).compute_capability
     if not capability:
         return None
@@ -308,9 +308,9 @@ def of_older_architecture(a: Analysis, device: int) -> Array | None:
 
 
 def _has_newer_build(kernel: KernelFamily, major: int) -> bool:
-    """True for a matrix kernel of an older generation than `major` of which libraries have one of
-    this generation. They have none in FP32, which newer tensor cores do not take either; and on
-    sm_120, which has neither wgmma nor tcgen05, the 16-bit products are still those of sm80."""
+    """True for a matrix kernel of an older generation than `major` that libraries provide for this
+    generation. There is none in FP32, which newer tensor cores do not take either; and on sm_120, which
+    has neither wgmma nor tcgen05, the 16-bit products are still those of sm80."""
     if kernel.family not in MATMUL | ATTENTION or kernel.sm is None or kernel.sm // 10 >= major:
         return False
     precision = kernel.traits.get("precision")
@@ -320,7 +320,7 @@ def _has_newer_build(kernel: KernelFamily, major: int) -> bool:
 
 
 def at_dram_limit(a: Analysis, device: int) -> Array:
-    """Which of the device's kernels belong to a group that the samples show at the DRAM limit."""
+    """The device's kernels in groups that the samples show at the DRAM limit."""
     activity = a.activity.get(device)
     if activity is None or "dram" not in activity.level:
         return np.zeros(len(a.device_kernels(device)), bool)
@@ -331,14 +331,14 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
 
 
 def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
-    """Some tracers do not record launch shapes: what is not known is not small."""
+    """Some tracers do not record launch shapes: an unknown grid is not small."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
     at, blocks = kernels.at, kernels.blocks
     if not sms or not (blocks > 0).all():
         return
     duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.window.nonzero_length
-    # Collectives take few blocks by design: they wait for links and for other GPUs.
-    # A kernel that streams at the limit is not held back by the number of its blocks.
+    # Collectives take few blocks by design: they wait for links and for other GPUs. A kernel that streams
+    # at the bandwidth limit is not held back by the number of its blocks.
     compute = ~a.communication[at]
     small = (blocks * 2 < sms) & compute & ~at_dram_limit(a, device)
     start, end = kernels.start, kernels.end
@@ -359,7 +359,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0))
 
 
-#: Gaps of which the largest is looked at first.
+#: Number of gaps among which the largest is examined first.
 _BLOCK = 1 << 10
 
 
@@ -371,7 +371,7 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
         held = budget.gap_parts[part]
         blocks = np.maximum.reduceat(held, np.arange(0, len(held), _BLOCK)) if len(held) else held
         least = int(np.partition(blocks, -_PLACES)[-_PLACES]) if len(blocks) > _PLACES else 1
-        some = np.flatnonzero(held >= max(least, 1))  # as many blocks have such a gap, at least
+        some = np.flatnonzero(held >= max(least, 1))  # at least this many blocks have such a gap
         top = some[np.argsort(-held[some], kind="stable")[:_PLACES]]
         places = []
         for i in top.tolist():

@@ -23,9 +23,9 @@ _SMALL_COPY = 4096
 _STALL_NS = 1_000_000
 #: Calls that wait for events on descriptors, for a connection or a message (man-pages, section 2).
 _EVENT_WAITS = re.compile(r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?)(?:_\w+)?")
-#: A read-back is a small copy whose wait follows within this many calls of the thread.
+#: A read-back is a small copy followed by a wait within this many calls of the thread.
 _WAIT_WITHIN = 3
-#: Calls that build, change or destroy graphs, and those of them that come once a graph.
+#: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 
@@ -151,7 +151,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         if a.trace.has("ranges"):
             waited = int(Coverage(a.states.loading.get(loop, EMPTY)).within(idle.start, idle.end).sum())
             out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
-        # A slow first launch in such a gap is start-up: what stands around it explains nothing of the rest.
+        # A slow first launch in such a gap is start-up: the range around it does not explain the rest.
         named = gap_name(a, loop, subtract(idle, a.states.cold.get(loop, EMPTY)))
         covered = min(named.covered_ns / int(gap.sum()), 1.0) if named else 0.0
         out.put("host.gap_once_ratio", once_ratio(a, budget) * (1.0 - covered))
@@ -194,7 +194,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     out.put("sync.readback_idle_ratio", float(idle[behind].sum()))
     implicit = merged(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
     spans = union(calls["start"][implicit], calls["end"][implicit])
-    # What is issued before the call waits for the device, not for the call.
+    # Work issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
     issued = union(np.maximum(gaps.start, gaps.call_end)[late], gaps.end[late])
     waited = budget.idle_inside(subtract(spans, issued))
@@ -220,8 +220,8 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
 
 
 def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
-    """Each of these calls up to the next one of the thread where that follows soon enough to be its
-    refill, else the call alone."""
+    """Each of these calls up to the next one of the thread if that follows soon enough to be its refill,
+    else the call alone."""
     calls = a.threads.of(feeder)
     columns = a.trace.columns("api_calls", ("start", "end"))
     start, end = columns["start"][rows], columns["end"][rows]
@@ -275,7 +275,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     length = (calls["end"] - calls["start"])[rows]
     stalls = rows[length > _STALL_NS]
     window = budget.window.nonzero_length
-    whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead is done early
+    whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
     slow = min(slow, budget.ns["alloc"])  # start-up has a part of its own
     out |= {
@@ -334,7 +334,7 @@ def _waiting(
         out.put("host.os_idle_ratio", budget.share("os"))
         if feeder is not None and loop is not None:
             _os_calls(a, feeder, loop, budget, out)
-    if a.step_count:  # without a range of a loader it takes nothing: the advice is not for these
+    if a.step_count:  # without a range of a loader its time is 0: the advice would not apply
         loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
         out.put("host.data_loading_ratio", loading)
     out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")))

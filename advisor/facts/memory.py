@@ -28,7 +28,7 @@ from advisor.sources.schema import (
     USER_PREFETCH,
 )
 
-#: Pages that migrate to and fro are followed in blocks of 2 MiB, the unit of the driver.
+#: Pages that migrate back and forth are followed in blocks of 2 MiB, the unit of the driver.
 _BLOCK_BITS = 21
 _PLACES = 50
 _CAUSES = {
@@ -83,8 +83,7 @@ FACTS = (
 
 
 def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Nothing is said of a profiler that recorded no migration, unless it is one that records
-    them without being asked."""
+    """Nothing is written for a profiler that recorded no migration, unless it always records them."""
     budget = a.budgets[device]
     at = _migrations(a, device)
     if not _recorded(a, at):
@@ -132,7 +131,7 @@ def _recorded(a: Analysis, migrations: Array) -> bool:
 
 
 def _again(start: Array, kind: Array, address: Array) -> Array:
-    """Mask of the migrations of a block that has left this side and come back before."""
+    """Mask of the migrations of a block that has left this side and returned before."""
     block = address >> _BLOCK_BITS
     order = np.lexsort((start, block))
     home = (kind == UNIFIED_DTOH)[order]
@@ -184,7 +183,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("memory.used_ratio", peaks[-1] / size)
     time, level = _allocated(there, own)
     if len(level):
-        # Whatever was freed without an allocation in the capture was there when it began.
+        # Memory freed without an allocation in the capture was allocated before it began.
         peaks.append(float(level.max() - min(level.min(), 0)))
     if peaks:
         out.put("memory.peak_bytes", max(peaks))
@@ -206,7 +205,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _recording(a: Analysis, device: int) -> tuple[Analysis, int]:
-    """The recording that holds the allocations, and the number of the device there."""
+    """The recording with the allocations, and the number of the device in it."""
     other = a.other
     if other is None or a.trace.has("allocations") or not other.trace.has("allocations"):
         return a, device
@@ -249,7 +248,7 @@ def _allocated(a: Analysis, device: int) -> tuple[Array, Array]:
 
 
 def _tensors_ratio(a: Analysis, device: int) -> float | None:
-    """What tensors used of the allocator's memory when it last took more; None where unknown."""
+    """The tensors' share of the allocator's memory when it last took more; None if unknown."""
     rows = a.trace.columns("allocations", ("time", "device", "bytes", "kind", "tensors"))
     mine = rows["device"] == device
     change = np.where(rows["kind"] == ALLOCATED, rows["bytes"], -rows["bytes"])[mine]

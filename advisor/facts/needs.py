@@ -44,7 +44,7 @@ LAUNCH_SHAPES = Need(
 
 
 def more_steps(least: int, words: str) -> tuple[Need, ...]:
-    """Needs of a fact that takes at least `least` steps (`words`) of which it is certain."""
+    """The needs of a fact that requires at least `least` certain steps (`words`)."""
     few = Need(f"fewer than {words}", LONGER, lambda a: a.step_count >= least)
     return (STEPS, few)
 
@@ -57,7 +57,7 @@ def counted(
     columns: dict[str, str] | None = None,
     needs: tuple[Need, ...] = (),
 ) -> tuple[Entry, Entry]:
-    """The two facts of a count by `Analysis.rates`: a step and, without steps, for 100 kernels."""
+    """The two facts of a count by `Analysis.rates`: per step and, without steps, per 100 kernels."""
     meaning = f"{what} for every 100 kernels, where there are no steps"
     how, without = "count in the window / kernels in the window x 100", (*needs, NO_STEPS, KERNELS)
     return (

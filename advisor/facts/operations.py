@@ -1,5 +1,6 @@
-"""Facts about the largest operations: shares and tails, launch shapes that change from step to step, and
-what a program uses already, so that no advice asks for it; layers and experts of a model."""
+"""Facts about the largest operations: shares and tails, launch shapes that vary from step to step;
+techniques that a program uses already, so that no advice asks for them; layers and experts of a model.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +73,12 @@ FACTS = (
 
 
 def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
-    """Tails are taken among like calls: one kernel, one launch shape, the same kernels before and
+    """Tails are taken among similar calls: one kernel, one launch shape, the same kernels before and
     after it. A GEMM of one shape serves projections of different depth, and only its place in the
     sequence tells them apart. A call that takes longer at the same place of every step is not slow.
 
-    `waits` is the time that each collective waited for a later rank, where other ranks show it:
-    that is not a slow call.
+    `waits` is the time that each collective waited for a later rank, if other ranks show it: such a call
+    is not slow.
     """
     if not a.trace.has("kernels"):
         return
@@ -124,7 +125,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
             continue
         worst = int(frequent_names[np.argmax(spread.tail[frequent_names])])
         like_worst = duration[calls[behind[worst] - spread.count[worst] : behind[worst]]]
-        # Calls beside each other may lose more than the step has.
+        # Calls side by side may lose more time than the step has.
         at_p99 = None if by_step is None else min(float(percentiles(by_step[number], 99)[0] / slowest), 1.0)
         own |= {
             "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
@@ -150,7 +151,8 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
 
 
 def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | None:
-    """What operations (positions in `ops`) lose, ns, by group and step of the window; None without steps."""
+    """Time lost by operations (positions in `ops`), ns, by group and step of the window; None without
+    steps."""
     steps = a.window_steps
     if len(steps) == 0:
         return None
@@ -163,8 +165,8 @@ def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | 
 
 
 def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Share of kernel time in names whose launch shapes differ between steps of the commonest
-    phase, and the table of those names."""
+    """Share of kernel time in names whose launch shapes differ between steps of the commonest phase, and
+    the table of those names."""
     if not a.trace.has("kernels") or a.step_count < 2:
         return
     kernels = a.kernels(device)
@@ -192,8 +194,8 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
-    """Mask over names: launched with several shapes, and not with the same ones in every step. Only
-    which shapes occur counts, not how often: a lost row does not make a new shape."""
+    """Mask over names: launched with several shapes, and not with the same ones in every step. Only the
+    set of shapes counts, not how often each occurs: a lost row does not make a new shape."""
     steps = int(step.max(initial=0)) + 1
     known, kind = dense(name * (1 << 24) + shape % (1 << 24))
     in_step = distinct(kind * steps + step)
@@ -251,7 +253,7 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _fusable(ran: Collection[str]) -> list[str]:
-    """What these operations do apart, although one kernel can do it and none of that kind runs."""
+    """Operations that run separately although one kernel can do all of them and none of that kind runs."""
 
     def runs(pattern: str) -> bool:
         return any(re.match(pattern, operation) for operation in ran)

@@ -1,5 +1,6 @@
-"""Facts about kernels of a pass of the model that others make superfluous. Without steps the window is taken
-for one pass."""
+"""Facts about kernels of a pass of the model that other kernels could replace. Without steps the window
+counts as one pass.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ FACTS = (
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
 )  # fmt: skip
 
-#: What names alone tell of these shares: all that sums have.
+#: The shares that names alone show: all that sums contain.
 BY_NAME: dict[str, Callable[[KernelFamily], bool]] = {
     "kernel.dequantise_ratio": is_dequantising,
     "kernel.adapter_ratio": is_adapter,
@@ -69,7 +70,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     for subject, mine in (("dequantise", widened), ("weight_cast", narrowed), ("adapter", adapting)):
         spent = held(mine)
         for what, whole in (("ratio", busy), ("window_ratio", window)):
-            # What no one knows may belong to them or not.
+            # Unidentified kernels may belong to them or not.
             shares[f"kernel.{subject}_{what}"] = spent / whole, min(spent + unknown, busy) / whole
     out.put_between(shares)
     lookups = embedding_lookups(a, *placed)

@@ -1,8 +1,8 @@
-"""Facts about the phases of a device's steps: prefill, decode, mixed; what the steps deliver, how
-fast each matrix product of a decode step reads its weights, and steps that get longer or shorter.
+"""Facts about the phases of a device's steps: prefill, decode, mixed; throughput of the steps, how fast
+each matrix product of a decode step reads its weights, and steps that get longer or shorter.
 
-A step of a dense decoder makes the same products in every layer and one of the output head. Where the
-products of each step are as many as the config asks for, their order tells which is which.
+A step of a dense decoder makes the same products in every layer and one of the output head. If the number
+of products of each step fits the config, their order identifies them.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ FACTS = (
 
 
 def _mixed_steps(decode: Array, mixed: Array, times: Array, out: FactWriter, window: int) -> None:
-    """How much longer a step takes that reads prompts beside its decodes: so long their sequences
-    wait for a token."""
+    """How much longer a step takes that reads prompts besides its decodes: the extra wait of their
+    sequences for a token."""
     out.put("serving.mixed_step_count", int(mixed.sum()))
     if not decode.any() or not mixed.any():
         return
@@ -150,7 +150,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             lambda k: k.family in ATTENTION and (k.phase == "prefill" or k.operation in _WIDE)
         )
         wide = float(by_name[is_wide].sum())
-        # What comes in few of the steps is an encoder that runs beside them.
+        # Operations in few of the steps are an encoder that runs besides them.
         if 2 * len(distinct(step[mine][is_wide[name]])) < (phases == phase).sum():
             wide = 0.0
         dram = found.of("gemm", "dram") if found else None
@@ -211,7 +211,7 @@ def rate_facts(
 
 
 def _tokens(size: StepName | None) -> int | None:
-    """Tokens of one step: those that its name counts, else one for each sequence of a decode."""
+    """Tokens of one step: those in its name, else one for each sequence of a decode."""
     if size is None:
         return None
     if size.tokens is not None:
@@ -220,7 +220,7 @@ def _tokens(size: StepName | None) -> int | None:
 
 
 def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWriter) -> None:
-    """How far batches lie below the largest that replays the same graph, where names tell batches."""
+    """How far batches are below the largest that replays the same graph, if names show batches."""
     batch = np.array([s.batch or 0 if s is not None and s.phase == "decode" else 0 for s in sizes])
     at = a.device_kernels(device)
     at = at[a.ops.graph_node[at] != 0]
@@ -264,7 +264,7 @@ def product_facts(a: Analysis, device: int, out: FactWriter, decoder: Decoder | 
 
 
 def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder | None) -> bool:
-    """Whether the products of the steps are those of the model; puts their rates."""
+    """Whether the products of the steps are those of the model; writes their rates."""
     if decoder is None:
         return False
     decode = a.window_steps[a.window_phases == "decode"]
@@ -277,7 +277,7 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder | No
     even = np.bincount(a.steps.op_step[at], minlength=len(a.steps))[decode] == count
     if not len(decode) or not names or not even.all():
         return False
-    # Those of the layers in turn, then the output head.
+    # The products of the layers in turn, then the output head.
     step = np.append(np.tile(np.arange(len(names) - 1), decoder.layers), len(names) - 1)
     products = [(name, round(parameters * decoder.bytes_each)) for name, parameters in names]
     return _product_rates(a, device, out, products, at, np.tile(step, len(decode)))
@@ -286,8 +286,8 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder | No
 def _product_rates(
     a: Analysis, device: int, out: FactWriter, products: Sequence[tuple[str, int]], at: Array, kind: Array
 ) -> bool:
-    """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False where
-    the sizes cannot be those of this model, or the peak is not known."""
+    """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False if the
+    sizes cannot be those of this model, or the peak is unknown."""
     length = a.ops.length[at].astype(float)
     window = a.budgets[device].window.nonzero_length
     rows: list[tuple[str, int, int, float, float, float]] = []

@@ -50,9 +50,9 @@ _HOW = {
 _NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)"}
 _UNNAMED = Need("nothing in the capture names code that makes most of these calls")
 #: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and
-#: ends. Between the nearest ones Python does next to nothing else.
+#: ends. Between the nearest ones Python does almost nothing else.
 _NEAREST = 0.1
-#: Fewer neighbours than this give no estimate.
+#: With fewer neighbours there is no estimate.
 _LEAST = 100
 
 _RECORDED = Need("no option recorded Python calls", None, lambda a: _recorded(a.trace.capture))
@@ -136,7 +136,7 @@ def _places(a: Analysis, found: Origins, device: int, out: FactWriter) -> None:
 
 
 def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
-    """The places that launch most kernel time: place, kernels, ms, share; empty where none is recorded."""
+    """The places that launch most kernel time: place, kernels, ms, share; empty if none is recorded."""
     if not found.known[at].any():
         return []
     duration = a.ops.length[at].astype(float)
@@ -167,8 +167,8 @@ def _rates(a: Analysis, device: int) -> Mapping[Precision, float]:
 
 
 def _reached(a: Analysis, device: int, found: Sized[Shape]) -> tuple[float | None, float | None]:
-    """Operations and bytes a second, of the peaks of their precision and of memory (without what the cache
-    holds); None above them, where a part did not run (or the sizes are wrong)."""
+    """Operations and bytes a second, of the peaks of their precision and of memory (without cached
+    bytes); None above the peaks, which means that a part did not run (or the sizes are wrong)."""
     rates, bandwidth = _rates(a, device), dram_peak(a.device(device))
     size = np.array([p.size for _, p in found.products])[np.maximum(found.product, 0)]
     reached, spent = 0.0, 0.0
@@ -197,7 +197,7 @@ def _possible(ratio: float | None) -> float | None:
 
 
 def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Value | None]]:
-    """Rows by operator and sizes, those with most time first."""
+    """Rows by operator and sizes, the one with most time first."""
     rates, known, whole = _rates(a, device), dram_peak(a.device(device)), float(found.duration.sum())
     cached = _cached(a, device, found)
     rows: list[list[Value | None]] = []
@@ -242,7 +242,7 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
     recorder, ranges = a.trace.capture.recorder, a.trace.has("ranges")
-    if recorder.backtraces is None:  # ranges are all that this tool can record of it
+    if recorder.backtraces is None:  # ranges are all that this tool can record about it
         title, options = "The calling code is not recorded", [recorder.ranges]
     elif ranges:
         title, options = "The calling functions are not recorded", [recorder.backtraces]
@@ -267,7 +267,7 @@ def _columns(found: CallSites) -> str:
 
 
 def _site_rows(found: CallSites, steps: int) -> list[list[Value | None]]:
-    """The heaviest sites; what nothing names comes last."""
+    """The heaviest sites; unnamed ones last."""
     rows: list[list[Value | None]] = []
     for site in sorted(found.sites, key=lambda s: s.where is None)[:_SITES]:
         where, share = site.where or _NAMELESS.get(found.source, "-"), site.time_ns / max(found.time_ns, 1)
@@ -324,7 +324,7 @@ def _operators(a: Analysis, thread: int) -> int:
 
 
 def _callback_ns(rows: dict[str, Array]) -> float | None:
-    """What one begin or end of a Python call costs, ns; None where times are too few or too coarse."""
+    """The cost of one begin or end of a Python call, ns; None if times are too few or too coarse."""
     apart = np.diff(np.sort(np.concatenate((rows["start"], rows["end"]))))
     if len(apart) < _LEAST:
         return None

@@ -1,5 +1,6 @@
-"""Facts about what serving engines name in their ranges beside steps: drafts and their verification,
-transfers of the KV cache, and the side of disaggregated serving that they tell."""
+"""Facts about work that serving engines name in their ranges besides steps: drafts and their
+verification, transfers of the KV cache, and the side of disaggregated serving.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ FACTS = (
 )  # fmt: skip
 
 
-#: What a server does with the KV cache that only decodes, or only reads prompts.
+#: Actions on the KV cache by a server that only decodes, or only reads prompts.
 _MOVES = {"decode": {"fetch", "receiving"}, "prefill": {"send", "sending"}}
 
 
@@ -91,8 +92,8 @@ def batch_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def speculation_facts(a: Analysis, device: int, out: FactWriter, acceptance: float | None) -> None:
-    """GPU time of drafting and of verifying, by the ranges in which their work was issued;
-    `acceptance` are the tokens that one verification yields a sequence, where the user gave them."""
+    """GPU time of drafting and of verifying, by the ranges in which their work was issued; `acceptance`
+    is the number of tokens that one verification yields a sequence, if the user gave it."""
     parts = a.ranges.matching(step_patterns().speculation)
     at = a.device_ops(device)
     at = at[a.ops.api[at] >= 0]

@@ -1,7 +1,7 @@
 """How a fact is declared, in the module that computes it.
 
-A declaration says all there is to say of a fact; the catalogue, where values come from, why one is
-missing and the pages of the documentation derive from it.
+A declaration holds everything about a fact; the catalogue, where values come from, why one is missing and
+the pages of the documentation derive from it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
 
-#: What becomes of a fact in a job of ranks: it keeps a value for each, the job has their median as
-#: well, or it is made of all captures together.
+#: How a fact combines over a job of ranks: it keeps a value for each, the job has their median as well,
+#: or it is made of all captures together.
 OverRanks = Literal["each", "median", "joint"]
 
 
 class Need(Struct, frozen=True):
-    """Something that a fact cannot do without besides its tables and columns.
+    """Something that a fact needs besides its tables and columns.
 
-    `met` looks for it in the analysis of one device; without, it is all that the fact can lack.
-    `supply` is what would give it, an option or a better run; `switch` is the kind of record under
+    `met` looks for it in the analysis of one device; without `met` it is all that the fact can lack.
+    `supply` is what would provide it, an option or a better run; `switch` is the kind of record under
     which the knowledge of a serving engine lists a variable that does so.
     """
 
@@ -37,12 +37,12 @@ class Need(Struct, frozen=True):
 
 
 class FactSpec(Struct, frozen=True):
-    """One fact: what it is called, measured in, about, made from and how.
+    """One fact: its name, unit, meaning, sources and formula.
 
-    `tables` are the trace tables without which it has no value, `columns` all that it is made of, by table:
-    none where it comes from metadata or from several captures. `flag` is the capture option that supplies
-    them, `supply` what does where that is no option. `needs` are looked at in their order. `windowed` is
-    false for what is counted over the whole file. `over_ranks` says what becomes of it in a job.
+    `tables` are the trace tables without which it has no value, `columns` all that it is made of, by
+    table: none if it comes from metadata or from several captures. `flag` is the capture option that
+    supplies them, `supply` what does if that is no option. `needs` are checked in their order. `windowed`
+    is false for counts over the whole file. `over_ranks` is how it combines over a job.
     """
 
     name: str
@@ -59,10 +59,11 @@ class FactSpec(Struct, frozen=True):
     over_ranks: OverRanks = "each"
 
     def sources(self, present: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tables and ``table.column`` names that it was made of in a capture of `present`."""
+        """The tables and ``table.column`` names that it was made of in a capture with the tables
+        `present`."""
         if "sums" in present and self.columns:
             return ("sums",), tuple(f"sums.{c}" for c in self.columns.get("sums", ("count", "total")))
-        # What is counted as none in tables that are not there still comes from those tables.
+        # A count of 0 because tables are missing still comes from those tables.
         read = {t: c for t, c in self.columns.items() if t in present} or self.columns
         tables = tuple(t for t in self.tables if t in present) or tuple(read)
         return tables, tuple(f"{t}.{c}" for t, names in read.items() for c in names)
@@ -78,7 +79,7 @@ class EntitySpec(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """What is particular to one fact; the rest is that of its `group`."""
+    """The part of a declaration that is particular to one fact; the rest is that of its `group`."""
 
     name: str
     unit: Unit
@@ -103,7 +104,7 @@ def group(
     windowed: bool = True,
     over_ranks: OverRanks = "each",
 ) -> tuple[FactSpec, ...]:
-    """Facts that share a level, an option and, but for what a fact says itself, columns and needs."""
+    """Facts that share a level, an option and, unless a fact has its own, columns and needs."""
     found = []
     for f in entries:
         made_of = _by_table(f.tables, columns if f.columns is None else f.columns)
@@ -121,7 +122,7 @@ def _by_table(tables: str, columns: Mapping[str, str]) -> dict[str, tuple[str, .
 
 # --- the parts of the budget: what each counts of a device's window -------------------------------
 
-#: Part -> what runs, or what the device waits for, while it lasts.
+#: Part -> what runs, or what the device waits for, during it.
 PART_MEANINGS = {
     "compute": "kernels, memsets and graph runs run",
     "communication": "collectives run and nothing else does",
@@ -150,7 +151,7 @@ PART_MEANINGS = {
 
 
 #: The tables that a finding may show as evidence, all that rules can name and that facts write: title,
-#: and columns with their units. A fact says its own where what it found decides.
+#: and columns with their units. A fact gives its own title where its findings decide it.
 EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "activity.groups": ("Sampled activity inside kernels (least squares), share of the window", "family, kernel and blocks, share:ratio, DRAM:ratio, SM:ratio, Tensor:ratio, error:ratio"),
     "alloc.calls": ("Allocation and free calls, share of the window", "call, count, a step, total:ms, share:ratio, p50:us, max:us"),

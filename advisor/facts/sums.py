@@ -1,7 +1,7 @@
 """Facts of sums alone, as `nsys stats` prints them: how much, how often, and never when.
 
-They count the whole recording, start-up included, on all GPUs together. Facts of other modules that
-are shares of kernel time, or counts, have here the value that follows from the sums.
+They count the whole recording, start-up included, on all GPUs together. Facts of other modules that are
+shares of kernel time, or counts, have here the value that follows from the sums.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _KEPT = 20
 _ROWS = 200
 _SHORT_NS = 10_000
 _SMALL_COPY = 4096
-#: A copy of at most 4 KiB takes less; where sizes were not printed.
+#: A copy of at most 4 KiB takes less; used if sizes were not printed.
 _SMALL_COPY_NS = 5_000
-#: What an eager launch costs the host (nsys-profiling skill).
+#: The host's cost of an eager launch (nsys-profiling skill).
 _LAUNCH_NS = 5_000
-#: A call that takes this long, and this many times its copy, waits for the device.
+#: A call of this length, and this many times the length of its copy, waits for the device.
 _BLOCKS_NS, _BLOCKS_TIMES = 20_000, 5
-#: The longest call of a name is start-up from here on: context creation; a first launch.
+#: The longest call of a name is start-up from this length on: context creation; a first launch.
 _FIRST_NS, _FIRST_LAUNCH_NS = 10_000_000, 1_000_000
 _STARTUP = re.compile(
     r"Init$|Ctx(?:Create|Set)|PrimaryCtx|GraphInstantiate|HostAlloc|HostRegister|MallocHost"
@@ -202,7 +202,7 @@ def _calls(
     out.put("capture.graph_launch_count", int(graphs))
     if len(kernels):
         eager = float(calls.count[of[Call.LAUNCH]].sum())
-        # Kernels of graphs are launched by no call of their own: none beyond the calls, none recorded.
+        # Kernels of graphs are launched by no call of their own: 0 beyond the calls, 0 recorded.
         out.put("capture.opaque_graph_ratio", float(graphs > 0 and kernels.count.sum() <= eager))
     wide = np.array([("DeviceSynchronize" in n or "CtxSynchronize" in n) for n in calls.names])
     fills = of[Call.MEMSET] & named
@@ -286,7 +286,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
         out.put("kernel.quantised_matmul_ratio", narrow / products)
     shares_of = {n: held(wanted) for n, wanted in (FAMILY_SHARES | BY_NAME).items()}
     shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
-    # What no one knows may belong to each family or not.
+    # Unidentified kernels may belong to each family or not.
     out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()})
     rows = [
         [name, known.operation, known.family, int(kernels.count[i]), kernels.total[i] / 1e6,
@@ -305,7 +305,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
 
 
 def _of_framework(kernel: KernelFamily) -> bool:
-    """Names without their namespaces (``:base``) tell it by the operation alone."""
+    """Names without their namespaces (``:base``) show it by the operation alone."""
     return kernel.of_framework or kernel.engine is not None or "(ATen" in kernel.operation
 
 

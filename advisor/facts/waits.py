@@ -1,5 +1,6 @@
-"""Facts about what the program waited for: events, streams and contexts, a CPU or a GPU that others had,
-and long stretches between the steps in which no kernel runs."""
+"""Facts about what the program waited for: events, streams and contexts, a CPU or a GPU in use by others,
+and long stretches between the steps in which no kernel runs.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +143,7 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """What switches of threads and of contexts tell; nothing of a capture without them."""
+    """Facts from switches of threads and of contexts; none of a capture without them."""
     budget, feeder = a.budgets[device], a.feeder(device)
     length = budget.window.nonzero_length
     if feeder is None:
@@ -164,7 +165,7 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _inside(budget: DeviceBudget, spans: Spans, parts: tuple[str, ...]) -> int:
-    """ns of these idle parts that lie in `spans`; of each gap at most what it has of them."""
+    """ns of these idle parts within `spans`; of each gap at most its own length."""
     gaps, covered = budget.gaps, Coverage(spans)
     most: Array = sum((budget.gap_parts[p] for p in parts), np.zeros(len(gaps), np.int64))
     return int(np.minimum(covered.within(gaps.start, gaps.end), most).sum())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FactWriter:
-    """Fills a `FactBase`. None and NaN mean that the value cannot be known: it stays missing."""
+    """Fills a `FactBase`. A value of None or NaN is unknown and stays missing."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class FactWriter:
         self._tables = tables
 
     def at(self, scope: Scope) -> FactWriter:
-        """Fills the same base; what is not about the whole trace is about this scope."""
+        """A writer to the same base; facts that are not about the whole trace get this scope."""
         own = copy(self)
         own._scope = scope
         return own
 
     def put(self, name: str, value: Value | None) -> None:
-        """Store a value. Raises KeyError for a name that the catalogue lacks, ValueError where this is
-        the writer of a scope of another level: both are programming errors."""
+        """Store a value. Raises KeyError for a name that is not in the catalogue, ValueError if this
+        writer is for a scope of another level: both are programming errors."""
         spec = self._catalogue[name]
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return
@@ -63,7 +63,7 @@ class FactWriter:
         return TRACE if self._catalogue[name].level == "trace" else self._scope
 
     def value(self, name: str) -> float | None:
-        """A number that was put before; None for what is missing or no number."""
+        """A number that was put before; None if it is missing or no number."""
         found = self.base.value(name, self._scope_of(name))
         return float(found) if isinstance(found, int | float) else None
 
@@ -74,8 +74,8 @@ class FactWriter:
         return self
 
     def put_between(self, values: dict[str, tuple[float, float]], unknown: str | None = None) -> None:
-        """Shares of which (least, most) are known: the least is stored, the most decides whether
-        a verdict may rest on it. `unknown` says what may count or not, unless it is unnamed kernels."""
+        """Shares known as (least, most): the least is stored, the most decides whether a verdict may rest
+        on it. `unknown` names what may count or not, unless it is unnamed kernels."""
         for name, (least, most) in values.items():
             self.put(name, least)
             if unknown is not None:
@@ -91,7 +91,7 @@ class FactWriter:
         title: str | None = None,
         columns: str | None = None,
     ) -> None:
-        """Keep an evidence table; an empty one is left out. Title and columns (apart by commas) are
+        """Keep an evidence table; an empty one is left out. Title and columns (separated by commas) are
         those of `EVIDENCE_TABLES` unless given."""
         if name not in EVIDENCE_TABLES:
             raise ValueError(f"unknown evidence table {name}; add it to EVIDENCE_TABLES")
@@ -109,7 +109,7 @@ class FactWriter:
         self.base.entities.setdefault(name, []).extend(rows)
 
     def explain_missing(self, a: Analysis) -> None:
-        """Say why each catalogue entry without a value has none, in all scopes or in some."""
+        """Record why each catalogue entry without a value has none, in all scopes or in some."""
 
         @cache
         def empty(table: str, column: str) -> bool:
@@ -136,14 +136,14 @@ class FactWriter:
 # --- why a fact has no value, and what would supply it --------------------------------------------
 
 
-#: What fills a table; CUDA fills the others.
+#: The option that fills a table; CUDA tracing fills the others.
 _TABLES = {
     "samples": needs.SAMPLES, "allocations": needs.MEMORY, "host_calls": needs.OSRT, "collectives": needs.SIZES,
     "page_faults": needs.FAULTS, "host_samples": "--sample=process-tree",
     "network": needs.NETWORK, "cpu_switches": needs.CPU_SWITCHES, "gpu_switches": needs.GPU_SWITCHES,
 }  # fmt: skip
-#: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as nvidia-smi has
-#: it, is GR Active: it says that some kernel ran, and nothing of SMs or memory.
+#: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as in nvidia-smi, is GR
+#: Active: it means that some kernel ran, and nothing about SMs or memory.
 _MEASURES = {
     "sm_active": "SM Active", "dram_read": "DRAM activity", "tensor_active": "Tensor Active",
     "sm_clock_hz": "the SM clock",
@@ -151,22 +151,21 @@ _MEASURES = {
 #: Columns that a capture may hold without a value in any row.
 _OPTIONAL = {"api_calls": {"result"}, "collectives": {"bytes"},
              "samples": set(TABLES["samples"]) - {"time", "device"}}  # fmt: skip
-#: Columns that decide which samples count, whatever is measured with these samples.
+#: Columns that select samples, whatever is measured with these samples.
 _SELECTING = {"sm_active", "gr_active"}
 #: What CUDA tracing records of a process; a table of these that is absent beside kernels is empty.
 _WORK = ("kernels", "copies", "memsets", "graph_runs")
-#: Remedies that say nothing new where the kernels themselves are missing.
+#: Remedies that add nothing if the kernels themselves are missing.
 _OF_KERNELS = (needs.CUDA, needs.LONGER, needs.STEP_RANGES, needs.FASTER)
 NOT_IN_SUMS = "sums do not say it"
 _NOTHING = "the window holds nothing of the kind"
 
-#: True for a column of a table that no row has a value of.
+#: True for a column of a table without a value in any row.
 Empty = Callable[[str, str], bool]
 
 
 def absent_tables(spec: FactSpec, tables: frozenset[str]) -> list[str]:
-    """The tables that a fact was looked for in and that the capture does not hold: those it cannot
-    do without, else all that it is made of where none of them is there."""
+    """The absent tables of a fact: those it requires, else all of its tables if none of them is there."""
     if spec.tables:
         return [t for t in spec.tables if t not in tables]
     made_of = [] if spec.over_ranks == "joint" else list(spec.columns)
@@ -193,9 +192,9 @@ def reason(
     empty: Empty | None = None,
     lacking: Sequence[Analysis] | None = None,
 ) -> str:
-    """Why a fact has no value in a capture that holds `tables`: the tables or columns that are not
-    there, else the first of its needs that is not met on one of the devices without a value
-    (`lacking`; None where they cannot be looked at)."""
+    """Why a fact has no value in a capture that holds `tables`: the absent tables or columns, else the
+    first of its needs that is not met on one of the devices without a value (`lacking`; None if they
+    cannot be examined)."""
     absent = absent_tables(spec, tables)
     if "sums" in tables and (absent or (spec.columns and "sums" not in spec.columns)):
         return NOT_IN_SUMS
@@ -223,13 +222,13 @@ def remedy(
     nvtx: bool = False,
     serving: str | None = None,
 ) -> str | None:
-    """What would supply a fact that has no value for the reason `why`: options of the capture, an
-    option of this command or a better run; None where nothing does.
+    """What would supply a fact that has no value for the reason `why`: options of the capture, an option
+    of this command or a better run; None if nothing does.
 
-    `hidden_graphs`: CUDA graphs were replayed whose kernels are not in the capture; `no_gpu_work`:
-    CUDA was traced and the process never used the GPU; `lost_work`: it launched kernels and none
-    was recorded; `nvtx`: ranges were traced, so that none means that the program pushes none;
-    `serving`: the serving engine, which may have a switch of its own.
+    `hidden_graphs`: CUDA graphs were replayed whose kernels are not in the capture; `no_gpu_work`: CUDA
+    was traced and the process never used the GPU; `lost_work`: it launched kernels and none was recorded;
+    `nvtx`: ranges were traced, so their absence means that the program pushes none; `serving`: the
+    serving engine, which may have a switch of its own.
     """
     unmet = [n.supply for n in spec.needs if n.lack == why]
     if "sums" in tables and "sums" not in spec.tables:
@@ -245,7 +244,7 @@ def remedy(
     )
     if (hidden_graphs or no_gpu_work or lost_work) and (of_work or "kernels" in absent):
         besides = _besides(spec, absent, unmet[0] if unmet else None, serving)
-        # CUDA was traced: what is missing are the kernels inside the graphs.
+        # CUDA was traced: the kernels inside the graphs are missing.
         if hidden_graphs:
             return combine([needs.NODES, besides])
         return combine([besides, needs.LOSSLESS if lost_work else needs.OWNER])
@@ -272,7 +271,7 @@ def _besides(spec: FactSpec, absent: list[str], fix: str | None, serving: str | 
 
 
 def _of_tables(spec: FactSpec, absent: list[str]) -> str | None:
-    """What fills the absent tables; the GIL has ranges of its own."""
+    """The options that fill the absent tables; the GIL has ranges of its own."""
     gil = [needs.GIL] if spec.flag == needs.GIL else []
     return combine([*(_TABLES.get(t, needs.CUDA) for t in absent), *gil])
 
@@ -291,9 +290,9 @@ def options_of(fix: str) -> tuple[str, ...]:
 
 
 def combine(fixes: Iterable[str]) -> str | None:
-    """Several remedies as one: trace lists merged, nothing twice, words after options.
+    """Several remedies as one: trace lists merged, no duplicates, words after options.
 
-    The size of the weights is only the second best way to what samples show.
+    The size of the weights is only the second-best substitute for samples.
     """
     wanted = list(dict.fromkeys(part for fix in fixes for part in fix.split(" and ") if part))
     if any(f != needs.WEIGHTS for f in wanted):

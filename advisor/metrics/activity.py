@@ -25,26 +25,27 @@ from advisor.sources.trace import Trace
 
 #: A group is resolved when the standard error of its activity is at most this.
 RESOLVED_ERROR = 0.05
-#: Up to here a level still tells on which side of a limit a kernel probably is.
+#: A level whose error is at most this still shows on which side of a limit a kernel probably is.
 LIKELY_ERROR = 0.15
-#: Families that are distinguished by kernel and launch shape.
+#: Families that are split by kernel and launch shape.
 HEAVY = frozenset(("gemm", "gemv", "attention", "moe", "conv"))
-#: Groups under this share of the kernel time (lighter families: five times it) are lumped.
+#: Groups with less than this share of the kernel time (five times it for lighter families) go into
+#: ``rest``.
 _MIN_SHARE = 0.02
 _MAX_GROUPS = 12
-#: Beyond this the groups rise and fall together and the samples cannot tell them apart.
+#: Above this correlation the samples cannot tell the groups apart.
 _MAX_CONDITION = 1e4
 _MIN_SAMPLES = 30
-#: How far stamps of samples and kernels differ: the best fit lies 1 us late at 10 and at 100 kHz.
+#: By how much the stamps of samples and kernels differ: the best fit is 1 us late at 10 and at 100 kHz.
 _STAMP_NS = 1_000
-#: How much of the traffic of a kernel lies beside it, as time: it ends up to 1 us early or late.
+#: How much of a kernel's memory traffic may fall outside of it, as time: it ends up to 1 us early or late.
 _EDGE_NS = 500
-#: Single kernels from this share of the time on, at most so many and one for ten samples.
+#: Single kernels get a column from this share of the time on; at most this many, and one per ten samples.
 _MIN_SINGLE_SHARE = 0.004
 _MAX_SINGLE = 40
-#: Where no source gives busy time itself, a sample from this activity on is one of a busy device.
+#: Where no source gives busy time itself, a sample counts as busy from this activity on.
 _ACTIVE = 0.01
-#: Samples that the lag is looked for with, of all the capture: more say the same.
+#: Number of samples used to find the lag, over the whole capture; more do not change it.
 _LAG_SAMPLES = 20_000
 
 
@@ -103,7 +104,7 @@ def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
     rows = np.flatnonzero(mine)
     if len(rows) == 0:
         return None
-    together = int(rows[-1] - rows[0]) + 1 == len(rows)  # one device: nothing has to be copied
+    together = int(rows[-1] - rows[0]) + 1 == len(rows)  # one device: avoids a copy
     inside = slice(int(rows[0]), int(rows[-1]) + 1) if together else rows
     values = {n: columns[n][inside] for n in SAMPLE_RATIOS if not np.isnan(columns[n][inside]).all()}
     return Samples(time[inside], period, values)
@@ -114,9 +115,9 @@ class Activity(Struct, frozen=True):
 
     A group is one kernel and launch shape of the heavy families (their members differ: a large GEMM streams
     at 90 % where a small one reaches 60 %), one lighter family, or the ``rest``. Level, error, covariance
-    (the noise of the samples) and doubts are keyed by measure: sm, dram, tensor. A level is the middle of two
-    ways to solve. A doubt is an error that the samples share: half of the difference between two ways, with
-    its sign, and what of the level lies at the edges of kernels.
+    (the noise of the samples) and doubts are keyed by measure: sm, dram, tensor. A level is the mean of two
+    solutions. A doubt is an error common to all samples: half of the difference between two solutions, with
+    its sign, and the part of the level that lies at the edges of kernels.
     """
 
     groups: tuple[tuple[str, str], ...]  # family, label
@@ -133,8 +134,8 @@ class Activity(Struct, frozen=True):
         return np.asarray((self.error[measure] <= RESOLVED_ERROR) & self.safe(measure))
 
     def safe(self, measure: str) -> Array:
-        """Mask of the groups whose level says something: none at a bound or within one error of 0,
-        where the solution would lie beyond. Most kernels use no tensor core: 0 is a level there."""
+        """Mask of the groups whose level can be relied on: not at a bound, and not within one error of 0,
+        where the solution would lie beyond. For tensor cores 0 is a valid level: most kernels use none."""
         level, error = self.level[measure], self.error[measure]
         above = (level - error > 0) | (measure == "tensor")
         return np.asarray(above & (level < 1))
@@ -156,8 +157,8 @@ class Activity(Struct, frozen=True):
         return level
 
     def reading(self, families: Collection[str], least: float) -> Activity:
-        """The same with families that read at least `least` of the peak on average, 0..1: where the
-        levels say less they move to it by the smallest change that their errors allow."""
+        """The same, given that these families read at least `least` of the peak on average, 0..1: lower
+        levels are raised to it by the smallest change that their errors allow."""
         weight = self.share * np.array([f in families for f, _ in self.groups])
         if "dram" not in self.level or weight.sum() == 0:
             return self
@@ -170,8 +171,8 @@ class Activity(Struct, frozen=True):
         return replace(self, level=self.level | {"dram": moved})
 
     def share_near(self, measure: str, level: float) -> tuple[float, float]:
-        """Sampled time in groups that are probably at or above a level, known to `LIKELY_ERROR`; and in all
-        that are within their error of it or above."""
+        """Sampled time in groups that are probably at or above `level` (error at most `LIKELY_ERROR`), and
+        in all groups that are within one error of it or above."""
         value, error = self.level[measure], self.error[measure]
         likely = (error <= LIKELY_ERROR) & self.safe(measure) & (value >= level)
         return float(self.share[likely].sum()), float(self.share[likely | (value + error >= level)].sum())
@@ -235,8 +236,8 @@ def kernel_activity(
     by_kernel = _by_single_kernels(samples, start, end, *single, list(complete.values()))
     for (name, values), free in zip(complete.items(), by_kernel, strict=True):
         bounded = bounded_least_squares(gram, design.T @ values)
-        # Bounds take from short kernels what would make their neighbours negative, single kernels
-        # give it back with all the noise: the truth lies between, and the middle is least off.
+        # Bounds take activity from short kernels whose neighbours would be negative; single kernels give it
+        # back with all the noise: the truth lies between, and the mean is least off.
         level[name] = np.clip((bounded + free) / 2, 0.0, 1.0)
         noise[name] = robust_covariance(design, values - design @ bounded)
         doubts[name] = ((late[name] - early[name]) / 2, (bounded - free) / 2, level[name] * edge)
@@ -249,7 +250,7 @@ def kernel_activity(
 
 
 def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:
-    """The level of each column of a design, 0..1, for each of the sampled values."""
+    """The level of each column of a design, 0..1, for each sampled value."""
     gram = design.T @ design
     return {name: bounded_least_squares(gram, design.T @ one) for name, one in values.items()}
 
@@ -257,7 +258,8 @@ def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:
 def _groups(
     group: Array, duration: Array, labels: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], Array]:
-    """Labels of the groups with enough time, largest first, the rest last, and which of them each is in."""
+    """Labels of the groups with enough time, the largest first and the rest last; and the group of each
+    column."""
     time = np.bincount(group, duration, len(labels))
     kept: list[tuple[str, str]] = []
     column = np.full(len(labels), MISSING, np.int32)
@@ -284,9 +286,8 @@ def _by_single_kernels(
     groups: int,
     values: Sequence[Array],
 ) -> list[Array]:
-    """Activity of the groups by least squares without bounds, for each of the measured `values`:
-    with a column for each kernel and launch shape that matters and one for the others, averaged by
-    time into the groups."""
+    """Activity of the groups by unbounded least squares, for each of the measured `values`: one column per
+    kernel and launch shape of some weight and one for the others, averaged by time into the groups."""
     duration = end - start
     time = np.bincount(kind, duration)
     most = max(min(_MAX_SINGLE, len(samples) // 10), 1)
@@ -306,8 +307,8 @@ def _by_single_kernels(
 def best_lag(samples: Samples, busy: Spans) -> float:
     """Lag, in periods, at which SM activity follows occupancy best.
 
-    A device that is busy throughout gives no contrast to align by; then the documented meaning of
-    the stamp (start of the interval) stands and the lag is 0.
+    A device that is busy throughout gives no contrast to align by; then the lag is 0, the documented
+    meaning of the stamp (start of the interval).
     """
     values = samples.values.get("sm_active")
     if values is None or np.isnan(values).any():
@@ -319,7 +320,8 @@ def best_lag(samples: Samples, busy: Spans) -> float:
     norm = math.sqrt(apart @ apart)
     shifts = np.arange(-2.0, 2.01, 0.25)
     begin = np.array([round(shift * samples.period) for shift in shifts.tolist()])
-    # All shifts of one sample at once: they lie close, and each search begins where the last one ended.
+    # All shifts of one sample at once: they are close together, so each search starts where the last one
+    # ended.
     time = np.add.outer(time, np.concatenate((begin, begin + samples.period)))
     covered = Coverage(busy)(time.ravel()).reshape(time.shape).T
     correlations = []
@@ -334,15 +336,15 @@ def best_lag(samples: Samples, busy: Spans) -> float:
 
 
 def time_at_level(values: Array, busy: Array, level: float) -> float:
-    """Share of the sampled time in samples whose activity reaches `level` while the device is busy:
-    `busy` (0..1) is how much of each sample it is."""
+    """Share of the sampled busy time in which activity reaches `level`; `busy` (0..1) is the busy share of
+    each sample."""
     known = np.nan_to_num(values)
     return float(busy[(busy > 0) & (known >= level * busy)].sum() / len(busy)) if len(busy) else 0.0
 
 
 def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
-    """GR Active in samples that lie further than one period from all recorded work (`busy`), as a share
-    of all; None where it was not sampled, or the samples do not follow the work in time to its end."""
+    """Share of the samples' GR Active that is further than one period from any recorded work (`busy`); None
+    where it was not sampled, or the samples do not follow the work in time to its end."""
     active = samples.values.get("gr_active")
     if active is None or not len(busy) or samples.time[-1] + 2 * samples.period < busy.end[-1]:
         return None
@@ -373,9 +375,9 @@ def launch_kinds(name: Array, blocks: Array) -> Array:
 
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
-    """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not
-    recorded): kernel and block count in heavy families and where the family is not known, else the
-    family. Labels are (family, kernel x blocks)."""
+    """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not recorded):
+    kernel and block count in heavy families and where the family is unknown, else the family. Labels are
+    (family, kernel x blocks)."""
     heavy = names.mask(lambda k: k.family in HEAVY or is_unknown(k))
     families = sorted(set(names.families))
     family = np.array([families.index(f) for f in names.families], np.int64)

@@ -1,4 +1,4 @@
-"""Low-rank adapters: kernels made for them, and those of modules that run them operator by operator."""
+"""Low-rank adapters: kernels written for them, and adapters that run operator by operator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from advisor.model.arrays import Array, among, begins_run, ordered
 
 #: Casts and dropout between the product and its adapter, and casts between the adapter and its addition.
 _BETWEEN = 2
-#: Each product of an adapter takes at most so many times as long as the one beside it.
+#: A product of an adapter takes at most this many times as long as the product beside it.
 _THIN = 1.25
-#: An adapter that runs less often than this in a capture may be anything.
+#: The least number of times that an adapter runs in a capture.
 _OFTEN = 8
 
 _PRODUCT, _SCALE, _ADD, _SMALL, _BOTH = range(1, 6)
@@ -25,10 +25,10 @@ def is_adapter(kernel: KernelFamily) -> bool:
 
 
 def adapter_kernels(a: Analysis, at: Array) -> Array:
-    """Which of the operations `at` (positions in `ops`) adapters add to a model: kernels made for them, and
-    by their order a product, two others that are no longer and unlike each other, a multiplication by the
-    scale and an addition to the result of the first (a compiler makes one kernel of both), all but that first
-    one. Keys and values, which are two products behind one as well, are alike.
+    """Which operations `at` (positions in `ops`) compute adapters: kernels written for them; and, by order,
+    a product, two shorter ones unlike each other, a multiplication by the scale and an addition to the
+    first result (a compiler fuses the last two), without the first product. Keys and values, which are two
+    products behind one as well, are equal to each other.
     """
     names, name, duration = a.names, a.op_name[at], a.ops.length[at]
     start, stream = a.ops.start[at], a.ops.stream[at]
@@ -43,7 +43,7 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     row, kind = order[main], sign[main]
     product = kind == _PRODUCT
     if not (product[:-2] & product[1:-1] & among(kind[2:], (_SCALE, _BOTH))).any():
-        return out  # no two products that a scale follows
+        return out  # no two products followed by a scale
     products = np.flatnonzero(product)
     if len(products) < 3:
         return out
@@ -66,7 +66,7 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     np.add.at(inside, main[first[found]] + 1, 1)
     np.add.at(inside, main[add[found]] + 1, -1)
     mine = np.cumsum(inside[:-1]) > 0
-    # The reduction behind the first product is that one's.
+    # The reduction behind the first product belongs to it.
     begins = np.flatnonzero(begins_run(np.cumsum(~helper)))
     own = np.repeat(np.isin(begins, main[first[found]]), np.diff(np.append(begins, len(order))))
     out[order] |= mine & ~(own & helper)
@@ -84,6 +84,6 @@ def _sign(kernel: KernelFamily) -> int:
 
 
 def _next(wanted: Array, after: Array) -> Array:
-    """Position of the next that is wanted behind each of `after`; the length where there is none."""
+    """Position of the next wanted one behind each of `after`; the length where there is none."""
     at = np.append(np.flatnonzero(wanted), len(wanted))
     return np.asarray(at[np.searchsorted(at, after, "right")])

@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 LEAST_ALIKE = 0.5
 #: Sequences up to this length are compared exactly.
 _LONGEST = 5_000
-#: Kinds of steps that are compared.
+#: Number of kinds of steps that are compared.
 _KINDS = 200
 #: Neighbours on each side that identify an operation, tried from the most to the fewest.
 _NEIGHBOURS = (16, 8, 4, 2, 1)
 
 
 class Match(Struct, frozen=True):
-    """Operations of a capture, each with that of the other recording, or MISSING, and how well they match.
+    """Operations of a capture, each with its counterpart in the other recording, or MISSING, and how well
+    the two match.
 
     `time_ratio` is the share of GPU time that is matched, `other_ratio` that of the operations of the other
-    recording (of those steps of it that are compared), `kernels` tells matched kernels whose launch shapes
-    both know, `same` those of equal shape.
+    recording (in the steps that are compared), `kernels` the number of matched kernels whose launch shapes
+    are known on both sides, `same` those of equal shape.
     """
 
     other: Array
@@ -48,7 +49,7 @@ class Match(Struct, frozen=True):
 
     @property
     def quality(self) -> float:
-        """The lesser share; where steps do not say which parts of both belong together, that of the time."""
+        """The lower of both shares; the share of the time where no steps show which parts belong together."""
         return min(self.time_ratio, self.other_ratio) if self.by == "steps" else self.time_ratio
 
     @property
@@ -138,7 +139,7 @@ def _by_steps(
 def _most_like(
     tokens: Array, key: bytes, kinds: dict[bytes, list[tuple[Array, Array]]]
 ) -> tuple[bytes, Array] | None:
-    """The kind of step that has most of the sequence, and the position there of each of its operations."""
+    """The kind of step that holds most of the sequence, and the position in it of each of its operations."""
     if key in kinds:
         return key, np.arange(len(tokens))
     best: tuple[float, bytes, Array] | None = None
@@ -160,7 +161,7 @@ def _most_like(
 
 
 def _matched(own: Array, other: Array) -> Array:
-    """Position in `other` of each token of `own`, in one order; MISSING for what only `own` has."""
+    """Position in `other` of each token of `own`, in order; MISSING for tokens that only `own` has."""
     if max(len(own), len(other)) > _LONGEST:
         return _by_neighbours(own, other, np.arange(len(other)))
     at = np.full(len(own), MISSING, np.int64)
@@ -170,8 +171,8 @@ def _matched(own: Array, other: Array) -> Array:
 
 
 def _by_neighbours(own: Array, other: Array, positions: Array) -> Array:
-    """Operations between the same neighbours are matched in their order; where the
-    other recording has fewer of them, they begin again. `positions` are those of `other`."""
+    """Match operations with equal neighbours in order; where the other recording has fewer of them, start
+    again. `positions` are those of `other`."""
     found = np.full(len(own), MISSING, np.int64)
     if not len(own) or not len(other):
         return found
@@ -204,8 +205,8 @@ def _context(tokens: Array, reach: int) -> Array:
 
 
 def _same_launch(a: Analysis, b: Analysis, found: Array) -> tuple[Array, Array]:
-    """Matched kernels with the grid and block that they have in the other recording, and all of them whose
-    grids both recordings know."""
+    """Number of matched kernels with the same grid and block in both recordings, and of those whose grids
+    are known in both."""
     same, known = np.zeros(len(found), bool), np.zeros(len(found), bool)
     rows = np.flatnonzero((found >= 0) & (a.ops.kind == Kind.KERNEL))
     rows = rows[b.ops.kind[found[rows]] == Kind.KERNEL]
@@ -220,8 +221,8 @@ def _same_launch(a: Analysis, b: Analysis, found: Array) -> tuple[Array, Array]:
 
 
 def match_calls(a: Analysis, b: Analysis, found: Array, rows: Array) -> Array:
-    """The rows of api_calls of `b` that `rows` of those of `a` correspond to: after the launch of one and
-    the same operation the n-th call of a name is the n-th."""
+    """The rows of api_calls of `b` that correspond to `rows` of those of `a`: the n-th call of a name after
+    the launch of the same operation."""
     out = np.full(len(rows), MISSING, np.int64)
     linked = (found >= 0) & (a.ops.api >= 0)
     linked[linked] = b.ops.api[found[linked]] >= 0
@@ -240,8 +241,8 @@ def match_calls(a: Analysis, b: Analysis, found: Array, rows: Array) -> Array:
 def _after(
     a: Analysis, anchors: set[int], bases: dict[str, int], rows: Array | None
 ) -> dict[int, tuple[int, int, int] | None]:
-    """For each call (or each of `rows`): the last anchor before it on its thread, its name, and which call
-    of that name it is since then."""
+    """For each call (or each of `rows`): the last anchor before it on its thread, its name, and its number
+    among the calls of that name since then."""
     calls = a.trace.columns("api_calls", ("start", "thread", "name_id"))
     ids, at = dense(calls["name_id"])
     name = np.array([bases.setdefault(base_name(t), len(bases)) for t in a.trace.texts(ids.tolist())])[at]

@@ -56,10 +56,10 @@ _SHARED = (
 
 
 class Analysis:
-    """Metrics of one trace, computed on first use and kept. Steps and window are those of one
-    device and of the process with most GPU time on it: of the device with most GPU time, or of
-    another with `on(device)`. `other` is another recording of the same program, which names what this
-    one measures; `waited` the share of each device's collectives that is waiting for late ranks."""
+    """Metrics of one trace, computed on first use and kept. Steps and window are those of one device and of
+    the process with most GPU time on it: of the device with most GPU time, or of another with `on(device)`.
+    `other` is another recording of the same program, which supplies names; `waited` the share of each
+    device's collectives that is waiting for late ranks."""
 
     other: Analysis | None = None
     waited: Mapping[int, float] = {}
@@ -94,7 +94,7 @@ class Analysis:
 
     @cached_property
     def main_device(self) -> int:
-        """The device that this is about."""
+        """The device that is analysed."""
         if self._device is not None or not len(self.ops):
             return self._device or 0
         return heaviest(self.ops.device, np.maximum(self.ops.length, 0))
@@ -141,7 +141,7 @@ class Analysis:
 
     @cached_property
     def steps(self) -> Steps:
-        """The steps; none where the period found is not certain to be a step."""
+        """The steps; none where the period found may not be a step."""
         found = self.repeated
         return found if found.believed else no_steps(len(self.ops), found.empty, found.ranges_seen)
 
@@ -170,7 +170,7 @@ class Analysis:
 
     @cached_property
     def workload(self) -> str:
-        """What the capture holds, as it is printed: for a language model with its phase."""
+        """The workload as printed: for a language model with its phase."""
         if not len(self.names.ids) and not len(self.ops) and not len(self.steps):
             return NO_KERNELS
         return printed(self.program, *phase_times(self.steps, self.trace, self.names))
@@ -209,7 +209,7 @@ class Analysis:
 
     @cached_property
     def pauses(self) -> Spans:
-        """Stretches that no step time holds: they are neither busy nor idle."""
+        """Stretches that are left out of step times: neither busy nor idle."""
         return joined(capture_ranges(self.trace), self.earlier_work, self.stretches.long, self.stretches.lone)
 
     @cached_property
@@ -237,7 +237,7 @@ class Analysis:
         return [d for d in used if len(self.on(d).device_ops(d))]
 
     def device(self, number: int) -> Device:
-        """What the capture says of a device; an empty description where it says nothing."""
+        """What the capture records of a device; an empty description if it records nothing."""
         return next((d for d in self.trace.devices if d.id == number), Device(id=number))
 
     @cached_property
@@ -266,8 +266,8 @@ class Analysis:
         return len(self.window_steps)
 
     def rates(self, device: int, counts: Mapping[str, float | None]) -> dict[str, float]:
-        """Counts of the window by name, as ``NAME_per_step``; where no steps are certain,
-        as ``NAME_per_100_kernels``. What is None is left out."""
+        """Counts of the window by name, as ``NAME_per_step``; without certain steps as
+        ``NAME_per_100_kernels``. None values are left out."""
         known = {name: count for name, count in counts.items() if count is not None}
         if self.step_count:
             return {f"{n}_per_step": count / self.step_count for n, count in known.items()}
@@ -318,7 +318,7 @@ class Analysis:
         return np.asarray(at[picked(self.ops.kind, at) == Kind.COPY])
 
     def device_kernels(self, device: int) -> Array:
-        """Their positions in `ops`."""
+        """Positions in `ops` of a device's kernels in its window."""
         return self.kernels(device).at
 
     def kernels(self, device: int) -> DeviceKernels:
@@ -376,9 +376,9 @@ class Analysis:
 
     @cached_property
     def host_window(self) -> tuple[int, int]:
-        """Host times of the window: from the end of the step before its first one to the end of
-        its last one, as step times are taken on the device, so that it holds as many gaps between
-        steps as steps; the window itself where steps are unknown or the user named the window."""
+        """Host times of the window: from the end of the step before the first one to the end of the last
+        one, which holds as many gaps between steps as steps, like step times on the device; the window
+        itself where steps are unknown or the user named the window."""
         at = self.window_steps
         named = self.selection.window or self.selection.nvtx
         if len(at) and self.steps.method != "opaque graph launches" and not named:

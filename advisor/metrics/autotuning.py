@@ -1,4 +1,4 @@
-"""Autotuning that no range names: kernels of one product tried one after the other."""
+"""Autotuning without a range: kernels of the same product tried one after the other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from advisor.metrics.kernels import MATMUL, Names
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array, distinct
 
-#: Trials are at most so many kernels apart, of so many kernels, so many in all, and most of what runs there.
+#: Trials: at most this many kernels apart, of this many kernels, this many in all, and most of what runs
+#: there.
 _NEAR, _KERNELS, _RUNS, _MOST = 16, 4, 12, 0.5
-#: What runs again and again in a row through the rest of the capture, too, is a benchmark.
+#: A kernel that runs as often in a row through the rest of the capture is a benchmark.
 _BENCHMARK = 0.5
 
 

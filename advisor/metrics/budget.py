@@ -48,17 +48,17 @@ LAUNCHING = ("launch_call", "launch_latency", "host_between_launches")
 UNTRACED_GRAPH_LAUNCH_NS = 70_000
 #: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
 REFILL_NS = 100_000
-#: Idle before a migration of unified memory is the wait for its pages up to this: the driver takes
-#: 20 to 50 us for a batch of faults; longer is the host's own work before it touches them.
+#: Idle before a migration of unified memory counts as waiting for its pages up to this: the driver takes 20
+#: to 50 us for a batch of faults; longer is the host's own work before it touches them.
 FAULT_NS = 100_000
 
 _CALL_PART = {
     Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
     Call.MEMSET: "copy_call", Call.GRAPH_LAUNCH: "graph_launch_call",
 }  # fmt: skip
-#: Gaps are worked through in pieces that stay in the cache.
+#: Gaps are processed in pieces that fit into the cache.
 _CHUNK = 1 << 17
-#: What a call of a thread is doing, by its number in `thread_states`.
+#: What a thread is doing during a call, by its number in `thread_states`.
 THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
 
 
@@ -111,7 +111,7 @@ def device_budget(a: Analysis) -> DeviceBudget:
     others = held_by_others(trace, device, ops.start)
     found, busy = device_gaps(trace, ops, op_step, window, among(direction, MIGRATIONS), others or EMPTY)
     spans = _busy_parts(ops, busy, communication, direction, window)
-    del busy, direction  # large, and not needed any more
+    del busy, direction  # large, and no longer needed
     bounds = np.concatenate(
         ([window.start], np.clip(step_end, window.start, window.end), [window.end])
     ).astype(np.int64)
@@ -167,10 +167,10 @@ def _busy_parts(
     return out
 
 
-#: Work starts within microseconds of its launch, within 3 ms where its module is loaded first; what
-#: takes longer than this is held back on the device.
+#: Work starts within microseconds of its launch, within 3 ms if its module is loaded first; after a longer
+#: time something held it back on the device.
 HELD_NS = 10_000_000
-#: What `_edges` says of time that belongs to a thread.
+#: `_edges`: time that belongs to a thread.
 _THREAD = -1
 
 
@@ -239,8 +239,8 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
 def gap_slices(
     budget: DeviceBudget, threads: Threads, states: HostStates, which: Sequence[int]
 ) -> list[list[Slice]]:
-    """Single gaps as slices in order of time: where in the gap the parts lie that the budget
-    booked for it, and add up to them."""
+    """Single gaps as slices in order of time: where in the gap the parts lie that the budget booked for it;
+    they add up to it."""
     found, booked = budget.gaps.take(np.asarray(which, np.int64)), budget.gap_parts
     before, until, after = _edges(found)
     known: dict[int, _ThreadStates] = {}
@@ -276,8 +276,8 @@ def _cut_launches(slices: Iterable[Slice], left: int) -> Iterator[Slice]:
 
 
 class _ThreadStates:
-    """What one thread was doing: at any time the first that holds of profiler, start-up, garbage
-    collection, GIL, a CUDA call, an operating-system call; else code of its own."""
+    """What one thread was doing: at any time the first of profiler, start-up, garbage collection, GIL, a
+    CUDA call, an operating-system call that applies; else its own code."""
 
     def __init__(
         self, threads: Threads, thread: int, process: int, states: HostStates, among: Spans | None = None
@@ -311,11 +311,11 @@ class _ThreadStates:
 
     @cached_property
     def long_host(self) -> Coverage:
-        """Code of the thread's own that lasts LONG_HOST_NS or more from one call to the next: the device may
-        have run what was queued for most of it."""
+        """Own code of the thread that lasts LONG_HOST_NS or more between calls: the device may have worked
+        off its queue for most of it."""
         others = joined(*self._spans.values())
         start, end = self._end[:-1], self._start[1:]
-        if len(others):  # may lie before the first call and behind the last
+        if len(others):  # may lie before the first call or behind the last
             first, last = others.start[:1], others.end[-1:]
             start = np.concatenate((first, self._end)) if len(self._end) else first
             end = np.concatenate((self._start, last)) if len(self._end) else last
@@ -326,8 +326,8 @@ class _ThreadStates:
 
     @cached_property
     def _coverage(self) -> tuple[dict[str, Coverage], str, dict[str, Coverage], Coverage]:
-        """Of what explains time but calls; then the commonest state of calls, which is what the others
-        leave of all, those others, and all."""
+        """The states besides calls; the commonest state of calls, which is what the others leave; those
+        others; and all."""
         start, end, state = self._start, self._end, self._state
         held = np.bincount(state, minlength=len(THREAD_STATES))
         most = int(held.argmax())
@@ -340,7 +340,7 @@ class _ThreadStates:
         return explained, THREAD_STATES[most], others, Coverage(Spans(start, end))
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
-        """ns of each [lo, hi) (ascending, disjoint) by state; `host` is what none explains."""
+        """ns of each [lo, hi) (ascending, disjoint) by state; `host` is the rest."""
         explained, most, others, all_calls = self._coverage
         out = {name: coverage.within(lo, hi) for name, coverage in explained.items()}
         rest = hi - lo
@@ -357,7 +357,7 @@ class _ThreadStates:
         return out
 
     def slices(self, lo: int, hi: int, host: str) -> Iterator[Slice]:
-        """[lo, hi) by state, in order of time; what none explains is called `host`."""
+        """[lo, hi) by state, in order of time; the rest is called `host`."""
         found = []
         for name, spans in self._spans.items():
             inside = clip(spans, lo, hi)

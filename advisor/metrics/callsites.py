@@ -27,7 +27,7 @@ _CLASSES = {
     "launch": (Call.LAUNCH, Call.GRAPH_LAUNCH), "sync": (Call.SYNC,),
     "copy": (Call.COPY, Call.MEMSET), "alloc": (Call.ALLOC, Call.FREE),
 }  # fmt: skip
-#: Frames of the application that name a site; more do not fit on a line.
+#: Number of application frames that name a site; more do not fit on a line.
 _FRAMES = 3
 #: Fewer samples inside the calls locate them less well than ranges do.
 _LEAST_SAMPLES = 20
@@ -58,7 +58,7 @@ class CallSites(Struct, frozen=True):
 
     source: Source
     sites: tuple[Site, ...]
-    calls: int  # of the class in the window
+    calls: int  # number of calls of the class in the window
     time_ns: int
 
 
@@ -83,8 +83,8 @@ class CallSiteFinder:
         return any(self._classes[c] for c in _CLASSES[group])
 
     def members(self, group: str) -> Array:
-        """Positions of the calls of a group. Copies and memsets that are not asynchronous by
-        name make the host wait, so they count as waits, too."""
+        """Positions of the calls of a group. Copies and memsets that are synchronous by name make the host
+        wait, so they count as waits, too."""
         mine = self._of_class(_CLASSES[group])
         if group == "sync":
             other = self._of_class(_CLASSES["copy"])
@@ -97,7 +97,7 @@ class CallSiteFinder:
         return among(self._calls.call, classes)
 
     def of(self, group: str) -> CallSites | None:
-        """Sites of a group; None without calls, and where the capture names no caller."""
+        """Sites of a group; None if it has no calls, or the capture names no caller."""
         at = self.members(group)
         if len(at) == 0:
             return None
@@ -155,8 +155,8 @@ class CallSiteFinder:
 
     @cached_property
     def _idle(self) -> tuple[Coverage, Array]:
-        """Idle that this thread could have filled (what was queued in time, it did not cause), and
-        its sum up to the start of each call and of the one that follows the last."""
+        """Idle time that this thread could have filled (not what it had queued in time), and its sum up to
+        the start of each call and of the one after the last."""
         gaps, calls = self._gaps, self._calls
         own = (gaps.thread == calls.thread) & ~gaps.internal & (gaps.call_end > gaps.start)
         cover = Coverage(Spans(gaps.start[own], gaps.end[own]))
@@ -174,7 +174,7 @@ class CallSiteFinder:
         return (site, labels, at) if labels else None
 
     def _by_stack(self, at: Array) -> tuple[Array, list[str], Array] | None:
-        """Modules and lines. Ranges name operators too, except those of another recording."""
+        """Sites by module and line. Ranges name operators too, except those of another recording."""
         found = self._origins(self._calls.row[at])
         if found is None or not found.known.any():
             return None
@@ -207,8 +207,8 @@ class CallSiteFinder:
     def _sites_of_chains(self, chain: Array) -> tuple[Array, list[str]]:
         """Site of each call chain as a position among labels, MISSING where no frame names one.
 
-        A site is the innermost frames of the application; without any, the framework's outermost
-        and innermost ones; without those, the library that made the call.
+        A site is the innermost frames of the application; without any, the outermost and innermost frames
+        of the framework; without those, the library that made the call.
         """
         used, back = np.unique(chain, return_inverse=True)
         columns = self._trace.columns("callchains", ("callchain", "depth", "symbol_id", "module_id"))
@@ -264,7 +264,7 @@ class CallSiteFinder:
         if len(open_) and len(by_operation[0]):
             inner = innermost(start[open_], *by_operation)
             outer = innermost(start[open_], *by_operation, 1)
-            # `aten::to > aten::copy_`: what was asked for, and the part of it that calls.
+            # `aten::to > aten::copy_`: the operator asked for, and the part of it that makes the call.
             pairs, which = dense(np.where(inner >= 0, outer * len(texts) + inner, MISSING))
             known = {text: i for i, text in enumerate(texts)}
             codes = []

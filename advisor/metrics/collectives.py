@@ -1,5 +1,6 @@
 """Collectives of one rank: kernels that exchange data with other GPUs, one row a call; whether the GPUs of
-a process, and the processes of a GPU, take turns; and devices whose work has nothing to do with others."""
+a process, and the processes of a GPU, take turns; and devices that work independently of others.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from advisor.metrics.window import Window
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, PTOP, Call
 
-#: Calls between two ranks, where the tracer recorded which (their kernels have one name).
+#: Point-to-point calls, if the tracer recorded which ones (their kernels share one name).
 SEND, RECEIVE = "send", "receive"
 #: What a collective does, by the words in its kernel name; the first that fits counts.
 _KINDS = tuple(
@@ -38,7 +39,7 @@ _KINDS = tuple(
 
 _UNKNOWN = "collective"
 
-#: What a device does between two collectives, in words -> idle parts of the budget.
+#: What a device does between two collectives -> idle parts of the budget.
 _LEAD_PARTS: dict[str, tuple[str, ...]] = {
     "idle, launching kernels": ("launch_latency", "launch_call", "graph_launch_call"),
     "idle, synchronize calls": ("sync",),
@@ -54,7 +55,7 @@ KERNELS = "kernels"
 LEADS = (KERNELS, EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
 
-#: Below a mebibyte latency, not bandwidth, makes the time of a collective.
+#: Below a mebibyte the time of a collective is latency, not bandwidth.
 SMALL_BYTES = 1 << 20
 
 
@@ -126,7 +127,7 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
 
 
 def _kind(a: Analysis, kernel: int, call: int) -> str:
-    """The kind by the name of the kernel, or of the call where several share the kernel."""
+    """The kind by the name of the kernel, or of the call where several kinds share a kernel."""
     kind = kind_of(a.names.texts[kernel])
     if kind != "send-recv" or call == MISSING:
         return kind
@@ -154,8 +155,8 @@ def _places(a: Analysis, mine: Array, kind: Array) -> Array:
 
 
 def leads(a: Analysis, device: int, found: Collectives) -> Array:
-    """ns that the device spent on each of `LEADS` since the end of the collective before, a row a
-    call; NaN in the first row: what came before the window is not looked at."""
+    """ns that the device spent on each of `LEADS` since the end of the collective before, a row a call; NaN
+    in the first row: the time before the window is unknown."""
     out = np.full((len(found), len(LEADS)), np.nan)
     if len(found) < 2:
         return out
@@ -187,9 +188,9 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
 
 
 def blocking(a: Analysis, device: int, found: Collectives) -> float | None:
-    """Share of the exposed time that held up the next kernel: it had been launched by the end of
-    the collective, or the host waited for that in a call. Else the host was late, and the device would
-    have been idle all the same. None where nothing is exposed or launches are not recorded."""
+    """Share of the exposed time that held up the next kernel: it had been launched by the end of the
+    collective, or the host waited for the collective in a call. Otherwise the host was late, and the device
+    would have been idle anyway. None if nothing is exposed or launches are not recorded."""
     at = a.device_kernels(device)
     at = at[~a.communication[at]]
     follower = np.searchsorted(a.ops.start[at], found.end, "left")
@@ -310,13 +311,13 @@ def _spans_on(a: Analysis, device: int, mine: Array) -> Spans:
 
 
 def _single(sets: list[Spans]) -> tuple[Array, Array]:
-    """Stretches that lie in exactly one of the sets: their lengths, and which set."""
+    """Stretches covered by exactly one of the sets: their lengths, and which set."""
     time = np.concatenate([np.concatenate((s.start, s.end)) for s in sets])
     step = np.concatenate([np.repeat([1, -1], len(s)) for s in sets])
     which = np.repeat(np.arange(len(sets)), [2 * len(s) for s in sets])
     order = np.argsort(time, kind="stable")
     time, step, which = time[order], step[order], which[order]
-    # Where one is open, the sum of the numbers of the open ones is its own.
+    # Where one set is open, the sum of the numbers of the open ones is its number.
     depth, number = np.cumsum(step)[:-1], np.cumsum(step * which)[:-1]
     return np.diff(time)[depth == 1], number[depth == 1]
 
@@ -338,9 +339,9 @@ def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window
 
 
 def threads_elsewhere(a: Analysis) -> Array | None:
-    """Threads that issue the work of other devices than the analysed one, where that work and its own
-    are apart: no thread issues both, no collective runs and no copy goes from device to device. None
-    where they are not, and of a single device."""
+    """Threads that issue the work of other devices than the analysed one, if its work is independent of
+    theirs: no thread issues both, no collective runs and no copy goes from device to device. None if it is
+    not, and for a single device."""
     ops, api = a.ops, a.trace.columns("api_calls", ("thread",))["thread"]
     other = ops.device != a.main_device
     if not other.any() or a.communication.any():

@@ -1,5 +1,6 @@
-"""Columns of a device's kernels, each gathered from the capture's tables once: gathers of a million rows are
-what facts about kernels mostly take."""
+"""Columns of a device's kernels, each gathered from the capture's tables once: facts about a million
+kernels spend most of their time on such gathers.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ class DeviceKernels:
 
     @cached_property
     def of_one_phase(self) -> tuple[Array | slice, Array]:
-        """What selects those in the window's steps of the commonest phase, and their steps, numbered from 0
-        without holes."""
+        """Index of the kernels in the window's steps of the commonest phase, and their steps, numbered from
+        0 without holes."""
         a, phases = self._a, np.array(self._a.steps.phase)
         common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
         chosen = np.zeros(len(a.steps) + 1, bool)
@@ -82,7 +83,7 @@ class DeviceKernels:
 
 
 def narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
-    """How long kernels run that have fewer blocks than half the SMs all together, ns."""
+    """Time during which all running kernels together have fewer blocks than half the SMs, ns."""
     time = np.concatenate((start, end))
     order = np.argsort(time, kind="stable")
     running = np.cumsum(np.concatenate((blocks, -blocks))[order])[:-1]

@@ -1,5 +1,6 @@
-"""Damage: the stretches of a capture in which events were lost or nothing was recorded, and the
-launches whose work is missing."""
+"""Damage: stretches of a capture in which events were lost or nothing was recorded, and launches whose work
+is missing.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ _SHORT_RANGE = 0.5
 #: nsys numbers a node by its graph in the upper half of this many bits and its place in the lower: the
 #: places of every graph of the labelled captures are 0 to n-1 without a gap.
 PLACE_BITS = 32
-#: A graph of so few nodes says little; nodes that never left a row are lost from this share on, below
+#: A graph with fewer nodes proves little. Nodes that never left a row are lost from this share on; below it
 #: they may be host functions or empty nodes, which leave none.
 _LEAST_NODES, _NEVER_SEEN = 8, 0.4
 #: Calls that return when all work of their device or context has ended.
 WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
-#: Results of a call that did what it was asked to: cudaSuccess, cudaErrorNotReady, not recorded.
+#: Results of a call that succeeded: cudaSuccess, cudaErrorNotReady, not recorded.
 GOOD_RESULTS = (0, 600, MISSING)
 
 
@@ -67,8 +68,8 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
 
 
 def _emptied(steps: Steps) -> list[tuple[int, int]]:
-    """Ranges that lost their calls: as long as the others, and not the one at either edge of the
-    capture, which is cut, or was opened when the recording stopped."""
+    """Ranges that lost their calls: as long as the others, and not at either edge of the capture, where a
+    range is cut or was opened when the recording stopped."""
     if len(steps) == 0:
         return []
     length = [*(steps.host_end - steps.host_start).tolist(), *(b - a for a, b in steps.empty)]
@@ -104,14 +105,14 @@ def capture_ranges(trace: Trace) -> Spans:
     return union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
 
 
-#: Where recorded work takes more than this share of the wait of a stream's first operation, the wait is for
-#: that work. Shorter waits are how long a launch takes, on any driver.
+#: If recorded work takes more than this share of the wait of a stream's first operation, the stream waited
+#: for that work. Shorter waits are the latency of a launch, on any driver.
 _HELD_UP, _WAITED_NS = 0.01, 5_000_000
 
 
 def earlier_work(trace: Trace, ops: Operations) -> Spans:
-    """Stretches in which the first operation of a stream was queued and its device ran nothing that was
-    recorded: work launched before the recording began, which held it up, leaves no rows."""
+    """Stretches in which the first operation of a stream was queued and its device ran nothing recorded:
+    work launched before the recording began, which leaves no rows, held it up."""
     if not trace.has("api_calls") or not len(ops):
         return EMPTY
     first, _ = combinations(ops.device, ops.stream)
@@ -198,8 +199,8 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
 
 
 def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """Rows that the replays of traced graphs should have left, and how many of these are missing. The
-    last replay of a process may be cut."""
+    """Rows that the replays of traced graphs should have left, and how many of these are missing. The last
+    replay of a process may be cut off."""
     at = np.flatnonzero((ops.graph_node >> PLACE_BITS > 0) & (ops.correlation != MISSING))
     if not len(at):
         return 0, 0
@@ -227,10 +228,10 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """Kernels between the first and the last of their process that have their call, and how many of
-    them have none. Kernels before and after these belong to a slice whose calls lie outside, and so
-    do kernels that a stream had queued when the slice began: those before its first kernel with a
-    call, within the longest delay from call to kernel. A process without any call was not traced."""
+    """Kernels between the first and the last of their process that have a call, and how many of them have
+    none. Kernels before and after these belong to a slice whose calls lie outside; so do kernels queued
+    when the slice began: those before the first kernel with a call on their stream, within the longest
+    delay from call to kernel. A process without any call was not traced."""
     kernel, joined = ops.kind == Kind.KERNEL, ops.api >= 0
     call_start = trace.columns("api_calls", ("start",))["start"]
     stream = dense(ops.stream)[1]

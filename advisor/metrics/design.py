@@ -52,7 +52,7 @@ class Runs(Struct, frozen=True):
         held = np.minimum(end, hi.take(first)) - np.maximum(start, lo.take(first))
         cells = len(lo) * self.columns
         total = np.bincount(first * self.columns + column, np.maximum(held, 0), minlength=cells)
-        # Most kernels lie in one sample; of the others what lies in the following ones.
+        # Most kernels lie in one sample. Of the others: the parts in the samples after the first.
         more = np.maximum(positions(lo, end) - first - 1, 0)
         run = np.repeat(np.arange(len(start)), more)
         sample = np.arange(len(run)) + (first + 1 - np.cumsum(more) + more)[run]

@@ -38,7 +38,8 @@ class LooseExperts(Struct, frozen=True):
 
 
 def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
-    """In the steps of the window, else in all of it; None where the device has no kernels there."""
+    """Loose experts in the steps of the window, else in all of it; None if the device runs no kernels
+    there."""
     at = a.device_kernels(device)
     step = a.steps.op_step[at] if a.step_count else np.zeros(len(at), np.int64)
     at, step = at[step >= 0], step[step >= 0]
@@ -82,7 +83,7 @@ def _readbacks(a: Analysis, device: int) -> Array:
 
 #: Launches of an activation in a layer from which experts run one by one, each in launches of its own.
 _ONE_BY_ONE = 3
-#: Layers as large as each other that must be seen, and the share of them that counts as the most even.
+#: At least this many layers of equal size must be seen; this share of them counts as the most even.
 _LAYERS, _MOST_EVEN = 8, 0.25
 
 
@@ -105,9 +106,9 @@ class Routing(Struct, frozen=True):
     unit: str
 
     def even(self) -> tuple[float, float, float]:
-        """Mean time of a layer with balanced routing over that of the recorded one: at least, probably,
-        at most. That of the most even quarter where launches tell; else as recorded, within the quarters
-        of the layers."""
+        """Mean time of a layer with balanced routing over that of the recorded one: at least, probably, at
+        most. With launches by expert it is that of the most even quarter of the layers; else as recorded,
+        within the quarters of the layers."""
         mean = float(self.time.mean())
         if self.by == "grouped":
             low, high = np.percentile(self.time, (25, 75))

@@ -54,7 +54,7 @@ def device_gaps(
     after = positions(ops.start, idle.end)
     at = np.minimum(after, len(ops) - 1)
     known = (after < len(ops)) & (ops.start[at] == idle.end)
-    # The operation that kept the device busy up to the gap: the one whose end was the latest.
+    # The operation that ended last before the gap.
     prev = np.maximum(at - 1, 0)
     if (ops.end[1:] < ops.end[:-1]).any():
         latest = ops.end >= np.maximum.accumulate(ops.end)
@@ -122,10 +122,10 @@ class GapName(NamedTuple):
 def name_of_gaps(
     trace: Trace, ranges: Ranges, thread: int, gaps: Spans, around: Collection[int], launches: Array
 ) -> GapName | None:
-    """The name that explains the gaps (ascending, disjoint) of a thread: of the names that cover at
-    least half as much as any does, the one with the largest share of its own time in gaps, if that
-    is more than half. `around` are texts of `ranges` that stand around whole steps, `launches` the
-    starts (ns, ascending) of the thread's launches."""
+    """The name that explains the gaps (ascending, disjoint) of a thread: of the names that cover at least
+    half as much as the largest does, the one with the largest share of its own time in gaps, if that is
+    more than half. `around` are texts of `ranges` around whole steps, `launches` the starts (ns, ascending)
+    of the thread's launches."""
     if not len(gaps):
         return None
     lo, hi = int(gaps.start[0]), int(gaps.end[-1])

@@ -19,7 +19,7 @@ from advisor.sources.trace import Trace
 T = TypeVar("T")
 
 _DIGITS = re.compile(r"\d+")
-#: Nesting beyond this is ignored.
+#: Deeper nesting is ignored.
 _DEPTH = 64
 
 
@@ -79,8 +79,8 @@ class Ranges:
     def matching(self, look: Callable[[str], T | None]) -> dict[int, T]:
         """Positions in `texts` for which `look` gives an answer.
 
-        Frameworks number their ranges, so a capture can hold a hundred thousand texts that differ
-        in digits only; one of each kind is looked at before all of them are.
+        Frameworks number their ranges, so a capture can hold a hundred thousand texts that differ in digits
+        only; one of each kind is tried before the others of it.
         """
         kind = self.kinds[1]
         found: dict[int, T] = {}
@@ -102,7 +102,7 @@ class Ranges:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What to call each kind: a text that is alone keeps its numbers (`cv2.resize`)."""
+        """A label for each kind: a text that is the only one of its kind keeps its numbers (`cv2.resize`)."""
         kinds, kind = self.kinds
         labels, alone = list(kinds), np.bincount(kind, minlength=len(kinds)) == 1
         for i in np.flatnonzero(alone[kind]).tolist():
@@ -150,7 +150,7 @@ def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = 
     out = np.full(len(time), MISSING, np.int64)
     order = np.lexsort((-end, start))
     start, end, label = start[order], end[order], label[order]
-    # Ranges without any of the times inside them need no level.
+    # Ranges that hold none of the times need no level.
     lo, hi = np.searchsorted(time, start), np.searchsorted(time, end)
     some = hi > lo
     lo, hi, end, label = lo[some], hi[some], end[some], label[some]
@@ -169,7 +169,7 @@ def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = 
 
 
 class HostStates(Struct, frozen=True):
-    """What explains waiting, by thread, and profiler overhead, by process. `cold` is start-up
+    """States that explain waiting, by thread, and profiler overhead, by process. `cold` is start-up
     wherever it stands."""
 
     cold: dict[int, Spans]
@@ -184,8 +184,8 @@ class HostStates(Struct, frozen=True):
 def host_states(
     trace: Trace, ranges: Ranges, roles: dict[int, str], cold: dict[int, Spans], nodes: bool
 ) -> HostStates:
-    """What the threads of a capture were doing beside CUDA calls. `roles` are those of the ranges by position
-    of their text, `cold` the times of start-up; `nodes` tells of graphs traced node by node."""
+    """States of the threads of a capture besides CUDA calls. `roles` are those of the ranges by position of
+    their text, `cold` the times of start-up; `nodes`: graphs were traced node by node."""
 
     def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
         return union_by(rows[key], rows["start"], rows["end"])
@@ -214,8 +214,8 @@ _OWN = 0.01
 
 
 def off_cpu(trace: Trace, thread: int) -> Spans | None:
-    """Times between a switch of the thread from its CPU and the next one to a CPU, but for those in
-    which it is recorded to wait; None where the capture records no switch of it."""
+    """Times between a switch of the thread from its CPU and the next one to a CPU, without those in which
+    it is recorded as waiting; None if the capture records no switch of it."""
     if not trace.has("cpu_switches"):
         return None
     rows = trace.columns("cpu_switches", ("time", "thread", "running", "state"))
@@ -227,8 +227,8 @@ def off_cpu(trace: Trace, thread: int) -> Spans | None:
 
 
 def held_by_others(trace: Trace, device: int, starts: Array) -> Spans | None:
-    """When a context is on the device that holds next to none of the work which begins at `starts`
-    (ascending): that of a process outside the capture. None where no switch is recorded."""
+    """When the device runs a context that holds almost none of the work which begins at `starts`
+    (ascending): one of a process outside the capture. None if no switch is recorded."""
     if not trace.has("gpu_switches"):
         return None
     rows = trace.columns("gpu_switches", ("time", "device", "context", "kind"))

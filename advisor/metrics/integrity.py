@@ -1,7 +1,7 @@
 """Rows that cannot be true: counted, never repaired.
 
-Every check is an invariant of what CUDA and a profiler can record. No real capture that
-it was measured on (nsys 2022 to 2026, PyTorch on NVIDIA and AMD) breaks one.
+Every check is an invariant of what CUDA and a profiler can record. No real capture tested (nsys 2022 to
+2026, PyTorch on NVIDIA and AMD) breaks one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from advisor.sources.trace import FAR_NS, Trace
 SKEW_NS = 5_000
 #: The same for work that ends after a call that waited for it. Measured: none does.
 _LATE_NS = 100_000
-#: What follows upon another on a stream or thread may overlap it by the rounding of their stamps.
+#: Stamps are rounded: consecutive work on a stream or thread may overlap by this, ns.
 _ROUNDING_NS = 1_000
-#: Clocks that count fewer ns than these show how long the shortest kernel and call last.
+#: A clock with fewer ns per tick shows how long the shortest kernels and calls last.
 _FINE_NS = 100
 _FEW = 1_000
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
@@ -135,7 +135,7 @@ def _counts_finely(start: Array) -> bool:
 
 
 def _usual_time(trace: Trace) -> float:
-    """The median start of the largest table; 0 where there is none."""
+    """The median start of the largest table; 0 if there is none."""
     largest = max(_TIMED, key=trace.rows)
     start = trace.columns(largest, ("start",))["start"]
     if len(start) and isinstance(sorting(start), slice):
@@ -189,8 +189,8 @@ def _alike(rows: Array, others: Array, *columns: Array) -> Array:
 
 
 def _launched_alone(trace: Trace, ops: Operations, call: Array) -> Array:
-    """Positions in `ops` of what has a call of its own that launched or copied it: the nodes of a graph run
-    beside each other under the number of one stream. Tools for AMD name no stream of copies."""
+    """Positions in `ops` of operations with a call of their own: nodes of a graph run side by side under
+    the number of one stream. Tools for AMD name no stream of copies."""
     call = call[np.maximum(ops.api, 0)]
     own = (call == Call.LAUNCH) & (ops.kind == Kind.KERNEL)
     if trace.capture.vendor != "AMD":
@@ -199,13 +199,13 @@ def _launched_alone(trace: Trace, ops: Operations, call: Array) -> Array:
 
 
 def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
-    """Of what is at these positions, what begins before the one ahead on its stream has ended; where the
-    launch allows that, what also ends before it."""
+    """Of these operations, those that begin before the one ahead on their stream has ended; where the
+    launch allows that, those that also end before it."""
     mask = np.zeros(len(ops), bool)
     context = _contexts(trace, ops)
     order = at[sorting(*(picked(v, at) for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
     start, end = ops.start[order], ops.end[order]
-    # Few overlap the one ahead: these alone are looked at closely.
+    # Few overlap the one ahead: only these are examined closely.
     after = np.flatnonzero(np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS) + 1
     sooner = end[after] < end[after - 1]
     mine, ahead = order[after], order[after - 1]
@@ -266,8 +266,8 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
 
 
 def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
-    """What ends after a call has returned that waited for it, and began when the call of the operation had
-    returned: for all work of its process, unless that uses several devices, or for the stream."""
+    """Work that ends after the return of a call that waited for it, and began after the return of the call
+    that issued it: any work of the process, unless it uses several devices, or that of one stream."""
     mask = np.zeros(len(ops), bool)
     start, end, process, result, correlation = trace.columns(
         "api_calls", ("start", "end", "process", "result", "correlation")
@@ -325,7 +325,7 @@ def _disordered(trace: Trace) -> Array:
 
 
 def _sharing_a_launch(ops: Operations, at: Array) -> Array:
-    """Of the kernels at these positions, those whose launch call has already run one on the device."""
+    """Of the kernels at these positions, those whose launch call already has a kernel on the device."""
     mask = np.zeros(len(ops), bool)
     api, device = ops.api[at], ops.device[at]
     order = ordered(ops.start[at], device, api)
@@ -335,7 +335,7 @@ def _sharing_a_launch(ops: Operations, at: Array) -> Array:
 
 def _same_id(trace: Trace, ops: Operations) -> Array:
     """Issuing calls that carry the id of an earlier one of their process, which had returned (a call inside
-    another may share its id): of the one right ahead, or, as ids may begin anew, of any where they have no
+    another may share its id): of the one right ahead, or, as ids may begin anew, of any if they have no
     work."""
     names = ("process", "correlation", "start", "end", "call")
     process, correlation, start, end, call = trace.columns("api_calls", names).values()

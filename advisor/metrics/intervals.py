@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 
 
 def positions(ranked: Array, wanted: Array, side: Literal["left", "right"] = "left") -> Ints:
-    """`np.searchsorted`, in a third of the time where the wanted values ascend as well: each search
-    begins where the last one ended."""
+    """`np.searchsorted`, in a third of the time if the wanted values ascend as well: each search begins
+    where the last one ended."""
     for array in (ranked, wanted):
         if search is None or array.dtype != np.int64 or not array.flags.c_contiguous:
             return np.searchsorted(ranked, wanted, side)
@@ -55,9 +55,9 @@ class Spans(NamedTuple):
 
 EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
-#: A set that is so many times longer than another is cut by it piece by piece.
+#: A set this many times longer than another is cut by it piece by piece.
 _LONGER = 200
-#: From a set that is so many times shorter the other is not taken whole.
+#: A set this many times shorter than the other is compared with part of it only.
 _FEWER = 8
 
 
@@ -139,7 +139,7 @@ def intersect(a: Spans, b: Spans) -> Spans:
         return EMPTY
     if len(a) > len(b):
         a, b = b, a
-    if _LONGER * len(a) < len(b):  # slices of the long set: indices would take more memory than they
+    if _LONGER * len(a) < len(b):  # slices of the long set: indices would need more memory than they
         parts = [clip(b, lo, hi) for lo, hi in zip(a.start.tolist(), a.end.tolist(), strict=True)]
         return parts[0] if len(parts) == 1 else Spans(*map(np.concatenate, zip(*parts, strict=True)))
     mine, theirs = _meeting(a, b)
@@ -174,7 +174,7 @@ class Coverage:
         if len(self._start) == 0:
             return np.zeros(len(time), np.int64)
         at = positions(self._start, time, "right")
-        at -= 1  # of times before the set -1: the last interval, which is taken out below
+        at -= 1  # -1 for times before the set: taken out below
         covered = np.minimum(time, self._end.take(at))
         covered -= self._left_out.take(at)
         if at.min(initial=0) < 0:

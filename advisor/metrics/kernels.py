@@ -16,7 +16,7 @@ from advisor.model.arrays import Array, begins_run, constant, marked, median_of,
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 
-#: Families whose work a fused kernel would do on the way (catalogue: unfused elementwise).
+#: Families whose work a fused kernel would do along the way (catalogue: unfused elementwise).
 UNFUSED = frozenset(("elementwise", "activation", "norm", "rope", "copy", "softmax", "index", "quantise"))
 MATMUL = frozenset(("gemm", "gemv", "conv", "moe"))
 ATTENTION = frozenset(("attention",))
@@ -25,7 +25,7 @@ _HELPERS = ("reduction", "reduce", "combine", "merge", "scheduling")
 
 
 def is_unknown(kernel: KernelFamily) -> bool:
-    """True where only a catch-all takes the name: the kernel may be of any family."""
+    """True if only a catch-all pattern matches the name: the kernel may be of any family."""
     return kernel.operation.startswith("other")
 
 
@@ -64,8 +64,8 @@ class Names(Struct, frozen=True, dict=True):
 
 
 def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
-    """Names, families and operations of all kernels; each distinct name is looked at once. Where
-    there are sums alone, `index` has an entry for each of them."""
+    """Names, families and operations of all kernels; each distinct name is classified once. Of a capture
+    that holds sums alone, `index` has an entry for each of them."""
     if trace.summed:
         found = sums_of(trace, Summed.KERNELS).names
         each = np.arange(len(found))
@@ -82,7 +82,7 @@ def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
 
 
 def _named_by_launch(trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]) -> Names:
-    """Names of which each stands for kernels of all kinds become one entry for each kind."""
+    """Names that stand for kernels of several kinds become one entry for each kind."""
     columns = trace.columns("kernels", ("start", "end", "registers", "shared_bytes"))
     duration = columns["end"] - columns["start"]
     index, known = names.index.copy(), list(names.known)
@@ -129,7 +129,7 @@ def dense(values: Array) -> tuple[Array, Array]:
     return known + lo, (np.cumsum(seen) - 1).take(shifted)
 
 
-#: Entries of a table of all integers between the least and the greatest; so few values are sorted.
+#: Entries of a table over all integers from the least to the greatest; up to this many values are sorted.
 _WIDEST, _FEW = 4_000_000, 50_000
 
 
@@ -156,8 +156,8 @@ def _hashed(values: Array) -> tuple[Array, Array]:
 
 
 def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
-    """Least and greatest integer of each group, the latter at least 0; a group without any has the
-    greatest possible integer and 0. Each pair of group and value is looked at once."""
+    """Least and greatest integer of each group, the latter at least 0; an empty group has the greatest
+    possible integer and 0. Each pair of group and value is visited once."""
     lo = int(values.min(initial=0))
     width = int(values.max(initial=0)) - lo + 1
     if groups * width < 1 << 63:  # else a value at the end of its type
@@ -170,8 +170,8 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
 
 
 def heaviest(values: Array, weight: Array | None = None) -> int:
-    """The value with the greatest sum of weights, or that comes most often; of equal ones the least.
-    There must be one."""
+    """The value with the greatest sum of weights, or the most frequent one; of equal ones the least. At
+    least one value is needed."""
     if constant(values):
         return int(values[0])
     known, at = dense(values)
@@ -179,7 +179,7 @@ def heaviest(values: Array, weight: Array | None = None) -> int:
 
 
 #: A device with less than this share of the GPU time of the busiest one is only touched: a memset, a
-#: handle. What it waits for says nothing about the program.
+#: handle. Its waits say nothing about the program.
 _TOUCHED = 0.01
 
 
@@ -207,7 +207,7 @@ class Distribution(Struct, frozen=True):
 
 
 def nth_alike(*columns: Array) -> Array:
-    """How many of the rows before it are equal to each row in all columns."""
+    """The number of earlier rows that equal each row in all columns."""
     order = ordered(*columns)
     place = np.arange(len(order))
     out = np.empty(len(order), np.int64)
@@ -243,7 +243,7 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     # Rank ceil(q x n) of the sorted calls, counted from 1.
     p95, p99 = (at(np.maximum(np.ceil(q * count).astype(np.int64) - 1, 0)) for q in (0.95, 0.99))
     total, upper = (reach[first + count] - reach[first + since] for since in (0, count // 2))
-    tail = upper - p50 * (count - count // 2)  # of the upper half: the others are none of it
+    tail = upper - p50 * (count - count // 2)  # only the upper half lies above the median
     return Distribution(
         count, total.astype(float), at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail
     )
@@ -287,7 +287,7 @@ def call_key(name: Array, shape: Array) -> Array:
 
 
 def shorten(name: str, width: int) -> str:
-    """Cut in the middle, where template arguments are least telling."""
+    """Cut in the middle, where template arguments are least informative."""
     if len(name) <= width:
         return name
     head = (width - 1) * 2 // 3
@@ -360,7 +360,7 @@ def weighted_median(values: Array, weight: Array) -> float:
 
 
 def steps_of(ranges: Sums) -> int:
-    """Passes (else loops) that the ranges count, 0 where none is named so."""
+    """Passes (else loops) counted by the ranges, 0 if none is named like one."""
     patterns, count = step_patterns(), {"pass": 0.0, "loop": 0.0}
     for name, times in zip(ranges.names, ranges.count.tolist(), strict=True):
         if hit := patterns.step(name):

@@ -21,14 +21,14 @@ from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
 _ATTENTION, _FFN, _OTHER = range(3)
-#: Fewer repetitions than this are no layers; they hold so much of the kernel time.
+#: At least this many repetitions are layers, if they hold this share of the kernel time.
 FEWEST, _HELD = 3, 0.5
-#: Layers by order: this share of the steps agrees on their number, and this share of them ends in a
-#: feed-forward network.
+#: Layers by order: this share of the steps agrees on the number of layers, and this share of the layers
+#: ends in a feed-forward network.
 _AGREE = 0.75
-#: Sequences of kernels that are looked at.
+#: Number of distinct kernel sequences that are examined.
 _SEQUENCES = 200
-#: What a kernel of a family is to the order of a layer.
+#: The role of a kernel family in the order of a layer.
 (
     _PRODUCT, _CORE, _LATENT, _SOFTMAX, _NORM, _ACTIVATION, _EXPERTS, _CACHE, _ROTATION, _HELPER, _JOIN,
 ) = range(1, 12)  # fmt: skip
@@ -109,8 +109,8 @@ def _sign(kernel: KernelFamily) -> int:
 
 
 def _joins(signs: Array) -> Array:
-    """Which kernels concatenate keys or values to a cache: attention follows, without a rotation (whose
-    halves are concatenated, too) or a product between, and nothing of the step writes to a cache."""
+    """Kernels that append keys or values to a cache by concatenation: attention follows, without a rotation
+    (whose halves are concatenated, too) or a product between, and nothing of the step writes to a cache."""
     join = signs == _JOIN
     if not join.any() or (signs == _CACHE).any():
         return np.zeros(len(signs), bool)
@@ -126,7 +126,7 @@ def _joins(signs: Array) -> Array:
 
 
 def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
-    """Of modules of one class below the same parent, the outermost ones that hold attention are layers."""
+    """Of modules of one class below the same parent, the outermost ones that hold attention."""
     found = a.provenance.ops
     if found is None or not found.modules:
         return None
@@ -194,7 +194,7 @@ def _unnumbered(a: Analysis, at: Array, step: Array, parts: dict[int, int]) -> t
 
 def _around(a: Analysis, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
     """Label of the innermost of these ranges, at most `depth` levels down, around the launch of each
-    kernel; MISSING where there is none."""
+    kernel; MISSING if there is none."""
     api = a.ops.api[at]
     calls = a.trace.columns("api_calls", ("thread", "start"))
     thread = np.where(api >= 0, calls["thread"][api], MISSING)
@@ -212,7 +212,7 @@ def _around(a: Analysis, at: Array, rows: Mapping[str, Array], label: Array, dep
 
 
 def _by_order(runs: Sequence[Array]) -> tuple[Array, Array] | None:
-    """Of the kernels of steps, whose signs these are. Steps of one sequence are looked at once."""
+    """Layers of the kernels of steps, given their signs. Steps with the same sequence are examined once."""
     known: dict[bytes, tuple[Array, Array, int]] = {}
     found = []
     for signs in runs:
@@ -249,8 +249,8 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     if own == 1:
         anchors = _last_of_layers(anchors, merged(where[_ACTIVATION], experts))
     if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
-        return layer, part, 0  # a softmax may also be that of a router
-    ends: list[int] = []  # of the attention part and of the layer, in turn
+        return layer, part, 0  # a softmax may also belong to a router
+    ends: list[int] = []  # within the attention part, and within the layer
     for anchor, limit in zip(anchors.tolist(), [*anchors[1:].tolist(), size], strict=True):
 
         def within(at: Array, low: int, high: int = limit) -> Array:
@@ -262,7 +262,7 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
         out = int(after[own - 1])
         norm = [*within(where[_NORM], anchor).tolist(), limit][0]
         if signs[anchor] == _LATENT and len(after) > 1 and after[1] < norm:
-            out = int(after[1])  # the values leave the latent space in a product of their own
+            out = int(after[1])  # a separate product brings the values back from the latent space
         active, expert = within(where[_ACTIVATION], out, int(after[-1])), within(experts, out)
         if len(active):  # the up projection may follow the activation of the gate
             begun = int(active[-1])
@@ -290,7 +290,7 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
                 part[first[0] : high + 1] = kind
         beside = [i for i in where[_ACTIVATION].tolist() if start < i < anchors[k]]
         up = [p for p in products.tolist() if start < p < beside[-1]] if beside else []
-        if len(up) > 1:  # attention and network read one input: the latter begins first
+        if len(up) > 1:  # attention and network read the same input: the network begins first
             part[up[-1] : beside[-1] + 1] = _FFN
         start = end
     return layer, part, len(anchors)
@@ -305,7 +305,7 @@ def _last_of_layers(anchors: Array, network: Array) -> Array:
 
 
 def _with_helpers(signs: Array, at: int) -> int:
-    """The end of what begins at `at`: reductions and combining kernels belong to it."""
+    """The end of the operation at `at` with its reductions and combining kernels."""
     while at + 1 < len(signs) and signs[at + 1] == _HELPER:
         at += 1
     return at

@@ -17,9 +17,9 @@ from advisor.model.arrays import Array, begins_run
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
-#: A stretch without products with so many gathers or more reads as many tables, or the cache of each layer.
+#: At least this many gathers in a stretch without products read as many tables, or the cache of each layer.
 _MANY = 8
-#: Gathers shorter than this move rows of an input, not a cache, ns.
+#: Shorter gathers move rows of an input, not a cache, ns.
 _CACHE_NS = 3_000
 
 
@@ -58,7 +58,8 @@ def _gathers_rows(kernel: KernelFamily) -> bool:
 def _many(
     a: Analysis, at: Array, step: Array, wanted: Callable[[KernelFamily], bool], least_ns: int
 ) -> Gathers:
-    """Wanted kernels of so many ns or more, at least `_MANY` of them without a product between."""
+    """Wanted kernels of at least this many ns, of which at least `_MANY` follow each other without a
+    product."""
     mask = a.names.mask(wanted)
     if not mask.any() or not len(at):
         return _none(at)

@@ -32,7 +32,7 @@ class Decoder(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Those that one step reads: of all layers and the output head."""
+        """The number of parameters that one step reads: of all layers and the output head."""
         layer = 2 * self.hidden * (self.queries + self.keys) + 3 * self.hidden * self.intermediate
         return self.layers * layer + self.hidden * self.vocabulary
 
@@ -53,7 +53,7 @@ class Decoder(NamedTuple):
         return []
 
 
-#: A second kernel of the product before it.
+#: The second kernel of a product.
 REDUCTION = "GEMM split-K reduction"
 
 #: Position of the left operand among those of an operator; the right one follows it.
@@ -269,7 +269,7 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
 
 
 def own_products(names: Sequence[str], known: Sequence[KernelFamily]) -> Array:
-    """Which names are those of products that a program brings itself: libraries name the tile as well."""
+    """Names of products that a program brings itself: names of libraries' products contain the tile."""
     return np.array([
         k.operation in ("GEMM", "GEMV") and not k.of_framework and k.sm is None and k.engine is None
         and not re.search(r"\d+x\d+", name.split("(")[0])

@@ -1,5 +1,6 @@
 """All GPU operations of a capture in one table, joined to the API calls that issued them; and the programs
-that a capture holds one after the other: only one of them has a steady state to find."""
+that a capture holds one after the other: only one of them is analysed.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def operations(trace: Trace) -> Operations:
 
 
 def _joined(parts: list[Array]) -> Array:
-    """One column of those of several tables; of one value where all are."""
+    """One column of several tables, concatenated; a single value if all are equal."""
     if not parts:
         return np.empty(0, np.int64)
     if all(constant(part) and part[0] == parts[0][0] for part in parts):
@@ -109,7 +110,7 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def _filled(ids: Array, known: Array) -> Array:
-    """Processes or devices of operations; where rows name none, the only one that the capture knows."""
+    """Processes or devices of operations; where rows name none, the only one of the capture."""
     if (unknown := ids == MISSING).any() and len(only := distinct(known)) == 1:
         return np.where(unknown, only[0], ids)
     return ids
@@ -132,7 +133,7 @@ def combinations(*columns: Array) -> tuple[Array, Array]:
         values, index = dense(column)
         key = dense(key * max(len(values), 1) + index)[1]
     first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
-    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the last that is written stays
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the first row wins: it is written last
     return first, key
 
 
@@ -176,8 +177,8 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array, start: Arra
     linked = calls["correlation"] != MISSING
     issuing = linked & among(calls["call"], ISSUING)
     result = none
-    # Some libraries issue work through calls of other classes (batched copies, prefetches), so
-    # what the issuing classes leave open is looked up among all calls.
+    # Some libraries issue work through calls of other classes (batched copies, prefetches), so the rest is
+    # looked up among all calls.
     for candidates in (np.flatnonzero(issuing), np.flatnonzero(linked & ~issuing)):
         open_ = np.flatnonzero(result == MISSING)
         if len(candidates) == 0 or len(open_) == 0:
@@ -195,8 +196,8 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array, start: Arra
 
 def _latest(trace: Trace, calls: Array, keys: Array, wanted: Array, start: Array, first: Array) -> Array:
     """Where the ids of a process begin anew (another program with its number, or another recording): the
-    latest call with an operation's key that began before it, in place of the `first`. A call inside
-    another one may have its id without beginning anew, and is left out."""
+    latest call with an operation's key that began before it, in place of the `first`. A call inside another
+    one may share its id without beginning anew, and is left out."""
     begun, ended = (column[calls] for column in trace.columns("api_calls", ("start", "end")).values())
     first_call = join(keys, keys)
     again = first_call != np.arange(len(keys))
@@ -250,8 +251,8 @@ _OPENING = 4
 
 
 class Runs(Struct, frozen=True):
-    """Where each program but the last ends, ns, ascending, and [since, until) of the one that is
-    looked at: that with most GPU time."""
+    """Where each program but the last ends, ns, ascending, and [since, until) of the analysed one: that
+    with most GPU time."""
 
     ends: Array
     since: int

@@ -1,6 +1,7 @@
 """Where GPU work comes from: the operator with its operands, the Python module and the source line around
-the call that launched it, as a PyTorch trace records them (and nsys with ``--pytorch``, but for modules), or
-as another recording of the same program names it (`Provenance`)."""
+the call that launched it, as a PyTorch trace records them (and nsys with ``--pytorch``, but for modules),
+or as another recording of the same program shows them (`Provenance`).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _SIZES = re.compile(r", sizes = (\[.*\])(?:,|$)")
 _TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 _NUMBER = re.compile(r"_\d+$")
-#: Folders before the last one of a source file say little.
+#: Folders above the last one of a source file carry little information.
 _FOLDERS = re.compile(r"^.*/(?=[^/]+/[^/]+$)")
 
 
@@ -45,7 +46,7 @@ class Module(NamedTuple):
 
 class Origins(Struct, frozen=True):
     """Where each of some calls, or pieces of GPU work, comes from: positions in the lists beside, MISSING
-    where nothing tells it. `outer` is the outermost operator, `operator` the innermost one."""
+    if unknown. `outer` is the outermost operator, `operator` the innermost one."""
 
     outer: Array
     operator: Array
@@ -70,7 +71,7 @@ class Origins(Struct, frozen=True):
 
     @property
     def known(self) -> Array:
-        """Rows that an operator, a module or a line is known of."""
+        """Rows with a known operator, module or line."""
         return np.asarray((self.operator >= 0) | (self.module >= 0) | (self.line >= 0))
 
     def path(self, module: int) -> list[int]:
@@ -90,7 +91,7 @@ class Origins(Struct, frozen=True):
         return " > ".join(part for part in (where, outer) if part)
 
     def by_place(self, at: Array, weight: Array) -> list[tuple[str, int, float]]:
-        """Place (- where nothing tells it), rows and their weight for the rows `at`, the heaviest first."""
+        """Place (- if unknown), rows and their weight for the rows `at`, the heaviest first."""
         if not len(at):
             return []
         kinds: dict[str, int] = {}
@@ -123,7 +124,7 @@ def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Or
         span = operators["start"][here], operators["end"][here]
         rows["outer"][mine] = innermost(when, *span, operators["name"][here], 1)
         rows["operator"][mine] = innermost(when, *span, operators["name"][here])
-        # The innermost operator has the sizes of the kernel; one without any asks those around it.
+        # The innermost operator has the sizes of the kernel; one without any inherits those around it.
         sized = here & (operators["operands"] >= 0)
         inner = innermost(when, operators["start"][sized], operators["end"][sized], np.flatnonzero(sized))
         found, inner = mine[inner >= 0], inner[inner >= 0]

@@ -28,7 +28,7 @@ def alike_ratio(time: Array, change: Array, mean: float) -> float:
 
 # --- kernels that other devices of a job run as well ----------------------------------------------
 
-#: Kernels that are compared, the heaviest first: they hold nearly all of the time of real models.
+#: Number of kernels compared, the heaviest first: they hold nearly all of the time of real models.
 _MOST = 200
 
 
@@ -70,9 +70,9 @@ def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
 # --- steps that get longer or shorter from the first to the last ----------------------------------
 
 
-#: Fewer steps than this show no drift: each third holds at least four.
+#: Drift needs this many steps: each third then holds at least four.
 MIN_STEPS = 12
-#: Like calls are compared in so many runs of equal length, of at least five calls each.
+#: Similar calls are compared in this many runs of equal length, of at least five calls each.
 _RUNS, _RUN = 8, 5
 #: Runs that drift keep their order in rank: two levels in a row of eight reach 0.87.
 _IN_ORDER = 0.8
@@ -133,8 +133,8 @@ def _share(part: float, whole: float) -> float:
 def _like_kernels(
     kernels: DeviceKernels, inside: Array | slice, first: Array, last: Array
 ) -> tuple[Array, Array, Array]:
-    """Time (ns) in the first and the last third, and the ratio of the mean durations, of each kernel
-    name and launch shape that is called about as often in both. `first` and `last` are masks over the
+    """Time (ns) in the first and the last third, and the ratio of the mean durations, of each kernel name
+    and launch shape that is called about equally often in both. `first` and `last` are masks over the
     kernels `inside`."""
     group = dense(call_key(kernels.name[inside], kernels.shape[inside]))[1]
     size = int(group.max(initial=-1)) + 1
@@ -156,8 +156,8 @@ def rank_correlation(values: Array) -> float:
 
 
 def trend_ratio(duration: Array) -> float | None:
-    """Share of the time above the median of like calls, in their order, that goes when each run of calls is
-    compared with its own median, where the runs drift; 0 where they do not. None for too few calls."""
+    """Share of the time above the median of similar calls that disappears when each run of calls is
+    compared with its own median, if the runs drift; 0 if they do not. None for too few calls."""
     runs = min(_RUNS, len(duration) // _RUN)
     if runs < _RUNS // 2:
         return None
@@ -232,13 +232,13 @@ def _place(name: Array, shape: Array, stream: Array) -> Array:
     return key
 
 
-#: With fewer calls the shortest says little about a place in the step.
+#: With fewer calls the shortest one proves little about a place in the step.
 _PLACE_CALLS = 5
 
 
 def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
-    """By how much (ns) even the shortest call at a place of the steps exceeds the median of its like; 0 where
-    steps are not known. The first call of a group in a step is one place, the second another."""
+    """By how much (ns) even the shortest call at a place of the steps exceeds the median of its group; 0 if
+    steps are unknown. The first call of a group in a step is one place, the second another."""
     out = np.zeros(len(like.at), np.int64)
     step = a.steps.op_step[like.at].astype(np.int64)
     inside = np.flatnonzero(step >= 0)
@@ -293,12 +293,12 @@ def shared_spans(start: Array, end: Array) -> Spans:
 
 
 def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
-    """For each call, what coincided: a synchronize call, an allocation or free call, a copy, a kernel of
-    another stream, the first iteration.
+    """For each call, what coincided with it: a synchronize call, an allocation or free call, a copy, a
+    kernel of another stream, the first iteration.
 
-    Calls into CUDA are those of the kernel's process, on any thread; copies and other streams'
-    kernels those on the same device. The first iteration is the first step of the capture, or the
-    group's first call where no steps were found; None of it lies in a steady window.
+    Calls into CUDA are those of the kernel's process, on any thread; copies and other streams' kernels
+    those on the same device. The first iteration is the first step of the capture, or the group's first
+    call if no steps were found; a steady window holds none of it.
     """
     ops, at = a.ops, like.at
     start, end = ops.start[at], ops.end[at]
@@ -340,7 +340,8 @@ def _touches(spans: Spans, start: Array, end: Array) -> Array:
 
 
 def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
-    """Whether a kernel of another stream runs meanwhile: more kernels overlap than on its own."""
+    """Whether a kernel of another stream runs at the same time: more kernels overlap than on its own
+    stream."""
     ops = a.ops
     stream = (ops.process.astype(np.int64) << 32) | (ops.stream.astype(np.int64) & 0xFFFFFFFF)
     count = _overlapping(ops.start[kernels], ops.end[kernels], ops.start[at], ops.end[at])

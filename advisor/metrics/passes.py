@@ -1,5 +1,6 @@
-"""Kernels of a pass of the model that other kernels make superfluous: sorts that sample, attention in
-pieces, weights that are widened before each product."""
+"""Kernels of a pass of the model that other kernels could replace: sorting samplers, attention in pieces,
+weights that are widened before each product.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +17,21 @@ from advisor.model.arrays import Array, begins_run, distinct, sorting
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
-#: Scaling, mask, softmax, dropout and casts between the products of attention are at most so many kernels.
+#: Scaling, mask, softmax, dropout and casts: at most this many kernels between the products of attention.
 _BETWEEN = 12
 #: They take at least this share of the time of the products around them, unlike the softmax of a router
 #: before the products of the experts.
 _SCORES = 0.2
-#: A softmax by hand: the maximum is taken away, powers are summed up and divided by.
+#: A softmax by hand subtracts the maximum, sums up powers and divides by the sum.
 _BY_HAND = ("max / min", "unary math", "sum")
 _BETWEEN_PRODUCTS = UNFUSED | {"memset", "reduction"}
-#: Operators whose products are those of a layer with its weights, and of two activations.
+#: Operators of products with weights, and of two activations.
 _OF_WEIGHTS, _OF_ACTIVATIONS = ("linear", "addmm", "_addmm_activation"), ("bmm", "baddbmm")
 
-#: Kernels that widen weights: so many at most before a product, each of so many ns and of this share of the
-#: product at least, together this share. What widens activations is shorter, or the product is bound by
-#: arithmetic: with n columns it takes n / 560 times as long as a kernel that reads and writes its input in
-#: 16 bits (700 Tflop/s, 2.5 TB/s).
+#: Kernels that widen weights: at most this many before a product, each of this many ns and this share of
+#: the product at least, together this share. Kernels that widen activations are shorter, or the product is
+#: bound by arithmetic: with n columns it takes n / 560 times as long as a kernel that reads and writes its
+#: input in 16 bits (700 Tflop/s, 2.5 TB/s).
 _CONVERSIONS, _LONG_NS, _EACH, _TOGETHER = 8, 3_000, 0.25, 0.75
 
 
@@ -76,7 +77,7 @@ def _is_sort(kernel: KernelFamily) -> bool:
 
 class Pieces(Struct, frozen=True):
     """Attention that runs as a product, kernels with a softmax among them, and a product. `inner` and
-    `products` are masks over the operations that were asked about; `count` is how often that comes."""
+    `products` are masks over the given operations; `count` is the number of pieces."""
 
     inner: Array
     products: Array
@@ -84,8 +85,8 @@ class Pieces(Struct, frozen=True):
 
 
 def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
-    """The pieces among operations, given as for `sampling_sorts`. What comes once a step is a loss or a
-    sampler. Products with weights, where operators are recorded, do not belong to attention."""
+    """The pieces among operations, given as for `sampling_sorts`. One piece a step is a loss or a sampler.
+    Products with weights, if operators are recorded, do not belong to attention."""
     inner, products = np.zeros(len(at), bool), np.zeros(len(at), bool)
     softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
     if not softmax.any() and not set(_BY_HAND) <= set(a.names.operations):
@@ -124,7 +125,7 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
 
 
 def _operators(a: Analysis, at: Array, names: Collection[str]) -> Array:
-    """Which of these operations come from operators of these names, as far as operators are recorded."""
+    """Which of these operations come from operators of these names, if operators are recorded."""
     origins = a.provenance.ops
     if origins is None or not origins.operators:
         return np.zeros(len(at), bool)
@@ -134,8 +135,8 @@ def _operators(a: Analysis, at: Array, names: Collection[str]) -> Array:
 
 def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
     """Mask over operations, given as for `sampling_sorts`: kernels of a framework that widen the weights of
-    the product in 16 bits after them, more than once a step. A cast from another type than FP32 shows them,
-    and that they take about as long as a product that is bound by its bytes."""
+    the following product to 16 bits, more than once a step. Signs: a cast from another type than FP32, and
+    about the length of a product that is bound by its bytes."""
     return _converted(a, at, step, attention, _multiplies_16_bits, narrow=False)
 
 
@@ -145,8 +146,8 @@ def widened_caches(a: Analysis, at: Array, step: Array, attention: Pieces) -> Ar
 
 
 def narrowed_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
-    """The same for casts from FP32 to 16 bits, which automatic mixed precision runs where a model is held in
-    FP32: those of activations are shorter, or the product is bound by arithmetic."""
+    """The same for casts from FP32 to 16 bits, as automatic mixed precision makes them for a model held in
+    FP32: casts of activations are shorter, or the product is bound by arithmetic."""
     return _converted(a, at, step, attention, _multiplies_16_bits, narrow=True)
 
 
@@ -176,7 +177,7 @@ def _converted(
     if narrow:
         mine &= narrows[q.name]
         shown = before(mine) > 0
-    else:  # a cast from FP32 behind a multiplication that widens shows an activation, not a weight
+    else:  # a cast from FP32 behind a widening multiplication is one of an activation, not of a weight
         shown = before((widens & cast)[q.name]) > 0
         shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
     enough = shown & (before(mine) <= _CONVERSIONS)

@@ -1,10 +1,10 @@
-"""Phases of the steps of a language model: prefill, decode, mixed; and the steps of the window:
-their times, those far slower than the rest, the sizes that range names tell.
+"""Phases of the steps of a language model: prefill, decode, mixed; and the steps of the window: their
+times, slow ones, the sizes in range names.
 
-The range of a step says it where it can. Else, in this order: attention kernels made for one phase;
-how many blocks of attention there are for each token; how many tokens there are; the shape of the
-matrix products. The shape comes last, as a decode of 64 sequences needs wide products too, and the
-products of experts are wide however few tokens each of them gets.
+The name of a step's range decides if it can. Else, in this order: attention kernels made for one phase; the
+number of attention blocks per token; the number of tokens; the shape of the matrix products. The shape
+comes last, as a decode of 64 sequences needs wide products too, and the products of experts are wide
+however few tokens each of them gets.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from advisor.sources.trace import Trace
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
-#: A step is of one phase when this much of its telling kernel time says so.
+#: A step is of one phase if at least this share of its phase-specific kernel time says so.
 _CLEAR = 0.7
-#: Both kinds of attention in a step make it mixed from this share of the lesser one on.
+#: With at least this share of the lesser kind of attention a step is mixed.
 _BOTH = 0.1
-#: A decode step has one token a sequence: more are a prompt, whatever kernel reads it. Serving
-#: engines capture their decode graphs up to batches of 512 (vLLM).
+#: A decode step has one token a sequence: more are a prompt, whatever kernel reads them. Serving engines
+#: capture their decode graphs up to batches of 512 (vLLM).
 _MOST_SEQUENCES = 512
-#: Without any sign of attention, a pass of so few tokens is a decode step: prompts are longer.
+#: Without any sign of attention a pass with at most this many tokens is a decode step: prompts are longer.
 _FEW_TOKENS = 256
 #: Blocks of an attention kernel for each token. In decode every sequence has a block for each head
 #: (of keys and values, at least); in prefill a block takes 64 or 128 tokens of a head, which makes
@@ -44,8 +44,8 @@ _DECODE_BLOCKS = 4.0
 
 
 class Signs(Struct, frozen=True):
-    """What the kernels of each group (a step) tell: times in ns by what they speak for, tokens and
-    attention blocks (medians, NaN where unknown)."""
+    """Evidence from the kernels of each group (a step): times in ns by phase, tokens and attention blocks
+    (medians, NaN if unknown)."""
 
     decode_attention: Array
     prefill_attention: Array
@@ -106,8 +106,8 @@ def _phase(s: Signs, i: int) -> str:
 
 
 def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
-    """The phase that the kernels of each group speak for. `group` has one entry a kernel row, -1
-    for those outside; ``unknown`` where nothing shows it."""
+    """The phase indicated by the kernels of each group. `group` has one entry a kernel row, -1 for rows
+    outside; ``unknown`` if nothing shows it."""
     kernels = trace.columns("kernels", ("start", "end", "blocks"))
     duration = (kernels["end"] - kernels["start"]).astype(float)
     signs = _signs(names, group, duration, kernels["blocks"], groups)
@@ -117,8 +117,8 @@ def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple
 def with_phases(
     steps: Steps, trace: Trace, ops: Operations, names: Names, language_model: bool | None
 ) -> Steps:
-    """Steps with the phase of their kernels where their ranges name none. Programs that are no
-    language model have no phases; None: what the ranges say is all that is known."""
+    """Steps with the phase of their kernels if their ranges name none. Programs that are no language model
+    have no phases; None: only ranges are known."""
     if language_model is False:
         return replace(steps, phase=("unknown",) * len(steps))
     if language_model is None or "unknown" not in steps.phase:
@@ -132,8 +132,8 @@ def with_phases(
 
 
 def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ...], Array]:
-    """Phases of the steps and the time (ns) that each ran; where no step has one, the phase that
-    the kernels of the whole capture speak for, and of sums the time of the ranges that name one."""
+    """Phases of the steps and the time (ns) of each; if no step has one, the phase indicated by the kernels
+    of the whole capture, and in sums the time of the ranges that name one."""
     if trace.summed:
         ranges = sums_of(trace, Summed.RANGES)
         found = [step_patterns().step(name) for name in ranges.names]
@@ -153,25 +153,25 @@ def kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
 # --- steps of the window: times, pauses, sizes ----------------------------------------------------
 
 
-#: Slow steps are single pauses where at most this part of the steps (or one) is slow, of so many
-#: steps at least (calibration#hst105).
+#: Slow steps are single pauses if at most this share of the steps (or one) is slow, of at least this many
+#: steps (calibration#hst105).
 FEW, EVEN_STEPS = 0.1, 6
-#: A step with this many times the usual operations runs another pass besides.
+#: A step with this many times the usual operations runs another pass as well.
 _MORE_WORK = 1.5
 
 
 def step_times(a: Analysis) -> Array:
-    """Times of the window's steps, ns, without what was not recorded; the first step of a capture
-    counts from its first work."""
+    """Times of the window's steps, ns, without unrecorded stretches; the first step of a capture counts
+    from its first work."""
     begin = a.steps.begin[a.window_steps]
     end = a.steps.gpu_end[a.window_steps]
     return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
 
 
 def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
-    """Steps of the phase that holds most of them: position in `a.steps`, time without start-up and without
-    the work of another pass beside the usual one (ns), and whether the step is far slower than the rest;
-    None where fewer than three are certain."""
+    """Slow steps of the commonest phase: position in `a.steps`, time without start-up and without the work
+    of an additional pass (ns), and whether the step is far slower than the rest; None if fewer than three
+    steps are certain."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
@@ -181,7 +181,7 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
     times = (step_times(a) + Coverage(a.stretches.lone).within(a.steps.begin[at], a.steps.gpu_end[at]))[mine]
     if a.main_device in a.budgets:
         by_step = a.budgets[a.main_device].by_step[at[mine]]
-        # A step that loads a module is slow for a reason that is named, one that runs an encoder besides is
+        # A step that loads a module is slow for a known reason, and one that also runs an encoder is
         # another kind of step.
         times = times - by_step[:, PARTS.index("startup")]
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
@@ -196,8 +196,8 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
 
 
 def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
-    """What few slow steps among even ones lose in host gaps, beyond the gap of a median step; 0
-    where many are slow: that is how the program runs."""
+    """Time that few slow steps among even ones lose in host gaps, beyond the gap of a median step; 0 if
+    many are slow: the program then runs like that."""
     found = slow_steps(a)
     if found is None:
         return 0.0
@@ -209,8 +209,8 @@ def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
 
 
 def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
-    """How much of the host gaps the longest one holds, where the window lies between too few steps to
-    show whether it recurs; 0 where there are enough, or nothing but one pass."""
+    """How much of the host gaps the longest one holds, if the window lies between too few steps to show
+    whether it recurs; 0 if there are enough, or if it is a single pass."""
     gap = budget.gap_parts["host_gap"]
     if not 0 < a.step_count < min(EVEN_STEPS, len(a.steps)):
         return 0.0
@@ -218,7 +218,7 @@ def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
 
 
 def step_sizes(a: Analysis, steps: Array) -> list[StepName | None]:
-    """What the range name of each step says of its batch and tokens."""
+    """Batch and tokens in the range name of each step."""
     none: list[StepName | None] = [None] * max(len(steps), 1)
     if a.steps.method != "ranges" or not len(steps):
         return none

@@ -1,9 +1,9 @@
-"""Start-up and tear-down: what a capture holds once and a steady state never again.
+"""Start-up and tear-down: work at the beginning and end of a program that a steady state does not repeat.
 
-Host time is cold while a thread creates a context, loads modules (at the first launch of a kernel,
-with lazy loading), initialises a library, builds a graph, tries kernels, or is inside a range that
-names itself warm-up, autotuning or compilation. It is so wherever it stands; what lies at the head of a
-capture is set aside whole.
+Host time is cold while a thread creates a context, loads modules (at the first launch of a kernel, with
+lazy loading), initialises a library, builds a graph, tries kernels, or is inside a range named warm-up,
+autotuning or compilation. It is cold wherever it stands; cold time at the head of a capture is set aside
+whole.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from advisor.sources.trace import Columns, Trace
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
-#: What start-up consists of, in order of precedence.
+#: The kinds of start-up, in order of precedence.
 KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation", "autotuning")
 #: Module loads and first launches shorter than this are lazy look-ups of single functions.
 _MODULE_NS = 100_000
-#: So many of them are found in a program that is warm, too.
+#: This many of them occur in a warm program, too.
 _STRAY = 2
 #: A first launch is cold when it takes this many times the median launch (all 80 launches above
 #: 1 ms in six captures were first launches: calibration#cold-launches).
 _COLD_LAUNCH = 10.0
-#: Set-up of a library (handles, workspaces, graphs): calls of this length, of which there are few.
+#: Set-up of a library (handles, workspaces, graphs): calls of at least this length, of which there are few.
 _SETUP_NS, _SETUP_CALLS = 1_000_000, 3
 #: An upload of weights moves at least half of all uploaded bytes, and this many, before work.
 _UPLOAD_SHARE, _UPLOAD_BYTES = 0.5, 32 << 20
-#: Fewer kernels after the upload, or fewer than uploads: moving data is what the program does.
+#: With fewer kernels after the upload than this, or than uploads, moving data is what the program does.
 _UPLOAD_KERNELS = 3
-#: Initialisation that comes after this share of the kernel time belongs to the work itself; a range that
-#: names itself start-up, after the second share.
+#: Initialisation after this share of the kernel time belongs to the work itself; a range named start-up,
+#: after the second share.
 _LATE, _LATE_RANGE = 0.5, 0.9
-#: The head of a capture is set aside up to where it is cold for at least this share.
+#: The head of a capture is set aside up to where at least this share of it is cold.
 _COLD_HEAD = 0.5
 
 
@@ -58,9 +58,9 @@ class Event(NamedTuple):
 
 
 class Startup(Struct, frozen=True):
-    """The steady part may begin at `end`. `cold` are the host times of start-up by thread, `parts`
-    the exclusive time of each of KINDS, `teardown` what follows the last GPU work. `worked`, ns, is
-    the time from start-up to that work, without pauses between the programs of the capture."""
+    """The steady part may begin at `end`. `cold` are the host times of start-up by thread, `parts` the
+    exclusive time of each of KINDS, `teardown` the time after the last GPU work. `worked`, ns, is the time
+    from start-up to that work, without pauses between the programs of the capture."""
 
     begin: int
     end: int
@@ -82,19 +82,19 @@ class Startup(Struct, frozen=True):
 
     @property
     def warm(self) -> bool:
-        """The program had run before: start-up is a few first launches or module loads, and no more."""
+        """The program had run before: start-up is at most a few first launches or module loads."""
         mine = [e for e in self.events if e.kind != "teardown"]
         return len(mine) <= _STRAY and all(e.kind == "modules" for e in mine)
 
     @property
     def capture_length(self) -> int:
-        """What shares of the capture are taken of, ns: calls far before and after do not count."""
+        """Length that shares of the capture refer to, ns: calls far before and after do not count."""
         return self.worked + self.teardown.total
 
 
 def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """First to last thing that the capture recorded of CUDA: calls and GPU operations; first to
-    last GPU sample where it recorded none."""
+    """From the first to the last CUDA event recorded: calls and GPU operations; without any, from the first
+    to the last GPU sample."""
     calls = trace.columns("api_calls", ("start", "end"))
     starts = [int(a.min()) for a in (ops.start, calls["start"]) if len(a)]
     ends = [int(a.max()) for a in (ops.end, calls["end"]) if len(a)]
@@ -107,8 +107,8 @@ def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 
 def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
-    """First to last GPU operation, or call that issues one, ns; the activity span where there is none.
-    Other calls are left out: they may lie seconds before or after."""
+    """From the first to the last GPU operation, or call that issues one, ns; the activity span if there is
+    none. Other calls are left out: they may lie seconds before or after."""
     calls = trace.columns("api_calls", ("start", "end", "call"))
     issues = np.flatnonzero(among(calls["call"], ISSUING))
     if not len(ops) and not len(issues):
@@ -128,7 +128,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     run = ops.take(where(a.runs.holds(ops.start)))
     limit = late = _kernel_time_quantile(run, _LATE)
     if len(steps):
-        # What the steps themselves load is cold, and no head of the capture.
+        # Loads by the steps themselves are cold, but no head of the capture.
         limit = min(limit, int(steps.host_start[0]))
     calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
     found = _cold_calls(trace, calls, ops, op_name, a.runs) if len(calls["start"]) else {}
@@ -152,7 +152,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     mine = [e for e in events if a.runs.since <= e.start < a.runs.until]
     first = min([first, *(e.start for e in events)])
     begin = max(first, a.runs.since)
-    # A range that names itself start-up may hold most of the work, so long as some follows.
+    # A range named start-up may hold most of the work, if some work follows.
     until = limit if len(steps) else _kernel_time_quantile(run, _LATE_RANGE)
     end = _head(begin, [e for e in mine if e.end <= (until if e.kind == "ranges" else limit)])
     if len(steps) and end < steps.gpu_start[0]:
@@ -198,8 +198,8 @@ def _cold_calls(
 
 
 def _first_work(keys: Array, own: Array, start: Array) -> Array:
-    """When each of the processes (keys, ascending) first has work on a device, of operations with
-    these keys and starts; the largest integer where it never has."""
+    """When each of the processes (keys, ascending) first has work on a device, of operations with these
+    keys and starts; the largest integer if it has none."""
     first = np.full(len(keys), np.iinfo(np.int64).max)
     if not len(keys):
         return first
@@ -227,8 +227,8 @@ def _graph_calls(trace: Trace, calls: Columns, long: Array) -> Array:
 
 
 def _before_replays(calls: Columns, rows: Array) -> Array:
-    """Of calls that build graphs, those ahead of the first replay of their process, and the others where
-    most replays build nothing: a loop that builds its graphs anew has no start-up of that kind."""
+    """Of calls that build graphs, those ahead of the first replay of their process, and the others if most
+    replays build nothing: a loop that builds its graphs anew has no start-up of that kind."""
     if not len(rows):
         return rows
     replays = np.flatnonzero(calls["call"] == Call.GRAPH_LAUNCH)
@@ -250,8 +250,8 @@ def _captured(trace: Trace, calls: Columns) -> list[tuple[int, Event]]:
 
 
 def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array, own: Array) -> Array:
-    """Rows of the calls that launch a kernel for the first time and take far longer than launches
-    do. Calls that wait while the device works are blocked on a full queue, not cold."""
+    """Rows of calls that launch a kernel for the first time and take far longer than launches do. Calls
+    that wait while the device works are blocked on a full queue, not cold."""
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
     if not len(at):
         return np.empty(0, np.int64)
@@ -310,7 +310,7 @@ def _by_thread(
 
 
 def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict[str, Spans]:
-    """Time of each kind of start-up; what is of two kinds counts for the first of KINDS."""
+    """Time of each kind of start-up; time of two kinds counts for the first in KINDS."""
     out: dict[str, Spans] = {}
     taken = EMPTY
     for kind in KINDS:
@@ -328,8 +328,8 @@ def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict
 
 
 def _head(begin: int, events: list[Event]) -> int:
-    """Where the head of the capture ends: with an upload or a range that names itself start-up, or
-    as far as the time is mostly cold."""
+    """Where the head of the capture ends: with an upload or a range named start-up, or as far as the time
+    is mostly cold."""
     early = sorted(events, key=lambda e: e.end)
     if not early:
         return begin

@@ -1,6 +1,8 @@
 """Traces that hold only a part of the events: some of the calls, kernels and operators of each step were
-left out when the file was made. What is left looks far apart, so idle time and launching are not what they
-seem. Profilers number what they record, and the numbers tell; so do steps of which no two run the same."""
+left out when the file was made. The rest looks far apart, so idle time and launching are overstated.
+Profilers number their records, and gaps in the numbers show the loss; so do steps of which no two run the
+same.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _FOLLOW = 0.8
 _WHOLE_IDS_PER_CALL, _MOST_MEAN, _MOST_MEDIAN = 15, 30, 20
 #: A product of nothing launches nothing: only where calls are this far apart do such products tell.
 _WIDE_MEAN = 18
-#: Few numbers say little, and the widest gaps are pauses between what was recorded.
+#: Few numbers prove little, and the widest gaps are pauses of the recording.
 _LEAST_OPERATORS, _LEAST_CALLS, _PAUSES = 50, 100, 98
 #: Operators that always launch a kernel on a GPU.
 _PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm"))
@@ -29,8 +31,8 @@ _LEAST_PRODUCTS = 20
 
 
 class Thinned(Struct, frozen=True):
-    """What is missing, as shares (0..1): of the operators and of the CUDA calls by their numbers, and
-    matrix products of PyTorch that launched nothing where others did. 0 where nothing tells it."""
+    """Missing shares (0..1): of the operators and of the CUDA calls by their numbers, and of matrix
+    products of PyTorch that launched nothing where others did. 0 if nothing shows a loss."""
 
     operators: float = 0.0
     calls: float = 0.0
@@ -60,8 +62,8 @@ def find_thinned(trace: Trace) -> Thinned:
 
 
 def _gaps(process: Array, number: Array, least: int, wide: float = 0.0) -> Array:
-    """Steps from number to number of the process with most of them, without the widest; none of fewer
-    than `least` numbers, nor where they are less than `wide` in the mean."""
+    """Steps from number to number of the process with most of them, without the widest; empty for fewer
+    than `least` numbers, or if they are less than `wide` on average."""
     known = number != MISSING
     if not known.any():
         return number[:0]
@@ -74,15 +76,15 @@ def _gaps(process: Array, number: Array, least: int, wide: float = 0.0) -> Array
 
 
 def _left_out(gaps: Array) -> float:
-    """Share of numbers that are missing where each should follow the one ahead."""
+    """Share of numbers missing from a sequence that should be consecutive."""
     if not len(gaps) or float((gaps == 1).mean()) >= _FOLLOW:
         return 0.0
     return 1 - 1 / float(gaps.mean())
 
 
 def _products_left_out(trace: Trace) -> float:
-    """Share of the matrix products without a call, where they lie among others that have one: a model
-    on the CPU runs its products one after the other."""
+    """Share of the matrix products without a call, if they lie among others that have one: a model on the
+    CPU runs its products one after the other."""
     ranges = trace.columns("ranges", ("start", "end", "thread", "domain", "text_id"))
     at = np.flatnonzero(ranges["domain"] == OPERATIONS)
     names, of = dense(ranges["text_id"][at])
@@ -116,8 +118,8 @@ _VARY, _MOST_SPREAD, _TOGETHER, _LEAST_LOSS = 0.9, 0.9, 2.5, 0.03
 
 
 def uneven_share(trace: Trace, ops: Operations, op_name: Array, op_step: Array) -> float:
-    """Share of the kernels that were left out at random, by the counts of kernels in steps, else in
-    replays; 0 where these do not tell."""
+    """Share of the kernels left out at random, by the counts of kernels in steps, else in replays; 0 if
+    these do not show it."""
     replay = np.full(len(ops), MISSING, np.int64)
     if trace.has("api_calls"):
         call = trace.columns("api_calls", ("call",))["call"][np.maximum(ops.api, 0)]
@@ -126,7 +128,7 @@ def uneven_share(trace: Trace, ops: Operations, op_name: Array, op_step: Array) 
 
 
 def _random_loss(group: Array, name: Array) -> float:
-    """Of kernels thinned at random with probability p, counts vary by 1 - p: the share that was lost."""
+    """Counts of kernels thinned at random with probability p vary by 1 - p: the share lost."""
     inside = np.flatnonzero((group >= 0) & (name >= 0))
     groups, row = dense(group[inside])
     names, column = dense(name[inside])

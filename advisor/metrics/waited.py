@@ -1,6 +1,7 @@
 """What the host waited for (an event, a stream, a whole context, a transfer of the KV cache), and what ran
-there meanwhile; what it does while a device is idle: the thread that runs the loop, the ranges and the
-operating-system calls that it is in, and gaps in which it computes on what the GPU hands it."""
+in the meantime; what the host does while a device is idle: the thread that runs the loop, the ranges and
+the operating-system calls around it, and gaps in which it computes on the GPU's results.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def feeder_waits(a: Analysis, device: int) -> Waits | None:
 
 
 def recorded_waits(a: Analysis, device: int) -> Waits | None:
-    """The same without a look at the work: `pending`, `over` and `other` are 0."""
+    """The same without the work: `pending`, `over` and `other` are 0."""
     feeder = a.feeder(device)
     if feeder is None:
         return None
@@ -75,7 +76,7 @@ def recorded_waits(a: Analysis, device: int) -> Waits | None:
 
 
 def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
-    """With the work of each stream that had been issued when a wait began."""
+    """Waits with the work of each stream that had been issued when they began."""
     calls = a.trace.columns("api_calls", ("start", "thread"))
     at = np.flatnonzero((a.ops.device == device) & (a.ops.api != MISSING))
     api, end, kind = a.ops.api[at], a.ops.end[at], a.ops.kind[at]
@@ -93,7 +94,7 @@ def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
     until = np.stack([_last_end(issued[rows], end[rows], waits.start) for rows in of_stream])
     until = np.where((waits.kind == CONTEXT) | (waits.stream == streams[:, None]), until, MISSING)
     result = _last_end(issued[back], end[back], waits.start)
-    # A read-back that was issued before the wait before this one is not what this one is for.
+    # A read-back issued before the previous wait is not what this wait is for.
     asked = _last_end(issued[back], issued[back], waits.start) > np.append(MISSING, waits.start[:-1])
     ready = np.where(asked, result, np.where(waits.kind == CONTEXT, until[main], waits.end))
     ready = np.where((ready == MISSING) | (waits.kind == EVENT), waits.end, np.maximum(ready, waits.start))
@@ -108,7 +109,7 @@ def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
 
 
 def _last_end(issued: Array, end: Array, before: Array) -> Array:
-    """The last end of what was issued before each time, MISSING where nothing was."""
+    """The last end of work issued before each time, MISSING if there was none."""
     order = np.argsort(issued, kind="stable")
     ends = np.append(MISSING, np.maximum.accumulate(end[order]))
     return np.asarray(ends[np.searchsorted(issued[order], before)])
@@ -118,8 +119,8 @@ def _last_end(issued: Array, end: Array, before: Array) -> Array:
 
 
 def loop_thread(budget: DeviceBudget, feeder: int) -> int:
-    """The thread whose next call ends most of the host gaps: the one that runs the loop, while an
-    autograd thread may launch most of the kernels. The feeding thread where there are no such gaps."""
+    """The thread whose next call ends most of the host gaps: the one that runs the loop, while an autograd
+    thread may launch most of the kernels. The feeding thread if there are no such gaps."""
     gap = budget.gap_parts["host_gap"]
     return heaviest(budget.gaps.thread[gap > 0], gap[gap > 0]) if gap.any() else feeder
 
@@ -147,14 +148,14 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
 
 #: What is copied is data from this size on (bytes); less is a token or a flag (calibration#exchange).
 _DATA = 4096
-#: What goes up is computed from what came down where it is at most so many times as much.
+#: The upload is computed from the download if it is at most this many times as large.
 _MORE = 4
 
 
 def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
-    """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to
-    the device, and of those among them whose copy to the device is data as well. Several times as much
-    is no answer to what came down, but the next input."""
+    """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to the
+    device, and of those among them whose copy to the device is data as well. A copy several times as large
+    is the next input, not an answer."""
     ops = a.ops.take(where(a.ops.device == budget.device))
     copied, direction = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
     copies = ops.kind == Kind.COPY
@@ -188,7 +189,7 @@ class Transfers(NamedTuple):
 
     @property
     def fetching(self) -> Spans:
-        """Time in which something that the process asked for is on its way."""
+        """Time during which a transfer requested by the process is under way."""
         known = self.fetched & (self.done != MISSING)
         return union(self.start[known], self.done[known])
 
@@ -198,7 +199,7 @@ class Transfers(NamedTuple):
 
 
 def kv_transfers(a: Analysis, device: int) -> Transfers | None:
-    """Transfers of the processes that use a device; None where no range tells of any."""
+    """Transfers of the processes that use a device; None if no range names any."""
     kinds = a.ranges.matching(step_patterns().transfer)
     if not kinds:
         return None

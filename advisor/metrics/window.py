@@ -25,15 +25,15 @@ _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _TIME = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(s|ms|us|ns)")
 
 
-#: A pause of more than this share of the time is no part of the steady state where at most
-#: `_BESIDE` of the GPU work, by operations and by time, stands on one side of it: the steady state
-#: is the other side. Larger than any gap within the work, smaller than a cold iteration of a hundred.
+#: If at most `_BESIDE` of the GPU work, by operations and by time, stands on one side of a pause of more
+#: than this share of the time, the steady state is the other side. The share is larger than any gap within
+#: the work, smaller than a cold iteration of a hundred.
 _PAUSE = 0.5
 _BESIDE = 0.01
 
 
 class Selection(Struct, frozen=True):
-    """What the user wants looked at: a time window, a range, a phase."""
+    """The part of the capture that the user selected: a time window, a range, a phase."""
 
     window: str | None = None
     nvtx: str | None = None
@@ -55,7 +55,7 @@ class Window(Struct, frozen=True):
 
     @property
     def nonzero_length(self) -> int:
-        """The length to divide by: 1 where it is 0."""
+        """The length to divide by: at least 1."""
         return max(self.length, 1)
 
     def without(self, lost: Spans) -> Window:
@@ -122,7 +122,7 @@ def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
 
 
 def _longest(ranges: Ranges, shown: int = 8) -> str:
-    """The names of ranges that hold the most time, for who has to choose one."""
+    """The names of ranges that hold most of the time, to choose from."""
     rows = ranges.rows(list(range(len(ranges.texts))))
     total = np.bincount(rows["text"], rows["end"] - rows["start"], len(ranges.texts))
     names = [ranges.texts[i] for i in np.argsort(-total, kind="stable")[:shown]]
@@ -149,8 +149,8 @@ def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
 
 
 def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
-    """[lo, hi) without its longest pause and the little work on the far side of it, and the length
-    of that pause, 0 where there is none: a check on the host after a trial run, or at the end."""
+    """[lo, hi) without its longest pause and the little work on the far side of it, and the length of that
+    pause, 0 if there is none: a check on the host after a trial run, or at the end."""
     inside = (ops.start >= lo) & (ops.end <= hi)
     busy = union(ops.start[inside], ops.end[inside])
     idle = gaps(busy, lo, hi)
@@ -172,9 +172,9 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
 def steady_window(
     ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int], runs: Runs
 ) -> Window:
-    """The steps without the first, which is up to 1.8 x slower; where no steps are certain, first to
-    last GPU operation after start-up and after what is cold of whatever repeats. Stretches at the
-    edges that were lost are cut off."""
+    """The steps without the first, which is up to 1.8 x slower; without certain steps, first to last GPU
+    operation after start-up and after the cold part of repeated work. Lost stretches at the edges are cut
+    off."""
     dropped = cold_steps(steps, startup, ops)
     if steps.believed and len(steps) >= 2:
         lo, hi = int(steps.gpu_end[dropped - 1]), int(steps.gpu_end[-1])
@@ -191,7 +191,7 @@ def steady_window(
         if lo >= hi:
             lo = int(ops.start[0])
         first = int(np.searchsorted(ops.start, lo))
-        # What the last cold call launched may still run.
+        # Work launched by the last cold call may still run.
         if first < len(ops) and int(ops.end[:first].max(initial=lo)) <= lo:
             lo = int(ops.start[first])
         method = "GPU activity after start-up" if startup.length else "first to last GPU operation"
@@ -208,15 +208,15 @@ def steady_window(
 
 # --- GPU work that the capture holds and the analysed window leaves out ---------------------------
 
-#: A first step that keeps the GPU busy for this many times as long as any other step does other
-#: work than they do. A cold step is slow on the host; its kernels take as long as later.
+#: A first step that keeps the GPU busy for this many times as long as any other step does different work. A
+#: cold step is slow on the host; its kernels take as long as later.
 _OTHER_WORK = 2.0
 _END = int(np.iinfo(np.int64).max)
 
 
 class OutsideWork(Struct, frozen=True):
-    """Busy time of one device: `inside` the window in ns, and where it was busy outside the window
-    and outside start-up, by what that work is. The places do not overlap."""
+    """Busy time of one device: `inside` the window in ns, and where it was busy outside the window and
+    outside start-up, by kind of work. The places do not overlap."""
 
     inside: int
     places: dict[str, Spans]
@@ -259,10 +259,10 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 # --- long stretches without a kernel between the steps --------------------------------------------
 
 
-#: An interruption lasts as long as this many median steps, and this long (ns) at least: what is
-#: shorter, or comes in more than `_FEW` of the steps (or once), is how the loop runs. One gap stands
-#: out from `_ONCE` steps on (calibration#hst108). A shorter one, of a median step at least, stands out
-#: where no other among `_LEAST_STEPS` steps or more is half as long.
+#: An interruption lasts at least this many median steps, and this long (ns); a pause that is shorter, or
+#: occurs in more than `_FEW` of the steps (or once), is part of the loop. One gap stands out from `_ONCE`
+#: steps on (calibration#hst108). A shorter one, of a median step at least, stands out if no other among
+#: `_LEAST_STEPS` steps or more is half as long.
 _STEPS, _ONCE, _LONG_NS, _FEW = 20, 5, 100_000_000, 0.1
 _LEAST_STEPS = 6
 #: Calls whose own length explains why no kernel runs.
@@ -270,8 +270,8 @@ _EXPLAIN = (Call.ALLOC, Call.FREE, Call.SYNC, Call.LAUNCH, Call.GRAPH_LAUNCH)
 
 
 class Stretches(Struct, frozen=True):
-    """Where no kernel runs on any device: `long` interruptions, or else the `lone` pause that is shorter,
-    and says as little of the steps that do not hold it."""
+    """Stretches in which no kernel runs on any device: `long` interruptions, or else the `lone` pause,
+    which is shorter and equally unrelated to the other steps."""
 
     long: Spans = EMPTY
     lone: Spans = EMPTY
@@ -280,9 +280,9 @@ class Stretches(Struct, frozen=True):
 def find_stretches(
     trace: Trace, ops: Operations, steps: Steps, selection: Selection, states: HostStates
 ) -> Stretches:
-    """Stretches so long that the steps do not tell why; none where the user names the window. One of
-    which half is garbage collection, loading of data, start-up, the profiler's or inside a call has a
-    cause that is known, and is none."""
+    """Stretches too long to be explained by the steps; none if the user names the window. A stretch half of
+    which is garbage collection, loading of data, start-up, the profiler's or inside a call has a known
+    cause, and is left out."""
     if not steps.believed or len(steps) < 2 or selection.window or selection.nvtx:
         return Stretches()
     median = median_of(steps.time)
@@ -324,23 +324,23 @@ def find_stretches(
 
 # --- steps at the beginning that are warm-up --------------------------------------------------------
 
-#: Steps whose numbers of operations differ by no more than this do the same.
+#: Steps whose numbers of operations differ by at most this do the same work.
 _SAME_SIZE = 0.1
-#: A step is warm-up when this share of it is cold and it takes so many times the median.
+#: A step is warm-up if this share of it is cold and it takes this many times the median.
 _COLD_STEP, _SLOW_STEP = 0.1, 1.3
-#: So are first steps in which the device idles for so many times the median (compilation on the
-#: host, for example, makes no call that shows it).
+#: So are first steps in which the device idles for this many times the median (compilation on the host, for
+#: example, makes no call that shows it).
 _FIRST_STEPS = 3.0
 #: While the clock of a device still rises, the same work keeps it busy for this many times as long as
-#: later; of all steps these are the first, and at most this share.
+#: later; only the first steps qualify, at most this share of all.
 _RISING, _RAMP = 1.5, 0.2
 
 
 def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
-    """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and
-    those after it that are cold and slow, or leave the device idle for far longer than the last
-    ones of their phase take, or are slow on a device whose clock still rises; the last is always
-    kept. What may be no step at all, but a layer, is warm-up only where it is cold."""
+    """How many steps at the beginning are warm-up: the first, which is up to 1.8 x slower, and those after
+    it that are cold and slow, or leave the device idle for far longer than the last ones of their phase
+    take, or are slow on a device whose clock still rises; the last step is always kept. A step that may
+    only be a layer is warm-up only if it is cold."""
     if len(steps) < 2:
         return 0
     length, usual = steps.gpu_end - steps.begin, median_of((steps.gpu_end - steps.begin)[1:])

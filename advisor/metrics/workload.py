@@ -36,7 +36,7 @@ CUDA_CPP = "cuda-c++"
 #: A capture is of one phase from this share of the time of its steps on. Origin: a generation of a
 #: hundred tokens spends less than a tenth of its time in the prompt.
 ONE_PHASE = 0.9
-#: How many independent kinds of evidence make a judgement as sure as its margin says.
+#: Number of independent kinds of evidence at which a judgement is as sure as its margin says.
 _KINDS = 3
 
 _ARGUMENTS = re.compile(r", (?:seq|op_id|sizes) ?=.*", re.DOTALL)
@@ -44,7 +44,7 @@ _OPERATOR = re.compile(r"^_?[a-z]\w*(?:\.\w+)*::|^autograd::|Backward\d*$|^detac
 
 
 class WorkloadSigns(Struct, frozen=True):
-    """What a capture shows. `kernels` and `families` are shares (0..1) of the kernel time without
+    """Evidence found in a capture. `kernels` and `families` are shares (0..1) of the kernel time without
     communication; texts are distinct, operators without their arguments."""
 
     ranges: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ class Judgement(Struct, frozen=True):
 
     @property
     def is_language_model(self) -> bool | None:
-        """None where nothing says what the program is; a short test may be part of one."""
+        """None if nothing shows the kind of program; a short test may be part of one."""
         if self.kind in (UNKNOWN, MICRO_BENCHMARK):
             return None
         return self.kind == LANGUAGE_MODEL
 
     @property
     def is_model(self) -> bool | None:
-        """Whether the program trains or runs a neural network; None where nothing tells."""
+        """Whether the program trains or runs a neural network; None if unknown."""
         if self.kind == UNKNOWN:
             return False if self.framework == CUDA_CPP else None
         return self.kind in (LANGUAGE_MODEL, TRAINING) or "inference" in self.kind
@@ -84,7 +84,7 @@ class Judgement(Struct, frozen=True):
 
 
 def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
-    """What a capture shows; each distinct name is looked at once."""
+    """The evidence in a capture; each distinct name is classified once."""
     written, operators = _split_texts(ranges)
     hits = list(ranges.matching(step_patterns().step).values())
     if trace.summed:
@@ -101,8 +101,8 @@ def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
 
 
 def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ranges that somebody wrote, one of each kind, and operators. `emit_nvtx` writes operators
-    like anyone's range, with their arguments behind a comma."""
+    """Ranges written by people, one of each kind, and operators. `emit_nvtx` writes operators as ordinary
+    ranges, with their arguments behind a comma."""
     written: dict[str, None] = {}
     operators: dict[str, None] = {}
     by_profiler = ranges.by_profiler
@@ -115,7 +115,7 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array, count: Array) -> WorkloadSigns:
-    """With what the kernels show; `duration` (ns) and `count` have one entry a kernel row."""
+    """The evidence with that of the kernels; `duration` (ns) and `count` have one entry a kernel row."""
     by_name = np.bincount(names.index, duration, minlength=len(names.ids))
     time = composition(names.families, names.index, duration)
     time.pop("communication", None)
@@ -136,8 +136,7 @@ def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array, count: Ar
 
 
 def _features(names: Names, by_name: Array, count: Array) -> dict[str, float]:
-    """The numbers about kernels that evidence of kind `structure` looks at; `by_name` is the time
-    of each name."""
+    """Numbers about kernels for evidence of kind `structure`; `by_name` is the time of each name."""
     launches = np.bincount(names.index, count, minlength=len(names.ids))
     own = names.mask(lambda k: k.family != "communication")
     matmul = by_name[names.mask(lambda k: k.family in MATMUL)].sum()
@@ -152,7 +151,7 @@ def _features(names: Names, by_name: Array, count: Array) -> dict[str, float]:
 
 
 def framework(signs: WorkloadSigns, known: WorkloadFile) -> str:
-    """Who launched the kernels; a batch of kernels that shows no framework is CUDA C++."""
+    """The framework that launched the kernels; a group of kernels without signs of one is CUDA C++."""
     texts = (*signs.ranges, *signs.operators)
     for candidate in known.frameworks:
         if any(pattern(p).among(tuple(signs.kernels)) for p in candidate.kernels) or any(
@@ -163,10 +162,10 @@ def framework(signs: WorkloadSigns, known: WorkloadFile) -> str:
 
 
 def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
-    """The workload with most evidence, `unknown` where there is too little of it.
+    """The workload with most evidence, `unknown` if there is too little of it.
 
-    The confidence grows with the evidence, with its margin over the next workload and with the
-    number of kinds of evidence that agree.
+    The confidence grows with the evidence, with its margin over the next workload and with the number of
+    kinds of evidence that agree.
     """
     made_by = framework(signs, known)
     features = {"framework": float(made_by not in (CUDA_CPP, UNKNOWN)), **signs.features}
@@ -209,8 +208,8 @@ def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:
 
 
 def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:
-    """The workload as it is printed: for a language model by the phases of its steps and the time
-    that each took (ns)."""
+    """The workload as printed: for a language model with the phases of its steps, by the time (ns) of
+    each phase."""
     if not judgement.is_language_model:
         return judgement.kind
     phase = np.array(phases, dtype=str)
@@ -225,8 +224,8 @@ TraceMethod = Literal["hardware", "software", "not-told"]
 
 
 def trace_method(trace: Trace) -> TraceMethod | None:
-    """As the diagnostics say; software where the options, the release or the GPU leave nothing else,
-    not-told where both are possible, and None where another tool than nsys recorded the capture."""
+    """The method named in the diagnostics; software if the options, the release or the GPU leave no other,
+    not-told if both are possible, and None if another tool than nsys recorded the capture."""
     capture, known = trace.capture, capture_knowledge().hardware_trace
     if not capture.recorder.nsys_options:
         return None

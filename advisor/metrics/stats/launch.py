@@ -96,8 +96,8 @@ def projection_trace(q: Query) -> pd.DataFrame:
 
 
 def launched(q: Query) -> pd.DataFrame:
-    """Kernels whose launching call was recorded, in the order of the file, beside that call
-    (`call_start`, `call_end`, `process`, `thread`, `api`)."""
+    """Kernels whose launching call was recorded, in the order of the file, with that call (`call_start`,
+    `call_end`, `process`, `thread`, `api`)."""
     ops = q.a.ops
     kernel = ops.kind == Kind.KERNEL
     rows = q.frame("kernels", "device")

@@ -56,15 +56,15 @@ def log_bins(duration: Array) -> tuple[Array, Array, Array]:
 
 
 def pace(q: Query) -> pd.DataFrame:
-    """Time from start to start of each kernel on one device, and from step to step (GPU end to
-    GPU end), by phase. Distances across what was not recorded or not asked for are left out."""
+    """Time from start to start of each kernel on one device, and from step to step (GPU end to GPU end), by
+    phase. Distances across holes and deselected parts are left out."""
     return pd.concat([_step_pace(q), _kernel_pace(q)])
 
 
 def _step_pace(q: Query) -> pd.DataFrame:
     a = q.a
     at = a.window_steps
-    # The ends of opaque steps are an even division, which says nothing of their pace.
+    # The ends of opaque steps divide the time evenly and contain no pace.
     at = at[(at > 0) & (a.steps.method != "opaque graph launches")]
     end = a.steps.gpu_end
     at = at[_unbroken(q, end[at - 1], end[at])]
@@ -87,13 +87,13 @@ def _kernel_pace(q: Query) -> pd.DataFrame:
 
 
 def _unbroken(q: Query, lo: Array, hi: Array) -> Array:
-    """Whether nothing of [lo, hi) is a hole in the window."""
+    """Whether [lo, hi) lies in the window without a hole."""
     return np.asarray(Coverage(q.a.window.holes).within(lo, hi) == 0)
 
 
 def heatmap(q: Query) -> pd.DataFrame:
-    """How busy each device is over the window, in bins of equal length (cuda_gpu_time_util_map): what
-    runs kernels, what copies, and the samples of the SMs and of DRAM where there are some."""
+    """How busy each device is over the window, in bins of equal length (cuda_gpu_time_util_map): kernels,
+    copies, and samples of SMs and DRAM if there are any."""
     a = q.a
     edges = np.linspace(a.window.start, a.window.end, _HEAT_BINS + 1).astype(np.int64)
     width, blocks = np.maximum(np.diff(edges), 1), []
@@ -122,7 +122,7 @@ def heatmap(q: Query) -> pd.DataFrame:
 
 
 def budget(q: Query) -> pd.DataFrame:
-    """The exclusive parts of each device's window, which add up to it; by phase where there are several."""
+    """The exclusive parts of each device's window, which add up to it; by phase if there are several."""
     a = q.a
     blocks = []
     for device, one in a.budgets.items():
@@ -141,13 +141,13 @@ def budget(q: Query) -> pd.DataFrame:
 
 # --- tail-aware kernel statistics: what the median hides, and what slow calls coincide with -------
 
-#: Columns that say what slow calls coincide with.
+#: Columns about what slow calls coincide with.
 COINCIDES = {"sync": "Sync", "alloc": "Alloc", "copy": "Copy", "stream": "Other Stream",
              "first": "First Iteration"}  # fmt: skip
 
 
 class TailLimits(NamedTuple):
-    """When a tail gets a flag. The first four are the parameters of rule KRN103; the others tell a
+    """When a tail gets a flag. The first four are the parameters of rule KRN103; the others distinguish a
     systematic tail, which shows in p99 / p50, from single outliers, which show in max / p50."""
 
     min_tail: float = 0.5
@@ -159,10 +159,11 @@ class TailLimits(NamedTuple):
 
 
 def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
-    """Percentiles of like calls (see :mod:`advisor.metrics.pace`), largest tail score first.
+    """Percentiles of similar calls (see :mod:`advisor.metrics.pace`), largest tail score first.
 
-    The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
-    or more; the columns after it give the share of them, and of all calls, that coincide with something.
+    The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the
+    median or more; the columns after it give the share of them, and of all calls, that coincides with
+    something.
     """
     a = q.a
     devices = [d for d in a.devices if a.trace.has("kernels") and len(a.device_kernels(d))]
@@ -171,7 +172,7 @@ def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
 
 
 def _device(q: Query, device: int, limits: TailLimits) -> pd.DataFrame:
-    """The like calls of one device, a row each."""
+    """The groups of similar calls of one device, a row each."""
     a = q.a
     like = like_calls(a, device, MIN_CALLS)
     spread, n = like.spread, len(like)
@@ -234,7 +235,7 @@ def _before(q: Query, names: pd.Series, like: LikeCalls) -> Array:
 
 
 def modules(q: Query) -> pd.DataFrame:
-    """The module tree: time on the GPU of what each module launched itself, and with those below it."""
+    """The module tree: GPU time launched by each module itself, and including the modules below it."""
     a, found = q.a, q.a.provenance.ops
     at = np.arange(len(a.ops)) if q.whole else np.flatnonzero(a.in_window)
     duration = a.ops.length[at]

@@ -41,8 +41,8 @@ class Query:
     def rows(self, table: str) -> Array:
         """Row numbers of a table that count, ascending.
 
-        GPU work counts where it overlaps the window outside its holes. Host rows belong to the phase in
-        whose host ranges they start, because the host runs ahead of the GPU.
+        GPU work counts if it overlaps the window outside its holes. Host rows belong to the phase in whose
+        host ranges they start, because the host runs ahead of the GPU.
         """
         trace = self.a.trace
         if self.whole or not trace.has(table):
@@ -129,7 +129,7 @@ COPY_OPERATIONS = {
 MEMSET = 1 << 30
 BYTES_PER_MB = 1e6
 
-#: Versions of four digits, as the reports of nsys leave them out; `_v11060` and `_v2` stay there.
+#: Versions of four digits, which the reports of nsys leave out; `_v11060` and `_v2` stay.
 _VERSION = re.compile(r"_v\d{4}$")
 
 
@@ -178,7 +178,7 @@ def kernels(q: Query) -> pd.DataFrame:
 
 
 def call_names(q: Query, ids: pd.Series) -> Any:
-    """Names of API calls without their version, unless two of them would then be the same."""
+    """Names of API calls without their version, unless that would make two names equal."""
     names = q.texts(ids)
     short = [_VERSION.sub("", text) for text in names.categories]
     return names.rename_categories(
@@ -293,7 +293,7 @@ def nvtx(q: Query) -> pd.DataFrame:
 
 
 def nvtx_pushpop(q: Query) -> pd.DataFrame:
-    """The same of the ranges that were pushed and popped alone (nvtx_pushpop_sum)."""
+    """The same for ranges that were pushed and popped (nvtx_pushpop_sum)."""
     found = nvtx(q)
     found = found[found["Style"] == "PushPop"] if len(found) else found
     share = found["Total Time (ns)"] * 100.0 / max(int(found["Total Time (ns)"].sum()), 1)

@@ -1,5 +1,6 @@
-"""Which segmentation of a capture is its steps: all evidence weighed, the outermost level that
-repeats and holds a pass of the whole model."""
+"""Chooses the segmentation of a capture that is its steps: weighs all evidence for the outermost level that
+repeats and holds a pass of the whole model.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +42,17 @@ from advisor.metrics.steps.waits import routed_sequences, waited_behind, waited_
 from advisor.model.arrays import Array, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
 
-#: Kinds of kernels that come once a pass.
+#: Kinds of kernels that occur once a pass.
 _KINDS = ("embedding", "sampling", "optimizer", "loss")
-#: A segmentation is rejected where fewer of its parts hold the marker.
+#: A segmentation is rejected if fewer of its parts than this share hold the marker.
 _MISSED = 0.5
-#: It is confirmed where so many do.
+#: It is confirmed if at least this share of its parts does.
 _HELD = 0.8
 
 
 class Marker(Struct, frozen=True):
-    """Events of one kind, as positions of the operations that they belong to, ascending; `passes`
-    tells for each which of the groups between heavy kernels it is in."""
+    """Events of one kind, as positions of the operations that they belong to, ascending; `passes` gives the
+    pass (a group between heavy kernels) of each."""
 
     kind: str
     at: Array
@@ -59,8 +60,8 @@ class Marker(Struct, frozen=True):
 
     @property
     def passes(self) -> int:
-        """How many passes these events tell of: those without a matrix product or attention between
-        them are one."""
+        """How many passes these events show: events without a matrix product or attention between them
+        belong to one."""
         return len(distinct(self.group))
 
     def ends(self) -> Array:
@@ -96,12 +97,12 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequ
 
 
 def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
-    """True where most parts of a segmentation lack a marker: what repeats lies inside a pass."""
+    """True if most parts of a segmentation lack a marker: then they lie inside a pass."""
     return any(_share(m, op_step, count) < _MISSED for m in markers)
 
 
 def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
-    """How many of the markers come in almost every part, and once."""
+    """How many of the markers occur in almost every part, and once."""
     return sum(
         _share(m, op_step, count) >= _HELD and len(distinct(m.group[op_step[m.at] >= 0])) <= count
         for m in markers
@@ -116,23 +117,23 @@ def _share(marker: Marker, op_step: Array, count: int) -> float:
 
 #: Unmarked steps must hold this share of the GPU time.
 _COVERED = 0.67
-#: Steps that a marker confirms are surer by this.
+#: A marker that confirms unmarked steps adds this to their confidence.
 _CONFIRMED = 0.3
-#: What repeats holds one inner range in so many of its parts: it is a layer, or a micro-batch.
+#: A repeated part with one inner range in this share of its occurrences is a layer or a micro-batch.
 _INNER = 0.8
-#: Layers within parts that each have one input or one result: surer than what repeats alone.
+#: Layers within parts that each have one input or one result: more certain than repetition alone.
 _FED = 0.7
-#: A compiled program holds so much of the GPU time of the capture.
+#: A compiled program holds at least this share of the GPU time of the capture.
 _WHOLE_PROGRAM = 0.95
-#: No more ends of parts may be expected among the lost kernels.
+#: The expected number of ends of parts among the lost kernels may be at most this.
 _LOST_ENDS, _UNSURE = 0.02, 0.5
 #: Methods whose parts end with an operation, which may be lost.
 _BY_WORK = ("graph launches", "kernel sequence", "markers", "copies")
 
 
 def find_steps(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> Steps:
-    """The steps of one process on one device, and what repeats inside them. `kinds` are those of
-    the kernel names."""
+    """The steps of one process on one device, and the levels repeated inside them. `kinds` are those of the
+    kernel names."""
     found = _outermost(work, ranges, patterns, kinds)
     return replace(found, levels=step_levels(work, found, ranges, patterns))
 
@@ -141,7 +142,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     marked = named_ranges(work, ranges, patterns)
     if opaque := opaque_graphs(work):
         return marked if len(marked) else opaque
-    # One marked step that is what the capture is about: what repeats in it are layers.
+    # A single marked step that holds most of the capture: repetitions inside it are layers.
     whole = len(marked) == 1 and work.share_inside(marked.op_step) > 0.5
     enough = len(marked) >= 2 or (whole and marked.level == "step")
     if enough or marked.method == "opaque graph launches" or (marked.empty and not len(marked)):
@@ -161,7 +162,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         if steps.method in ("kernel sequence", "copies") and _holds_tokens(work, markers, steps, attention):
             continue
         confirming = confirmations(markers, steps.op_step, len(steps))
-        # Parts of something longer are steps where a marker that did not make them says so.
+        # Parts of something longer are steps if a marker that did not create them confirms them.
         agreeing = len(visible) if steps.method == "graph launches" else confirming
         if is_outer is False and agreeing < 1 + (steps.method == "markers"):
             continue
@@ -176,18 +177,18 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
         ):
             steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
-            continue  # what repeats in the only marked iteration may well be layers
-        # The calls that launch graphs are there although the work of some is lost.
+            continue  # repetitions in the only marked iteration may well be layers
+        # The calls that launch graphs are recorded even if the work of some is lost.
         certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
         if not certain and work.lost * len(steps) > _LOST_ENDS:
             steps = replace(steps, confidence=min(steps.confidence, _UNSURE))
         return _marked(steps, marked)
-    # Where several were seen, other passes were recorded, and their work was not.
+    # If several were seen, other passes were recorded whose work was not.
     if whole or marked.ranges_seen > 1:
         return marked
     if len(marked) == 1:
         return _marked(_whole(work, marked.phase, marked.ranges_seen), marked)
-    # Weights that are updated once are those of one iteration, however many micro-batches it has.
+    # One update of the weights belongs to one iteration, however many micro-batches it has.
     once = any(m.kind == "optimizer" and m.passes == 1 for m in markers) or {m.passes for m in markers} == {1}
     if work.is_model and once:
         return _marked(_whole(work, ("unknown",), 0), marked)
@@ -196,14 +197,14 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
 
 #: Work between two updates that launches this many times the usual kernels holds more than a step.
 _EVALUATES = 4
-#: What comes between updates is a step, not the backward pass of one layer, with so many kernels; and
-#: is interrupted so seldom that one stretch holds this share of the updates.
+#: With at least this many kernels the work between updates is a step, not the backward pass of one layer;
+#: and one uninterrupted stretch holds this share of the updates.
 _STEP_KERNELS, _STRETCH = 24, 0.25
 
 
 def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
-    """The longest stretch of training, the last of several, where passes of another kind come between
-    two updates now and then: an evaluation after each epoch."""
+    """The longest stretch of training, the last of several, if passes of another kind come between two
+    updates now and then: an evaluation after each epoch."""
     last = next((m.ends() for m in markers if m.kind == "optimizer"), np.empty(0, np.int64))
     if len(last) < 2 * MIN_REPEATS or any(m.passes < _HELD * len(last) for m in markers):
         return work
@@ -222,8 +223,8 @@ def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
 
 
 def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Steps:
-    """The steps with the pass before them, where what marks their passes comes there once: a prompt
-    runs other kernels than the tokens after it."""
+    """The steps with the pass before them, if the marker of their passes occurs there once: a prompt runs
+    other kernels than the tokens after it."""
     if steps.method not in _BY_WORK or not len(steps):
         return steps
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
@@ -239,15 +240,15 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
 
 
 def _lacks_ends(work: Work, steps: Steps) -> bool:
-    """True where some parts run what several of the others run: what ends a part was lost there. Between
-    markers, a part as long with other kernels holds a prompt or an encoder besides."""
+    """True if some parts contain the work of several others: the end of a part was lost there. Between
+    markers, a part as long but with other kernels holds a prompt or an encoder as well."""
     if steps.method not in _BY_WORK:
         return False
     times = steps.size / max(usual_size(steps.size), 1)
     long = np.flatnonzero((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times))
     if not len(long) or steps.method != "markers":
         return bool(len(long))
-    row = np.full(len(steps) + 1, MISSING)  # the last is that of no step
+    row = np.full(len(steps) + 1, MISSING)  # the last entry is that of no step
     row[long] = np.arange(len(long))
     row[np.argmin(np.abs(times - 1))] = len(long)
     held = np.flatnonzero(row[steps.op_step] >= 0)
@@ -259,8 +260,8 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
 
 
 def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
-    """True where parts that hold layers, all of one size, each look up their inputs or hand their
-    result to the host once: tokens or images."""
+    """True if parts that hold layers, all of one size, each read their inputs or return their result to the
+    host once: tokens or images."""
     parts = steps.size[1:-1]
     if not len(parts) or np.ptp(parts) > SPREAD * median_of(parts) or not any(repeated_kernels(work, steps)):
         return False
@@ -271,10 +272,10 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
 
 
 def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
-    """True where all parts are equally long and the host waits once in each: layers and blocks are launched
-    one behind the other, and what decides how a loop goes on is a pass of it. Parts without any of the
-    operations `attention` are no layers, and may wait several times, equally often. Parts that are one
-    thing again and again may hold several passes."""
+    """True if all parts are equally long and the host waits once in each: layers and blocks are launched
+    without waiting, while a loop waits for the result of a pass. Parts without any of the operations
+    `attention` are no layers, and may wait several times, equally often. Parts that repeat one thing may
+    hold several passes."""
     parts = steps.size[1:-1]
     name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
     name = name[name >= 0]
@@ -289,8 +290,8 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
 
 
 def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
-    """True where the parts are nearly all there is, and every operation that XLA fused, which it numbers
-    through the whole program, comes in each part once."""
+    """True if the parts cover nearly everything, and every operation fused by XLA, which numbers them
+    through the whole program, occurs once in each part."""
     fused = _of_kind(work, kinds, "elementwise (XLA)")
     step = steps.op_step[fused]
     count = np.bincount(work.name[fused][(step > 0) & (step < len(steps) - 1)])
@@ -306,8 +307,8 @@ def _is_denoiser(steps: Steps) -> bool:
 
 
 def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps, bool | None]]:
-    """Each segmentation, and behind it the longer parts that it may lie in: whether a segmentation is
-    the outer of two, None where there is one alone."""
+    """Each segmentation, followed by the longer parts that it may lie in; the flag says whether a
+    segmentation is the outer of two, None if it is the only one."""
     for steps in candidates:
         outer = outer_steps(work, steps)
         yield steps, None if outer is None else False
@@ -316,8 +317,8 @@ def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps
 
 
 def _visible(work: Work, markers: Sequence[Marker], steps: Steps) -> list[Marker]:
-    """The markers that can come in these steps. An operator is not recorded when a graph replays its
-    kernels: one that only comes in passes launched kernel by kernel says nothing of graph runs."""
+    """The markers that can occur in these steps. An operator is not recorded when a graph replays its
+    kernels: one that only occurs in passes launched kernel by kernel proves nothing about graph runs."""
     if steps.method != "graph launches":
         return list(markers)
     replays = distinct(steps.op_step[work.mine & (work.ops.graph_node != 0)])
@@ -344,7 +345,7 @@ def _candidates(
     yield from kernel_sequences(work)
     for kind in ("sampling", "loss", "embedding"):
         marker = by_kind.get(kind)
-        # Two passes are believed where everything that marks one says so.
+        # Two passes are believed if every marker of passes confirms them.
         agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
         if marker is not None and marker.passes >= (2 if agreed else MIN_REPEATS):
             steps = _by_marker(work, marker, 0.5, "step")
@@ -361,8 +362,8 @@ def _of_kind(work: Work, kinds: Sequence[str], wanted: str) -> Array:
 
 
 def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention: Array) -> bool:
-    """True where the parts are requests: each holds several samplings, between which attention runs
-    in layer after layer. A router of experts chooses in every layer, with one attention between."""
+    """True if the parts are requests: each holds several samplings, with attention in layer after layer
+    between them. A router of experts chooses in every layer, with one attention between."""
     sampling = next((m for m in markers if m.kind == "sampling"), None)
     if sampling is None or sampling.passes < 2 * len(steps):
         return False
@@ -371,7 +372,7 @@ def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention
 
 
 def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Steps:
-    """Steps that end with the last event of a pass; inputs are embedded at the beginning of one."""
+    """Steps that end with the last event of a pass; inputs are embedded at the beginning of a pass."""
     if marker.kind == "embedding":
         starts = marker.starts()
         last = np.append(starts[1:] - 1, np.flatnonzero(work.mine)[-1])
@@ -381,7 +382,7 @@ def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Ste
 
 
 def _is_inner(inner: Array, steps: Steps) -> bool:
-    """True where almost every part holds one range that names a layer or a block."""
+    """True if almost every part holds one range that names a layer or a block."""
     if not len(inner) or steps.method == "ranges":
         return False
     held = steps.op_step[inner]
@@ -390,7 +391,7 @@ def _is_inner(inner: Array, steps: Steps) -> bool:
 
 
 def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:
-    """The only pass: all the work there is."""
+    """The only pass: all work of the capture."""
     if not work.mine.any():
         return no_steps(len(work.ops), seen=seen)
     op_step = np.where(work.mine, 0, MISSING)

@@ -24,10 +24,10 @@ Method = Literal[
     "waits", "opaque graph launches", "single pass", "none",
 ]  # fmt: skip
 
-#: Operations in a step, at least: fewer are a loop of two kernels.
+#: At least this many operations in a step: fewer are a loop of two kernels.
 MIN_LENGTH = 8
-#: What distinguishes steps needs steps that are as sure as this: a kernel sequence that
-#: nothing confirms (0.5) may be one block that runs again and again.
+#: Comparing steps needs steps of at least this confidence: a kernel sequence without confirmation (0.5)
+#: may be a block that repeats within a step.
 BELIEVED = 0.6
 #: Confidence of graph launches whose end is not recorded.
 _NO_WAIT = 0.5
@@ -36,18 +36,18 @@ _FIRST = np.iinfo(np.int64).min
 
 
 class Level(NamedTuple):
-    """What repeats inside a step ("graph launches"), and how often in the usual step."""
+    """A level that repeats inside a step ("graph launches"), and how often in the usual step."""
 
     what: str
     per_step: int
 
 
 class Steps(Struct, frozen=True, dict=True):
-    """Steps of one process on one device, in order of time. Arrays have one entry a step;
-    `op_step` one an operation of the capture (MISSING outside steps).
+    """Steps of one process on one device, in order of time. Arrays have one entry a step; `op_step` one
+    an operation of the capture (MISSING outside steps).
 
-    `level` names what repeats ("step", "iteration"), `levels` what repeats inside it; `empty` are
-    ranges that hold neither a call nor GPU work, as host times.
+    `level` names the repeated unit ("step", "iteration"), `levels` those inside it; `empty` are ranges
+    that hold neither a call nor GPU work, as host times.
     """
 
     method: Method
@@ -74,12 +74,12 @@ class Steps(Struct, frozen=True, dict=True):
 
     @cached_property
     def size(self) -> Array:
-        """How many operations each step has."""
+        """Number of operations in each step."""
         return np.bincount(self.op_step + 1, minlength=len(self) + 1)[1:]
 
     @property
     def begin(self) -> Array:
-        """When the device begins with each step: at the end of the one before it."""
+        """When the device begins each step: at the end of the one before it."""
         return np.concatenate((self.gpu_start[:1], self.gpu_end[:-1]))
 
     @property
@@ -95,7 +95,7 @@ def no_steps(operation_count: int, empty: tuple[tuple[int, int], ...] = (), seen
 
 
 class Work(Struct, frozen=True, dict=True):
-    """The operations of one process on one device, among which steps are looked for."""
+    """The operations of one process on one device, to be segmented into steps."""
 
     trace: Trace
     ops: Operations
@@ -109,7 +109,7 @@ class Work(Struct, frozen=True, dict=True):
     lost: float = 0.0
     #: Whether each step of the program is one pass of a denoiser.
     denoises: bool = False
-    #: What was issued before and after does not count.
+    #: Operations issued before and after do not count.
     since: int = 0
     until: int = _LAST
 
@@ -136,9 +136,9 @@ class Work(Struct, frozen=True, dict=True):
 
     @cached_property
     def launched(self) -> Array:
-        """When the host issued each operation. Where no call is known, between those of its neighbours
-        on the stream; before the first of them by what was issued before the capture, and behind the
-        last, or on a stream without any, at its own start."""
+        """When the host issued each operation. Without a known call: between its neighbours on the
+        stream; before the first of them by what was issued before the capture; and behind the last, or on
+        a stream without any, at its own start."""
         if not len(self.calls["start"]):
             return self.ops.start
         ops, known = self.ops, self.ops.api >= 0
@@ -169,8 +169,8 @@ class Work(Struct, frozen=True, dict=True):
         return np.asarray(known[wanted[self.name[known]]] if wanted.any() else known[:0])
 
     def groups(self, at: Array) -> Array:
-        """Which pass each of these events (positions, ascending) is in: between two passes lies a
-        matrix product or attention, or, where no kernel is known as one, several operations."""
+        """The pass of each of these events (positions, ascending): passes are separated by a matrix
+        product or attention, or, if no kernel is known as one, by several operations."""
         before = self._heavy_before
         if not len(before) or before[-1] == 0:
             return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > MIN_LENGTH))
@@ -178,7 +178,7 @@ class Work(Struct, frozen=True, dict=True):
 
     @property
     def is_model(self) -> bool:
-        """True where matrix products, convolutions or attention run: what has passes."""
+        """True if matrix products, convolutions or attention run: then the work has passes."""
         return bool(self._heavy_before[-1:].any())
 
     @cached_property
@@ -189,8 +189,8 @@ class Work(Struct, frozen=True, dict=True):
         return np.cumsum(heavy)
 
     def issued_in(self, start: Array, end: Array) -> tuple[Array, Array]:
-        """First and last of these operations that was issued in each [start, end) of host times;
-        spans without any are left out."""
+        """First and last of the operations issued in each [start, end) of host times; spans without any
+        are left out."""
         order = self.by_launch
         time = self.launched[order]
         first = np.searchsorted(time, start, "left")
@@ -205,8 +205,8 @@ class Work(Struct, frozen=True, dict=True):
         return mine[np.argsort(self.launched[mine], kind="stable")]
 
     def share_inside(self, op_step: Array, copies: bool = False) -> float:
-        """Share of the kernel time that lies in steps: an upload of weights is none of theirs. With
-        `copies`, and where there are no kernels, of all GPU time."""
+        """Share of the kernel time that lies in steps: an upload of weights belongs to none. With
+        `copies`, and without kernels, of all GPU time."""
         length = np.where(self.name >= 0, self.length, 0)
         if copies or not length.any():
             length = self.length
@@ -225,8 +225,8 @@ def timed(
     host: tuple[Array, Array] | None = None,
     **more: Any,
 ) -> Steps:
-    """The steps with their times. `op_step` is taken for the operations of this work alone; `host`
-    are the times of ranges, else of the first and the last call that issued work of the step."""
+    """The steps with their times. `op_step` covers the operations of this work only; `host` are the times
+    of ranges, else of the first and the last call that issued work of the step."""
     op_step = np.where(work.mine, op_step, MISSING).astype(np.int32, copy=False)
     gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
     host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
@@ -274,8 +274,8 @@ def opaque_steps(
     work: Work, start: Array, end: Array, op_step: Array, phase: tuple[str, ...], **more: Any
 ) -> Steps:
     """Steps of graphs without rows, by host times alone: the launches run ahead of the device, so the
-    time from the first of them to the end of the last wait is divided evenly. Launches behind it are
-    none of the steps; without any wait the time of a step is not certain."""
+    time from the first of them to the end of the last wait is divided evenly. Launches behind it belong
+    to no step; without any wait the time of a step is uncertain."""
     calls, sure = work.calls, 0.6
     until = min(int(calls["end"].max(initial=0)), 1 << 62)  # times that cannot be stay in 64 bits
     waits = work.calls_of(Call.SYNC)

@@ -1,6 +1,7 @@
-"""Steps that ranges delimit, by names that are known to mark one or by what the ranges hold; what repeats
-inside steps; and whether they lie in something longer that repeats: then parts stick out at a constant
-stride, by their size or by the pause before them."""
+"""Steps that ranges delimit, by names known to mark a step or by the contents of the ranges; levels
+inside steps; and whether steps lie in something longer that repeats: then parts differ at a constant
+stride, by their size or by the pause before them.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +29,17 @@ from advisor.metrics.steps.sequence import (
 from advisor.model.arrays import Array, constant, distinct, marked, median_of
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
-#: Steps that hold less of the GPU time between them mark a part of the pass only.
+#: Steps with less of the GPU time between them than this mark only a part of the pass.
 _PART = 0.8
-#: A range of no known name may delimit steps where it repeats and holds so much of the GPU time.
+#: A range of unknown name may delimit steps if it repeats and holds at least this much of the GPU time.
 _UNNAMED = 0.67
-#: Confidence of ranges that repeat like steps and are called something else.
+#: Confidence of ranges that repeat like steps but are named differently.
 _UNKNOWN_NAME = 0.8
-#: A function of no known name may be a layer's: what comes once a pass has to confirm it.
+#: Confidence of a function of unknown name, which may be a layer's: a marker of passes has to confirm it.
 _UNKNOWN_FUNCTION = 0.5
-#: So many of the longest functions are examined.
+#: Number of the longest functions that are examined.
 _FUNCTIONS = 20
-#: Of two kinds of ranges, one inside the other, the outer must hold this much more to be preferred.
+#: Of two kinds of ranges, one inside the other, the outer is preferred if it holds this much more.
 _MORE = 1.0 / 0.9
 
 
@@ -47,7 +48,7 @@ _OPERATOR = re.compile(r"^aten::|, (?:seq|op_id|sizes) = ")
 
 
 def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
-    """The steps of ranges whose name says that they are one."""
+    """The steps of ranges whose name marks a step."""
     none = no_steps(len(work.ops))
     named = ranges.matching(patterns.step) if len(work.calls["start"]) else {}
     if not named:
@@ -59,8 +60,8 @@ def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
     phases = {text: name.phase or "unknown" for text, name in named.items()}
     best: Steps | None = None
     best_ops = -1
-    # A pass (one forward) describes a step better than the loop around it, unless passes are
-    # annotated only in part.
+    # A pass (one forward) describes a step better than the loop around it, unless passes are annotated
+    # only in part.
     for wanted_pass in (True, False):
         for thread in distinct(rows["thread"][kind == wanted_pass]).tolist():
             chosen = np.flatnonzero((kind == wanted_pass) & (rows["thread"] == thread))
@@ -77,7 +78,7 @@ def _steps_of(
 ) -> Steps:
     """The steps that these ranges of one thread delimit; `phase_of` has the phase by text."""
     start, end = rows["start"][chosen], rows["end"][chosen]
-    # Nested ranges of one kind: the outer one counts.
+    # Of nested ranges of one kind the outer one counts.
     outer = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
     chosen, start, end = chosen[outer], start[outer], end[outer]
     calls, ops = work.calls, work.ops
@@ -109,8 +110,8 @@ def _steps_of(
 
 
 def _holding(time: Array, start: Array, end: Array) -> Array:
-    """The range that holds each time, MISSING where none does; of overlapping ranges the later one. They are
-    sorted by start, and none lies inside another."""
+    """The range that holds each time, MISSING if none does; of overlapping ranges the later one. Ranges
+    are sorted by start and not nested."""
     if (time[1:] < time[:-1]).any():
         at = positions(start, time, "right") - 1
         return np.where((at >= 0) & (time < end[at]), at, MISSING).astype(np.int32)
@@ -123,8 +124,8 @@ def _holding(time: Array, start: Array, end: Array) -> Array:
 
 
 def _completed(work: Work, steps: Steps) -> Steps:
-    """Ranges that mark a part of the pass (the forward of a training step): with the work up to the
-    next one, and a single one with all there is."""
+    """Ranges that mark a part of the pass (the forward of a training step): extended to the next one, and
+    a single one to the whole capture."""
     inside = work.share_inside(steps.op_step)
     if len(steps) <= 1 or steps.method != "ranges" or inside >= _PART:
         return steps
@@ -138,8 +139,8 @@ def _completed(work: Work, steps: Steps) -> Steps:
 
 
 def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
-    """Ranges of any name that repeat and hold the work between them, the outermost first. Those of
-    operators, layers, of the parts of a pass and of whole runs are left out by name."""
+    """Ranges of any name that repeat and hold the work between them, the outermost first. Ranges of
+    operators, layers, parts of a pass and whole runs are left out by name."""
     if len(ranges) == 0 or not len(work.calls["start"]):
         return
     kinds, kind_of = ranges.kinds
@@ -170,7 +171,7 @@ def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Itera
 
 def repeated_functions(work: Work, patterns: StepPatterns) -> Iterator[Steps]:
     """Calls of Python functions that repeat and hold the work between them, the outermost first;
-    those that are called after a step before others, which may be parts of one."""
+    functions called later in a step come after earlier ones, of which they may be parts."""
     if not work.trace.has("python_calls") or not len(work.calls["start"]):
         return
     rows = work.trace.columns("python_calls", ("start", "end", "process", "thread", "text_id"))
@@ -207,17 +208,17 @@ def inner_work(work: Work, ranges: Ranges, patterns: StepPatterns) -> Array:
 # --- what repeats inside steps, and longer parts that they may lie in -----------------------------
 
 
-#: A level repeats the same number of times in this share of the steps.
+#: A level repeats the same number of times in at least this share of the steps.
 _ALIKE = 0.8
-#: The operations between two returns of a kernel number the same in this share of the returns, and
-#: the repeats hold so much of the step.
+#: At least this share of the returns of a kernel are the same number of operations apart, and the
+#: repetitions hold this much of the step.
 _REGULAR, _HELD = 0.75, 0.5
-#: A layer has at least this many operations; what is shorter is a loop over one kernel or two.
+#: A layer has at least this many operations; a shorter repetition is a loop over one kernel or two.
 _MIN_LAYER = 4
 
 
 def step_levels(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns) -> tuple[Level, ...]:
-    """The levels inside the steps, outer ones first; none where the steps are not believed."""
+    """The levels inside the steps, outer ones first; empty if the steps are uncertain."""
     if not len(steps) or not steps.believed:
         return ()
     found = [
@@ -253,7 +254,7 @@ def _inner_ranges(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatter
 
 
 def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
-    """The longest run of kernels that returns again and again in a step of the usual size."""
+    """The longest run of kernels that repeats in a step of the usual size."""
     main = work.main_stream[work.name[work.main_stream] >= 0]
     size = np.bincount(np.maximum(steps.op_step[main] + 1, 0), minlength=len(steps) + 1)[1:]
     usual = int(np.argmin(np.abs(size - median_of(size))))
@@ -272,21 +273,21 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
 
 
 def _per_step(step: Array, steps: Steps) -> int:
-    """Its number of repeats in a step; 0 where that differs from step to step."""
+    """The number of repetitions in a step; 0 if it differs from step to step."""
     count = np.bincount(step[step >= 0], minlength=len(steps))
     usual = int(median_of(count))
     return usual if float((count == usual).mean()) >= _ALIKE else 0
 
 
-#: Parts that hold layers are passes of a model, of which at most so many make a step: drafts and their
-#: verification, two networks in turn. At a longer stride a loop does something more every so often.
+#: Parts that hold layers are passes of a model, of which at most this many make a step: drafts and their
+#: verification, two networks in turn. A longer stride is a loop that does something extra now and then.
 _PASSES = 8
-#: Confidence of steps that may themselves be parts of longer ones.
+#: Confidence of steps that may be parts of longer ones.
 _CONFIDENCE = 0.5
 
 
 def outer_steps(work: Work, steps: Steps) -> Steps | None:
-    """The longer steps that contain these as parts; None where nothing suggests any."""
+    """The longer steps that contain these as parts; None if nothing indicates any."""
     if len(steps) < 2 * MIN_REPEATS:
         return None
     size = steps.size
@@ -314,7 +315,7 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
 
 
 def _read_back(work: Work, steps: Steps) -> bool:
-    """True where results of almost every part go to the host, which decides what comes next."""
+    """True if results of almost every part go to the host, which decides what comes next."""
     held = steps.op_step[copied(work, DTOH)]
     return len(distinct(held[held >= 0])) >= ENDED * len(steps)
 
@@ -336,7 +337,7 @@ def _pauses(work: Work, steps: Steps) -> Array:
 
 
 def usual_size(size: Array) -> float:
-    """The size that most parts have, or nearly."""
+    """The size of most parts, with some tolerance."""
     known = distinct(size)
     ranked = np.sort(size)
     most = np.searchsorted(ranked, known * (1 + SPREAD), "right") - np.searchsorted(

@@ -13,22 +13,23 @@ from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches,
 from advisor.model.arrays import Array, begins_run, marked, median_of
 from advisor.sources.schema import DTOH, HTOD, MISSING
 
-#: A repeating kernel must split the sequence into parts whose sizes differ by less than this.
+#: The parts between returns of a kernel differ in size by less than this.
 SPREAD = 0.05
 MIN_REPEATS = 3
-#: Fewer even returns than this on both sides of one stumble are no proof of layers.
+#: Fewer even returns than this on both sides of an irregular one are no proof of layers.
 _MIN_LAYERS = 8
 #: Blocks of UNets and diffusion transformers launch some 10 to 30 kernels, whole ones hundreds.
 DENOISER = 100
-#: Uneven periods are a recurring group when so much of them returns after the group's length.
+#: Uneven periods are a recurring group if at least this much of them returns after the group's length.
 _SAME = 0.9
-#: Work before the first graph launch is one pass where it is at most so many times the usual one.
+#: Work before the first graph launch is one pass if it is at most this many times the usual one.
 _ALIKE = 1.5
-#: A boundary moves to where the device regularly idles longer than this, and longer by so much.
+#: A boundary moves to where the device regularly idles longer than this, and this many times longer.
 PAUSE_NS, LONGER = 5_000, 2.0
-#: A step before the first return holds so much of a period; one after the last boundary so much.
+#: A step before the first return holds at least this much of a period; one after the last boundary this
+#: much.
 _WHOLE, ENDED = 0.9, 0.75
-#: What is shorter than this share of the usual step is none, but what came before the first.
+#: A step shorter than this share of the usual one is dropped, unless it precedes the first.
 FRAGMENT = 0.5
 
 
@@ -58,7 +59,7 @@ def periodic_graphs(work: Work) -> Steps | None:
     if not len(full) or not most or np.ptp(full) > SPREAD * median_of(full):
         return None
     start = _with_inputs(work, start)
-    # Everything issued from one launch up to the next belongs to the step, but for whole passes.
+    # Everything issued from one launch up to the next belongs to the step, except whole passes.
     more = _passes_between(work, start, of_launch == MISSING)
     order = np.argsort(np.concatenate((start, more[0])), kind="stable")
     start, end = (np.concatenate(both)[order] for both in ((start, more[0]), (end, more[1])))
@@ -67,8 +68,8 @@ def periodic_graphs(work: Work) -> Steps | None:
 
 
 def _with_inputs(work: Work, start: Array) -> Array:
-    """These host times, or the earlier ones of the copies to the device that come right before them:
-    the inputs of what is launched."""
+    """These host times, or earlier ones of copies to the device directly before them: the inputs of what
+    is launched."""
     order = work.by_launch
     place = np.arange(len(order))
     other = np.maximum.accumulate(np.where(marked(len(work.ops), copied(work, HTOD))[order], -1, place))
@@ -78,9 +79,9 @@ def _with_inputs(work: Work, start: Array) -> Array:
 
 
 def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Array]:
-    """Host times (begin, end) of passes of the model that were launched kernel by kernel between
-    graph launches at `start`, such as prefills. What usually follows a launch is the step's own; what
-    comes before the first launch is a pass where it is about as long as the others."""
+    """Host times (begin, end) of passes of the model that were launched kernel by kernel between graph
+    launches at `start`, such as prefills. Work that usually follows a launch belongs to its step; work
+    before the first launch is a pass if it is about as long as the others."""
     eager = work.by_launch[alone[work.by_launch]]
     count = np.bincount(np.searchsorted(start, work.launched[eager], "right"), minlength=len(start) + 1)
     own = int(median_of(count[1:]))
@@ -106,11 +107,11 @@ def _of_main_thread(work: Work, launch: Array) -> tuple[Array, Array, int]:
 
 
 def kernel_sequences(work: Work) -> Iterator[Steps]:
-    """Segmentations by a kernel that returns after an almost constant number of operations, those
-    with most parts first.
+    """Segmentations by a kernel that returns after an almost constant number of operations, those with
+    most parts first.
 
-    A kernel that comes once a layer returns regularly, too, but stumbles at every step's end, so
-    its irregular returns are evenly spaced; such kernels are passed over.
+    A kernel that comes once a layer returns regularly, too, but irregularly at the end of each step, so
+    its irregular returns are evenly spaced; such kernels are skipped.
     """
     main, seen = _kernels(work), set[int]()
     for position in _returns(work, main):
@@ -121,7 +122,7 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
 
 
 def layer_sequences(work: Work) -> Iterator[Steps]:
-    """Segmentations by the places where a kernel of every layer stumbles, those with fewest parts first."""
+    """Segmentations by the irregular returns of a kernel of every layer, those with fewest parts first."""
     main = _kernels(work)
     ends = {len(last): last for p in _returns(work, main) for last in _ends_of_layers(p, len(main))}
     yield from (_by_kernel(work, main, ends[n]) for n in sorted(ends))
@@ -132,8 +133,9 @@ def _kernels(work: Work) -> Array:
 
 
 def _returns(work: Work, main: Array) -> Iterator[Array]:
-    """Where among the kernels of the main stream each name stands that comes often enough, those that come
-    most often first; of two that come as often the earlier, since names are numbered in the order of rows."""
+    """Positions among the kernels of the main stream of each name that comes often enough, the most
+    frequent first; of two equally frequent ones the earlier, since names are numbered in the order of
+    rows."""
     if len(main) < MIN_LENGTH * MIN_REPEATS:
         return
     sequence = work.name[main]
@@ -151,8 +153,8 @@ def _by_kernel(work: Work, main: Array, position: Array) -> Steps:
 
 
 def copy_sequences(work: Work) -> Iterator[Steps]:
-    """Segmentations by copies on the main stream that return after an almost constant number of
-    kernels: results come down and inputs go up once a pass, whatever runs in between."""
+    """Segmentations by copies on the main stream that return after an almost constant number of kernels:
+    results come down and inputs go up once a pass, whatever runs in between."""
     main = work.main_stream
     before = np.cumsum(work.name[main] >= 0)
     if not len(main) or before[-1] < MIN_LENGTH * MIN_REPEATS or not work.trace.has("copies"):
@@ -176,8 +178,8 @@ def copied(work: Work, direction: int) -> Array:
 
 
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
-    """The steps that end with these operations of the main stream. Work of other streams belongs to
-    the step in which it was issued."""
+    """The steps that end with these operations of the main stream. Work of other streams belongs to the
+    step in which it was issued."""
     # Around the steps of a denoiser run other models.
     if method != "markers" and len(last) > 1 and not work.denoises:
         last = _without_fragments(last, work.main_stream)
@@ -186,16 +188,16 @@ def segmented(work: Work, last: Array, method: Any, confidence: float, **more: A
     on_main = marked(len(work.ops), work.main_stream)
     step = np.where(on_main, np.searchsorted(last, np.arange(len(work.ops)), "left"), step)
     step = np.where(step < len(last), step, MISSING)
-    # What comes before the first whole step does not belong to it.
+    # Operations before the first whole step do not belong to it.
     length = median_of(np.diff(last)) if len(last) > 1 else len(work.ops)
     before = np.arange(len(work.ops)) <= last[0] - round(float(length))
     return timed(work, np.where(before, MISSING, step), len(last), method, confidence, **more)
 
 
 def _without_fragments(last: Array, main: Array) -> Array:
-    """The last operations of steps, without what lies before the first step, and with one that ends
-    with the capture. An operation that marks steps may stand anywhere in them: where what is left
-    at both ends makes one step, the capture begins and ends with one."""
+    """The last operations of steps, without the fragment before the first step, and with one that ends
+    with the capture. An operation that marks steps may stand anywhere in them: if the fragments at both
+    ends make one step, the capture begins and ends with a step."""
     at = np.searchsorted(main, last)
     size = np.diff(at, prepend=-1)
     usual, tail = median_of(size[1:]), len(main) - 1 - int(at[-1])
@@ -207,8 +209,8 @@ def _without_fragments(last: Array, main: Array) -> Array:
 
 
 def _at_pause(work: Work, main: Array, position: Array) -> Array:
-    """The positions moved within the period to the operation after which the device regularly
-    idles, which is where one step ends and the next begins; as they are where there is none."""
+    """The positions moved within the period to the operation after which the device regularly idles,
+    which is where one step ends and the next begins; unchanged if there is none."""
     period = np.diff(position)
     median = int(median_of(period))
     even = position[:-1][period == median]
@@ -244,8 +246,8 @@ def _ends_of_layers(position: Array, length: int) -> list[Array]:
 
 
 def constant_stride(odd: Array, count: int) -> int:
-    """The stride at which these of so many places stand from the first to the last, 0 where there is
-    none of two and more. Two places prove one where they cut the whole in three."""
+    """The stride between the places `odd` of `count`, 0 if it is not constant or there are fewer than
+    two. Two places prove a stride only if they cut the whole in three."""
     spacing = np.diff(odd)
     if len(odd) < 2 or int(spacing.min()) < 2 or np.ptp(spacing) > max(1, 0.1 * spacing.min()):
         return 0
@@ -256,7 +258,7 @@ def constant_stride(odd: Array, count: int) -> int:
 
 
 def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
-    """True when a kernel at these positions of a sequence of `length` comes once a step. Where a program
+    """True if a kernel at these positions of a sequence of `length` comes once a step. If a program
     `denoises`, several pictures hold several steps each, which are longer than any block."""
     period = np.diff(position)
     median = median_of(period)
@@ -270,11 +272,11 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
     odd = odd[odd > 0]  # the first return follows warm-up or a prefill
     if len(odd) == 0:
         return True
-    # Irregular returns side by side are one step's end; that of the last step says nothing.
+    # Adjacent irregular returns are the end of one step; that of the last step says nothing.
     odd = odd[np.concatenate(([True], np.diff(odd) > 1))]
     odd = odd[odd < len(period) - 1]
     if len(odd) == 1:
-        # Two passes: the one end is in the middle of everything.
+        # Two passes: the single end is in the middle.
         before, after = int(odd[0]), len(period) - 1 - int(odd[0])
         return min(before, after) < _MIN_LAYERS or abs(before - after) > 2
     if len(odd) == 0:
@@ -285,8 +287,8 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
 
 
 def _recurs(period: Array) -> bool:
-    """True when uneven periods repeat as a group: blocks of different sizes inside a longer period,
-    such as the stages of a convolutional network."""
+    """True if uneven periods repeat as a group: blocks of different sizes inside a longer period, such as
+    the stages of a convolutional network."""
     usual, count = median_of(period), len(period)
     sizes = np.arange(2, count // MIN_REPEATS + 1)
     odd = period != usual

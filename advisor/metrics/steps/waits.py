@@ -13,21 +13,21 @@ from advisor.metrics.steps.sequence import MIN_REPEATS, constant_stride, copied,
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import DTOH, MISSING, Call
 
-#: Fewer repeats than this of work that is short may as well be layers.
+#: With fewer repetitions than this short work may as well be layers.
 _REPEATS = 8
-#: So many of the periods run the same operations, in so much of the GPU time.
+#: At least this share of the periods runs the same operations, in this share of the GPU time.
 _SAME, _TIME = 0.95, 0.8
 #: One kernel or two between waits may be a loop inside a step.
 _KERNELS = 3
-#: Of a loop over experts, each layer reads back so many values or more.
+#: Each layer of a loop over experts reads back at least this many values.
 IN_A_LOOP = 3
-#: A pass waits so often at most: for its inputs, for its parts, for its result.
+#: A pass waits at most this often: for its inputs, for its parts, for its result.
 _WAITS = 8
 
 
 def waited_behind(work: Work) -> Array:
-    """Positions of the operations behind which the host waits: with nothing issued between two waits
-    they are one. Inputs that go up wait for no result."""
+    """Positions of the operations after which the host waits: several waits with nothing issued between
+    them are one. Waits for uploads of inputs do not count."""
     return _behind(work, work.by_launch, _waits(work))
 
 
@@ -45,9 +45,9 @@ def _waits(work: Work) -> Array:
 
 
 def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
-    """The segmentation by the waits of the thread that feeds the main stream, where what it launches
-    between them is the same in period after period; none where a period is one thing again and again,
-    which may be several passes, or has one of the operations `attention`, as a layer has."""
+    """The segmentation by the waits of the thread that feeds the main stream, if the work launched
+    between them is the same in period after period; None if a period repeats one thing, which may be
+    several passes, or contains one of the operations `attention`, as a layer does."""
     main = work.main_stream
     main = main[np.argsort(work.launched[main], kind="stable")]
     api = work.ops.api[main]
@@ -83,9 +83,9 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
 
 
 def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
-    """The segmentation by the waits that hand over nothing, as at the end of an iteration, where each part
-    routes tokens to experts (operations `routing`) equally often and reads values back all along: how many
-    kernels experts run depends on the tokens that they get."""
+    """The segmentation by waits without a copy, as at the end of an iteration, if each part routes tokens
+    to experts (operations `routing`) equally often and reads values back throughout: the number of
+    kernels of experts depends on their tokens."""
     main = work.main_stream
     main = main[np.argsort(work.launched[main], kind="stable")]
     if not len(routing) or not (work.ops.api[main] >= 0).any():
@@ -116,5 +116,5 @@ def _codes(work: Work, main: Array) -> Array:
 
 
 def _again(code: Array) -> bool:
-    """True for what is several times the same."""
+    """True if it is the same thing several times."""
     return any((code[n:] == code[:-n]).all() for n in range(1, len(code) // 2 + 1) if len(code) % n == 0)
