@@ -86,7 +86,7 @@ def settle(
 
 
 def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
-    """Fields that pyproject.toml sets, overlaid by advisor.toml; empty where neither sets any."""
+    """Fields that pyproject.toml sets, overlaid by advisor.toml; empty if neither sets any."""
     values: dict[str, Any] = {}
     project = _read(folder / "pyproject.toml")
     section = project.get("tool", {}).get("advisor", {})

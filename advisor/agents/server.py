@@ -24,7 +24,7 @@ _INSTRUCTIONS = (
 
 
 def serve(tools: Tools) -> None:
-    """Answer until the input ends. Raises InputError where the SDK is missing."""
+    """Answer until the input ends. Raises InputError if the SDK is missing."""
     server(tools).run("stdio")
 
 

@@ -36,7 +36,7 @@ MASK = "***"
 
 
 class Recording(Struct, frozen=True):
-    """`options` in canonical spelling, one a --trace source; `known` is False where the export
+    """`options` in canonical spelling, one a --trace source; `known` is False if the export
     does not list options, so they are inferred from what was recorded."""
 
     options: tuple[str, ...]
@@ -45,7 +45,7 @@ class Recording(Struct, frozen=True):
     release: tuple[int, int] | None
 
     def has(self, option: str) -> bool:
-        """True where the option, or one that includes it, was on."""
+        """True if the option, or one that includes it, was on."""
         name, _, value = option.partition("=")
         if name == "--gpu-metrics-frequency":
             return any(float(value) <= float(v) for n, v in self._pairs() if n == name)

@@ -92,7 +92,7 @@ def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> 
 
 
 def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
-    """None where nothing that can be recorded would help."""
+    """None if nothing that can be recorded would help."""
     if unmet.remedy is None:
         return None
     words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]

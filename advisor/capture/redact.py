@@ -54,7 +54,7 @@ class Redaction(Struct, frozen=True):
 def redact(source: Path, target: Path, force: bool = False, check: Sequence[str] = ()) -> Redaction:
     """Write a redacted copy of an nsys export; `source` is only read.
 
-    Raises InputError where it is not such an export, or where a secret, or a string of `check`,
+    Raises InputError if it is not such an export, or where a secret, or a string of `check`,
     cannot be taken out.
     """
     if target.exists() and not target.is_file():  # a device would be replaced by the copy

@@ -197,7 +197,7 @@ class Scrubber:
         return _GPU.sub(lambda m: f"{m[1]}{other_gpu(m[2])}", text)
 
     def _document(self, text: str) -> str | None:
-        """JSON with its values taken care of; None where it is not JSON."""
+        """JSON with its values taken care of; None if it is not JSON."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):

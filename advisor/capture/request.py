@@ -112,7 +112,7 @@ def _one(name: str) -> str:
 
 
 def context_of(asked: PlanRequest) -> PlanContext:
-    """Raises InputError where the request names something unknown, or things that do not fit."""
+    """Raises InputError if the request names something unknown, or things that do not fit."""
     data = capture_goals()
     goal = _named("goal", asked.goal, {g.id: g for g in data.goals})
     place = _named("place", asked.place, {p.id: p for p in data.places})

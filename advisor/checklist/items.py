@@ -79,7 +79,7 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
 
 
 def _nsys_fits(entry: Input) -> bool | None:
-    """Whether the nsys that recorded is as new as the driver's CUDA; None where nobody knows."""
+    """Whether the nsys that recorded is as new as the driver's CUDA; None if nobody knows."""
     release = _NSYS.search(entry.producer or "")
     if release is None or entry.cuda is None:
         return None
@@ -207,7 +207,7 @@ def _documents(test: Condition, known: CaptureFacts) -> Iterator[ConditionDoc]:
 
 
 def _proof(item: ChecklistItem, known: CaptureFacts) -> str:
-    """The numbers in words, capture by capture where they differ; empty where none is known."""
+    """The numbers in words, capture by capture where they differ; empty if none is known."""
     captures_of: dict[str, list[str]] = {}
     for at, path in enumerate(known.captures):
         text = next((s for line in item.say if (s := _filled(line, known, at))), "")
@@ -219,7 +219,7 @@ def _proof(item: ChecklistItem, known: CaptureFacts) -> str:
 
 
 def _filled(template: str, known: CaptureFacts, at: int) -> str:
-    """The line with its numbers; empty where one is not known."""
+    """The line with its numbers; empty if one is unknown."""
     if not all(_cells(known, p.name, at) for p in placeholders(template)):
         return ""
     return render(template, lambda p: _shown(known, p, at))

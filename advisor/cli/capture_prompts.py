@@ -15,7 +15,7 @@ from advisor.model.capture_plan import TroubleNode, Troubles
 from advisor.model.options import PlanRequest
 from advisor.reports.checkup import node
 
-#: The request with the answer in it, "back", or None where there is nothing to ask.
+#: The request with the answer in it, "back", or None if there is nothing to ask.
 Asked = PlanRequest | Literal["back"] | None
 Question = Callable[[PlanRequest], Asked]
 

@@ -107,7 +107,7 @@ def hold_pipes(paths: Iterable[str | Path]) -> None:
 
 
 def _standard_input(path: Path) -> bytes:
-    """Raises InputError where it is closed, or was read before: a pipe gives its content once."""
+    """Raises InputError if it is closed, or was read before: a pipe gives its content once."""
     global _read
     if sys.stdin is None:
         raise InputError(f"{path}: standard input is closed; pipe a capture into it, or name a file")

@@ -42,7 +42,7 @@ def run_plain(words: Sequence[str]) -> int | None:
 
 
 def _parsed(words: Sequence[str], known: dict[str, Any]) -> tuple[list[Path], dict[str, Any]] | None:
-    """Captures, and values of flags by name; None where a word is not exactly one of them."""
+    """Captures, and values of flags by name; None if a word is not exactly one of them."""
     names = {f"--{name.replace('_', '-')}": name for name in known}
     names |= {short: name for name, setting in known.items() for short in setting.flag.short}
     traces: list[Path] = []

@@ -74,7 +74,7 @@ class Saved(_Saved):
 
 
 def read(path: Path) -> tuple[Saved, ...]:
-    """The saved diagnoses of a file. Raises InputError where it holds none."""
+    """The saved diagnoses of a file. Raises InputError if it holds none."""
     label = f"--baseline {path}"
     entries = documents(path, label, HINT)
     try:

@@ -131,7 +131,7 @@ def _read(path: Path) -> list[Run]:
 
 
 def _from_json(text: str) -> list[dict[str, float]] | None:
-    """Runs of a JSON report, of a list of them, or of JSON lines; None where it is not JSON."""
+    """Runs of a JSON report, of a list of them, or of JSON lines; None if it is not JSON."""
     try:
         document = parse_json(text)
     except ValueError:

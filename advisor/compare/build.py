@@ -240,12 +240,12 @@ def _phase_verdict(m: Measured, alike: comparability.Reasons, judged: Judgement)
 
 
 def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
-    """True where a side has a single step: how much it varies is not known."""
+    """True if a side has a single step: how much it varies is unknown."""
     return any(s is not None and s.steps == s.samples == 1 for s in (before, after))
 
 
 def _hidden(m: Measured) -> bool:
-    """True where the windows differ in their amount of work and in their time, and a single time a
+    """True if the windows differ in their amount of work and in their time, and a single time a
     side does not show whether that is a change."""
     return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 

@@ -101,7 +101,7 @@ def _clock(side: Side) -> float | None:
 
 
 def clock_shift(before: Side, after: Side) -> float:
-    """Relative difference of the clocks; 0 where either side does not record it."""
+    """Relative difference of the clocks; 0 if either side does not record it."""
     kinds = [all(w.sm_clock_hz for w in s.works) for s in (before, after)]
     if kinds[0] != kinds[1]:  # a sampled clock against a nominal one says nothing
         kinds = [False, False]
@@ -250,7 +250,7 @@ def _work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
 
 def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float | None:
     """Median ratio (after over before) of the blocks a launch, over the kernels of both sides
-    that are sized by their work, weighted by time; None where there are none."""
+    that are sized by their work, weighted by time; None if there are none."""
     both = [(k, after[n]) for n, k in before.items() if n in after and k.name.family in _SIZED]
     shared = [
         (log(y.blocks / x.blocks), min(x.ms, y.ms), max(x.blocks, y.blocks))

@@ -79,7 +79,7 @@ def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
 
 
 def _moved(before: Finding, after: Finding) -> bool:
-    """Holds another length of the step; another share of it where lengths are not known."""
+    """Holds another length of the step; another share of it where lengths are unknown."""
     b, a = _ms(before), _ms(after)
     if b is not None and a is not None:
         return abs(a - b) > limit("shrunk-time") * max(a, b)
@@ -101,7 +101,7 @@ def _ms(finding: Finding | None) -> float | None:
 
 
 def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
-    """Why a missing finding proves nothing; empty where its rule was judged."""
+    """Why a missing finding proves nothing; empty if its rule was judged."""
     found = (absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses)
     return next((a.why for a in found if a.why), "")
 
@@ -224,7 +224,7 @@ T = TypeVar("T", bound=_Scoped)
 
 
 class Absence(NamedTuple):
-    """What a missing finding means; `why` it proves nothing, empty where it is gone."""
+    """What a missing finding means; `why` it proves nothing, empty if it is gone."""
 
     status: Literal["gone", "not_evaluated", "overruled"]
     why: str = ""

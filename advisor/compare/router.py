@@ -81,7 +81,7 @@ def _runs(name: str, runs: Runs) -> RouterRuns:
 
 
 def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None]:
-    """98 % interval of the gain by Student on logarithms; None where each side has one run."""
+    """98 % interval of the gain by Student on logarithms; None if each side has one run."""
     logs = [[math.log(v) for v in side.rates] for side in (a, b)]
     freedom = sum(len(side) - 1 for side in logs)
     if freedom == 0:

@@ -191,7 +191,7 @@ class Side:
 
 
 def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]]:
-    """Phases side by side as (label, before, after), most time first; None where a side lacks it.
+    """Phases side by side as (label, before, after), most time first; None if a side lacks it.
 
     A phase that one side could not name is the only phase of the other.
     """

@@ -80,12 +80,12 @@ class Change(Struct, frozen=True):
 
     @property
     def least(self) -> float:
-        """The size of the change that is certain, whichever way; 0 where none is."""
+        """The size of the change that is certain, whichever way; 0 if none is."""
         return max(self.least_rise, self.least_drop, 0.0)
 
 
 def typical_change(before: Array, after: Array, noise: Noise | None = None) -> Change | None:
-    """The median ratio over all pairs of steps; None where a side has none."""
+    """The median ratio over all pairs of steps; None if a side has none."""
     if min(len(before), len(after)) < 2:
         return _single(before, after, noise or Noise())
     b, a = np.log(before), np.log(after)
@@ -103,7 +103,7 @@ def typical_change(before: Array, after: Array, noise: Noise | None = None) -> C
 
 
 def mean_change(before: Array, after: Array, noise: Noise | None = None) -> Change | None:
-    """The ratio of the means; None where a side has no steps."""
+    """The ratio of the means; None if a side has no steps."""
     if min(len(before), len(after)) < 2:
         return _single(before, after, noise or Noise())
     mid = math.log(after.mean() / before.mean())

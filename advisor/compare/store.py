@@ -80,7 +80,7 @@ def fault_text(error: ValidationError) -> str:
 
 
 def read(path: Path) -> tuple[Diagnosis, ...]:
-    """The diagnoses of a file. Raises InputError, in one line, where it holds none."""
+    """The diagnoses of a file. Raises InputError, in one line, if it holds none."""
     return tuple(_diagnosis(path, entry) for entry in documents(path, str(path), _SAVE))
 
 

@@ -1,10 +1,10 @@
-"""Runs the cases that lie beside a rule, and checks that they pin it down.
+"""Runs the cases beside a rule, and checks that they pin it down.
 
-A case gives facts in one scope, which symptoms and causes fired (all others the rule asks for are
-quiet), and what must come out. A rule's cases hold when each comes out as expected and there is
-at least one that fires, one that is not evaluated, and for every condition, guard and required
-join a quiet one in which it alone stands in the way, numbers just across their threshold.
-Of a question, each answer needs a case, and each condition one that misses it, whatever the answer.
+A case gives facts in one scope, the symptoms and causes that fired (all others the rule refers to are
+quiet), and the expected outcome. The cases of a rule are complete when at least one fires, one is not
+evaluated, and for every condition, guard and required join there is a quiet one that fails at it alone,
+with numbers just across their threshold. Of a question, each answer needs a case, and each condition one
+that misses it, whatever the answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Names = Annotated[tuple[str, ...], Items]
 CaseRow = dict[str, bool | int | float | str | None]
 Rows = Annotated[tuple[CaseRow, ...], Items]
 
-#: Where the facts of a case are put unless it says otherwise.
+#: The scope of a case's facts, unless it gives one.
 DEFAULT_SCOPE: Mapping[Level, Scope] = {
     "trace": Scope(),
     "rank": Scope(rank=0),
@@ -43,7 +43,8 @@ DEFAULT_SCOPE: Mapping[Level, Scope] = {
     "phase": Scope(device=0, phase="decode"),
     "operation": Scope(device=0, operation="gemm"),
 }
-#: A number is just across its threshold within this share of it, or within one if it is a count.
+#: A number is just across its threshold if it is off by at most this share of it, or by one if it is a
+#: count.
 NEAR = 0.2
 
 
@@ -71,7 +72,7 @@ class CaseFile(Strict):
 
 
 class CaseResult(Struct, frozen=True):
-    """One case: `problems` is empty where it came out as expected."""
+    """One case: `problems` is empty if it came out as expected."""
 
     code: str
     name: str
@@ -83,7 +84,7 @@ class CaseResult(Struct, frozen=True):
 
 
 class CaseRun(Struct, frozen=True):
-    """The cases of one rule; `problems` of the file as a whole: unreadable, or not complete."""
+    """The cases of one rule; `problems` are those of the file as a whole: unreadable, or incomplete."""
 
     code: str
     results: tuple[CaseResult, ...] = ()
@@ -116,7 +117,7 @@ def cases_path(rules: RuleSet, code: str) -> Path | None:
 
 
 def _program(rules: RuleSet) -> Program:
-    """Causes that no rule here defines are taken as given: a single rule can be tested alone."""
+    """The rules; causes that none of them defines are given: a single rule can be tested alone."""
     named = {name for rule in rules.active for _, name, _ in references(rule)}
     return compile_rules(rules, external=named - set(rules.by_cause))
 
@@ -152,7 +153,7 @@ def _facts(case: Case, rule: CompiledRule, units: Mapping[str, str]) -> FactBase
     if case.scope is not None:
         scope = case.scope
     facts = FactBase()
-    facts.add(Fact("case.scope", True, "flag", scope))  # so that the scope is there without facts
+    facts.add(Fact("case.scope", True, "flag", scope))  # creates the scope even without facts
     for name, value in case.facts.items():
         facts.add(Fact(name, value, _unit(name, value, units), scope))
     on = {j.entity: j.on for j in rule.joins}
@@ -164,7 +165,7 @@ def _facts(case: Case, rule: CompiledRule, units: Mapping[str, str]) -> FactBase
 
 
 def _unit(name: str, value: Value, units: Mapping[str, str]) -> Unit:
-    """The catalogue's unit, else the one that the name ends in."""
+    """The catalogue's unit, else the one in the suffix of the name."""
     found: Any = units.get(name)
     if found is None and isinstance(value, bool | str):
         found = "flag" if isinstance(value, bool) else "text"
@@ -183,7 +184,7 @@ def _given(case: Case, rule: CompiledRule) -> dict[str, OutcomeState]:
 
 
 def _strays(case: Case, rule: CompiledRule, used: set[str]) -> Iterator[tuple[tuple[int | str, ...], str]]:
-    """Names that the rule does not know: the case would test nothing with them."""
+    """Names that the rule does not use: the case would test nothing with them."""
     for name in case.facts:
         if name not in used:
             yield ("facts", name), f"the rule does not use the fact {name}; correct the name"

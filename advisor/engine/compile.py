@@ -1,7 +1,7 @@
 """Rules -> the form that both engines run: strata, branches, guards, joins, resolved parameters.
 
-Everything that durable-rules cannot take (its limits crash or hang the process) is refused here,
-with the place in the rule file. No engine ever sees a rule as it was written.
+What durable-rules cannot take (its limits crash or hang the process) is refused here, with the place in
+the rule file. No engine sees a rule as it was written.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class CompiledRule(Struct, frozen=True):
 
     @property
     def level(self) -> Level | Literal["capture"]:
-        """Where the rule is judged: a rule about a trace in each capture of a job, unless it looks
-        at all captures, or at what only all of them show."""
+        """Where the rule is judged: a rule about a trace in each capture of a job, unless it uses facts
+        of all captures together."""
         alone = self.spec.scope == "trace" and not any(t.over or of_job(t.fact) for t in self.tests())
         return "capture" if alone else self.spec.scope
 
@@ -109,7 +109,7 @@ class CompiledRule(Struct, frozen=True):
         return tuple(j for j in self.joins if j.required)
 
     def conditions(self) -> Iterator[Condition]:
-        """Those of the branches and the guards, not the implied ones of overruling rules."""
+        """The conditions of branches and guards, without the implied ones of overruling rules."""
         yield from chain(*self.branches, (g.condition for g in self.guards))
 
     def tests(self) -> Iterator[Test]:
@@ -121,8 +121,8 @@ class CompiledRule(Struct, frozen=True):
 
 
 class Program(Struct, frozen=True, eq=False, dict=True):
-    """A compiled rule set: rules by stratum, and every parameter with the value in force. Equal to
-    itself alone, so that what is derived from it can be kept."""
+    """A compiled rule set: rules by stratum, and every parameter with the value in force. Compared by
+    identity, so that results derived from it can be cached."""
 
     strata: tuple[tuple[CompiledRule, ...], ...]
     params: Mapping[ParamKey, ParamValue]
@@ -133,8 +133,8 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         return {r.spec.code: r for s in self.strata for r in s}
 
     def too_large(self) -> str | None:
-        """Why durable-rules cannot hold the program (durable-rules 2.0.28: error 106 at 4,096
-        rules, error 302 at 252 properties of a record); None where it can."""
+        """Why durable-rules cannot hold the program (durable-rules 2.0.28: error 106 at 4,096 rules,
+        error 302 at 252 properties of a record); None if it can."""
         compiled = self.by_code.values()
         total = sum(
             len(one.required) + sum(variants(branch, one.guards) for branch in one.branches)
@@ -149,7 +149,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         return f"the rules use more than {MAX_FIELDS} fields of {wide}" if wide else None
 
     def only(self, code: str) -> Program:
-        """The program of one rule, whose symptoms and causes are then given from outside."""
+        """The program of one rule; the symptoms and causes that it refers to are then given from outside."""
         return Program(((self.by_code[code],),), self.params, self.rules)
 
 
@@ -315,8 +315,8 @@ class _Builder:
         )
 
     def overruled(self) -> Iterator[tuple[str, State]]:
-        """The causes that the rule overrules, each with how it does. What is said of one rank as a
-        whole is about its part in the job, so it overrules what others show."""
+        """The causes that the rule overrules, and how. A finding about a rank as a whole is about its
+        part in the job, so it overrules findings in any of its scopes."""
         then = self.rule.then
         view: View = "anywhere" if self.rule.scope == "rank" else "overlap"
         yield from ((cause, State(self.rule.cause, view)) for cause in then.overrules)

@@ -1,7 +1,7 @@
 """The adapter of durable-rules, and the only module that imports it.
 
-The stock host is not used beyond loading: it swallows errors, runs on background threads and leaks.
-Here errors propagate, there are no threads, and memory is returned.
+Its own host is used for loading only: it swallows errors, runs on background threads and leaks. Here
+errors propagate, there are no threads, and memory is returned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.model.facts import Scope
 MAX_RECORDS = 100_000  # about 0.8 GB of engine memory
 MAX_FIRINGS = 200_000
 MAX_CPU_S = 30.0  # of one inference; 256 ranks take 3 s
-_EVERY = 64  # records asserted between two looks at the clock, which take as long as one of them
+_EVERY = 64  # records asserted between two checks of the clock, which cost as much as one of them
 _STATE = "0"  # the one working memory that a session uses
 
 
@@ -50,7 +50,7 @@ def available() -> tuple[bool, str]:
 
 
 def require() -> None:
-    """Raises EngineError where durable-rules does not import."""
+    """Raises EngineError if durable-rules does not import."""
     _load()
 
 
@@ -110,7 +110,7 @@ class Session:
         self._began = 0.0
 
     def _in_time(self) -> None:
-        """EngineError once an inference has taken longer than the built-in rules ever do."""
+        """Raise EngineError if an inference takes longer than the built-in rules ever do."""
         if thread_time() - self._began > MAX_CPU_S:
             raise EngineError(f"durable-rules took more than {MAX_CPU_S:g} s of processor time")
 
@@ -132,7 +132,7 @@ class Session:
         try:
             self._offset = self._rules.assert_fact(message)
         except self._lib.not_handled:
-            pass  # no rule looks at it, and it was not kept
+            pass  # no rule uses it, and it was not stored
         except (self._lib.core.error, self._lib.observed) as exc:
             raise EngineError(f"durable-rules failed ({exc})") from exc
 
@@ -177,14 +177,14 @@ class Session:
         self._lib.core.delete_ruleset(self._rules._handle)
 
 
-#: Cleared sessions, the one used last at the end: registering the rules takes as long as matching the
-#: facts of a small capture. Whoever uses one has taken it out, so that threads share none.
+#: Cleared sessions, the last used at the end: registering the rules takes as long as matching the facts
+#: of a small capture. A session in use is taken out, so that threads share none.
 _idle: dict[tuple[Program, Masks], tuple[Emitter, Session]] = {}
 _MOST_IDLE = 4
 
 
 class Matcher:
-    """What fires, stratum by stratum, by durable-rules."""
+    """Finds what fires, stratum by stratum, with durable-rules."""
 
     def __init__(self, program: Program, log: OutcomeLog) -> None:
         self._key = (program, masks_of(program, log.view))

@@ -34,10 +34,10 @@ _TRUTH: dict[bool | None, str] = {False: "0", True: "1", None: "2"}
 
 Record = dict[str, str | float]
 EngineRule = dict[str, Any]
-#: What an activation means: (code, branch number from 0), or (code, alias) of a join.
+#: The meaning of an activation: (code, branch number from 0), or (code, alias) of a join.
 Meaning = tuple[str, int | str]
-#: The fields of `on` that scopes name, for each required join in order: all that the engine rules
-#: of a program take from the facts.
+#: The fields of `on` that scopes name, for each required join in order: the only part of the engine rules
+#: of a program that depends on the facts.
 Masks = tuple[tuple[tuple[str, ...], ...], ...]
 
 
@@ -80,11 +80,11 @@ class Emitter:
             self._gaps |= {
                 g.condition.fact for g in rule.guards if g.passes and isinstance(g.condition, Test)
             }
-        #: The facts that rules look at, with the levels that they are seen from.
+        #: The facts that rules use, with the levels from which they do.
         self._wanted = [(name, frozenset(levels[name])) for name in sorted(levels)]
 
     def over(self, view: FactView) -> Emitter:
-        """The same engine rules over other facts of the same masks."""
+        """The same engine rules for other facts with the same masks."""
         other = copy(self)
         other.view, other._ids, other._scopes = view, dict(self._ids), {}
         return other
@@ -125,7 +125,7 @@ class Emitter:
         return [self._value(_seen(condition), self._compare(condition, "num", "str"))]
 
     def _negative(self, guard: CompiledGuard) -> list[list[dict[str, Any]]]:
-        """The alternatives that leave a guard open: false, or unknown where that passes."""
+        """The alternatives that leave a guard open: false, or unknown if the guard passes on it."""
         condition = guard.condition
         if isinstance(condition, State):
             clear = {"$neq": {"truth": "1"}} if guard.passes else {"truth": "0"}
@@ -170,7 +170,7 @@ class Emitter:
         for test in join.where:
             column = columns.setdefault(test.fact, len(columns))
             if isinstance(test.threshold, tuple):
-                # no "or" and no variants here: membership is a column of its own
+                # no "or" and no variants here: membership has a column of its own
                 member = columns.setdefault(_member(test), len(columns))
                 tests += [{"$ex": {f"t{member}": 1}}, {f"t{member}": "1"}]
             else:
@@ -275,7 +275,7 @@ class Emitter:
         return [{"k": group}, {"n": identity}]
 
     def _records(self, name: Hashable, body: Record) -> Iterator[Record]:
-        """The record, once a shard of its name."""
+        """The record, once for each shard of its name."""
         for shard in range((self._uses.get(name, 0) + SHARD - 1) // SHARD):
             group, identity = self._slot(name, shard)
             yield {"k": group, "n": identity, **body}
@@ -301,7 +301,7 @@ _HERE: tuple[dict[str, Any], ...] = ({"$ex": {"s": 1}}, {"s": {"c0": "s"}})
 
 
 def _seen(test: Test) -> str | Test:
-    """What a test looks at: a fact as seen from a scope, or the one of several that decides it."""
+    """The subject of a test: a fact as seen from a scope, or the one of several that decides it."""
     return test.fact if test.over is None else test
 
 

@@ -42,7 +42,7 @@ def nearest_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def obstacle(reasons: Iterable[Reason]) -> str:
-    """What stood in the way, by the tree: the first condition that fails, however deep it lies."""
+    """What prevented the outcome, by the tree: the first condition that fails, however deep it lies."""
     found = (_first_failing(reason) for reason in reasons)
     return next((text for text in found if text), "nothing that it looks at holds")
 
@@ -74,7 +74,7 @@ class Explainer(Struct, frozen=True):
         return self._missed(outcome)
 
     def facts(self, reason: Reason, scope: Scope = TRACE) -> Iterator[Fact]:
-        """The facts of a tree, in the order in which they are met."""
+        """The facts of a tree, in the order in which they appear."""
         scope = scope if reason.rule is None else reason.rule.scope
         if reason.condition is not None:
             fact = self.inference.view.fact(reason.condition.fact, scope)
@@ -84,7 +84,7 @@ class Explainer(Struct, frozen=True):
             yield from self.facts(child, scope)
 
     def related(self, outcome: Outcome) -> Related:
-        """The rule of an outcome, with its message where it fired."""
+        """The rule of an outcome, with its message if it fired."""
         return self.rule(outcome.code, outcome.scope, outcome.state in ("fired", "overruled"))
 
     def rule(self, code: str, scope: Scope, fired: bool = True) -> Related:
@@ -163,8 +163,8 @@ class Explainer(Struct, frozen=True):
     # --- not fired ---------------------------------------------------------------------------
 
     def _missed(self, outcome: Outcome, name: str = "") -> Reason:
-        """What stood in the way: of the branch that came nearest first, then what held there, then
-        the other branches."""
+        """What prevented the rule: failed conditions of the branch that came nearest, then its other
+        conditions, then the other branches."""
         place = f"{name}{_place(outcome.scope)}: "
         if outcome.state == "overruled":
             rulers = (self._ruler(link) for link in outcome.overruled_by)
@@ -200,8 +200,8 @@ class Explainer(Struct, frozen=True):
 
 
 def fact_text(checked: Checked, scope: Scope, why: str | None = None) -> str:
-    """A condition on a fact with both its numbers: ``x.ratio is 12 %, at least 10 % (min_x)``; `why` it
-    has no value, where that is known."""
+    """A condition on a fact with both its numbers: ``x.ratio is 12 %, at least 10 % (min_x)``; `why` says
+    why it has no value, if known."""
     test = checked.condition
     assert isinstance(test, Test)
     wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.doc.unit or named_unit(test.fact))}"
@@ -244,8 +244,8 @@ def _join(result: JoinResult) -> Reason:
 
 
 def _distance(outcome: Outcome) -> tuple[int, int, float]:
-    """Order of nearness: conditions that are not known to hold, those of them that fail, how far
-    the numbers are off."""
+    """Order of nearness: number of conditions not known to hold, number of those that fail, distance of
+    the numbers."""
     if outcome.state == "overruled":
         return 0, 0, 0.0
     open_, failed, gap = min(_branch_distance(b) for b in outcome.branches)

@@ -40,18 +40,18 @@ from advisor.model.findings import (
 )
 from advisor.model.rules import Action, GainSpec, RuleSpec
 
-#: Codes of the rules about the capture itself: they hold even where its rows cannot be believed.
+#: Codes of the rules about the capture itself: they remain valid even if its rows cannot be believed.
 CAPTURE_RULES = "CAP"
 A = TypeVar("A", bound=Action)
 Estimate = Callable[[Sequence[Finding]], Sequence[Finding]]
 MAX_RANGES = 50
-#: A place is not worth a visit that takes this share of the longest or less.
+#: A place that takes this share of the longest or less is left out.
 SMALL = 1e-3
 MAX_ROWS = 50
 
 
 class Conclusions(Struct, frozen=True):
-    """What an inference says, in the order in which it is shown."""
+    """The results of an inference, in the order in which they are shown."""
 
     findings: tuple[Finding, ...]
     overruled: tuple[Overruled, ...]
@@ -63,8 +63,8 @@ class Conclusions(Struct, frozen=True):
 def conclude(
     inference: Inference, *, ms_of: Duration | None = None, estimate: Estimate | None = None
 ) -> Conclusions:
-    """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds;
-    `estimate` gives findings the gain of their fix, by which those about one time become one."""
+    """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds; `estimate`
+    gives findings the gain of their fix; findings about the same time are then joined."""
     by_code = inference.program.by_code
     fired = inference.in_state("fired")
     folded = fold(inference)
@@ -99,14 +99,15 @@ def conclude(
 
 
 def _stopped(rule: RuleSpec, by: str | None) -> str | None:
-    """The cause that withholds a finding: of those on the capture itself only what requires that one."""
+    """The cause that withholds a finding; findings about the capture itself are withheld only by a cause
+    that they require."""
     stands = rule.code.startswith(CAPTURE_RULES) and by not in {r.cause for r in rule.requires}
     return None if stands else by
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
-    """The fired symptoms that each fired cause explains: in its own scope or a narrower one. What
-    one rank does to the others explains what any of them shows."""
+    """The fired symptoms explained by each fired cause: in its own scope or a narrower one. An effect of
+    one rank on the others explains the symptoms of all of them."""
     folded = {}
     by_cause = inference.program.rules.by_cause
 
@@ -191,7 +192,7 @@ def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterato
 
 
 def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
-    from advisor.facts.catalog import ENTITIES  # here: it imports all that computes facts
+    from advisor.facts.catalog import ENTITIES  # imported here: it imports everything that computes facts
 
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return Table(
@@ -210,8 +211,8 @@ def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[In
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Advice, ...]:
-    """Recommendations that apply. One whose condition is unknown is kept, but where its text needs
-    what is not known only for want of another."""
+    """Recommendations that apply. One whose condition is unknown is kept, unless its text needs an
+    unknown value and another one remains."""
     found = tuple(_applying(inference, rule, scope))
     return tuple(a for a in found if UNKNOWN not in a.action) or found
 
@@ -234,7 +235,7 @@ def _applying(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterato
 def _first_texts(
     inference: Inference, items: Iterable[A], conditions: Iterable[tuple[Test, ...]], scope: Scope
 ) -> Iterable[A]:
-    """The actions that apply: of several texts for one action the first."""
+    """The actions that apply: the first of several texts for one action."""
     found: dict[str, A] = {}
     for item, tests in zip(items, conditions, strict=True):
         if item.id not in found and _may_hold(inference, tests, scope):
@@ -243,7 +244,7 @@ def _first_texts(
 
 
 def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
-    """The other ways to win that apply, as recommendations do."""
+    """The alternatives that apply, selected like recommendations."""
     for item in _first_texts(inference, rule.spec.alternatives, rule.alternatives, scope):
         gain = item.gain
         yield Alternative(

@@ -1,7 +1,7 @@
 """Runs a rule set over a fact base, stratum by stratum.
 
 durable-rules decides what fires; the interpreter explains why, distinguishes quiet from unknown, and
-stands in where durable-rules does not import or cannot hold the facts.
+takes over if durable-rules does not import or cannot hold the facts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Disagreement(RuntimeError):
-    """durable-rules fired something else than the interpreter explains: a fault of ours."""
+    """durable-rules fired something else than the interpreter explains: a bug."""
 
 
 class Inference(Struct, frozen=True, dict=True):
@@ -42,7 +42,8 @@ class Inference(Struct, frozen=True, dict=True):
     facts: FactBase
     log: OutcomeLog
     outcomes: tuple[Outcome, ...] = ()
-    #: Why the interpreter judged although durable-rules was asked for, or what it cannot explain.
+    #: Why the interpreter judged although durable-rules was requested, or a firing that it cannot
+    #: explain.
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -60,9 +61,9 @@ class Inference(Struct, frozen=True, dict=True):
         return tuple(o for o in self.outcomes if o.state in states)
 
     def answer(self, outcome: Outcome) -> Answer | None:
-        """What a question is answered with: by the first branch that holds, else `otherwise`. None
-        where a person has to tell: in the checklist `otherwise` takes that every branch is false, but
-        for one that says when a question does not apply."""
+        """The answer to a question: that of the first branch that holds, else `otherwise`. None if a
+        person has to answer: in the checklist `otherwise` requires that every branch is false, except one
+        that says when a question does not apply."""
         spec = self.program.by_code[outcome.code].spec
         if outcome.first < len(outcome.branches):
             return spec.answers[outcome.first] if spec.answers else None
@@ -77,7 +78,7 @@ class Inference(Struct, frozen=True, dict=True):
 
 
 def default_engine() -> Engine:
-    """durable-rules where it imports, else the interpreter; the results are the same."""
+    """durable-rules if it imports, else the interpreter; the results are the same."""
     return "durable" if available()[0] else "python"
 
 
@@ -92,14 +93,13 @@ def infer(
 ) -> Inference:
     """The outcome of every active rule in every scope of its level.
 
-    A rule whose level has no scope is evaluated in the next wider one that exists, at last once
-    for the whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one rule).
-    With `engine="durable"`, what durable-rules fires has fired; the interpreter only explains it
-    and distinguishes quiet, overruled and unknown. It judges alone, and `notes` says why, where
-    durable-rules fails or cannot hold the facts or the rules. A firing that the conditions do not
-    explain, or the lack of one that they ask for, stands and is named in `notes`; `strict` raises
-    instead: EngineError for a failure, Disagreement otherwise.
-    Raises RuleError for rules that do not compile, EngineError where durable-rules is asked for
+    A rule whose level has no scope is evaluated in the next wider one that exists, at last once for the
+    whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one rule). With
+    `engine="durable"` the firings of durable-rules set the states; the interpreter only explains them and
+    distinguishes quiet, overruled and unknown. It judges alone, and `notes` says why, if durable-rules
+    fails or cannot hold the facts or the rules. A firing that the conditions do not explain, or a missing
+    one, stands and is named in `notes`; `strict` raises instead: EngineError for a failure, Disagreement
+    otherwise. Raises RuleError for rules that do not compile, EngineError if durable-rules is requested
     and does not import.
     """
     if isinstance(rules, Program):
@@ -122,7 +122,7 @@ def infer(
 
 
 def _limit(facts: FactBase, program: Program) -> str | None:
-    """Why durable-rules cannot hold this, if it cannot."""
+    """Why durable-rules cannot hold this; None if it can."""
     if len(facts) > MAX_FACTS:
         return f"{len(facts)} facts are more than the {MAX_FACTS} that durable-rules is given"
     rows = sum(len(r) for r in facts.entities.values())
@@ -172,7 +172,7 @@ def _decided(explained: Outcome, fired: bool) -> Outcome:
 
 
 def _evaluated(stratum: Iterable[CompiledRule], log: OutcomeLog) -> list[Outcome]:
-    """Each rule in each scope of its level, as the interpreter judges it."""
+    """Each rule in each scope of its level, judged by the interpreter."""
     return [evaluate(rule, scope, log) for rule in stratum for scope in log.view.scopes(rule.level)]
 
 
@@ -192,14 +192,14 @@ def _disagreement(odd: Sequence[Outcome]) -> str:
 
 # --- what part of a capture leaves open -----------------------------------------------------------
 
-#: Where no rule compares a share with a threshold: what is not known may be no larger than what
-#: is, above this share (the least other time that rules call notable, calibration#krn111).
+#: If no rule compares a share with a threshold: the unknown part may be at most as large as the known
+#: one, above this share (the least other time that rules call notable, calibration#krn111).
 NOTABLE = 0.05
 
 
 def take_out_undecided(facts: FactBase, program: Program) -> None:
-    """Make unknown what lies between a least and a most value of which a condition in force holds
-    for one and not for the other."""
+    """Make a value unknown if a condition in force holds for its least but not for its most possible
+    value, or the reverse."""
     tests: dict[str, list[Test]] = defaultdict(list)
     for rule in program.by_code.values():
         for test in rule.tests():

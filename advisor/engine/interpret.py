@@ -11,7 +11,7 @@ A condition is true, false or unknown (None). For one rule in one scope::
              else fired
 
 With the scopes fixed, a fact that becomes known never changes a known state, except through
-``if_unknown: pass``, `known` and overruling, which act on what is not known by design.
+``if_unknown: pass``, `known` and overruling, which act on what is unknown by design.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Checked(Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[float, float] | None:
-        """Value and threshold, where the condition compares numbers by size."""
+        """Value and threshold, if the condition compares numbers by size."""
         test, value = self.condition, self.doc.value
         if (
             isinstance(test, Test)
@@ -90,7 +90,7 @@ class JoinResult(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of one rule in one scope, with everything that decided it."""
+    """The result of one rule in one scope, with everything that decided it."""
 
     code: str
     cause: str
@@ -104,13 +104,13 @@ class Outcome(Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """The first branch that holds; their number where none does."""
+        """The first branch that holds; the number of branches if none does."""
         held = (i for i, b in enumerate(self.branches) if b.truth)
         return next(held, len(self.branches))
 
     @property
     def because(self) -> tuple[Link, ...]:
-        """The facts, outcomes and rows that decided the state; empty where it is unknown."""
+        """The facts, outcomes and rows that decided the state; empty if it is unknown."""
         found: list[Link] = list(self.overruled_by)
         if self.state == "unknown":
             return ()
@@ -142,8 +142,8 @@ class FactView:
         self._named: dict[str, list[Fact]] = {}
 
     def scopes(self, level: str) -> tuple[Scope, ...]:
-        """Where a rule of this level is evaluated in each capture: its scopes there, else those of
-        the next wider level, at last the capture, so that no rule goes without an outcome."""
+        """Where a rule of this level is evaluated in each capture: its scopes, else those of the next
+        wider level, at last the capture itself, so that every rule has an outcome."""
         if level not in self._scopes:
             self._scopes[level] = tuple(self._looked_for(level))
         return self._scopes[level]
@@ -187,9 +187,9 @@ class FactView:
             return found
 
     def look(self, test: Test, scope: Scope) -> tuple[bool | None, Fact | None]:
-        """Whether a test holds as seen from a scope, and the fact that decides it: one true value
-        where it is over `any`, one false value where it is over `every`, else one that is unknown.
-        Without any capture nothing is known."""
+        """Whether a test holds as seen from a scope, and the fact that decides it: one true value for
+        `any`, one false value for `every`, else one that is unknown. Without any capture the result is
+        unknown."""
         if test.over is None:
             return test.holds(self.atom(test.fact, scope)), self.fact(test.fact, scope)
         seen = [(test.holds(atom(f.value) if f else None), f) for f in self.everywhere(test.fact, scope)]
@@ -209,7 +209,7 @@ class FactView:
         return found
 
     def rows(self, entity: str) -> list[Row] | None:
-        """The rows of a table; None where this capture has no such table."""
+        """The rows of a table; None if this capture has no such table."""
         return self.facts.entities.get(entity)
 
 
@@ -228,9 +228,9 @@ class OutcomeLog:
         self._of.setdefault(outcome.cause, []).append(outcome)
 
     def truth(self, state: State, scope: Scope) -> tuple[bool | None, tuple[Outcome, ...]]:
-        """Whether the cause fired as seen from `scope`, and the outcomes that say so.
+        """Whether the cause fired as seen from `scope`, and the outcomes that show it.
 
-        Nothing to look at is unknown, not false: silence is not health.
+        Without outcomes the result is unknown, not false: silence is not health.
         """
         at = (state, scope)
         if state.cause in self.given:
@@ -349,8 +349,8 @@ def state_doc(state: State, holds: bool | None) -> ConditionDoc:
 def match(join: CompiledJoin, scope: Scope, view: FactView) -> JoinResult:
     """The rows of the join that lie in the scope.
 
-    A field of `on` that the scope leaves open does not restrict; where the scope names it, a row
-    without it lies elsewhere. A missing value in `where` leaves the row open.
+    A field of `on` that the scope leaves open does not restrict; if the scope names it, a row without it
+    lies elsewhere. A missing value in `where` leaves the row open.
     """
     rows = view.rows(join.entity)
     if rows is None:

@@ -1,4 +1,4 @@
-"""How heavy and how sure a fired rule is: impact, severity, confidence."""
+"""How severe and how certain a fired rule is: impact, severity, confidence."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from advisor.model.gain import LEAST, Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
-#: Facts of a lesser kind make the same advice less sure.
+#: Facts measured less directly make the same advice less certain.
 METHOD_FACTOR = {"measured": 1.0, "inferred": 0.9, "assumed": 0.75}
 PASSED_GUARD_FACTOR = 0.95
-#: Parts of the budget are what a cause holds from `MOST` of it on; `LITTLE` need not be accounted for.
+#: A cause holds the parts of the budget that make up `MOST` of it; a rest of `LITTLE` need not be
+#: accounted for.
 MOST, LITTLE = 0.5, 0.02
-#: Captures with a known answer that the judged base of a confidence is worth.
+#: The judged base of a confidence counts as much as this many captures with a known answer.
 PRIOR = 6
-#: What an estimate that may be anything takes from a confidence, and a step that may be all tracing.
+#: Deductions from a confidence: for an estimate that may be anything, and for a step that may be all
+#: tracing.
 UNSURE = 0.1
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0}
 
-#: (part of the budget, scope, share) -> milliseconds of the window, where known.
+#: (part of the budget, scope, share) -> milliseconds of the window, if known.
 Duration = Callable[[str, Scope, float | None], float | None]
 
 
 def impact_of(
     inference: Inference, spec: RuleSpec, scope: Scope, ms_of: Duration | None = None
 ) -> Impact | None:
-    """Share where the impact fact is a ratio, milliseconds where it is a time."""
+    """The share if the impact fact is a ratio, milliseconds if it is a time."""
     if spec.impact is None:
         return None
     fact = _number(inference, spec, scope)
@@ -52,8 +54,8 @@ def impact_of(
 def _made_up_of(
     inference: Inference, impact: ImpactSpec, scope: Scope, share: float | None
 ) -> tuple[str, ...] | None:
-    """The parts of the budget that make up the time, as many of the rule's as it takes; empty where
-    together they hold less than `MOST` of it, None where the budget is not known."""
+    """The parts of the budget that make up the time, as many of the rule's as needed; empty if together
+    they hold less than `MOST` of it, None if the budget is unknown."""
     held = _held(inference, impact, scope)
     if not held or share is None:
         return None
@@ -73,8 +75,8 @@ def _held(inference: Inference, impact: ImpactSpec, scope: Scope) -> dict[str, f
 
 
 def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
-    """The part of the budget that a rule speaks of; where it holds no time, the largest of the
-    further ones: copies of the one direction are not those of the other. Sums have no window."""
+    """The part of the budget that a rule refers to; if it holds no time, the largest of its further
+    parts: copies of one direction are not those of the other. Sums have no window."""
     sums = inference.view.fact("capture.sums_only", scope)
     if sums is not None and sums.value is True:
         return "capture"
@@ -83,9 +85,8 @@ def part_of(inference: Inference, impact: ImpactSpec, scope: Scope) -> str:
 
 
 def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: float) -> Ranking:
-    """What the capture says of a finding's severity before any fix is estimated: the severity by
-    levels of the rule's own (what takes the ground from under every other finding is high), and
-    the most that the rule and its doubts allow."""
+    """A finding's severity before any fix is estimated: the severity by levels of the rule's own (high if
+    it invalidates every other finding), and the maximum that the rule and its doubts allow."""
     levels: Severity | None = None
     fact = _number(inference, spec, scope)
     if invalidates(inference, inference.program.by_code[spec.code], scope):
@@ -107,7 +108,7 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
 
 
 def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt, ...]:
-    """The rule's doubts that this capture gives reason for."""
+    """The rule's doubts that apply to this capture."""
     tests = inference.program.by_code[spec.code].doubts
     return tuple(
         doubt
@@ -117,7 +118,7 @@ def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt
 
 
 def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
-    """The severity where the fix, if the rule names one, saves all that the cause holds."""
+    """The severity if the fix, if the rule names one, saves all that the cause holds."""
     terms = grading(inference, spec, scope, 1.0)
     impact = impact_of(inference, spec, scope)
     held = max((impact.share if impact else None) or 0.0, terms.tail)
@@ -187,8 +188,8 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
 
 
 def predicted(finding: Finding, prediction: Prediction) -> Finding:
-    """The finding with its estimates; one that tracing alone may have made says so and is medium at
-    most."""
+    """The finding with its estimates; a finding that tracing alone may have caused says so and is at most
+    medium."""
 
     def of(wanted: Gain | None) -> Gain | None:
         return next((found for ask, found in prediction.others if ask == wanted), None)
@@ -206,14 +207,15 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
 
 
 def as_sure(finding: Finding) -> Finding:
-    """The finding with what its estimate adds to its confidence."""
+    """The finding with its confidence adjusted by its estimate."""
     sure = round(finding.confidence * prod(t.factor for t in estimate_factors(finding.gain)), 3)
     terms = finding.ranking and finding.ranking.replaced(confidence=sure)
     return finding.replaced(confidence=sure, ranking=terms)
 
 
 def calibrated(base: float, right: int, known: int) -> float:
-    """The judged base corrected by `right` of `known` answers, where it counts as `PRIOR` of them."""
+    """The judged base corrected by `right` of `known` answers, where it counts as much as `PRIOR` of
+    them."""
     return (PRIOR * base + right) / (PRIOR + known)
 
 
@@ -230,7 +232,7 @@ def _distance(margin: float) -> str:
 
 
 def _steps(inference: Inference, scope: Scope) -> Iterator[Factor]:
-    """A cause that was seen in many steps is surer than one that was seen once."""
+    """A cause seen in many steps is more certain than one seen once."""
     sure = inference.view.atom("capture.step_confidence", scope)
     if isinstance(sure, float):
         yield Factor("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
@@ -242,7 +244,7 @@ def _steps(inference: Inference, scope: Scope) -> Iterator[Factor]:
 
 
 def _samples(inference: Inference, outcome: Outcome) -> Iterator[Factor]:
-    """Few samples, or samples that do not resolve the kernels, say less."""
+    """Few samples, or samples that do not resolve the kernels, prove less."""
     view = inference.view
     count = view.atom("capture.sample_count", outcome.scope)
     if not isinstance(count, float):
@@ -279,8 +281,9 @@ def invalidates(inference: Inference, rule: CompiledRule, scope: Scope) -> bool:
 
 
 class Withholders:
-    """What withholds other conclusions: of each capture the fired outcome, if any, with which nothing
-    is said of the program (its rows cannot be believed, or are too few), or nothing called in order."""
+    """Causes that withhold other conclusions: for each capture the fired outcome, if any, that withholds
+    everything about the program (its rows cannot be believed, or are too few), or everything called
+    healthy."""
 
     def __init__(self, inference: Inference) -> None:
         by_code = inference.program.by_code
@@ -294,7 +297,7 @@ class Withholders:
         return next((o.cause for o in self._all if o.scope.encloses(scope)), None)
 
     def of_health(self, scope: Scope) -> str | None:
-        """The cause with which nothing in this scope is in order, though findings stand."""
+        """The cause that withholds health in this scope, though findings stand."""
         found = (o.cause for o in self._healthy if o.scope.encloses(scope))
         return self.of(scope) or next(found, None)
 
@@ -306,7 +309,7 @@ def _holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:
 
 
 def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:
-    """The impact fact, else the one that stands in for it, where it is a number."""
+    """The impact fact, else its substitute, if it is a number."""
     names = () if spec.impact is None else spec.impact.facts
     known = (n for n in names if isinstance(inference.view.atom(n, scope), float))
     return next((inference.view.fact(n, scope) for n in known), None)

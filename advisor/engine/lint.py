@@ -93,7 +93,7 @@ def visible_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         if "verify" in loc or loc in wide:
             continue
         visible = sees(rule.scope)
-        if "overrules_where" in loc:  # looked at where the other cause is
+        if "overrules_where" in loc:  # evaluated in the scope of the other cause
             other = context.rules.by_cause.get(rule.then.overrules_where[int(loc[2])].cause)
             visible = visible if other is None else sees(other.scope)
         spec = context.known.facts.get(name)
@@ -202,7 +202,7 @@ def params_used(rule: RuleSpec, _: Context) -> Iterator[Finding]:
 
 
 def parameters_set(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """A parameter that sets one of another rule has the default and the unit of that one."""
+    """A parameter that sets one of another rule has the default and the unit of that parameter."""
     for name, param in rule.params.items():
         if param.sets is not None:
             code, _, other = param.sets.partition(".")
@@ -216,7 +216,7 @@ def parameters_set(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 def operand_types(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """Text with text, flag with flag, number with number, and a parameter in the fact's unit."""
+    """Text is compared with text, flag with flag, number with number, and a parameter in the fact's unit."""
     for loc, test in fact_tests(rule):
         spec = context.known.facts.get(test.fact)
         if spec is not None:
@@ -233,7 +233,7 @@ def operand_types(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 def _typed(
     loc: Loc, test: Comparison, name: str, unit: str, rule: RuleSpec, context: Context
 ) -> Iterator[Finding]:
-    """One comparison; an empty unit is a number in a unit that is not known."""
+    """One comparison; an empty unit is a number of unknown unit."""
     param = context.param(rule, test.param)
     value: ParamValue | None = test.value if param is None else param.default
     if value is None or test.op == "known":
@@ -287,14 +287,14 @@ def optional_joins(rule: RuleSpec, _: Context) -> Iterator[Finding]:
 
 
 def docs_present(rule: RuleSpec, _: Context) -> Iterator[Finding]:
-    """Text that says nothing is as good as none."""
+    """Empty phrases are reported like missing texts."""
     for name in ("what", "why", "harmless_when"):
         if len(getattr(rule.docs, name).split()) < 3:
             yield ("docs", name), f"docs.{name} says too little; write a sentence"
 
 
 def distinct_advice(rule: RuleSpec, _: Context) -> Iterator[Finding]:
-    """One action may have a text for each kind of program; each says then when it applies."""
+    """One action may have a text for each kind of program; each must then have a condition."""
     ids = [r.id for r in rule.recommendations]
     for i, one in enumerate(rule.recommendations):
         if one.id in ids[:i] and not all(r.applies_when for r in rule.recommendations if r.id == one.id):
@@ -303,7 +303,7 @@ def distinct_advice(rule: RuleSpec, _: Context) -> Iterator[Finding]:
 
 
 def distinct_conditions(rule: RuleSpec, _: Context) -> Iterator[Finding]:
-    """The same condition twice in a branch is a slip of the pen."""
+    """The same condition twice in a branch is a mistake."""
     seen: dict[tuple[int | str, ...], list[object]] = {}
     for loc, item in conditions(rule):
         above = seen.setdefault(tuple(loc[:-1]), [])

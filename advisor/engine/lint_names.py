@@ -15,7 +15,7 @@ from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, 
 
 
 class Catalogues(Struct, frozen=True):
-    """Known names; what is None is not checked. Entities: table -> field -> Python type."""
+    """Known names; None disables the check. Entities: table -> field -> Python type."""
 
     facts: Mapping[str, FactSpec]
     entities: Mapping[str, Mapping[str, type]] | None = None
@@ -134,8 +134,8 @@ def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """An id that resembles a known one is a slip of the pen, which would lose the options of the
-    engines; any other is advice of the user's own."""
+    """An id that resembles a known one is a typing error, which would lose the options of the engines;
+    any other is advice of the user's own."""
     known = context.known.actions
     for loc, item in models_in(rule):
         if not isinstance(item, Action) or known is None or item.id in known:

@@ -74,7 +74,7 @@ MOST_RULES_BYTES = 8 << 20
 
 
 class RuleSet(Struct, frozen=True, eq=False, dict=True):
-    """Rules in order of code, with where each was read. Built once, never changed."""
+    """Rules in order of code, and where each was read. Immutable."""
 
     rules: tuple[RuleSpec, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class RuleSet(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def active(self) -> tuple[RuleSpec, ...]:
-        """The rules that are evaluated: all but the removed, which only keep their code taken."""
+        """The rules that are evaluated: all except removed ones, which only reserve their code."""
         return tuple(r for r in self.rules if r.lifecycle != "removed")
 
     def about(self, subject: Subject) -> RuleSet:
@@ -176,8 +176,8 @@ def load_rule(name: str, *directories: Path) -> RuleSpec:
 
 
 def _file_of(name: str, places: Sequence[Path]) -> Path | None:
-    """The file of a code, else of a cause; causes are looked for in the text, which is quicker
-    than to read every rule."""
+    """The file of a code, else of a cause; causes are searched in the text, which is faster than reading
+    every rule."""
     for directory in reversed(places):
         for path in sorted(directory.rglob(f"{name.upper()}.yaml")):
             return path
@@ -198,7 +198,7 @@ def _cause_in(path: Path) -> str | None:
 
 
 def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
-    """What can be read, and the problems of the rest."""
+    """The readable rules, and the problems of the rest."""
     rules: dict[str, RuleSpec] = {}
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
@@ -263,7 +263,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _misnamed(directory: Path) -> Iterator[Problem]:
-    """Files that look like rules and would silently not be read; cases without their rule."""
+    """Files that look like rules but would silently be ignored; cases without their rule."""
     for path in sorted(directory.rglob("*.yml")):
         yield Problem(str(path), 1, "rule files end in .yaml; rename it")
     for path in sorted(directory.rglob(f"*{CASES_SUFFIX}")):

@@ -82,8 +82,8 @@ def parse_params(rules: RuleSet, texts: Iterable[str]) -> dict[ParamKey, ParamVa
 
 
 def _parse(text: str, param: Param | None) -> ParamValue:
-    """The text in the type of the default, `20%` as 0.2 where that is a ratio; left a text where it
-    does not fit, to be refused."""
+    """The text in the type of the default, `20%` as 0.2 for a ratio; unchanged if it does not fit, to be
+    refused."""
     default = None if param is None else param.default
     ratio = param is not None and param.unit == "ratio"
     if isinstance(default, tuple):

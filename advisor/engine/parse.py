@@ -25,7 +25,7 @@ from advisor.reading import MOST_WRITTEN_BYTES, read_text
 M = TypeVar("M", bound=Frozen)
 
 MAX_DEPTH = 50
-#: Problems of one file that are listed: each is looked up in the whole file.
+#: Number of problems listed for one file: each is looked up in the whole file.
 _MOST_PROBLEMS = 100
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _INT = re.compile(r"\A[-+]?(0|[1-9][0-9]*)\Z")
@@ -85,7 +85,7 @@ def validate(source: Source, model: type[M]) -> M | None:
         return None
 
 
-#: What stands in for a key that is missing or wrong, so that the names in the rest can be checked.
+#: Substitutes for keys that are missing or wrong, so that the names in the rest can be checked.
 _STAND_IN: dict[str, Any] = {
     "schema": 1, "code": "AAA000", "cause": "any", "title": "any", "kind": "cause", "scope": "device",
     "lifecycle": "preview", "when": {"all": [{"cause": "any"}]}, "message": "any", "effort": "low",
@@ -98,8 +98,8 @@ _STAND_IN: dict[str, Any] = {
 
 
 def draft(source: Source, model: type[M]) -> M | None:
-    """What `validate` refused, with the mistakes left out or stood in for; None where too little is
-    left. Only names in it may be judged."""
+    """Data refused by `validate`, with the mistakes left out or replaced; None if too little is left.
+    Only names in it may be judged."""
     for _ in range(MAX_DEPTH):
         try:
             return model.model_validate(source.data)
@@ -110,13 +110,13 @@ def draft(source: Source, model: type[M]) -> M | None:
 
 
 def _left_out(data: Any, error: Any) -> bool:
-    """Take one mistake out of plain data; false where that is not possible."""
+    """Take one mistake out of plain data; false if that is not possible."""
     loc = [step for step in error["loc"] if not str(step).startswith("=")]
     holder = None
     for step in loc[:-1]:
         holder = data
         if not isinstance(data, dict | list) or (isinstance(data, dict) and step not in data):
-            return True  # taken out with another mistake
+            return True  # removed with another mistake
         data = data[step]
     last = loc[-1] if loc else None
     at = data[last] if isinstance(data, list) and isinstance(last, int) else data
@@ -225,7 +225,7 @@ def _scalar(text: str) -> Any:
 
 
 def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Iterator[Problem]:
-    """Pydantic's errors in our words, one a place."""
+    """Pydantic's errors in the project's words, one a place."""
     found = exc.errors(include_url=False)
     if len(found) > _MOST_PROBLEMS:
         yield source.problem((), f"{len(found):,} mistakes; the first {_MOST_PROBLEMS} are listed")

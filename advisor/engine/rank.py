@@ -23,12 +23,12 @@ from advisor.model.findings import SEVERITIES, Finding, Related, Severity
 from advisor.model.gain import HELD_FACTOR, WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
-#: Severity from this share of the step saved on; below the last, info.
+#: Severity from this share of the step saved on; below the last one, info.
 SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = ((0.20, "high"), (0.10, "medium"), (WORTH, "low"))
 
 
-#: A cause that holds this share of the step is tried behind the fixes of others: one that saved it
-#: would be of medium severity.
+#: A cause that holds this share of the step is tried behind the fixes of others: saving all of it would
+#: be of medium severity.
 _HOLDS_MUCH = 0.10
 
 
@@ -46,8 +46,8 @@ def saved_of(gain: Gain | None) -> float | None:
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
-    """By levels of the rule's own, else by the share of the step saved, else (at most medium) by
-    the share `held`; never above the cap."""
+    """By levels of the rule's own, else by the share of the step saved, else (at most medium) by the
+    share `held`; never above the cap."""
     if terms.levels is not None:
         severity = terms.levels
     elif saved is not None:
@@ -90,21 +90,22 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
 
 
 def _wins_latency(finding: Finding) -> bool:
-    """A fault whose fix is worth doing before the batch is made larger."""
+    """A fault whose fix is worthwhile before the batch is made larger."""
     terms = finding.ranking
     assert terms is not None
     return terms.tier == 1 and not terms.throughput and finding.kind != "limit" and finding.severity != "info"
 
 
 def _surely(finding: Finding) -> bool:
-    """The fix is worth telling at the low end of its range, too."""
+    """The fix is worthwhile at the low end of its range, too."""
     gain = finding.gain
     return gain is not None and gain.speedup is not None and 1 - 1 / gain.speedup.low >= WORTH
 
 
 def _behind_latency(finding: Finding, cap: Severity) -> Finding:
-    """A gain that takes a larger batch is medium at most where anything else can be won, or lost events
-    hide what, and no more than what surely can: a measured cause comes before a batch that the tool chose."""
+    """A gain that takes a larger batch is at most medium if anything else can be gained, or lost events
+    hide something, and no more than what is certain to be gained: a measured cause comes before a batch
+    size that the tool chose."""
     terms = finding.ranking
     if terms is None or not terms.throughput:
         return finding
@@ -122,7 +123,8 @@ def _group(finding: Finding) -> tuple[int, int]:
 def _place(finding: Finding) -> tuple[object, ...]:
     terms = finding.ranking
     assert terms is not None
-    # What invalidates the capture: by what it takes away from the analysis, however sure.
+    # Findings that invalidate the capture: by how much of the analysis they affect, regardless of
+    # confidence.
     weight = terms.share if terms.tier == 0 else terms.score
     own = (_group(finding), terms.throughput, finding.kind == "limit", -weight)
     return (*own, finding.code, finding.scope.sort_key())
@@ -133,8 +135,8 @@ def required_first(
     rules: Mapping[str, RuleSpec],
     together: Callable[[Finding, Finding], bool] = lambda _, __: True,
 ) -> list[Finding]:
-    """The findings in their order, but each after those whose fix its own fix requires, as far as
-    the two belong `together`."""
+    """The findings in their order, but each after those whose fix its own fix requires, if the two belong
+    `together`."""
     placed: list[Finding] = []
     begun: set[int] = set()
     by_cause: dict[str, list[int]] = defaultdict(list)
@@ -158,19 +160,19 @@ def required_first(
 
 
 def worth_reporting(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that a verdict speaks of, in their order."""
+    """The findings that a verdict mentions, in their order."""
     return [f for f in findings if f.severity != "info" or f.invalidates]
 
 
 def causes_behind(main: Sequence[Finding], most: int) -> list[str]:
-    """The causes that a verdict names behind the first: each once, wherever it was found."""
+    """The causes that a verdict names after the first: each once, wherever it was found."""
     causes = dict.fromkeys(f.cause for f in main)
     return list(causes)[1 : 1 + most]
 
 
 def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:
-    """The findings with something to do, in the order in which to do it: those that are more than
-    info, each after whatever its fix requires, however little that wins by itself."""
+    """The findings with something to do, in the order in which to do it: those above info, each after the
+    fixes that it requires, however little those gain alone."""
     wanted = [f for f in findings if f.severity != "info" and f.recommendations]
     needed = {r.cause for f in wanted for r in _requires(f, rules)}
     also = [f for f in findings if f.severity == "info" and f.cause in needed]
@@ -178,19 +180,19 @@ def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> l
 
 
 def hidden(findings: Iterable[Finding]) -> list[Finding]:
-    """Causes that hold much although their fix wins nothing by itself: it may once another is done."""
+    """Causes that hold much time although their fix gains nothing alone: it may once another one is done."""
     causes = (f for f in findings if f.severity == "info" and f.kind == "cause" and f.recommendations)
     return [f for f in causes if f.gain is not None and (f.share or 0.0) >= _HOLDS_MUCH]
 
 
 def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> str:
-    """Why a fix comes before one of the later ones; empty where no other finding requires it."""
+    """Why a fix comes before one of the later ones; empty if no other finding requires it."""
     found = ((other, requirement(other, finding, rules)) for other in later)
     return next((f"before {o.cause}: {r.because}" for o, r in found if r is not None), "")
 
 
 def requirement(finding: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> Requirement | None:
-    """Why the fix of a finding needs that of the other one first; None where it does not."""
+    """Why the fix of a finding requires that of the other one first; None if it does not."""
     needs = (r for r in _requires(finding, rules) if r.cause == other.cause)
     return next(needs, None) if _meet(finding, other) else None
 
@@ -201,7 +203,7 @@ def _requires(finding: Finding, rules: Mapping[str, RuleSpec]) -> tuple[Requirem
 
 
 def _meet(one: Finding, other: Finding) -> bool:
-    """They speak of the same part of the program: no level on which both name different ones."""
+    """They refer to the same part of the program: no level on which both name different ones."""
     levels = ("rank", "device", "process", "phase")
     pairs = ((getattr(one.scope, n), getattr(other.scope, n)) for n in levels)
     return all(a is None or b is None or a == b for a, b in pairs)
@@ -209,7 +211,7 @@ def _meet(one: Finding, other: Finding) -> bool:
 
 # --- findings about mostly the same time become one -----------------------------------------------
 
-#: Two fixes save the same where their estimates are no further apart (shares of the step).
+#: Two fixes save the same if their estimates differ by at most this (shares of the step).
 ALIKE = 0.01
 
 #: (code, position in `same_as`, scope) -> the condition of that entry holds.
@@ -217,7 +219,7 @@ Holds = Callable[[str, int, Scope], bool]
 
 
 def holds_in(inference: Inference) -> Holds:
-    """The conditions as the facts of an inference have them."""
+    """The conditions by the facts of an inference."""
 
     def holds(code: str, at: int, scope: Scope) -> bool:
         tests = inference.program.by_code[code].same_as[at]
@@ -227,15 +229,15 @@ def holds_in(inference: Inference) -> Holds:
 
 
 def unconditional(_code: str, _at: int, _scope: Scope) -> bool:
-    """For findings of several captures, where conditions were looked at in each."""
+    """For findings of several captures, whose conditions were evaluated in each."""
     return False
 
 
 def without_repeats(
     findings: Iterable[Finding], rules: Mapping[str, RuleSpec], holds: Holds
 ) -> tuple[Finding, ...]:
-    """The findings without repeats of one time that another one stands for. Where two fixes
-    save the same, the one whose rule has the `same_as` goes: it names the more precise cause."""
+    """The findings without those that repeat another finding's time. If two fixes save the same, the one
+    whose rule has the `same_as` is dropped: the other names the more precise cause."""
     left = list(findings)
     for declaring in tuple(left):
         rule = rules.get(declaring.code)
@@ -268,8 +270,8 @@ def _overlap(one: Scope, other: Scope) -> bool:
 
 
 def _ahead(one: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> bool:
-    """The fix of one saves more than that of the other. Where either has no estimate, what the
-    causes hold tells, and a larger batch makes no step shorter. A symptom is ahead of no cause."""
+    """The fix of one saves more than that of the other. If either has no estimate, the causes' shares
+    decide, and a larger batch makes no step shorter. A symptom is ahead of no cause."""
     if one.kind == "symptom" and other.kind != "symptom":
         return False
     worth, against = _worth(one), _worth(other)
@@ -282,14 +284,14 @@ def _ahead(one: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> bool:
 
 
 def _by_throughput(finding: Finding, rules: Mapping[str, RuleSpec]) -> bool:
-    """Whether the fix only does more in a step."""
+    """Whether the fix only does more work in a step."""
     rule = rules.get(finding.code)
     return rule is not None and rule.gain is not None and rule.gain.measure == "throughput"
 
 
 def _worth(finding: Finding) -> float | None:
-    """Share of the step that the fix saves. A larger batch makes no step shorter: it counts as the
-    least that is worth telling, so that any fix that does comes before it."""
+    """Share of the step that the fix saves. A larger batch makes no step shorter: it counts as the least
+    worthwhile share, so that any fix that does comes before it."""
     saved = saved_of(finding.gain)
     if saved is None or finding.gain is None or finding.gain.measure == "latency":
         return saved
@@ -297,7 +299,7 @@ def _worth(finding: Finding) -> float | None:
 
 
 def _joined(stays: Finding, goes: Finding) -> Finding:
-    """One finding with the advice of both, and the one estimate where only one has it."""
+    """One finding with the advice of both, and the one estimate if only one has it."""
     already_listed = {r.id for r in stays.recommendations}
     more = () if goes.kind == "symptom" else goes.recommendations
     own = Related(code=goes.code, cause=goes.cause, scope=goes.scope, message=goes.message)

@@ -1,11 +1,11 @@
-"""Verdicts that hang on the exact value of a threshold: what a tenth more or less would change.
+"""Verdicts that depend on the exact value of a threshold: the effect of a tenth more or less.
 
 Every numeric parameter is moved to 0.9 and to 1.1 times its value, one at a time, and the rules are
-inferred again over the same facts. A parameter whose move changes the truth of no condition on any
-fact or row cannot change a verdict, so only the others are run; of those only the one rule is
-compiled anew. The interpreter does it, whichever engine ran: it defines what a rule means.
+inferred again over the same facts. A parameter whose move changes the truth of no condition on any fact
+or row cannot change a verdict, so only the others are run; of those only the one rule is compiled anew.
+The interpreter does it, whichever engine ran: it defines what a rule means.
 
-A whole count (one capture range, five steps) has no tenth: a move by less than one passes it by.
+A move of a count by less than one (one capture range, five steps) has no effect.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _moved(spec: RuleSpec, name: str, old: float, factor: float, uses: Sequence[
 
 
 def _with(program: Program, key: ParamKey, value: float) -> Program:
-    """The program with one parameter changed; the other rules are taken over as they are."""
+    """The program with one parameter changed; the other rules are reused."""
     params = {**program.params, key: value}
     rule = recompiled(program, key[0], params)
     strata = tuple(tuple(rule if r.spec.code == key[0] else r for r in stratum) for stratum in program.strata)
@@ -122,7 +122,7 @@ def _values(facts: FactBase) -> dict[str, list[Value]]:
 
 
 def _touches(use: _Use, new: float, values: dict[str, list[Value]], facts: FactBase) -> bool:
-    """True where the move changes the truth of the comparison for any value there is."""
+    """True if the move changes the truth of the comparison for any value there is."""
     if use.entity is None:
         seen: Iterable[Value | None] = values.get(use.test.fact, ())
     else:
@@ -131,7 +131,7 @@ def _touches(use: _Use, new: float, values: dict[str, list[Value]], facts: FactB
 
 
 def _between(test: Test, new: float, raw: Value | None) -> bool:
-    """True where the move changes the truth of the comparison for this value."""
+    """True if the move changes the truth of the comparison for this value."""
     assert isinstance(test.threshold, float)
     if isinstance(raw, int) and abs(new - test.threshold) < 1:
         return False

@@ -57,7 +57,7 @@ def in_order(inference: Inference) -> Iterator[Healthy]:
 
 
 def is_close(inference: Inference, spec: RuleSpec, quiet: Outcome) -> bool:
-    """Whether a quiet rule is not healthy: its time is not small, or it failed by little."""
+    """Whether a quiet rule is too close to be healthy: its time is not small, or it failed by little."""
     impact = impact_of(inference, spec, quiet.scope)
     share = None if impact is None or impact.part == "capture" else impact.share
     if share is not None and share >= WORTH:
@@ -67,13 +67,13 @@ def is_close(inference: Inference, spec: RuleSpec, quiet: Outcome) -> bool:
 
 
 def _near(conditions: Iterable[Checked]) -> bool:
-    """Whether numbers alone are in the way, each within `NEAR` of its threshold."""
+    """Whether only numbers fail, each within `NEAR` of its threshold."""
     failed = [shortfall(c) for c in conditions if not c.truth]
     return bool(failed) and all(off is not None and off <= NEAR for off in failed)
 
 
 def heaviest_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]) -> tuple[Healthy, ...]:
-    """Notes, then rules by how heavy they would have been; rules about the capture come last.
+    """Notes, then rules by the severity that they could have had; rules about the capture come last.
     Among equals the first rule of each family comes before the second of any."""
     weighed = []
     for entry in entries:
@@ -93,7 +93,7 @@ def heaviest_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRul
 
 
 def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
-    """It is quiet and has a text for that, and every fact of both was looked at."""
+    """The rule is quiet, has a text for that, and every fact of both is known."""
     if outcome.state != "quiet" or not spec.healthy:
         return False
     joins = [j.truth for j in outcome.joins if j.join.required]
@@ -108,7 +108,7 @@ def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
 
 
 def _absent(outcome: Outcome) -> bool:
-    """Whether what the rule looks for is absent, whatever its guards say."""
+    """Whether the cause of the rule is absent, whatever its guards say."""
     joins = [j.truth for j in outcome.joins if j.join.required]
     return k_or(*(b.truth for b in outcome.branches)) is False or False in joins
 
@@ -116,8 +116,8 @@ def _absent(outcome: Outcome) -> bool:
 def not_judged(
     inference: Inference, withheld: Iterable[tuple[Outcome | Healthy, str]] = ()
 ) -> tuple[NotEvaluated, ...]:
-    """What was missing or stopped, one entry a rule and reason, merged over the scopes of a capture.
-    `withheld` ones are left out because of the cause that is named beside them."""
+    """What was missing or stopped a rule, one entry a rule and reason, merged over the scopes of a
+    capture. `withheld` ones are left out because of the cause that is named beside them."""
     capture_of = inference.facts.capture_of
     grouped: dict[tuple[Scope, _Reason], list[Scope]] = {}
 
@@ -163,8 +163,8 @@ class _Reason(NamedTuple):
 
 
 def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | None:
-    """The cause or fact that stopped a rule, and for a fact what it is; None where nothing did.
-    Notes and questions claim nothing that could be stopped."""
+    """The cause or fact that stopped a rule, and for a fact its meaning; None if nothing did. Notes and
+    questions claim nothing that could be stopped."""
     if inference.program.by_code[outcome.code].spec.kind in ("note", "question"):
         return None
     if outcome.overruled_by:
@@ -184,20 +184,20 @@ def cause_of(inference: Inference, name: str) -> str:
 
 
 # --- what each part of the budget ends in ----------------------------------------------------------
-# A rule speaks of the parts that its `impact` names. Idle parts are answered by findings that hold at
+# A rule refers to the parts that its `impact` names. Idle parts are answered by findings that hold at
 # least half of them; a busy part by any finding, as time in which the GPU works is not lost.
 
 #: Findings answer an idle part from this share of it on.
 MOST = 0.5
 
-#: (budget, part) -> why no finding, or none that holds most of it, speaks of the part.
+#: (budget, part) -> why no finding, or none that holds most of it, explains the part.
 Why = Callable[[Budget, Part], str]
 
 
 def answered(
     budgets: Iterable[Budget], findings: Sequence[Finding], rules: Mapping[str, RuleSpec], why: Why
 ) -> tuple[Budget, ...]:
-    """The budgets of whole windows with the causes that speak of each part of `WORTH` and more."""
+    """The budgets of whole windows with the causes that explain each part of at least `WORTH`."""
 
     def answer(budget: Budget, part: Part) -> Part:
         if part.share < WORTH or budget.phase is not None:
@@ -216,14 +216,14 @@ def answered(
 
 
 def _here(finding: Finding | Outcome, budget: Budget) -> bool:
-    """Whether it is about this device; what is said of a rank as a whole is about its part in the job."""
+    """Whether it is about this device; a finding about a rank as a whole is about its part in the job."""
     scope = finding.scope
     pairs = ((scope.device, budget.device), (scope.rank if scope.device is not None else None, budget.rank))
     return all(a is None or b is None or a == b for a, b in pairs)
 
 
 def _parts(finding: Finding, rules: Mapping[str, RuleSpec]) -> set[str]:
-    """The parts that a finding speaks of, with those of the causes that it stands for."""
+    """The parts that a finding refers to, with those of the causes that it stands for."""
     if finding.impact is None or finding.impact.share is None:
         return set()
     named = (rules.get(code) for code in (finding.code, *(s.code for s in finding.explains)))
@@ -274,7 +274,7 @@ def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, ..
 
 
 def _of_another_kind(outcome: Outcome) -> bool:
-    """True where each branch of the rule fails at what a capture is or is not, and not at a number."""
+    """True if each branch of the rule fails at a property of the capture, not at a number."""
 
     def of_kind(checked: Checked) -> bool:
         test = checked.condition

@@ -29,7 +29,7 @@ def atom(value: Any) -> Atom | None:
     if isinstance(value, str):
         return value
     if not isinstance(value, bool | int | float) and hasattr(value, "item"):
-        value = value.item()  # a NumPy scalar that slipped through
+        value = value.item()  # an unexpected NumPy scalar
     if not isinstance(value, bool | int | float):
         return None
     try:
@@ -46,7 +46,7 @@ def atom(value: Any) -> Atom | None:
 
 
 def operand(value: Any) -> Operand:
-    """The normal form of a threshold, which the rule schema has already found to be sound."""
+    """The normal form of a threshold, which the rule schema has already validated."""
     if isinstance(value, tuple):
         return value
     found = atom(value)

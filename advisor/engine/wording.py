@@ -16,16 +16,16 @@ from advisor.model.numbers import IN_NS, digits, duration, percent, times, value
 from advisor.model.rules import RuleSpec
 
 # --- placeholders ``{fact|format}`` and ``{param.NAME|format}`` of messages, and their formats ----
-# A passage in ``[[double brackets]]`` is left out where a value in it is not known, or a share is 0 %.
+# A passage in ``[[double brackets]]`` is left out if a value in it is unknown, or a share is 0 %.
 
 UNKNOWN = "(unknown)"
 _NOTHING = percent(0.0)
 _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-z]+)\}")
-#: How nsys writes environment variables in the names of files, which advice quotes.
+#: How nsys writes environment variables in file names, which advice quotes.
 _NSYS_VARIABLE = re.compile(r"%q\{[A-Z_]+\}")
 _PASSAGE = re.compile(r"\[\[(.{0,1000}?)\]\]", re.DOTALL)
 _TIMES = frozenset(("ns", "us", "ms"))
-#: Units each format makes sense for; None: any number, or anything for `text`.
+#: Units that each format accepts; None: any number, or anything for `text`.
 FORMATS: dict[str, frozenset[str] | None] = {
     "pct": frozenset({"ratio"}),
     "ns": _TIMES,
@@ -85,7 +85,7 @@ def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
 
 
 def show(shown: Shown, form: str) -> str:
-    """One value as people read it."""
+    """One value as printed."""
     value, unit = shown
     if isinstance(value, tuple):
         return ", ".join(value)
@@ -107,8 +107,8 @@ def show(shown: Shown, form: str) -> str:
 
 
 def without_fault(options: Sequence[Choice] | None, load: str, captures: str, bound: str = "") -> str:
-    """The verdict where nothing is at fault: what could be done all the same (`options`; None
-    where nothing can be predicted from the `captures`), or how busy the GPU is (`load`)."""
+    """The verdict without a fault: possible improvements (`options`; None if nothing can be predicted
+    from the `captures`), or how busy the GPU is (`load`)."""
     if options:
         offered = ", ".join(f"{o.title} {times(o.speedup.mid)} x" for o in options)
         return f"No fault{bound}. Options: {offered}."
@@ -123,7 +123,7 @@ def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) ->
 
 
 def message_of(inference: Inference, spec: RuleSpec, scope: Scope) -> str:
-    """The rule's message, and after it what the capture cannot show."""
+    """The rule's message, followed by what the capture cannot show."""
     doubts = (d.text for d in doubts_of(inference, spec, scope))
     return worded(inference, spec, " ".join((spec.message, *doubts)), scope)
 

@@ -39,7 +39,7 @@ def in_order(start: Array, end: Array) -> Order:
 
 
 def lanes(start: Array, end: Array, track: Array, order: Order | None = None) -> Array:
-    """Lane of each interval within its track, 0 where the track's intervals nest."""
+    """Lane of each interval within its track, 0 if the track's intervals nest."""
     lane = np.zeros(len(start), np.int64)
     order = order or in_order(start, end)
     # Points in time take no part: they fit everywhere.

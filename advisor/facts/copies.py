@@ -133,7 +133,7 @@ def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up
 
 
 def _memory_known(a: Analysis, device: int) -> bool:
-    """False where the kind of host memory is not recorded for most of the copy time."""
+    """False if the kind of host memory is not recorded for most of the copy time."""
     at = a.device_copies(device)
     _, kind, host_side = copied(a, at)
     crosses = among(kind, (HTOD, DTOH))

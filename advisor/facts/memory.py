@@ -232,7 +232,7 @@ def _allocation_places(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _sampled(a: Analysis, device: int) -> Array:
-    """Sampled use of the device memory, bytes; empty where it is not recorded."""
+    """Sampled use of the device memory, bytes; empty if it is not recorded."""
     rows = a.trace.columns("samples", ("device", "memory_used_bytes"))
     used = rows["memory_used_bytes"][rows["device"] == device]
     return np.asarray(used[~np.isnan(used)])

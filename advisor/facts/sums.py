@@ -146,7 +146,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def _readable(copies: Sums, sizes: Sums) -> float | None:
-    """DtoH copies of a few bytes; None where neither times nor sizes of copies were printed."""
+    """DtoH copies of a few bytes; None if neither times nor sizes of copies were printed."""
     for sums, small in ((sizes, _SMALL_COPY), (copies, _SMALL_COPY_NS)):
         back = [i for i, n in enumerate(sums.names) if _direction(n) == "DtoH"]
         if len(sums):

@@ -1,1 +1,1 @@
-"""What a fix would win: the captured timeline replayed without the cause, as a range."""
+"""What a fix would gain: the captured timeline replayed without the cause, as a range."""

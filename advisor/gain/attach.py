@@ -21,19 +21,19 @@ from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Pred
 
 #: The combination holds at most this many fixes.
 MOST_FIXES = 5
-#: A step is about as long as the GPU's own time up to so many times: a 70B decode that took 1.1 to
-#: 1.2 times untraced has 1.26 at the low end of its estimate, a launch-bound one 2.4.
+#: A step takes about the GPU's own time if it takes at most this many times as long: a 70B decode that
+#: took 1.1 to 1.2 times untraced has 1.26 at the low end of its estimate, a launch-bound one 2.4.
 NEAR_OWN = 1.3
-#: A fix that makes the step longer by more than this share of it loses.
+#: A fix that makes the step longer by more than this share of it is a loss.
 LOSES = 0.0005
-#: A fix that wins so many times the time that its cause holds says why.
+#: A fix that gains this many times the time of its cause must explain why.
 CLEARLY = 1.5
 #: A given step time that differs by more than this from what tracing explains is questioned.
 _EXPLAINED = 0.25
 
 
 def fix_of(finding: Finding) -> Fix | None:
-    """The fix that a finding's rule names; None where it names none. Raises InputError."""
+    """The fix named by a finding's rule; None if it names none. Raises InputError."""
     gain = finding.gain
     if gain is None or gain.what_if is None:
         return None
@@ -62,7 +62,7 @@ class Gains:
 
     @cached_property
     def untraced(self) -> Span | None:
-        """Step time without the profiler, ms: what every gain starts from; None where the capture
+        """Step time without the profiler, ms: the starting point of every gain; None if the capture
         cannot be replayed."""
         if self._replayer is None:
             return None
@@ -70,7 +70,7 @@ class Gains:
         return found if found.mid > 0 else None
 
     def forget(self) -> None:
-        """Drop what estimates share, which takes memory; it is made again when asked for."""
+        """Drop the shared inputs of estimates, which take memory; they are made again when needed."""
         for gains in {self, *self._apart.values()}:
             if gains._replayer is not None:
                 gains._replayer.latest.clear()
@@ -80,7 +80,7 @@ class Gains:
         return tuple(predicted(f, self.prediction(f)) for f in findings)
 
     def prediction(self, finding: Finding) -> Prediction:
-        """What the fix of a finding and the other ways would win in this capture."""
+        """What the fix of a finding and its alternatives would gain in this capture."""
         if (own := self._of(finding)) is not self:
             return own.prediction(finding)
         gain = self._gain(finding, finding.gain) or Gain(reason=no_estimate(finding.cause))
@@ -89,7 +89,7 @@ class Gains:
         return Prediction(gain, tuple(others), self._perhaps_traced(gain))
 
     def _of(self, finding: Finding) -> Gains:
-        """The gains of the finding's device: one whose work is apart has steps of its own."""
+        """The gains of the finding's device: a device that works independently has steps of its own."""
         device = finding.scope.device
         if device is None or device == self._a.main_device:
             return self
@@ -100,7 +100,7 @@ class Gains:
         return self._apart[device]
 
     def _why_more(self, finding: Finding, gain: Gain) -> str | None:
-        """Why a fix wins clearly more than the time that its cause holds, where it does."""
+        """Why a fix gains clearly more than the time of its cause, if it does."""
         before, after = gain.step_before_ms, gain.step_after_ms
         if finding.share is None or gain.what_if is None or before is None or after is None:
             return None
@@ -120,7 +120,7 @@ class Gains:
         return None if gain.step_before_ms.low > NEAR_OWN * own else text
 
     def _gain(self, finding: Finding, asked: Gain | None) -> Gain | None:
-        """The estimate of what was asked, or why there is none; None where no what-if is named."""
+        """The estimate of the requested what-if, or why there is none; None if no what-if is named."""
         if asked is None or asked.what_if is None:
             return None
         try:
@@ -163,8 +163,8 @@ class Gains:
         return self._replayer is not None
 
     def options(self, language_model: bool) -> tuple[Choice, ...] | None:
-        """The what-ifs that a capture without a fault has left and that save `WORTH` of the step
-        or more, the largest first; None where nothing can be estimated."""
+        """The what-ifs for a capture without a fault that save at least `WORTH` of the step, the largest
+        first; None if nothing can be estimated."""
         if self._replayer is None:
             return None
         found = []
@@ -181,10 +181,9 @@ class Gains:
         return tuple(sorted(found, key=lambda c: (-c.saved, c.what_if)))
 
     def combined(self, findings: Sequence[Finding], hidden: Sequence[Finding] = ()) -> Combined | None:
-        """The latency fixes of these findings, applied in their order one after the other; None
-        where there are fewer than two. A fix that wins nothing by itself is in, too: it may win
-        once another is done; one that loses is not. Those of `hidden` findings follow where they
-        are worth it then."""
+        """The latency fixes of these findings, applied in their order one after the other; None if there
+        are fewer than two. A fix that gains nothing alone is included: it may gain once another is done;
+        one that loses is not. Those of `hidden` findings follow if they are then worthwhile."""
         if self._replayer is None:
             return None
         certain = self._latency_fixes(findings)
@@ -214,8 +213,8 @@ class Gains:
 
 
 def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
-    """Fixes applied in order. Each one's marginal gain is what it wins after those before it; one
-    that finds nothing left to change is kept and says so. Raises NoEstimate where none applies."""
+    """Fixes applied in order. The marginal gain of each is what it gains after those before it; one that
+    finds nothing left to change is kept and says so. Raises NoEstimate if none applies."""
     used: list[Fix] = []
     steps: list[CombinedStep] = []
     first = last = replayer.step_ns((), replayer.middle) / 1e6
@@ -262,14 +261,14 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
 
 
 def _repeats(fix: Fix, other: Fix) -> bool:
-    """The second would win what the first has won: it is the same, or scales the same times."""
+    """The second fix would gain what the first has gained: it is the same, or scales the same times."""
     if is_throughput(fix) or fix.what_if != other.what_if:
         return False
     return fix.key == other.key or catalogue().whatifs[fix.what_if].once
 
 
 def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
-    """What an estimate rests on: the fixes' own assumptions, then the replay's."""
+    """The assumptions of an estimate: those of the fixes, then those of the replay."""
     out = [text for fix in fixes for text in fix.assumptions]
     for fix in fixes:
         if fix.what_if in NUMBERS:

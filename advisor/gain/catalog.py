@@ -16,14 +16,14 @@ from advisor.model.records import Field
 
 Value = float | str
 
-#: More than any time, size or count of a parameter.
+#: Upper limit of any time, size or count of a parameter.
 _UNBOUNDED = 1e15
-#: More names than this are not listed in a message.
+#: A message lists at most this many names.
 _FEW = 20
 
 
 class Constant(Data):
-    """A number that no capture shows; times in ns."""
+    """A number that no capture contains; times in ns."""
 
     value: float = Field(ge=0)
     unit: Literal["ns", "ratio", "count", "bytes"]
@@ -32,8 +32,8 @@ class Constant(Data):
 
 
 class Param(Data):
-    """One parameter of a what-if, a number from `least` to `most` or one of `choices`; `always`:
-    reports show it even at its default."""
+    """One parameter of a what-if, a number from `least` to `most` or one of `choices`; `always`: reports
+    show it even at its default."""
 
     default: float | str
     unit: Text
@@ -45,12 +45,14 @@ class Param(Data):
 
 
 class WhatIf(Data):
-    """What a fix changes in the replay, and what is assumed; `once`: a second one in the same question, with
-    whatever parameters, would scale the same times again. `option` is its name where a verdict without a
-    fault offers it, with `language_model` to language models alone. `feature`: what the GPU must be able to
-    do (knowledge/gpus.yaml); `instead_of`: offered only where that what-if has no estimate. `perhaps_traced`
-    is said where an untraced step may be about as short as the GPU's own time, `why_more` where the fix wins
-    more than the time that its cause holds. `assumptions_for` hold for one choice of a parameter."""
+    """What a fix changes in the replay, and its assumptions; `once`: a second one in the same question,
+    with whatever parameters, would scale the same times again.
+
+    `option` is its name in a verdict without a fault, with `language_model` for language models only.
+    `feature`: what the GPU must support (knowledge/gpus.yaml); `instead_of`: offered only if that what-if
+    has no estimate. `perhaps_traced` is printed if an untraced step may be about as short as the GPU's
+    own time, `why_more` if the fix gains more than the time of its cause. `assumptions_for` hold for one
+    choice of a parameter."""
 
     title: Text
     option: Text | None = None
@@ -74,7 +76,7 @@ class WhatIfFile(File):
 
 
 class Fix(Struct, frozen=True):
-    """A what-if with its parameters, as asked for. `code` is the rule's that named it."""
+    """A what-if with its parameters, as requested. `code` is that of the rule that named it."""
 
     what_if: str
     params: Mapping[str, Value]
@@ -86,15 +88,15 @@ class Fix(Struct, frozen=True):
 
     @property
     def shown(self) -> dict[str, int | float | str]:
-        """The parameters as reports show them and `--fix` takes them: those that are not at their
-        default, whole numbers without a decimal point."""
+        """The parameters as reports print them and `--fix` accepts them: those not at their default,
+        whole numbers without a decimal point."""
         specs = catalogue().whatifs[self.what_if].params
         chosen = {k: v for k, v in self.params.items() if specs[k].always or v != specs[k].default}
         return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in chosen.items()}
 
     @property
     def assumptions(self) -> list[str]:
-        """What every estimate of it assumes, and what it does by the choices of its parameters."""
+        """The assumptions of every estimate of it, and its effect by the choices of its parameters."""
         found = catalogue().whatifs[self.what_if]
         chosen = (found.assumptions_for.get(str(value), []) for value in self.params.values())
         return [*found.assumptions, *(text for texts in chosen for text in texts)]
@@ -122,7 +124,7 @@ def no_estimate(cause: str) -> str:
 
 
 def make_fix(name: str, params: Mapping[str, Any], code: str | None = None, cause: str | None = None) -> Fix:
-    """A what-if with all its parameters filled in. Raises InputError for what it does not know."""
+    """A what-if with all its parameters filled in. Raises InputError for unknown names and values."""
     known = catalogue().whatifs
     if name not in known:
         raise InputError(f"--fix: unknown what-if '{name}'; {near(name, known)}")

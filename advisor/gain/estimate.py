@@ -39,13 +39,13 @@ from advisor.model.findings import Span
 _IQR = 1.349
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
 _HALVINGS = 10
-#: Inputs that are kept: the scenarios of a few fixes.
+#: Number of inputs that are kept: the scenarios of a few fixes.
 _KEPT = 16
 
 
 class Estimate(Struct, frozen=True):
-    """Predicted step times, ms, before and after some fixes. `bound` is what the GPU itself needs
-    then: no faster host makes a step shorter, and none wins more than `bound_speedup` (Amdahl)."""
+    """Predicted step times, ms, before and after some fixes. `bound` is the time that the GPU itself then
+    needs: no faster host makes a step shorter or a gain larger than `bound_speedup` (Amdahl)."""
 
     before: Span
     after: Span
@@ -56,7 +56,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Replayer:
-    """Replays of one capture; what several estimates need is computed once."""
+    """Replays of one capture; inputs shared by several estimates are computed once."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class Replayer:
         limit: int = DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
     ) -> None:
-        """`unprofiled_ns` is the step time of a run without the profiler, where it is known: all
-        times are scaled to it. Raises NoReplay where the capture cannot be replayed."""
+        """`unprofiled_ns` is the step time of a run without the profiler, if known: all times are scaled
+        to it. Raises NoReplay if the capture cannot be replayed."""
         self.a = a
         self.unprofiled_ns = unprofiled_ns
         self.excerpt: Replayed = choose_steps(a, limit)
@@ -77,7 +77,7 @@ class Replayer:
         self.inflation = node_inflation(a)
         self._untraced = without_inflation(a, self.taken.inputs, self.inflation)
         self._known: dict[tuple[Any, ...], float] = {}
-        #: The latest inputs: steps and bounds, and the next fix or scenario, start from them.
+        #: The latest inputs, from which steps and bounds, and the next fix or scenario, start.
         self.latest: dict[tuple[Any, ...], Inputs] = {}
         self._order: tuple[Array, Array, Array, Array] | None = None
         self._ending: tuple[Array, Array, Array, Array] | None = None
@@ -102,8 +102,8 @@ class Replayer:
         return found
 
     def step_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
-        """Mean step time under a scenario. A known unprofiled step time is met without a fix; what
-        no cost of tracing explains of it goes in proportion with the time that fixes remove."""
+        """Mean step time under a scenario. A known unprofiled step time is met without a fix; the part of
+        it that no cost of tracing explains shrinks in proportion with the time that fixes remove."""
         replayed = self._replayed(fixes, scenario)
         if self.unprofiled_ns is None:
             return replayed
@@ -123,8 +123,8 @@ class Replayer:
         return self._known[key]
 
     def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:
-        """Time in which a device is busy in a step, ns, if its streams overlap as recorded: nothing says
-        which wait for each other; what goes may all have run alone. 0 with fixes that let work overlap."""
+        """Time in which a device is busy in a step, ns, if its streams overlap as recorded: the removed
+        work may all have run alone. 0 for fixes that let work overlap."""
         names = {fix.what_if for fix in fixes}
         if not names <= KEEPS_WORK | SHORTENS:
             return 0.0
@@ -152,8 +152,8 @@ class Replayer:
 
     @cached_property
     def middle(self) -> Scenario:
-        """The scenario of the middle estimates: where the unprofiled step time is known, the one
-        that predicts it or comes nearest."""
+        """The scenario of the middle estimates: the one that predicts the unprofiled step time or comes
+        nearest, if that is known."""
         return self._scenario_for(self.unprofiled_ns) if self.unprofiled_ns else Scenario()
 
     def middle_of(self, fixes: Sequence[Fix]) -> Scenario:
@@ -161,8 +161,8 @@ class Replayer:
 
     @property
     def unexplained(self) -> float:
-        """By how much the unprofiled step time is longer (below 0: shorter) than any cost of
-        tracing explains, as a share; 0 where it is unknown."""
+        """By how much the unprofiled step time is longer (below 0: shorter) than any cost of tracing
+        explains, as a share; 0 if it is unknown."""
         known = self.unprofiled_ns
         return known / self._replayed((), self.middle) - 1.0 if known else 0.0
 
@@ -221,8 +221,8 @@ class Replayer:
 
     def busiest(self, inputs: Inputs) -> float:
         """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph overlap,
-        though they are replayed as one chain. A kernel that ran long before the one launched before it takes
-        no time away from the others: what counts is how far each step's work reaches at most."""
+        though they are replayed as one chain. A kernel that ran long before the one launched before it
+        takes no time away from the others: what counts is the latest end of each step's work."""
         ops = inputs.ops
         mine, first = self._measured(inputs)
         if len(mine) == 0:
@@ -245,8 +245,8 @@ class Replayer:
         return self._order[2:]
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
-        """Mean step time under a scenario if the host took no time at all and nothing waited. It
-        is shortened only where the unprofiled step took less than the GPU itself would need."""
+        """Mean step time under a scenario if the host took no time at all and nothing waited. It is
+        shortened only if the unprofiled step took less than the GPU itself would need."""
         bound = self._bound(fixes, scenario)
         if self.unprofiled_ns is None:
             return bound
@@ -264,9 +264,9 @@ class Replayer:
 
     @cached_property
     def noise(self) -> float:
-        """Relative spread of the captured step times of one phase, as a measure of what they vary
-        by between runs: interquartile range over 1.349 (standard deviation below four steps), at
-        least the noise floor."""
+        """Relative spread of the captured step times of one phase, as a measure of the variation between
+        runs: interquartile range over 1.349 (standard deviation below four steps), at least the noise
+        floor."""
         steps = self.a.steps
         at = self.excerpt.measured
         ends = recorded_ends(self.a)
@@ -320,7 +320,7 @@ class Replayer:
         def ratio(new: float, news: Sequence[float]) -> Span:
             sure = math.hypot(noise, model)
             if throughput:
-                # Another load is another run, whose host may be slower as far as it decides.
+                # Another load is another run, whose host may be slower as far as it matters.
                 sure = math.hypot(sure, min(constant("host_run_spread"), max(math.log(after / bound), 0.0)))
             return _span(
                 times * before / new,
@@ -329,12 +329,12 @@ class Replayer:
             )
 
         speedup, most = ratio(after, afters), ratio(bound, bounds)
-        # What only takes time away makes nothing slower, however its errors add up.
+        # A fix that only removes time makes nothing slower, however its errors add up.
         slowest = min((b / x for b, x in zip(befores, afters, strict=True)), default=1.0)
         least = min(1.0, speedup.mid, times * slowest)
         high = min(speedup.high, most.high)
         if throughput:
-            # More work shortens no step, so it wins no more than there is more of it.
+            # More work shortens no step, so the gain is at most the increase of the work.
             others = [fix for fix in fixes if not is_throughput(fix)]
             high = min(high, times * (self.estimate(others).speedup.high if others else 1.0))
         least_ns = _span(bound, bounds, model)
@@ -360,7 +360,7 @@ class Replayer:
             out.append((low, high))
         elif has_launches(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
-        # A step without graphs says nothing of the gap between the nodes that it would have.
+        # A step without graphs shows nothing of the gap between the nodes that it would have.
         known = self.unprofiled_ns is not None and not has_launches(inputs)
         graphs = any(f.what_if == "cuda_graphs" for f in fixes)
         if graphs or (has_nodes(inputs) and not known):
@@ -384,8 +384,8 @@ def work_times(fixes: Sequence[Fix]) -> float:
 
 
 def _span(middle: float, ends: Sequence[float], noise: float) -> Span:
-    """Middle value with the range that independent deviations span, as logarithms: those of
-    scenarios (`ends` come in pairs), and noise to both sides."""
+    """Middle value with the range of independent deviations, as logarithms: those of scenarios (`ends`
+    come in pairs), and noise to both sides."""
     down = up = noise**2
     logs = [math.log(e / middle) if e > 0 and middle > 0 else 0.0 for e in ends]
     for a, b in zip(logs[::2], logs[1::2], strict=True):
@@ -395,6 +395,6 @@ def _span(middle: float, ends: Sequence[float], noise: float) -> Span:
 
 
 def _ratio_noise(before: float, after: float, noise: float) -> float:
-    """Noise of a ratio of two step times. What a step varies by is at most what the fix removes,
-    so a fix that removes little keeps a narrow range."""
+    """Noise of a ratio of two step times. The variation of a step is at most what the fix removes, so a
+    fix that removes little keeps a narrow range."""
     return min(noise, max(math.log(before / after), 0.0)) if before > 0 and after > 0 else 0.0

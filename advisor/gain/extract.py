@@ -1,11 +1,11 @@
 """From a capture to the inputs of a replay.
 
-Every captured delay is kept, and each is hung on the one constraint that was binding: an operation
-that started late after its call although its stream was free waited for its launch, one whose
-launch was long past waited for its predecessor. The other constraint gets what such operations
-usually take, but never more than was seen. So the unchanged replay reproduces the capture, and a
-changed one knows what else would have held an operation back. The time between two capture ranges of
-one file takes none. What threads do for devices that are apart from the analysed one is left out.
+Every captured delay is kept and attached to the one constraint that was binding: an operation that
+started late after its call although its stream was free waited for its launch, one whose launch was long
+past waited for its predecessor. The other constraint gets the usual delay of such operations, but never
+more than was seen. So the unchanged replay reproduces the capture, and a changed one knows what else
+would have delayed an operation. The time between two capture ranges of one file is left out, and so are
+the calls of threads for devices independent of the analysed one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HELD = 0.9
 
 
 class Extract(Struct, frozen=True):
-    """Inputs of the unchanged replay, with what they were taken from."""
+    """Inputs of the unchanged replay, with what they were made from."""
 
     excerpt: Replayed
     inputs: Inputs
@@ -80,7 +80,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
 
 
 def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
-    """Positions in `ops` of what the calls in [lo, hi) issued and what began in time for it, outside
+    """Positions in `ops` of operations issued by the calls in [lo, hi) that began in time, outside
     pauses."""
     first, last = np.searchsorted(a.ops.start, (lo, until))
     at = np.arange(first, last)
@@ -94,7 +94,8 @@ def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
 
 
 def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | None) -> CallTimes:
-    """Acting calls of all threads, but for those `elsewhere`, in [lo, hi) in the order of their begin."""
+    """Calls that act on the device, of all threads except those `elsewhere`, in [lo, hi) in the order of
+    their begin."""
     parts: list[tuple[Array, ...]] = []
     if not a.trace.has("api_calls"):
         return CallTimes.none()
@@ -152,8 +153,8 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
 
 
 def _recording(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
-    """What a profiler of a framework recorded on each thread, its operators and its Python calls: when
-    each began (ascending), and the most that recording all before the n-th cost, ns."""
+    """Operators and Python calls recorded on each thread by a profiler of a framework: when each began
+    (ascending), and the most that recording all before the n-th cost, ns."""
     shapes = constant("shapes_trace_cost")
     kinds = []
     if a.trace.has("ranges"):
@@ -175,8 +176,8 @@ def _recording(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
 
 
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
-    """Hand-overs from one thread of a process to another: both made no call for a while,
-    the one after, the other before. Autograd and executor threads take turns like this."""
+    """Hand-overs from one thread of a process to another: neither made a call for a while, the second
+    before and the first after. Autograd and executor threads take turns like this."""
     if len(distinct(calls.thread)) < 2:
         return Handovers.none(), calls
     count = len(calls)
@@ -205,8 +206,8 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
 
 
 def _between(issued: Array) -> tuple[Array, Array]:
-    """Of one thread's calls: the step each belongs to, and which lie between two steps, that is
-    after the last call that issued work of one and up to the first that issues work of the next."""
+    """For one thread's calls: the step of each, and which lie between two steps: after the last call that
+    issued work of one and up to the first that issues work of the next."""
     at = np.flatnonzero(issued != NONE)
     if len(at) == 0:
         return issued, np.zeros(len(issued), bool)
@@ -223,8 +224,8 @@ def _device(
 ) -> tuple[Ops, Array, Array, Array]:
     """Operations in the order of their calls, each delay on the constraint that was binding.
 
-    A graph run is one chain on the stream that most of it ran on: which of its nodes wait for which
-    is not recorded, and the order in which they ran is kept.
+    A graph run is one chain on the stream that most of it ran on: the dependencies between its nodes are
+    not recorded, so the order in which they ran is kept.
     """
     stream, streams = _streams(ops, call)
     placed = _placed(ops, call, stream, times)
@@ -254,8 +255,8 @@ def _device(
 
 
 def _placed(ops: Operations, call: Array, stream: Array, times: CallTimes) -> Array:
-    """The call behind which each operation was issued. Without a known call it is the one during which
-    it began, and no later one than issued what follows on its stream."""
+    """The call that is assumed to have issued each operation. Without a known call it is the one during
+    which the operation began, and at the latest the one that issued what follows on its stream."""
     bare = call == NONE
     placed = np.where(bare, np.searchsorted(times.start, ops.start, "right") - 1, call)
     for one in distinct(stream[bare]).tolist():
@@ -296,8 +297,8 @@ def _before(
 
 
 def _in_line(ops: Operations) -> Operations:
-    """Copies and memsets whose stream is not recorded stand in the stream that holds most work of the
-    device, where they run beside none of it: what follows may wait for them."""
+    """Copies and memsets whose stream is not recorded are put into the stream that holds most work of the
+    device, if they run beside none of it: what follows may wait for them."""
     stream = ops.stream.copy()
     lost = stream == MISSING
     for device in distinct(ops.device[lost]).tolist():
@@ -338,8 +339,8 @@ def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: 
 
 
 def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
-    """Operations that waited for another stream: neither their launch nor their predecessor
-    explains when they started, and another operation had just ended."""
+    """Operations that waited for another stream: neither their launch nor their predecessor explains when
+    they started, and another operation had just ended."""
     if len(distinct(ops.stream)) < 2:
         return Joins.none(), ops
     late = np.where(np.isfinite(ops.latency), ops.latency, 0.0)
@@ -358,7 +359,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
                 and taken.process[other] == taken.process[i]
                 and ops.call[other] < ops.call[i]
             ):
-                # The state kept for waits is that of the last operation of its call and stream.
+                # Waits need the state of the last operation of its call and stream.
                 chosen.append((i, ops.last_of_call(other), float(taken.start[i] - ends[k])))
                 break
             k -= 1
@@ -375,7 +376,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
 
 
 def _main_stream(a: Analysis, ops: Ops, taken: Operations, excerpt: Replayed) -> int:
-    """The dense stream on which the steps end; NONE where they end on several."""
+    """The dense stream on which the steps end; NONE if they end on several."""
     ends = a.steps.gpu_end[excerpt.first : excerpt.last + 1]
     hit = (ops.step != NONE) & np.isin(taken.end, ends)
     streams = distinct(ops.stream[hit])

@@ -27,19 +27,20 @@ from advisor.metrics.steps.waits import IN_A_LOOP
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.sources.schema import DTOH, HTOD, Call
 
-#: Kernels of which a larger batch reads more weights.
+#: Kernels that read more weights in a larger batch.
 _EXPERTS = frozenset(("moe",))
-#: Samples tell the levels of kernels so many times as long as their stamps may be off.
+#: Samples resolve the levels of kernels this many times as long as their stamps may be off.
 _SHARP = 10
 
 
 def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Products grow from the ridge on, other kernels once they fill the device or its bandwidth.
+
     Optimistic: blocks limit nothing, and levels lie at the low end of what the samples allow.
-    Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention
-    whose level was not measured grows in proportion. More tokens ask for more experts, so the bytes
-    of their weights grow in proportion, too, but not in the optimistic reading. A short kernel
-    takes `batch_ramp` longer at least (nothing in the optimistic reading, twice in the other)."""
+    Pessimistic: blocks limit from half of the device on, levels lie at the high end, and attention whose
+    level was not measured grows in proportion. More tokens need more experts, so the bytes of their
+    weights grow in proportion, too, except in the optimistic reading. A short kernel takes at least
+    `batch_ramp` longer (nothing in the optimistic reading, twice that in the pessimistic one)."""
     if (work.kind == Kind.GRAPH_RUN).any():
         raise NoEstimate(
             "how the kernels inside CUDA graphs grow cannot be derived from whole graphs: capture "
@@ -63,12 +64,12 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
 
 
 def room_for_batch(work: Work) -> tuple[float, str]:
-    """Times as many sequences as measured tokens and memory allow (a power of two), and why;
-    `unmeasured_batch` where a capture shows neither. Raises NoEstimate where there is no room."""
+    """How many times as many sequences measured tokens and memory allow (a power of two), and why;
+    `unmeasured_batch` if a capture shows neither. Raises NoEstimate if there is no room."""
     mine = work.decode if work.decode.any() else np.ones(len(work), bool)
     time, level, peak = work.taken.inputs.ops.duration, work.dram[0], work.peak
     most, why = [], []
-    # Samples stamped a little off give a short kernel the level of its neighbours.
+    # Samples that are off a little give a short kernel the level of its neighbours.
     sharp = mine & (time >= _SHARP * constant("sample_skew"))
     products = sharp & work.matmul & ~np.isnan(work.tokens)
     measured = time[products].sum() >= time[mine & work.matmul].sum() / 2
@@ -98,7 +99,7 @@ def room_for_batch(work: Work) -> tuple[float, str]:
 
 
 def batch_numbers(fix: Fix, work: Work) -> list[str]:
-    """How many sequences there is room for."""
+    """How many more sequences there is room for, for the report."""
     try:
         n, why = room_for_batch(work)
     except NoEstimate as full:
@@ -107,10 +108,10 @@ def batch_numbers(fix: Fix, work: Work) -> list[str]:
 
 
 def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
-    """How much longer matrix products take for n times the tokens: as before while their weights
-    stream, until the tensor cores are at their limit; in proportion for those whose tensor cores
-    are busier than their DRAM, which are past the ridge. `grown`: what their blocks ask for, which
-    counts where neither samples nor a decode step tell."""
+    """How much longer matrix products take for n times the tokens: as before while their weights stream,
+    until the tensor cores reach their limit; in proportion for those whose tensor cores are busier than
+    their DRAM, which are past the ridge. `grown`: by their blocks, which count if neither samples nor a
+    decode step show it."""
     dram, tensor = work.pipes
     # Few tokens are padded, so the tensor cores do the work of `padded_tokens` already.
     padded = constant("padded_tokens")
@@ -129,7 +130,7 @@ def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
 
 
 def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """As a batch of the tokens to check, but for attention: the sequences stay as many."""
+    """As a batch of the tokens to verify, except for attention: the number of sequences does not change."""
     tokens = replace(fix, params={"n": fix.number("drafted") + 1})
     grown = batch(tokens, inputs, work, scenario, lean).ops.duration
     before = inputs.ops.duration
@@ -140,16 +141,16 @@ def speculate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: in
 
 # --- a mixture of experts: fused kernels, balanced routing ----------------------------------------
 
-#: Groups of alike layers that are listed.
+#: At most this many groups of similar layers are listed.
 _GROUPS = 4
 
 
 def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Of a layer's small kernels and of what launching them costs the share stays that a fused
-    layer's kernels are of them; optimistic: two thirds of that, pessimistic: twice. Products keep their
-    time, but those of a loop over experts run beside each other in one kernel: optimistic, as far as their
-    blocks leave the device empty, in the middle half as far (as logarithms), pessimistic not at all. What is
-    read back inside the layer, and the waits for it, go."""
+    """Of a layer's small kernels and of the cost of launching them a share remains: a fused layer's
+    kernels over theirs; optimistic: two thirds of that, pessimistic: twice. Products keep their time, but
+    those of a loop over experts run side by side in one kernel: optimistic, as far as their blocks leave
+    the device empty, in the middle half as far (as logarithms), pessimistic not at all. Read-backs inside
+    the layer, and the waits for them, go."""
     inside, loop = np.zeros(len(work), bool), np.zeros(len(work), bool)
     stays = np.ones(len(work))
     start = work.a.ops.start[work.at]
@@ -189,7 +190,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 
 
 def balance_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Kernels of experts take the time of an even layer; of what collectives take beyond their quickest
+    """Kernels of experts take the time of an even layer; of the time of collectives beyond their quickest
     tenth half goes, optimistic: all, pessimistic: nothing."""
     found = work.routing
     if not found:
@@ -211,7 +212,7 @@ def _waiting(work: Work, duration: Array) -> Array:
 
 
 def routing_numbers(fix: Fix, work: Work) -> list[str]:
-    """What launches say of tokens and experts, for the reader of a balanced routing."""
+    """What launches show about tokens and experts, for readers of a balanced routing."""
     out = [_numbers(each) for each in work.routing]
     if len(out) > _GROUPS:
         out[_GROUPS:] = [f"{len(out) - _GROUPS} further groups of alike layers"]
@@ -259,19 +260,19 @@ FIXES: dict[str, Change] = {
     **{name: getattr(fixes_device, name) for name in _DEVICE},
     "batch": batch, "speculate": speculate, "fuse_experts": fuse_experts, "balance_experts": balance_experts,
 }  # fmt: skip
-#: Lines on what a fix rests on in this capture.
+#: At most this many lines about what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
     "balance_experts": routing_numbers,
     "batch": batch_numbers,
 }
-#: Fixes that leave the work of the device and its overlap as they are.
+#: Fixes that leave the work of the device and its overlap unchanged.
 KEEPS_WORK = frozenset(_HOST) - {"async_readback"}
 #: Fixes that only take time from operations, which stay on their streams.
 SHORTENS = frozenset({
     "fp8_weights", "int8_weights", "int4_weights", "fp8_kv_cache", "int8_kv_cache", "faster_products",
     "tensor_rate", "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication",
 })  # fmt: skip
-#: Fixes whose effect has a range of its own, beside the profiler's.
+#: Fixes whose effect has a range of its own, besides the profiler's.
 LEANING = FIXES.keys() - {
     "async_readback", "async_memset", "remove_allocations", "remove_gc", "remove_gil_wait", "remove_copy",
     "merge_adapters",
@@ -279,7 +280,8 @@ LEANING = FIXES.keys() - {
 
 
 def settled(fix: Fix, work: Work) -> Fix:
-    """The fix with what the capture decides: how many sequences a larger batch has. Raises NoEstimate."""
+    """The fix with values that the capture decides: how many sequences a larger batch has. Raises
+    NoEstimate."""
     if fix.what_if != "batch" or fix.number("n"):
         return fix
     return replace(fix, params={"n": room_for_batch(work)[0]})

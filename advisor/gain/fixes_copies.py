@@ -23,7 +23,7 @@ def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: i
     if not work.pageable.any():
         raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
     changed = _at_pinned_rate(fix, inputs, work, work.pageable, lean)
-    # What comes down is read on the host, which waits for it as before.
+    # The host reads what comes down, and waits for it as before.
     return launched_ahead(fix, _unblocked(changed, work.pageable & (work.direction == HTOD)), work)
 
 
@@ -37,7 +37,7 @@ def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Small results that the host reads stay, and so does its wait for them. Pessimistic: the kernels
+    """Small results that the host reads stay, and so does the wait for them. Pessimistic: the kernels
     lose the time in which the copies use the DRAM."""
     result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
     moved = among(work.direction, (HTOD, DTOH)) & ~result
@@ -48,7 +48,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     if (moved & work.pageable).any():
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
     if work.computes_on_host:
-        # What the host does with the data comes before what the device does with the answer.
+        # Host code that uses the data precedes the device work that uses its answer.
         return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
     # Uploads in many pieces keep the host busy whenever it issues them.
     inputs = _off_the_path(inputs, moved & (_small_runs(inputs, work)[1] == MISSING))
@@ -70,7 +70,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 
 def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """The first copy of each run moves all of its bytes; the other calls go, and the waits between them.
-    Pessimistic: it comes no nearer to the rate of the link than the quickest of them."""
+    Pessimistic: it reaches only the rate of the quickest of them."""
     of_call, run = _small_runs(inputs, work)
     mine = np.flatnonzero(run != MISSING)
     if not len(mine):
@@ -99,7 +99,7 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 
 
 def _small_runs(inputs: Inputs, work: Work) -> tuple[Array, Array]:
-    """The run of small copies to the device that each call, and each operation, is in; MISSING for none."""
+    """The run of small copies to the device of each call, and of each operation; MISSING for none."""
     calls, ops = inputs.calls, inputs.ops
     small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL) & (ops.latency > NEVER)
     of_call = small_runs(calls.thread, np.arange(len(calls)), calls.kind, marked(len(calls), ops.call[small]))
@@ -123,7 +123,7 @@ def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def _at_rate(inputs: Inputs, work: Work, mine: Array, rate: float) -> Inputs:
-    """These copies at `rate` bytes a second, where that is faster."""
+    """These copies at `rate` bytes a second, if that is faster."""
     if (work.copied[mine] == MISSING).any():
         raise NoEstimate("the capture does not say how many bytes its copies move")
     duration = np.where(mine, work.copied / rate * 1e9, np.inf)
@@ -165,8 +165,8 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
 
 
 def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:
-    """These copies cost the host nothing between two kernels: they are issued while kernels run,
-    or not at all. An operation costs the host `launch_floor` at least."""
+    """These copies cost the host no time between two kernels: they are issued while kernels run, or not
+    at all. An operation costs the host at least `launch_floor`."""
     inputs = _unblocked(inputs, mine)
     calls = inputs.calls
     at = distinct(inputs.ops.calls_of(mine))

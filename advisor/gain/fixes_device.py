@@ -19,7 +19,7 @@ from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, marked
 from advisor.sources.schema import Call
 
-#: Overlap that is poor and that is very good, around the one asked for (nsys-ai).
+#: Poor and very good overlap, around the requested one (nsys-ai).
 _OVERLAP_SPREAD = 0.3
 #: Idle time of this length before an operation is a wait, not a cost of the operation, ns.
 _WAIT_NS = 10_000
@@ -45,8 +45,8 @@ def fp8_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def int4_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Of FP8 weights twice the share of the bytes stays. Pessimistic: widening the weights in the
-    kernels takes a part of what the bytes save."""
+    """Of FP8 weights twice the share of the bytes remains. Pessimistic: widening the weights in the
+    kernels takes a part of the saving."""
     mine = _wide_weights(fix, work, 4)
     changed = _fewer_bytes(fix, inputs, work, mine, lean, np.where(work.weight_bits == 8, 2.0, 1.0))
     if lean < 0:
@@ -61,7 +61,7 @@ int8_weights = fp8_weights
 
 
 def _wide_weights(fix: Fix, work: Work, bits: int) -> Array:
-    """Matrix products whose weights have more bits than the fix gives them."""
+    """Matrix products whose weights have more bits than the fix leaves them."""
     wide = work.matmul & (work.weight_bits > bits)
     if work.matmul.any() and not wide.any():
         raise NoEstimate(f"the weights are stored in {bits} bits or fewer already")
@@ -84,7 +84,7 @@ def faster_products(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 
 
 def _with_level(mine: Array, level: Array) -> Array:
-    """Those of these kernels whose DRAM activity is known. Raises NoEstimate where none is."""
+    """Those of these kernels whose DRAM activity is known. Raises NoEstimate if none is."""
     known = mine & ~np.isnan(level)
     if not known.any():
         raise NoEstimate(
@@ -97,8 +97,8 @@ def _with_level(mine: Array, level: Array) -> Array:
 def _fewer_bytes(
     fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int, times: Array | float = 1.0
 ) -> Inputs:
-    """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the bytes (to
-    `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden) stays."""
+    """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the bytes
+    (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden) remains."""
     level, error = work.dram
     mine = _with_level(mine, level)
     saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
@@ -110,8 +110,8 @@ def _fewer_bytes(
 
 
 def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Products take as much less time as the new rate is higher, as far as their kernels come as
-    near to it. Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
+    """Products get faster by the ratio of the rates, as far as their kernels come near to the new one.
+    Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
     to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
     simt = work.select(is_simt_fp32)
     of: dict[Precision, Array] = {"fp32": simt}
@@ -138,10 +138,10 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Array:
-    """What stays of the time of kernels beside products in FP32, where these hold most of the products' time:
-    half of one that moves values of 32 bits, but for its start and end (pessimistic: three quarters). Mixed
-    precision leaves norms, softmax and losses in FP32: of a training step three quarters stay (half to all).
-    Attention in FP32 makes three products in TF32 of each; half of its time stays at most."""
+    """The remaining time of kernels besides products in FP32, if these hold most of the products' time:
+    half for kernels on values of 32 bits, except their start and end (pessimistic: three quarters). Mixed
+    precision leaves norms, softmax and losses in FP32: of a training step three quarters remain (half to
+    all). Attention in FP32 makes three products in TF32 of each; at most half of its time remains."""
     ops, factor = inputs.ops, np.ones(len(inputs.ops))
     if 2 * ops.duration[products].sum() < ops.duration[work.matmul].sum():
         return factor
@@ -163,9 +163,9 @@ def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Arr
 
 
 def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Of the kernels of a chain the longest stays, and half of what the others take on the device and the
-    host, but for host code; optimistic: nothing of the others, pessimistic: three quarters. The same copy or
-    gather again and again moves as many tensors, such as the cache of each layer: their time stays."""
+    """Of the kernels of a chain the longest remains, and half of the time that the others take on the
+    device and the host, except host code; optimistic: nothing of the others, pessimistic: three quarters.
+    A repeated copy or gather moves several tensors, such as the cache of each layer: its time remains."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     ops = inputs.ops
     order = np.argsort(ops.stream, kind="stable")
@@ -181,7 +181,7 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
         raise NoEstimate("the replayed steps hold no elementwise kernels")
     if not follows.any():  # a chain of one kernel stays as it is
         return inputs
-    # Chains are numbered; of each, the first of the longest kernels stays.
+    # Chains are numbered; of each, the first of the longest kernels remains.
     chain = np.cumsum(candidate & ~follows) - 1
     duration = ops.duration[order]
     longest = np.zeros(int(chain[-1]) + 1)
@@ -196,9 +196,10 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: half of their time moves into other kernels. Products of attention on tensor cores wait
-    for the scores that they write and read, which one kernel keeps: half of their time stays (pessimistic:
-    all, and a quarter of the kernels between; optimistic: a quarter, as half of the scores are masked)."""
+    """Pessimistic: half of their time moves into other kernels. Products of attention on tensor cores
+    wait for the scores that they write and read, which one kernel keeps: half of their time remains
+    (pessimistic: all, and a quarter of the kernels between; optimistic: a quarter, as half of the scores
+    are masked)."""
     which = fix.params["which"]
     pieces = which == "attention_pieces"
     stays = (0.25 if pieces else 0.5) if lean < 0 else 0.0
@@ -215,11 +216,11 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     if not mine.any():
         raise NoEstimate(f"the replayed steps hold no kernels of that kind ({which})")
     if which == "cache_joins":
-        # A kernel that writes one token stays for each.
+        # One kernel that writes a token remains for each.
         least = work.short_kernel / np.maximum(inputs.ops.duration, 1.0)
         return _shortened(inputs, mine, np.where(mine, np.clip(least, stays / 4, 1.0), 1.0), 1.0)
     share = np.where(mine, stays, 1.0)
-    if which == "embedding_lookups":  # the rows are read as before, by one kernel
+    if which == "embedding_lookups":  # one kernel still reads the rows
         share[mine] = {-1: 0.75, 0: 0.5, 1: 0.25}[lean]
     if pieces:
         products, slow = work.attention_pieces.products, work.select(is_simt_fp32)
@@ -236,7 +237,7 @@ def merge_adapters(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Inputs:
-    """`share` of each operation's time stays, `stays` of what launching `mine` costs but for host code."""
+    """`share` of each operation's time remains, `stays` of the cost of launching `mine` except host code."""
     ops, calls = inputs.ops, inputs.calls
     launched = marked(len(calls), ops.calls_of(mine))
     launched &= calls.kind == Call.LAUNCH

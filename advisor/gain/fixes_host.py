@@ -17,15 +17,15 @@ from advisor.sources.schema import DTOH, Call
 _SMALL_COPY = 64 << 10
 #: What a graph can hold: kernels, memsets, copies inside the device.
 _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
-#: Host code between steps, as a share of the time of the device's work, from which on hiding it is a
-#: gain of its own (`decode_gc` in docs/gain_calibration.md leaves 11 % and runs ahead).
+#: From this share of the device's work on, hiding host code between steps is a gain of its own
+#: (`decode_gc` in docs/gain_calibration.md leaves 11 % and runs ahead).
 _HOST_LEFT = 0.2
 
 
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """One graph launch for each stretch of a step between two waits; host code, collections, calls into
     the operating system and allocations inside it stay: they have fixes of their own, which graphs
-    require. Pessimistic: stretches whose launch shapes do not come again stay as they are."""
+    require. Pessimistic: stretches whose launch shapes do not recur stay as they are."""
     waits = inputs.waits
     dropped = among(inputs.calls.kind[waits.call], (Call.LAUNCH, Call.GRAPH_LAUNCH))
     if fix.params["syncs"] == "removed":
@@ -65,7 +65,7 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def _repeated(piece: Array, first: Array, call: Array, shape: Array) -> tuple[Array, Array]:
-    """Only the pieces whose kernels and launch shapes some other piece has, too."""
+    """Only the pieces whose kernels and launch shapes recur in another piece."""
     of_op = piece[call]
     mark = np.zeros(len(first), np.uint64)
     inside = of_op != NONE
@@ -132,8 +132,8 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
 
 
 def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Launch and copy calls as short as on a healthy host. Pessimistic: half of what they are longer
-    goes; optimistic: the host code between them becomes as much faster."""
+    """Launch and copy calls as short as on a healthy host. Pessimistic: half of the excess goes;
+    optimistic: the host code between them becomes faster by the same ratio."""
     traced = work.taken.inputs.calls
     launch = traced.own[traced.kind == Call.LAUNCH]
     healthy = constant("healthy_launch")
@@ -148,10 +148,9 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 
 
 def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Also between steps, of steps that copy nothing to the host: nothing needs that wait to go on.
-    Pessimistic: these stay, they may bound on purpose how far the host runs ahead, and so does a
-    wait that hands over a result, which the host code after it needs, and the time that a call takes
-    with nothing to wait for."""
+    """Also between steps that copy nothing to the host: such waits are not needed to go on. Pessimistic:
+    these stay, as they may deliberately limit how far the host runs ahead, and so does a wait whose
+    result the following host code needs, and the time of a call that has nothing to wait for."""
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
     readback = work.direction[waits.op] == DTOH
@@ -205,12 +204,12 @@ def async_memset(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
 
 
 def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False) -> Inputs:
-    """How far the host runs ahead once nothing else is in its way.
+    """How far the host runs ahead once nothing else delays it.
 
-    A wait between steps, of a step that copies nothing to the host, hands over no result: nothing
-    needs it to go on. One that does is needed unless the next step is launched before the result
-    of the last is read (`all_waits`). All stay while other host code or allocating calls between
-    the steps are left: to hide those behind kernels is another fix's gain.
+    A wait at the end of a step that copies nothing to the host has no result, so it is not needed to go
+    on. A wait with a result is needed unless the next step is launched before the result of the last is
+    read (`all_waits`). All waits stay while other host code or allocating calls between the steps remain:
+    hiding those behind kernels is the gain of another fix.
     """
     calls, waits = inputs.calls, inputs.waits
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
@@ -259,8 +258,8 @@ def _explained_away(inputs: Inputs, what: str, otherwise: str) -> Inputs:
 
 
 def _with_host_time(inputs: Inputs, pre: Array, **parts: Array) -> Inputs:
-    """The inputs with this time before each call. What goes may lie between one thread's last call and
-    another's first: that thread takes over as much earlier."""
+    """The inputs with this time before each call. The removed time may lie between one thread's last call
+    and another's first: that thread then takes over earlier by as much."""
     pre, turns = np.maximum(pre, 0.0), inputs.handovers
     sooner = (inputs.calls.pre - pre)[turns.call]
     changed = inputs.with_calls(pre=pre, **parts)

@@ -26,11 +26,11 @@ NEVER = -np.inf
 class Calls(Rows, frozen=True):
     """Calls in the order in which they began, over all threads.
 
-    A call begins `pre` after the thread's previous call returned and takes `own` unless it waits.
-    `gc`, `gil` and `os` say how much of `pre` those explain; `between` marks calls between the
-    last work of one step and the first of the next. `operators`: how many operators of a framework a
-    profiler recorded from the begin of the thread's previous call on, and `recorded`: what recording
-    these and Python calls cost at most, ns.
+    A call begins `pre` after the thread's previous call returned and takes `own` unless it waits. `gc`,
+    `gil` and `os` are the parts of `pre` that those explain; `between` marks calls between the last work
+    of one step and the first of the next. `operators`: how many operators of a framework a profiler
+    recorded since the begin of the thread's previous call, and `recorded`: the most that recording these
+    and Python calls cost, ns.
     """
 
     thread: Array  # dense, indexes Inputs.origin
@@ -53,8 +53,8 @@ class Calls(Rows, frozen=True):
 
     @property
     def host_code(self) -> Array:
-        """Mask of the calls with host code of its own before them, not what a call costs: between steps,
-        and where it is as long as a host gap, without what operators of a framework take to launch."""
+        """Mask of the calls preceded by host code of their own, beyond what a call costs: between steps,
+        and if it is as long as a host gap, without the time that operators of a framework take to launch."""
         code = self.pre - self.explained - constant("operator_time") * self.operators
         return np.asarray(self.between | (code >= LONG_HOST_NS))
 
@@ -62,9 +62,9 @@ class Calls(Rows, frozen=True):
 class Ops(Rows, frozen=True):
     """GPU operations in the order of their calls; those of one stream run in this order.
 
-    An operation starts `latency` after its call returned (after it began where `by_start`), and
-    `gap` after its predecessor on the stream ended, whichever is later. `latency` is NEVER where
-    the call holds nothing back: inside a graph run, or where the call is unknown.
+    An operation starts `latency` after its call returned (after it began if `by_start`), and `gap` after
+    its predecessor on the stream ended, whichever is later. `latency` is NEVER if the call does not delay
+    it: inside a graph run, or if the call is unknown.
     """
 
     call: Array  # position in Calls; where no call is known, the position in time
@@ -82,7 +82,7 @@ class Ops(Rows, frozen=True):
         return self.call[mine & (self.latency > NEVER)]
 
     def last_of_call(self, op: int) -> int:
-        """The last operation of the same call and stream: the state at its end is what is kept."""
+        """The last operation of the same call and stream, whose end state is kept."""
         until = int(np.searchsorted(self.call, self.call[op], "right"))
         return op + int(np.flatnonzero(self.stream[op:until] == self.stream[op])[-1])
 
@@ -96,8 +96,8 @@ class Waits(Rows, frozen=True):
 
 
 class Handovers(Rows, frozen=True):
-    """Calls that begin no earlier than `delay` after a call of another thread returned, ascending:
-    one thread stopped, the other went on."""
+    """Calls that begin no earlier than `delay` after a call of another thread returned, ascending: one
+    thread stopped, the other continued."""
 
     call: Array
     after: Array
@@ -113,8 +113,8 @@ class Joins(Rows, frozen=True):
 
 
 class Inputs(Struct, frozen=True):
-    """Everything that a replay needs. `origin`: when each thread's clock starts; `ready`: when
-    each stream is free for its first operation."""
+    """The inputs of a replay. `origin`: when each thread's clock starts; `ready`: when each stream is
+    free for its first operation."""
 
     calls: Calls
     ops: Ops
@@ -131,7 +131,7 @@ class Inputs(Struct, frozen=True):
         return replace(self, ops=replace(self.ops, **columns))
 
     def no_longer_than(self, other: Inputs) -> bool:
-        """Whether each call and operation is one of the other's and takes no more time there."""
+        """Whether each call and operation is one of the other's and takes no more time than there."""
         if len(self.calls) != len(other.calls) or len(self.ops) != len(other.ops):
             return False
         pairs = ((self.calls, other.calls, ("pre", "own")), (self.ops, other.ops, ("duration", "gap")))
@@ -188,7 +188,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     ended = taken.end[op].astype(float)
     waited = ended > times.start[call]
     lag = times.end[call] - ended
-    # Where nothing was left to wait for, a changed replay still may have to: with the usual delay.
+    # If nothing was left to wait for, a changed replay may still have to: with the usual delay.
     usual = median_of(lag[waited]) if waited.any() else constant("sync_return")
     lag = np.where(waited, lag, np.minimum(lag, usual))
     own = own.copy()
@@ -204,7 +204,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
 def _synchronised(
     a: Analysis, times: CallTimes, taken: Operations, ops: Ops, asks: Array
 ) -> list[tuple[int, int]]:
-    """For each asking call the operation whose end it waited for: of the last ones issued on every
+    """For each synchronising call the operation whose end it waited for: of the last ones issued on every
     stream of its process, the latest that had ended when it returned."""
     if len(asks) == 0:
         return []
@@ -230,7 +230,7 @@ def _synchronised(
                 fits[i] = False
         fits &= ~late & (end > best_end)
         best[fits], best_end[fits] = op[fits], end[fits]
-    # A call that allocates or clears waits only where the device ran dry inside it.
+    # A call that allocates or clears waits only if the device ran out of work inside it.
     dry = (times.kind[asks] == Call.SYNC) | (best_end > times.start[asks])
     return [(int(c), int(o)) for c, o, d in zip(asks, best, dry, strict=True) if o != NONE and d]
 
@@ -244,9 +244,8 @@ def _named(a: Analysis, times: CallTimes, calls: Array, part: str) -> Array:
 
 def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array) -> list[tuple[int, int]]:
     """The last launch of each run of launches that waited for room in the queue, with the latest
-    operation that had ended when it returned. The launches before it in the run follow suit; they
-    lose their waiting time without a wait of their own (`own` is changed), so that a thousand
-    blocked launches cost one segment."""
+    operation that had ended when it returned. The launches before it in the run lose their waiting time
+    without a wait of their own (`own` is changed), so that a thousand blocked launches cost one segment."""
     launch = np.flatnonzero((times.kind == Call.LAUNCH) | (times.kind == Call.GRAPH_LAUNCH))
     if len(launch) == 0:
         return []
@@ -270,7 +269,7 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
         full = place - done >= _QUEUED
         freed = np.searchsorted(ends, times.end[long[mine]] + _SKEW_NS, "right") - 1
         full &= (freed >= 0) & (freed < place)
-        # Room appeared when an operation ended; a call that went on much later did something else.
+        # Room appeared when an operation ended; a call that returned much later did something else.
         late = times.end[long[mine]] - ends[np.maximum(freed, 0)]
         full &= late <= _BLOCKED_NS
         for call, op in zip(long[mine][full].tolist(), at[freed[full]].tolist(), strict=True):

@@ -33,16 +33,16 @@ from advisor.sources.schema import Call
 TRACED = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
 #: Longer gaps between nodes are waits of the graph, not the usual step from node to node.
 _NODE_GAP_NS = 5_000
-#: Runs of a kernel inside and outside graphs that give its usual time.
+#: This many runs of a kernel inside and outside graphs show its usual time.
 _PROOF = 8
 
 
 class Scenario(Struct, frozen=True):
-    """Where in its range everything uncertain is taken to be, 0..1.
+    """Where in its range each uncertain quantity is assumed to be, 0..1.
 
-    `launch`: share of the most that tracing an eager launch may have cost, taken out; `node_gap`:
-    from the captured gap between graph nodes (0) to the published one (1); `leans`: one for each
-    fix, -1 pessimistic, 0 as described, 1 optimistic.
+    `launch`: share of the maximal cost of tracing an eager launch that is taken out; `node_gap`: from the
+    captured gap between graph nodes (0) to the published one (1); `leans`: one for each fix, -1
+    pessimistic, 0 as described, 1 optimistic.
     """
 
     launch: float = 0.5
@@ -56,7 +56,7 @@ class Scenario(Struct, frozen=True):
 def corrected(
     inputs: Inputs, scenario: Scenario, by_software: bool = True, wider_gaps: bool = False
 ) -> Inputs:
-    """The inputs of an untraced run under a scenario; a trace by hardware leaves graphs as they are.
+    """The inputs of an untraced run under a scenario; tracing by hardware leaves graphs unchanged.
     `wider_gaps`: the recorder makes the gaps between graph nodes longer."""
     if by_software:
         least = constant("graph_node_gap_traced") if wider_gaps else math.inf
@@ -65,10 +65,10 @@ def corrected(
 
 
 def node_inflation(a: Analysis) -> float:
-    """How many times as long kernels took in node-traced graph runs as the same kernels with the
-    same launch shape took when launched one by one; 1 where the capture does not prove it: where
-    they are not most of the graphs' work, or the difference is one that clocks and caches make. Another
-    GPU has clocks of its own, and another process data."""
+    """How many times as long kernels took in node-traced graph runs as the same kernels with the same
+    launch shape launched one by one; 1 if the capture does not prove it: if they are not most of the
+    graphs' work, or the difference may come from clocks and caches. Another GPU has clocks of its own,
+    and another process other data."""
     own = (a.ops.device == a.main_device) & (a.ops.process == a.main_process) & (a.ops.length > 0)
     kernel = np.flatnonzero(own & (a.ops.kind == Kind.KERNEL))
     node = a.ops.graph_node[kernel] != 0
@@ -84,7 +84,7 @@ def node_inflation(a: Analysis) -> float:
     for one in both.tolist():
         mine = group == one
         usual = median_of(time[mine & node]) / median_of(time[mine & ~node])
-        # What takes twice as long works on more: a draft and its target share kernels and grids.
+        # A kernel that takes twice as long works on more: a draft and its target share kernels and grids.
         if usual <= 1 + constant("inflation_most"):
             traced = float(time[mine & node].sum())
             inside += traced
@@ -95,7 +95,7 @@ def node_inflation(a: Analysis) -> float:
 
 
 def without_inflation(a: Analysis, inputs: Inputs, inflation: float) -> Inputs:
-    """The inputs with the kernels of graph runs as short as they are outside."""
+    """The inputs with the kernels of graph runs as short as outside of them."""
     if inflation <= 1.0:
         return inputs
     at = inputs.ops.at
@@ -127,7 +127,7 @@ def _graph_launches(inputs: Inputs) -> Inputs:
 
 def usual_node_gaps(inputs: Inputs) -> Array:
     """Graph nodes that follow the one before as soon as the device can. Nodes that overlap run in
-    branches of the graph: there is no gap to change."""
+    branches of the graph and have no gap to change."""
     gap = inputs.ops.gap
     return np.asarray(inputs.ops.node & (gap >= 0) & (gap < _NODE_GAP_NS))
 
@@ -146,10 +146,10 @@ def _node_gaps(inputs: Inputs, share: float, least: float) -> Inputs:
 
 
 def _traced_calls(inputs: Inputs, share: float) -> Inputs:
-    """Takes out of the host time before every call, and of a traced call before it, what tracing that call
-    and recording operators since then cost: of a call `share` squared of the most, since half way is then
-    what most captures show, else `share` of it. From a traced call to the next one stays at least what a
-    launch costs."""
+    """Takes the cost of tracing calls and recording operators out of the host time before every call, and
+    of a traced call before it: `share` squared of the maximum for a call, since half way is then what
+    most captures show, else `share` of it. At least the cost of a launch remains from a traced call to
+    the next one."""
     calls = inputs.calls
     if not len(calls) or share == 0.0:
         return inputs

@@ -64,12 +64,12 @@ class _Replay:
             if len(calls)
             else np.zeros(len(ops))
         )
-        #: What each operation asks of its stream's running maximum, unshifted.
+        #: The demand of each operation on its stream's running maximum, unshifted.
         self.asked = submitted + ops.latency + ops.duration - self.total
 
     @cached_property
     def segment(self) -> Array:
-        return _segments(self.inputs)  # where nothing waits, nothing asks for them
+        return _segments(self.inputs)  # without waits they are not needed
 
     def run(self) -> Played:
         inputs, ops = self.inputs, self.inputs.ops
@@ -90,7 +90,7 @@ class _Replay:
         if not (len(waits) or len(joins) or len(inputs.handovers)):  # nothing shifts a clock
             self.wait_shift, self.hand_shift = np.empty(0), np.empty(0)
             return np.zeros(len(ops)), np.empty(0)
-        # One group of operations a segment, stream and thread: their highest demand.
+        # One group of operations for each segment, stream and thread: their highest demand.
         of_op = self.segment[ops.call] if len(self.segment) else np.zeros(len(ops), np.int64)
         key = (of_op * max(len(inputs.ready), 1) + ops.stream) * self.threads + self.thread
         order = _by(key)
@@ -132,12 +132,12 @@ class _Replay:
         for s in range(last + 1):
             while h < len(hand) and hand[h][0] == s:
                 _, giver, taker, offset = hand[h]
-                # The giver made no call since, so its clock stands where it was.
+                # The thread that hands over made no call since, so its clock is unchanged.
                 shift[taker] = max(shift[taker], shift[giver] + offset)
                 hand_shift.append(shift[taker])
                 h += 1
             if w < len(wait) and wait[w][0] == s and wait[w][5]:
-                # It holds back what its call launches, too; the call is alone in its segment.
+                # It also delays the work that its call launches; the call is alone in its segment.
                 returns(*wait[w])
                 w += 1
             while j < len(join) and join[j][0] == s:
@@ -183,7 +183,7 @@ class _Replay:
 
 
 def _listed(*columns: Array) -> list[tuple[Any, ...]]:
-    """The rows of the columns as plain numbers: the walk over them is Python's."""
+    """The rows of the columns as plain numbers: the walk over them is pure Python."""
     return list(zip(*(c.tolist() for c in columns), strict=True))
 
 
@@ -203,8 +203,8 @@ def _segments(inputs: Inputs) -> Array:
 
 
 def _early(inputs: Inputs) -> Array:
-    """Mask of the waits for earlier work by calls that launch work of their own: that work waits,
-    too. A copy that holds its call is not of them."""
+    """Mask of the waits for earlier work by calls that also launch work: that work waits, too. Copies
+    that hold their own call are not included."""
     waits, ops = inputs.waits, inputs.ops
     issues = marked(len(inputs.calls) + 1, ops.call)
     return np.asarray((ops.call[waits.op] < waits.call) & issues[waits.call])
@@ -244,22 +244,22 @@ def _groups(key: Array, order: Array) -> list[tuple[int, Array]]:
 
 # --- which steps are replayed: all of a small capture, else the stretch that looks most like it ---
 
-#: Operations that a diagnosis replays at most: some 25 steps of a small decoder. A what-if asked
-#: for by the user replays up to `MOST_OPS`.
+#: A diagnosis replays at most this many operations: some 25 steps of a small decoder. A what-if requested
+#: by the user replays up to `MOST_OPS`.
 DIAGNOSIS_OPS = 20_000
 MOST_OPS = 200_000
-#: Steps before the ones that are measured, so that the first of these starts as it did.
+#: Steps before the measured ones, so that the first of these starts as it did.
 _LEAD = 1
-#: Share of the kernels that are missing, from which on what is left of a step is not the step
-#: (`min_lost_rows` of damaged-capture).
+#: With this share of the kernels missing, the rest of a step is not the step (`min_lost_rows` of
+#: damaged-capture).
 _LOST = 0.05
-#: Steps that a stretch holds at least.
+#: A stretch holds at least this many steps.
 _LEAST_STEPS = 3
 
 
 class Replayed(Struct, frozen=True):
-    """Steps `first`..`last` are replayed and `measured` of them (positions, their predecessor is
-    replayed too) are timed. `whole` is the number of steps that the window has."""
+    """Steps `first`..`last` are replayed and `measured` of them (positions whose predecessor is replayed
+    too) are timed. `whole` is the number of steps in the window."""
 
     first: int
     last: int
@@ -268,7 +268,7 @@ class Replayed(Struct, frozen=True):
 
     @property
     def note(self) -> str | None:
-        """What a reader must know: that not all steps were replayed."""
+        """A note for readers if not all steps were replayed."""
         if len(self.measured) == self.whole:
             return None
         return f"{len(self.measured)} of {self.whole} steps were replayed, those most like the rest"
@@ -279,8 +279,8 @@ class NoReplay(Exception):
 
 
 def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
-    """The steps of the window, or the stretch of them whose mean step time is nearest to the
-    window's where they hold more than `limit` operations. Raises NoReplay."""
+    """The steps of the window, or, if they hold more than `limit` operations, the stretch of them whose
+    mean step time is nearest to the window's. Raises NoReplay."""
     if len(a.ops) == 0:
         raise NoReplay("the capture holds no GPU operations to replay")
     lost = a.losses.lost_kernels
@@ -293,7 +293,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
     steps = a.window_steps[a.window_steps >= _LEAD]
     if len(steps) == 0:
         raise NoReplay("one step alone shows no step time: nothing comes before it")
-    # Steps of one phase may lie apart; a stretch runs over what lies between.
+    # Steps of one phase may lie apart; a stretch includes the steps between them.
     lo, hi = int(steps[0]), int(steps[-1])
     size = np.bincount(a.steps.op_step[a.steps.op_step >= 0], minlength=len(a.steps))
     total = np.concatenate(([0], np.cumsum(size[lo - _LEAD : hi + 1])))
@@ -314,7 +314,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
 
 
 def recorded_ends(a: Analysis) -> Array:
-    """When each step ended, ns of recorded time: the stretches between capture ranges take none."""
+    """When each step ended, ns of recorded time: the stretches between capture ranges are left out."""
     return np.asarray(a.steps.gpu_end - Coverage(a.pauses)(a.steps.gpu_end))
 
 

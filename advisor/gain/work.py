@@ -1,4 +1,4 @@
-"""What the replayed operations are: families, bytes, activity. Arrays follow `Inputs.ops`."""
+"""The replayed operations: families, bytes, activity. Arrays follow `Inputs.ops`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
-#: Copies from here on measure the link; smaller ones its latency.
+#: Copies from this size on measure the link; smaller ones its latency.
 _RATE_FROM = 1 << 20
-#: A kernel shorter than this consists of its own start and end.
+#: A shorter kernel consists of its own start and end.
 SHORT_NS = 10_000
 # CUDA limits of one SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 10.0): resident
 # threads, resident blocks, registers, shared memory in bytes.
@@ -43,7 +43,7 @@ class NoEstimate(Exception):
 
 
 class Work:
-    """Looks at the replayed operations; every array is made when first asked for."""
+    """Properties of the replayed operations; every array is made on first use."""
 
     def __init__(self, a: Analysis, taken: Extract, weight_bytes: int | None = None) -> None:
         self.a = a
@@ -77,7 +77,7 @@ class Work:
         return self._of_name(self.a.names.mask(wanted), False)
 
     def _of_name(self, values: Sequence[int] | Array, other: int) -> Array:
-        """The value of each operation's kernel name; `other` for anything but a kernel."""
+        """The value of each operation's kernel name; `other` for operations that are no kernels."""
         known = np.append(np.asarray(values), other)
         return np.asarray(known[np.where(self.name >= 0, self.name, len(known) - 1)])
 
@@ -86,7 +86,7 @@ class Work:
         return self.select(lambda k: k.family in families)
 
     def flop_per_s(self, precision: Precision) -> float | None:
-        """Peak rate of the device for operands of a precision; None where it is not known."""
+        """Peak rate of the device for operands of a precision; None if it is unknown."""
         about = self._about()
         return about.flop_per_s(precision) if about else None
 
@@ -96,7 +96,7 @@ class Work:
 
     @cached_property
     def weight_bits(self) -> Array:
-        """Bits of a weight that each matrix product reads, by its name; 16 for all else."""
+        """Bits of a weight that each matrix product reads, by its name; 16 for all others."""
         return self._of_name([weight_bits(k) for k in self.a.names.known], 16)
 
     @cached_property
@@ -109,7 +109,7 @@ class Work:
 
     @cached_property
     def placed(self) -> tuple[Analysis, Array, Array]:
-        """The replayed operations and their steps, as functions of a pass ask for them."""
+        """The replayed operations and their steps, as arguments of the functions about a pass."""
         return self.a, self.at, self.taken.inputs.ops.step
 
     @cached_property
@@ -144,7 +144,7 @@ class Work:
     @cached_property
     def exposed(self) -> Array:
         """Share of each operation's captured time in which, in the window, no kernel but collectives
-        runs; of collectives without the waiting for late ranks, where that is known."""
+        runs; of collectives without the waiting for late ranks, if that is known."""
         ops, window, out = self.a.ops, self.a.window, np.zeros(len(self))
         start, end = (np.clip(t[self.at], window.start, window.end) for t in (ops.start, ops.end))
         length = np.maximum(ops.length[self.at], 1)
@@ -157,8 +157,8 @@ class Work:
 
     @cached_property
     def computes_on_host(self) -> bool:
-        """Whether most host gaps of a device lie between copies of data to the host and back, with or
-        without the shorter ones between launches."""
+        """Whether most of the time of host gaps on a device lies between copies of data to the host and
+        back, with or without the shorter gaps between launches."""
         for budget in self.a.budgets.values():
             gap, back = budget.gap_parts["host_gap"], exchanges(self.a, budget)[1]
             for idle in (gap, gap + budget.gap_parts["host_between_launches"]):
@@ -173,8 +173,8 @@ class Work:
 
     @cached_property
     def once_a_step(self) -> Array:
-        """Kernels whose name and launch shape occur at most once a step: the output head, unlike
-        the layers."""
+        """Kernels whose name and launch shape occur at most once a step: the output head, unlike the
+        layers."""
         if not self.a.trace.has("kernels"):
             return np.zeros(len(self), bool)
         key = np.where(self.name >= 0, self.name * (1 << 32) + self._column("blocks"), NONE)
@@ -200,7 +200,7 @@ class Work:
 
     @cached_property
     def short_kernel(self) -> float:
-        """Median duration of the short elementwise kernels, ns: what one more of them would take."""
+        """Median duration of the short elementwise kernels, ns: the time of one more of them."""
         duration = self.taken.inputs.ops.duration
         short = duration[self.unfused & (duration < SHORT_NS)]
         return median_of(short) if len(short) else constant("sync_call")
@@ -209,10 +209,10 @@ class Work:
 
     @cached_property
     def dram(self) -> tuple[Array, Array]:
-        """DRAM activity of every operation (0..1 of peak) and its error; NaN where not known.
+        """DRAM activity of every operation (0..1 of peak) and its error; NaN if unknown.
 
-        From samples attributed to kernel and launch shape; where the size of the weights was
-        given, from that: bytes a step over the time of the matrix products, against the peak.
+        From samples attributed to kernel and launch shape; if the size of the weights was given, from
+        that: bytes a step over the time of the matrix products, against the peak.
         """
         level, error = self._sampled("dram")
         if self.weight_bytes and self.peak and np.isnan(level[self.matmul]).all():
@@ -273,13 +273,13 @@ class Work:
 
     @cached_property
     def tensor(self) -> Array:
-        """Tensor-core activity of every operation, 0..1; NaN where not known."""
+        """Tensor-core activity of every operation, 0..1; NaN if not known."""
         return self._sampled("tensor")[0]
 
     @cached_property
     def dram_blur(self) -> tuple[Array, Array]:
-        """DRAM level of every operation and how far it may be off: its error, and for short
-        kernels what samples that are stamped `sample_skew` off give them of their neighbours."""
+        """DRAM level of every operation and how far it may be off: its error, and for short kernels the
+        level of their neighbours in samples that are `sample_skew` off."""
         level, error = self.dram
         off = constant("sample_skew") / np.maximum(self.taken.inputs.ops.duration, 1.0)
         swing = np.maximum(level, ACHIEVABLE - level)
@@ -287,9 +287,9 @@ class Work:
 
     @cached_property
     def pipes(self) -> tuple[Array, Array]:
-        """DRAM and tensor-core activity of the matrix products: that of each where samples resolve
-        both, else the mean over all of them (that of the window over their share of it, so at most
-        too high); NaN without samples."""
+        """DRAM and tensor-core activity of the matrix products: of each if samples resolve both, else the
+        mean over all of them (that of the window over their share of it, so at most too high); NaN
+        without samples."""
         dram, tensor = self.dram[0].copy(), self.tensor.copy()
         for device in distinct(self.device[self.matmul]).tolist():
             samples = self.a.samples(device)
@@ -309,17 +309,17 @@ class Work:
 
     @cached_property
     def ridge(self) -> float | None:
-        """Tokens at which a matrix product turns from weights to arithmetic: peak operations over
-        peak bytes in 16 bit, where each byte of weight serves one multiply-add a token. In 8 bit
-        both halves double, so that the ridge holds for every precision."""
+        """Tokens at which a matrix product turns from weights to arithmetic: peak operations over peak
+        bytes in 16 bit, where each byte of weight serves one multiply-add a token. In 8 bit both halves
+        double, so that the ridge holds for every precision."""
         about = self._about()
         tflops = about.tensor_tflops.get("fp16") if about else None
         return tflops * 1e12 / self.peak if tflops and self.peak else None
 
     @cached_property
     def tokens(self) -> Array:
-        """Tokens that each matrix product works on: its arithmetic intensity, from tensor-core over
-        DRAM activity; NaN where either is not resolved. A few are padded, and show as those."""
+        """Tokens that each matrix product works on: its arithmetic intensity, from tensor-core over DRAM
+        activity; NaN if either is not resolved. Few tokens are padded, and appear as the padded number."""
         if self.ridge is None:
             return np.full(len(self), np.nan)
         level = self.dram[0]
@@ -336,7 +336,7 @@ class Work:
 
     @cached_property
     def copied(self) -> Array:
-        """Bytes of every copy that the host issued itself; 0 for all else."""
+        """Bytes of every copy that the host issued itself; 0 for all others."""
         return self._copies[0]
 
     @cached_property
@@ -370,8 +370,8 @@ class Work:
         return np.asarray(self.host_memory == PAGEABLE)
 
     def pinned_rate(self, direction: int) -> tuple[float, bool]:
-        """Rate of large pinned copies, bytes/s, and whether it was measured in this capture; else
-        it is what the table of GPUs has for the link. Raises NoEstimate."""
+        """Rate of large pinned copies, bytes/s, and whether it was measured in this capture; else the
+        rate of the link in the table of GPUs. Raises NoEstimate."""
         at = self.a.device_copies(int(self.device[0]))
         size, way, side = copied(self.a, at)
         mine = (way == direction) & (side == PINNED) & (size >= _RATE_FROM)

@@ -51,7 +51,7 @@ class Goal(Data):
 
 class Spelling(Data):
     """`text` of the commands of an engine, which releases before `since` spell as in `before`; `note` says
-    so where the release is not known."""
+    so where the release is unknown."""
 
     text: str = Field(min_length=1)
     since: Text

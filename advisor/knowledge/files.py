@@ -262,7 +262,7 @@ class StepPatterns:
         self.transfer = NamedPatterns(data.transfers)
         #: What comes once in a pass of the model and it stands for.
         self.marker = NamedPatterns(data.markers)
-        #: True where it names a layer, a block or a micro-batch: a part of a pass.
+        #: True if it names a layer, a block or a micro-batch: a part of a pass.
         self.is_inner = Patterns(data.inner)
         #: True for a range around many passes: a run, an epoch, a benchmark.
         self.is_container = Patterns(data.containers)
@@ -309,9 +309,9 @@ class CallSitePatterns:
         self.is_operation = Patterns(data.operation_ranges)
 
     def frame(self, name: str, module: str) -> FrameKind:
-        """What a frame is; `name` is the function's without arguments, empty where not resolved.
+        """What a frame is; `name` is the function's without arguments, empty if not resolved.
 
-        A frame of someone's module whose function is not known is a library.
+        A frame of someone's module whose function is unknown is a library.
         """
         for kind, modules, symbols in self._kinds:
             if modules.found(module) or (name and symbols.found(name)):

@@ -15,7 +15,7 @@ from advisor.model.records import Field
 
 
 class GpuSpec(Data):
-    """Peaks of one GPU as its vendor states them, dense; None where not known for certain."""
+    """Peaks of one GPU as its vendor states them, dense; None if not known for certain."""
 
     name: Text
     match: list[Pattern] = Field(min_length=1)
@@ -103,7 +103,7 @@ def gpu_of(device: Device) -> GpuSpec | None:
 
 def dram_peak(device: Device) -> float | None:
     """Peak DRAM bandwidth, bytes/s: what the device reports or the datasheet says, the lower where
-    both do; None where neither does."""
+    both do; None if neither does."""
     about = gpu_of(device)
     known = (device.bandwidth_bytes_per_s, about.dram_bytes_per_s if about else None)
     return min((rate for rate in known if rate), default=None)
@@ -122,7 +122,7 @@ def gpu_features() -> Mapping[str, GpuFeature]:
 
 
 def gpu_has(feature: str, device: Device) -> bool | None:
-    """Whether the device can do it, by its compute capability; None where that is not known."""
+    """Whether the device can do it, by its compute capability; None if that is unknown."""
     about, known = gpu_of(device), gpu_features()[feature]
     if device.compute_capability:
         capability = float("{}.{}".format(*device.compute_capability))

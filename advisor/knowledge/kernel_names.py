@@ -183,7 +183,7 @@ class Patterns:
         return [(i, m) for i in self._candidates(text) if (m := self._compile(i).search(text))]
 
     def found(self, text: str) -> bool:
-        """True where any pattern is found in the text."""
+        """True if any pattern is found in the text."""
         return self.first(text) is not None
 
     __call__ = found
@@ -231,7 +231,7 @@ def _grams(lower: str) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _lowered(texts: tuple[str, ...]) -> str | None:
-    """The texts as one in lower case; None where letters outside ASCII may equal others."""
+    """The texts as one in lower case; None if letters outside ASCII may equal others."""
     together = "\n".join(texts)
     return together.lower() if together.isascii() else None
 
@@ -244,7 +244,7 @@ def pattern(text: str) -> Patterns:
 
 def required_literals(text: str) -> Literals:
     """Lower-case texts of three characters or more, one of which at least stands in every text that
-    the pattern matches; empty where there are none. The pattern must be a valid one."""
+    the pattern matches; empty if there are none. The pattern must be a valid one."""
     if not text.isascii() or re.search(r"\(\?[a-zA-Z]*x|\(\?\(", text):
         return Literals()
     return _Reader(text).alternatives()

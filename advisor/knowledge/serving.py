@@ -24,7 +24,7 @@ _RELEASE = re.compile(r"\Av?\d+(?:\.\d+)+\w*")
 
 
 class ServingEngine(NamedTuple):
-    """`name` is None where nothing in the capture shows it; `confidence` is 0..1; `version` is the
+    """`name` is None if nothing in the capture shows it; `confidence` is 0..1; `version` is the
     release, where the user or the command line names it."""
 
     name: str | None
@@ -39,7 +39,7 @@ NO_ENGINE = ServingEngine(None, 0.0, ())
 def named(text: str) -> ServingEngine:
     """The engine that the user names as ``NAME`` or ``NAME@VERSION``.
 
-    Raises InputError for an engine that is not known and for a malformed version.
+    Raises InputError for an engine that is unknown and for a malformed version.
     """
     name, at, version = text.partition("@")
     if name not in engines():
@@ -115,9 +115,8 @@ MOST = 3
 
 
 class Program(NamedTuple):
-    """What a capture shows of the program: whether it is a language model (None where that is not
-    known), the names of its kernels, its command line, the release of nsys that recorded it, and
-    the GPU that it ran on."""
+    """What a capture shows of the program: whether it is a language model (None if unknown), the names of
+    its kernels, its command line, the release of nsys that recorded it, and the GPU that it ran on."""
 
     language_model: bool | None = None
     kernels: Sequence[str] = ()

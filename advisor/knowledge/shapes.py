@@ -201,7 +201,7 @@ class OptionLine(Data):
             raise ValueError("until: must be a release of the engine")
 
     def option(self, engine: str, version: str | None = None) -> Option | None:
-        """The line as `version` of the engine takes it, or None where it does not; as current
+        """The line as `version` of the engine takes it, or None if it does not; as current
         releases take it where `version` is None, with an older spelling in the note."""
         line, since, notes = self.line, self.since, [self.note]
         used, first = release(version), release(since)

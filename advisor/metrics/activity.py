@@ -60,7 +60,7 @@ class Samples(Struct, frozen=True):
         return len(self.time)
 
     def mean(self, name: str) -> float | None:
-        """Mean of a column, 0..1; None where the device does not report it."""
+        """Mean of a column, 0..1; None if the device does not report it."""
         column = self.values.get(name)
         if column is None or len(column) == 0 or np.isnan(column).all():
             return None
@@ -87,7 +87,7 @@ class Samples(Struct, frozen=True):
 
 
 def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
-    """Samples of a device that lie wholly inside the window and begin in no hole of it; None where
+    """Samples of a device that lie wholly inside the window and begin in no hole of it; None if
     there are none."""
     if not trace.has("samples"):
         return None
@@ -141,7 +141,7 @@ class Activity(Struct, frozen=True):
         return np.asarray(above & (level < 1))
 
     def of(self, family: str, measure: str) -> float | None:
-        """Time-weighted activity inside a family; None where the samples do not resolve it."""
+        """Time-weighted activity inside a family; None if the samples do not resolve it."""
         if measure not in self.level:
             return None
         weight = self.share * np.array([f == family for f, _ in self.groups])
@@ -344,7 +344,7 @@ def time_at_level(values: Array, busy: Array, level: float) -> float:
 
 def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
     """Share of the samples' GR Active that is further than one period from any recorded work (`busy`); None
-    where it was not sampled, or the samples do not follow the work in time to its end."""
+    if it was not sampled, or the samples do not follow the work in time to its end."""
     active = samples.values.get("gr_active")
     if active is None or not len(busy) or samples.time[-1] + 2 * samples.period < busy.end[-1]:
         return None
@@ -375,7 +375,7 @@ def launch_kinds(name: Array, blocks: Array) -> Array:
 
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
-    """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 where not recorded):
+    """Group of each launch (`name` its position in `names`, `blocks` its grid, 0 if not recorded):
     kernel and block count in heavy families and where the family is unknown, else the family. Labels are
     (family, kernel x blocks)."""
     heavy = names.mask(lambda k: k.family in HEAVY or is_unknown(k))

@@ -286,7 +286,7 @@ class Analysis:
 
     @cached_property
     def trace_method(self) -> TraceMethod | None:
-        """How nsys traced CUDA; None where another tool recorded the capture."""
+        """How nsys traced CUDA; None if another tool recorded the capture."""
         return trace_method(self.trace)
 
     @cached_property

@@ -40,7 +40,7 @@ _ARGUMENTS = re.compile(r"(?<=\S)\(")
 
 
 class Site(Struct, frozen=True):
-    """Calls of one API function from one place. `where` is None where the caller is unknown;
+    """Calls of one API function from one place. `where` is None if the caller is unknown;
     `idle_ns` is device idle inside the calls and until the next call, where it is short."""
 
     where: str | None
@@ -205,7 +205,7 @@ class CallSiteFinder:
         return site[named], labels, at[k[inside][named]]
 
     def _sites_of_chains(self, chain: Array) -> tuple[Array, list[str]]:
-        """Site of each call chain as a position among labels, MISSING where no frame names one.
+        """Site of each call chain as a position among labels, MISSING if no frame names one.
 
         A site is the innermost frames of the application; without any, the outermost and innermost frames
         of the framework; without those, the library that made the call.
@@ -311,7 +311,7 @@ _NOT_SITES = ("gc", "gil_wait", "gil_hold")
 
 
 def _application_path(frames: Array, first: Array, last: Array) -> Array:
-    """Names of the innermost frames, the outermost of them first, MISSING where there are fewer."""
+    """Names of the innermost frames, the outermost of them first, MISSING if there are fewer."""
     position = first[:, None] + np.arange(_FRAMES - 1, -1, -1)
     return np.where(position <= last[:, None], frames[np.minimum(position, last[:, None])], MISSING)
 

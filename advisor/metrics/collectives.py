@@ -68,7 +68,7 @@ class Collectives(Struct, frozen=True, kw_only=True):
     `kind` indexes `kinds`; `stream` counts the communicating streams in order of first use (their
     numbers differ between ranks); `exposed` is the time without any other kernel. `place` counts
     the calls of one kind in a step, apart for each phase, MISSING outside of certain steps. `group`
-    indexes `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING where the
+    indexes `groups`, the names of communicators; it, `sequence` and `bytes` are MISSING if the
     tracer did not record the calls' arguments.
     """
 
@@ -286,7 +286,7 @@ class Turns(Struct, frozen=True):
 
 
 def find_turns(a: Analysis) -> Turns | None:
-    """None where the process computes on no GPU."""
+    """None if the process computes on no GPU."""
     if len(a.devices) == 1 and len(a.names.ids):
         return Turns((a.devices[0],), (0,), (0,), 0, a.window.length)
     mine = a.in_window & (a.ops.process == a.main_process)

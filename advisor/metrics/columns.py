@@ -73,7 +73,7 @@ class DeviceKernels:
 
     @cached_property
     def blocks(self) -> Array:
-        """Grid sizes, 0 where not recorded."""
+        """Grid sizes, 0 if not recorded."""
         return np.maximum(self._a.trace.columns("kernels", ("blocks",))["blocks"][self.row], 0)
 
     @cached_property

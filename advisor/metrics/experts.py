@@ -120,7 +120,7 @@ class Routing(Struct, frozen=True):
 
 
 def routing(a: Analysis, device: int) -> list[Routing]:
-    """How evenly tokens were spread over experts; empty where no kernels of experts are seen."""
+    """How evenly tokens were spread over experts; empty if no kernels of experts are seen."""
     found = list(_loose(a, device))
     return found or list(_grouped(a, device))
 

@@ -20,7 +20,7 @@ LONG_HOST_NS = 200_000
 
 
 class Gaps(Rows, frozen=True):
-    """One entry a gap, ascending. `next_op` indexes the device's operations, MISSING where the
+    """One entry a gap, ascending. `next_op` indexes the device's operations, MISSING if the
     gap ends at the window's or a hole's edge, `prev_op` the one whose end began it; call columns
     belong to the call that issued `next_op`."""
 

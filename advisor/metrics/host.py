@@ -143,7 +143,7 @@ class Ranges:
 
 def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = _DEPTH) -> Array:
     """Label of the innermost range around each time (ascending), at most `depth` levels down from
-    the outermost; MISSING where there is none.
+    the outermost; MISSING if there is none.
 
     `start` ascends. Ranges are painted level by level, from the outermost inwards.
     """

@@ -301,7 +301,7 @@ _STATISTICS = TABLES["sums"][2:]
 
 
 class Sums(Struct, frozen=True):
-    """One report, a row a name. `count`, then ns (bytes of `SIZES`); NaN where it was not printed."""
+    """One report, a row a name. `count`, then ns (bytes of `SIZES`); NaN if it was not printed."""
 
     names: list[str]
     count: Array

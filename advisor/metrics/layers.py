@@ -65,7 +65,7 @@ class Layers(Struct, frozen=True):
 
 def find_layers(a: Analysis, device: int) -> Layers | None:
     """Layers by Python modules, else by ranges that number them, else by the order of the kernels in steps
-    of the commonest phase; None where nothing shows them, or they hold less than half of the kernel time."""
+    of the commonest phase; None if nothing shows them, or they hold less than half of the kernel time."""
     if a.step_count:
         at, step = kernels_of_one_phase(a, device)
     else:
@@ -230,7 +230,7 @@ def _by_order(runs: Sequence[Array]) -> tuple[Array, Array] | None:
 
 
 def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
-    """Layer and part of each kernel of a step, and the number of layers; 0 where they cannot be labels.
+    """Layer and part of each kernel of a step, and the number of layers; 0 if they cannot be labels.
 
     Attention is what lies between the first product after a feed-forward network and the product that
     follows the attention kernel (with softmax as a kernel of its own the second one, after that with the

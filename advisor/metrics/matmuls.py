@@ -38,7 +38,7 @@ class Decoder(NamedTuple):
 
     def products(self, count: int) -> list[tuple[str, int]]:
         """Name and parameters of the products of a layer, in the order in which they run, and of the
-        output head, where a step makes `count` products; empty where it makes other ones."""
+        output head, where a step makes `count` products; empty if it makes other ones."""
         joined = [("query, key and value", self.hidden * (self.queries + 2 * self.keys))]
         apart = [(n, self.hidden * s) for n, s in
                  (("query", self.queries), ("key", self.keys), ("value", self.keys))]  # fmt: skip
@@ -104,7 +104,7 @@ class Product(NamedTuple):
 
 def _operands(recorded: str, at: int) -> tuple[list[Any], int]:
     """Sizes of the operands of an operator, recorded as sizes, then types, in JSON; and the bytes of an
-    element of the one at this position, 0 where unknown. Raises ValueError and IndexError."""
+    element of the one at this position, 0 if unknown. Raises ValueError and IndexError."""
     sizes, end = json.JSONDecoder().raw_decode(recorded)
     types = json.loads(recorded[end:] or "[]")
     return sizes, _BYTES.get(str(types[at]).lower(), 0) if types else 0
@@ -193,7 +193,7 @@ Shape = TypeVar("Shape", Product, Attention)
 
 class Sized(Struct, Generic[Shape], frozen=True):
     """Kernels of some families of a device in its window (positions `at` in `ops`), each with what it
-    works on (position in `products`, MISSING where no sizes are recorded)."""
+    works on (position in `products`, MISSING if no sizes are recorded)."""
 
     at: Array
     product: Array
@@ -214,7 +214,7 @@ Matmuls = Sized[Product]
 
 
 def matmuls(a: Analysis, device: int) -> Matmuls | None:
-    """None where no matrix kernel has recorded sizes."""
+    """None if no matrix kernel has recorded sizes."""
     return _sized(a, device, MATMUL, product_of)
 
 
@@ -251,8 +251,8 @@ _UNKNOWN = 0.05
 
 
 def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
-    """Bytes of the weights that a decode step multiplies by, the median of the window. None where sizes or
-    types are not known of nearly all products, and in a prefill, which reads more than weights."""
+    """Bytes of the weights that a decode step multiplies by, the median of the window. None if sizes or
+    types are unknown of nearly all products, and in a prefill, which reads more than weights."""
     if found is None or not a.step_count or not (a.window_phases == "decode").all():
         return None
     step = a.steps.op_step[found.at]

@@ -52,7 +52,7 @@ class Rows(Struct, frozen=True):
 
 class Operations(Rows, frozen=True, dict=True):
     """GPU operations sorted by start. `row` is the index in the operation's own table;
-    `api` the row of the issuing call in `api_calls`, MISSING where the capture holds none."""
+    `api` the row of the issuing call in `api_calls`, MISSING if the capture holds none."""
 
     start: Array
     end: Array
@@ -218,7 +218,7 @@ def _latest(trace: Trace, calls: Array, keys: Array, wanted: Array, start: Array
 
 
 def join(keys: Array, wanted: Array) -> Array:
-    """Position of each wanted key in `keys`, MISSING where it does not occur.
+    """Position of each wanted key in `keys`, MISSING if it does not occur.
 
     Ids are dense within a process, so a direct table is used while it stays small; it costs a
     tenth of sorting a million keys.

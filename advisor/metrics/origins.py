@@ -246,7 +246,7 @@ _AGAIN = "record the same model, batch and phase with both profilers"
 
 
 class Provenance:
-    """Origins of the GPU work and of the calls of one analysis; None where nothing names any."""
+    """Origins of the GPU work and of the calls of one analysis; None if nothing names any."""
 
     def __init__(self, a: Analysis) -> None:
         self._a = a
@@ -270,7 +270,7 @@ class Provenance:
         return 0.0 if found is None else float(found.known.mean())
 
     def check(self) -> None:
-        """Raise InputError where the two recordings are not of one program."""
+        """Raise InputError if the two recordings are not of one program."""
         a, quality = self._a, self.quality
         if quality is not None and quality < LEAST_MATCH and a.other is not None:
             raise InputError(

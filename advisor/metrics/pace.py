@@ -147,7 +147,7 @@ def _like_kernels(
 
 
 def rank_correlation(values: Array) -> float:
-    """Spearman's rank correlation of values with their order, -1 to 1; 0 where all are equal."""
+    """Spearman's rank correlation of values with their order, -1 to 1; 0 if all are equal."""
     value, back, count = np.unique(values, return_inverse=True, return_counts=True)
     if len(value) < 2:
         return 0.0

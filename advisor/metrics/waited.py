@@ -44,7 +44,7 @@ class Waits(Struct, frozen=True):
 
 
 def feeder_waits(a: Analysis, device: int) -> Waits | None:
-    """None where the feeding thread waits in the window and it is not recorded what for."""
+    """None if the feeding thread waits in the window and it is not recorded what for."""
     waits, feeder = recorded_waits(a, device), a.feeder(device)
     return None if waits is None or feeder is None else _against_work(a, device, feeder, waits)
 
@@ -177,7 +177,7 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
 
 class Transfers(NamedTuple):
     """What a process posted, in order of time: `start` and `end` of the call that posts a transfer,
-    `done` when the program first saw it complete (MISSING where no mark with its id follows),
+    `done` when the program first saw it complete (MISSING if no mark with its id follows),
     `fetched` for those that it fetches. `asking` are the ranges in which an engine waits for
     transfers or asks for their state."""
 

@@ -139,7 +139,7 @@ def end_of_work(trace: Trace, ops: Operations, lo: int, hi: int) -> int:
 
 
 def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
-    """The parts of the window in which no step of the phase runs. Raises InputError where no step
+    """The parts of the window in which no step of the phase runs. Raises InputError if no step
     is of that phase."""
     known = sorted(set(steps.phase))
     if phase not in known:

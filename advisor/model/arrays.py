@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: One column of a table; its docstring or name says of what kind and in which unit.
+#: One column of a table; its docstring or name gives its meaning and unit.
 Array = NDArray[Any]
 
 
 def compact(values: Array) -> Array:
-    """The same values; a column of one value takes no memory, and cannot be written."""
+    """The same values; a column of one value takes no memory, and is read-only."""
     same = len(values) > 0 and bool((values[1:] == values[0]).all())
     return np.broadcast_to(values[0], values.shape) if same else values
 
 
 def constant(values: Array) -> bool:
-    """Whether it is a column of one value, as `compact` makes them."""
+    """Whether it is a column of one value, as made by `compact`."""
     return len(values) > 0 and values.strides == (0,)
 
 
 def distinct(values: Array) -> Array:
-    """The different values in ascending order, as `np.unique` has them, which hashes or sorts and
-    imports masked arrays: integers that lie close are looked up in a table."""
+    """The different values in ascending order, like `np.unique`, which hashes or sorts and imports masked
+    arrays: integers that lie close are looked up in a table."""
     if constant(values):
         return values[:1].copy()
     values = values.ravel()
@@ -42,7 +42,7 @@ def distinct(values: Array) -> Array:
 
 
 def median_of(values: Array | Sequence[int]) -> float:
-    """As `np.median` has it of all values, to the last bit, without its checks: these take longer than the
+    """Like `np.median` of all values, to the last bit, without its checks: these take longer than the
     rest for some thousand values, and import masked arrays."""
     values = np.asarray(values)
     if not _simple(values):
@@ -75,7 +75,7 @@ def _simple(values: Array) -> bool:
 
 
 def _ranked(values: Array, at: set[int]) -> Array:
-    """The values with those of these ranks where an ascending order has them."""
+    """The values, partitioned so that those of these ranks are in sorted position."""
     ranked: Array = values.flatten()
     end = len(ranked)
     for rank in sorted(at, reverse=True):  # for one rank NumPy takes a tenth of the time of two
@@ -85,7 +85,7 @@ def _ranked(values: Array, at: set[int]) -> Array:
 
 
 def rounded(values: Array, digits: int) -> Array:
-    """As Python's `round` has each value, to the last bit; those near a tie are left to it."""
+    """Like Python's `round` of each value, to the last bit; values near a tie use it."""
     scale = 10.0**digits
     with np.errstate(invalid="ignore", over="ignore"):
         scaled = np.asarray(values, np.float64) * scale
@@ -109,26 +109,26 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
 
 
 def where(mask: Array) -> Array | slice:
-    """What selects the rows of a mask: a slice, which copies no column, where these are all."""
+    """An index of the rows of a mask: a slice, which copies no column, if they are all rows."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
 def run_of(rows: Array) -> Array | slice:
-    """What selects ascending rows: a slice, which copies no column, where they follow each other."""
+    """An index of ascending rows: a slice, which copies no column, if they are consecutive."""
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows
 
 
 def picked(values: Array, rows: Array) -> Array:
-    """`values[rows]` of ascending rows: a view where they follow each other."""
+    """`values[rows]` of ascending rows: a view if they are consecutive."""
     at = run_of(rows)
     return values[at] if isinstance(at, slice) else values.take(at)
 
 
 def among(values: Array, wanted: Sequence[Any]) -> Array:
-    """Mask of the values that are one of a few: a comparison each takes a tenth of `np.isin`. For a member
-    of an enumeration NumPy would first make 64-bit integers of the values."""
+    """Mask of the values that are one of a few: one comparison each takes a tenth of `np.isin`, which
+    would first turn a member of an enumeration into 64-bit integers."""
     mask = np.zeros(len(values), bool)
     for one in wanted:
         mask |= values == (int(one) if isinstance(one, int) else one)
@@ -141,7 +141,7 @@ def pairs(first: Array, second: Array) -> list[tuple[int, int]]:
 
 
 def begins_run(*columns: Array) -> Array:
-    """Mask of the rows that differ from the row before them in one of the columns; the first does."""
+    """Mask of the rows that differ from the row before them in one of the columns; true for the first."""
     new = np.zeros(len(columns[0]), bool)
     new[:1] = True
     for column in columns:
@@ -162,14 +162,14 @@ def by_number(numbers: Array) -> Array:
 
 
 def ordered(*keys: Array) -> Array:
-    """`np.lexsort(keys)`, the last key first; without sorting where the rows are in order, as those
-    of most captures are."""
+    """`np.lexsort(keys)`, the last key first; without sorting if the rows are in order, as in most
+    captures."""
     order = sorting(*keys)
     return np.arange(len(keys[0])) if isinstance(order, slice) else order
 
 
 def sorting(*keys: Array) -> Array | slice:
-    """The same; a slice of all, which copies no column, where the rows are in order."""
+    """The same; a slice of all rows, which copies no column, if they are in order."""
     alike: Array = np.ones(max(len(keys[0]) - 1, 0), bool)  # to the row before, in all keys so far
     for key in reversed(keys):
         if constant(key):
@@ -185,8 +185,8 @@ def sorting(*keys: Array) -> Array | slice:
 
 
 def largest(values: Array, most: int | None = None, known: Array | None = None) -> Array:
-    """Positions of the largest values, the largest first, equal ones in their order: at most `most`,
-    and none of 0 (or of which `known` is 0)."""
+    """Positions of the largest values, the largest first, equal ones in their order: at most `most`, and
+    none of 0 (or with `known` of 0)."""
     order = np.argsort(-values, kind="stable")[:most]
     return np.asarray(order[(values if known is None else known)[order] != 0])
 

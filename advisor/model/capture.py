@@ -1,5 +1,6 @@
-"""What a capture says about itself: the tool, its options, the machine. No event data. And what all
-documents are: frozen, and shown as one line in Python or a short page in a notebook."""
+"""What a capture says about itself: the tool, its options, the machine. No event data. And the base of
+all documents: frozen, and shown as one line in Python or a short page in a notebook.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from advisor.model.records import Field, Frozen
 
 
 class Device(Frozen):
-    """One GPU as the capture describes it; None where the capture does not say.
+    """One GPU as the capture describes it; None for unknown values.
 
-    `id` is the capture's own number (`Capture.device_numbers` says whose); `bus_id` is the PCI
-    address, which all tools share; `cuda_ordinals` are what processes call the GPU.
+    `id` is the capture's own number (`Capture.device_numbers` says whose); `bus_id` is the PCI address,
+    which all tools share; `cuda_ordinals` are the numbers that processes use for the GPU.
     """
 
     id: int
@@ -30,14 +31,14 @@ class Device(Frozen):
 
 
 class Recorder(Frozen):
-    """What facts, advice and reports need to know of the tool that recorded a capture; each reader
-    defines its own.
+    """Properties of the tool that recorded a capture, for facts, advice and reports; each reader defines
+    its own.
 
     `clock` says in words what its times count from, `tables` how its files name our tables.
-    `nsys_options` is true where it takes the options of `nsys profile`, which are those that advice
-    names. `backtraces` and `ranges` would record what makes the CUDA calls: the functions, and
-    ranges around them. A tool of `samples_only` sees no kernels; one of `migrations` records those
-    of unified memory without being asked.
+    `nsys_options` is true if it takes the options of `nsys profile`, which advice then names.
+    `backtraces` and `ranges` would record the source of the CUDA calls: the functions, and ranges around
+    them. A tool of `samples_only` sees no kernels; one of `migrations` always records those of unified
+    memory.
     """
 
     clock: str = "times from the start of the capture"
@@ -52,13 +53,12 @@ class Recorder(Frozen):
 class Capture(Frozen):
     """Metadata of one capture. Environment variables appear by name only, never with a value.
 
-    `process_ranks` are (process, MPI rank), where several ranks may be in one capture;
-    `utc_offset_s` is by how much the machine's own clock is ahead of UTC. `vendor` made the GPUs,
-    and `device_numbers` says in words whose numbers their ids are. `zero_ns` is what the file
-    itself calls our time 0. `modules` are classes of Python modules that ran, `views` tables of
-    the export that the file holds as views of something else: they are not read. `cuda_traced` is
-    None where the traced sources are not listed. `under_wsl` says whether the program ran in the
-    Windows Subsystem for Linux, where the driver is that of Windows.
+    `process_ranks` are (process, MPI rank), if several ranks may be in one capture; `utc_offset_s` is by
+    how much the machine's own clock is ahead of UTC. `vendor` made the GPUs, and `device_numbers` says in
+    words whose numbers their ids are. `zero_ns` is the file's own time of our 0. `modules` are classes of
+    Python modules that ran, `views` tables of the export that the file replaces by views: they are not
+    read. `cuda_traced` is None if the traced sources are not listed. `under_wsl`: the program ran in the
+    Windows Subsystem for Linux, whose driver is that of Windows.
     """
 
     path: str
@@ -94,7 +94,7 @@ class Capture(Frozen):
 
 
 LedgerKind = Literal["dropped", "repaired", "doubted"]
-#: From this share of a table on it is worth a line of the report.
+#: From this share of a table on it is reported.
 _NOTABLE = 0.01
 
 
@@ -126,8 +126,8 @@ class LedgerRow(Frozen):
 
 
 class InputDevice(Frozen):
-    """A GPU that the capture is about: its number in every report, its PCI address, and what CUDA
-    calls it in the processes of the capture."""
+    """A GPU of the capture: its number in every report, its PCI address, and its CUDA ordinals in the
+    processes of the capture."""
 
     id: int
     name: str | None = None
@@ -135,12 +135,12 @@ class InputDevice(Frozen):
     cuda_ordinals: tuple[int, ...] = ()
 
 
-#: Letters of a sentence in the one line.
+#: Maximal length of a sentence in the one line.
 _LETTERS = 120
 
 
 class Shown(Frozen):
-    """A document that has one sentence, by default its `summary`, and rows for a table below it."""
+    """A document with one sentence, by default its `summary`, and rows for a table below it."""
 
     def _sentence(self) -> str:
         return str(getattr(self, "summary", ""))

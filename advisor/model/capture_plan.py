@@ -14,8 +14,8 @@ from advisor.model.rules import Reply
 
 
 class Line(Frozen):
-    """Something to type, and what it is for. `shell` is false for what belongs into the program or
-    its options."""
+    """Something to type, and its purpose. `shell` is false for text that belongs into the program or its
+    options."""
 
     command: str
     what: str = ""
@@ -47,8 +47,8 @@ class VariableText(Frozen):
 
 
 class Variant(Frozen):
-    """What else may be wanted for the same goal; `flags` are the options that no other part of the
-    plan explains."""
+    """An optional addition for the same goal; `flags` are the options that no other part of the plan
+    explains."""
 
     id: str
     title: str
@@ -103,7 +103,7 @@ class TroubleNode(Frozen):
 
 
 class GoalList(Frozen):
-    """What may be planned: goals with their questions, engines, places and symptoms."""
+    """What can be planned: goals with their questions, engines, places and symptoms."""
 
     schema_version: int = SCHEMA_VERSION
     goals: dict[str, str]
@@ -156,7 +156,7 @@ class Named(Frozen):
 
 
 class Blocked(Frozen):
-    """Rules that cannot run for the same want; `remedy` is null where nothing would help."""
+    """Rules that cannot run for the same reason; `remedy` is null if nothing would help."""
 
     remedy: str | None
     rules: tuple[Named, ...]
@@ -173,14 +173,14 @@ class PlanOption(Frozen):
 
 
 class Also(Frozen):
-    """What no option does: a change of the program or of the run, and the rules that it enables."""
+    """Something no option does: a change of the program or of the run, and the rules that it enables."""
 
     need: str
     rules: tuple[Named, ...] = ()
 
 
 class LeftOut(Frozen):
-    """An option for a capture of its own: here it would cost more than it enables."""
+    """An option that needs a capture of its own: here it would cost more than it enables."""
 
     option: str
     rules: tuple[Named, ...]
@@ -193,9 +193,9 @@ class Pitfall(Frozen):
 
 
 class Plan(Shown):
-    """The one command that lets most of the rules run. `enables` are rules that it enables by
-    itself, empty where none waits for an option; `addresses` are findings about the capture that it
-    does something about. `command` is empty for GPUs that nsys cannot record."""
+    """The one command that lets most of the rules run. `enables` are rules that it enables by itself,
+    empty if none waits for an option; `addresses` are findings about the capture that it addresses.
+    `command` is empty for GPUs that nsys cannot record."""
 
     command: str
     options: tuple[PlanOption, ...]

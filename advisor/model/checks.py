@@ -1,6 +1,6 @@
-"""Records as pydantic sees them: the checks of what is read, and JSON.
+"""Records as pydantic sees them: the checks of external data, and JSON.
 
-Imported by the methods of `advisor.model.records.Frozen` that need it, and by what reads files.
+Imported only by methods of `advisor.model.records.Frozen` that need it, and by readers of files.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ vars(facts)["Field"] = pydantic.Field
 
 
 class RecordField(NamedTuple):
-    """A field of a record: its name here and in files (`key`), its annotation with all that it asks of
-    pydantic, whether documents leave it out, and what msgspec knows of it."""
+    """A field of a record: its name here and in files (`key`), its annotation with its pydantic
+    constraints, whether documents leave it out, and its msgspec metadata."""
 
     name: str
     key: str
@@ -48,8 +48,8 @@ def adapter(record: type[_R]) -> TypeAdapter[_R]:
 
 
 def typed(record: _R) -> _R:
-    """The same with its values in the types that the annotations say, such as 1.0 for 1 of a float. One
-    that cannot be checked, such as a path that is not UTF-8, stays as it is."""
+    """The same with its values in the types of the annotations, such as 1.0 for 1 of a float. A value
+    that fails the check, such as a path that is not UTF-8, is left unchanged."""
     with suppress(ValidationError):
         return adapter(type(record)).validate_python(record)
     return record
@@ -78,7 +78,7 @@ def _call(later: Later) -> Any:
 
 
 def _real(annotation: Any) -> Any:
-    """An annotation with the calls of pydantic made that it notes."""
+    """An annotation with the pydantic calls that it notes carried out."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inner, *extras = parts
@@ -98,12 +98,12 @@ def _real(annotation: Any) -> Any:
     return origin[inside]
 
 
-#: Classes whose schema is being made: inside it they stand for themselves.
+#: Classes whose schema is being made: inside it they refer to themselves.
 _open: list[type[Frozen]] = []
 
 
 def schema_of(record: type[Frozen], handler: GetCoreSchemaHandler) -> CoreSchema:
-    """What pydantic's core checks a record by, and writes it by."""
+    """The core schema by which pydantic checks and writes a record."""
     ref = f"{record.__module__}.{record.__qualname__}:{id(record)}"
     if record in _open:
         return core_schema.definition_reference_schema(ref)
@@ -123,7 +123,7 @@ def schema_of(record: type[Frozen], handler: GetCoreSchemaHandler) -> CoreSchema
     )
 
     def values(given: Any) -> Any:
-        """The fields of a record, to be checked or written; anything else is data as it came."""
+        """The fields of a record, to be checked or written; other data is passed through."""
         return {n: getattr(given, n) for n in names} if isinstance(given, record) else given
 
     after = [

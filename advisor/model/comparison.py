@@ -344,7 +344,7 @@ class ExpertKernels(Frozen):
 
 class RouterExperiment(Judged):
     """Learned against perfect routing. `gain` is the change of throughput with perfect routing
-    (0.1: ten per cent more); its ends are None where one run a side gives no interval."""
+    (0.1: ten per cent more); its ends are None if one run a side gives no interval."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["moe-router"] = "moe-router"

@@ -29,11 +29,11 @@ State = Literal["fired", "overruled", "quiet", "not_evaluated"]
 
 
 class Reason(Frozen):
-    """One statement of the tree; `holds` is its truth, null where it is not known.
+    """One statement of the tree; `holds` is its truth, null if unknown.
 
-    `condition` is there for facts, and for guards on facts, with both numbers; `off_by` is how far
-    the value lies from the threshold, as a share of the threshold. `rule` is there where the
-    statement is about another rule. Reasons of a branch that did not fire come nearest first.
+    Facts, and guards on facts, have a `condition` with both numbers; `off_by` is how far the value lies
+    from the threshold, as a share of the threshold. Statements about another rule have a `rule`. Reasons
+    of a branch that did not fire come nearest first.
     """
 
     kind: Literal["rule", "outcome", "fact", "state", "rows", "guard", "ruler", "branch"]
@@ -57,7 +57,7 @@ class Factor:
 
 
 class Missing(Frozen):
-    """A fact without a value: why, and what would supply it."""
+    """A fact without a value: the reason, and what would supply it."""
 
     fact: str
     why: str | None = None
@@ -65,7 +65,7 @@ class Missing(Frozen):
 
 
 class TableSource(Frozen):
-    """A table that a fact was made of; `native` is what the profiler calls it."""
+    """A table from which a fact was made; `native` is the profiler's name for it."""
 
     table: str
     native: str | None = None
@@ -86,8 +86,8 @@ class FactSource(Frozen):
 
 
 class ScopeExplanation(Frozen):
-    """What became of the rule in one scope. A quiet rule is `close` where little was lacking, and
-    not judged where it was `stopped_by` a cause or a fact."""
+    """The outcome of the rule in one scope. A quiet rule is `close` if little was lacking, and not judged
+    if it was `stopped_by` a cause or a fact."""
 
     scope: Scope = Scope()
     state: State
@@ -108,8 +108,8 @@ class ScopeExplanation(Frozen):
 
 
 class Explanation(Shown):
-    """Scopes in which the rule fired come first, then those that it missed by least; `findings` are
-    those of the rule, as the diagnosis has them."""
+    """Scopes in which the rule fired come first, then those that it missed by least; `findings` are those
+    of the rule, as in the diagnosis."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -171,7 +171,7 @@ class WhatIfReport(Shown):
 
 
 class WhatIfList(Frozen):
-    """The what-ifs that there are, as `knowledge/whatifs.yaml` describes them."""
+    """The available what-ifs, as `knowledge/whatifs.yaml` describes them."""
 
     schema_version: int = 1
     whatifs: dict[str, dict[str, Any]]

@@ -13,12 +13,12 @@ from msgspec import Struct, field
 from advisor.model.records import Field
 
 Severity = Literal["info", "low", "medium", "high"]
-#: From the least to the gravest.
+#: From the least to the most severe.
 SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high")
 
 
 Value = bool | int | float | str
-#: What stands in a cell of a table.
+#: The value of a cell of a table.
 Cell = Value | None
 Unit = Literal[
     "ratio", "ns", "ms", "us", "bytes", "count", "count_per_s", "bytes_per_s", "hz", "flag", "text"
@@ -38,8 +38,8 @@ def sees(level: Level) -> frozenset[str]:
 LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "operation")
 
 
-#: What facts are about: one trace, two things beside each other, how a trace was recorded, or the
-#: captures that `advisor checklist` is given.
+#: What facts are about: one trace, a comparison of two, how a trace was recorded, or the captures that
+#: `advisor checklist` is given.
 Subject = Literal["trace", "comparison", "context", "router", "recording", "checklist"]
 _SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router",
                                  "recording": "recording", "input": "checklist"}  # fmt: skip
@@ -55,13 +55,13 @@ ASKED_BY = {"recording": "doctor", "checklist": "checklist"}
 
 
 def of_job(fact: str) -> bool:
-    """Whether a fact is made of all captures of a job, so that no capture has it for itself."""
+    """Whether a fact is made of all captures of a job, so that no single capture has it."""
     return fact.partition(".")[0] in ("rank", "ranks")
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a fact or finding is about; null where it is about everything at that level."""
+    """What a fact or finding is about; null means everything at that level."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -80,11 +80,11 @@ class Scope:
         return "trace"
 
     def aside(self) -> str:
-        """`` (device 0)`` behind a name; empty for the whole trace."""
+        """`` (device 0)`` after a name; empty for the whole trace."""
         return f" ({label})" if (label := self.label()) else ""
 
     def encloses(self, other: Scope) -> bool:
-        """True when all that is named here is named alike in `other`; itself included."""
+        """True if `other` has the same names for all levels named here; also for itself."""
         return all(mine is None or mine == getattr(other, name) for name, mine in self.as_dict().items())
 
     def without_process(self) -> Scope:
@@ -162,11 +162,11 @@ class Table:
             raise ValueError(f"rows of another length than its {len(self.columns)} columns")
 
     def first(self, rows: int) -> Table:
-        """The table with at most so many rows."""
+        """The table with at most this many rows."""
         return replace(self, rows=self.rows[:rows])
 
     def filled(self) -> Table:
-        """The table without the columns that hold nothing in any row."""
+        """The table without columns that are empty in every row."""
         kept = [i for i in range(len(self.columns)) if any(row[i] is not None for row in self.rows)]
         return replace(
             self,
@@ -196,12 +196,11 @@ class FactBase(Struct):
     """All facts of one trace. Filled by ``advisor.facts``, then only read.
 
     A name has at most one value in a scope. ``missing`` says why a catalogue entry has no value;
-    ``ranges`` hold the least and the most that a value can be where part of what it counts is not
-    known, ``unknown`` what that part is, other than unnamed kernels, and ``undecided`` the names that
-    were taken out for that;
-    ``entities`` are tables of rows that rules may join; ``tables`` and ``intervals`` are evidence,
-    keyed by name and scope. `captures` are the scopes of the captures: the whole trace, or in a job
-    each of its ranks.
+    ``ranges`` hold the least and the most that a value can be if part of what it counts is unknown,
+    ``unknown`` what that part is, other than unnamed kernels, and ``undecided`` the names that were
+    removed for that reason; ``entities`` are tables of rows that rules may join; ``tables`` and
+    ``intervals`` are evidence, keyed by name and scope. `captures` are the scopes of the captures: the
+    whole trace, or in a job each of its ranks.
     """
 
     facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)

@@ -22,13 +22,13 @@ from advisor.model.records import Field, Frozen
 from advisor.model.work import Excerpt, Work
 
 SCHEMA_VERSION = 1
-#: The `format` of an input that could not be read: a rank of a job that is missing.
+#: The `format` of an input that could not be read: a missing rank of a job.
 UNREADABLE = "unreadable"
 
 
 def identity(code: str, scope: Scope) -> str:
-    """``LCH101@device=0,phase=decode``: the same in every capture of the same kind. The
-    process is left out: its id is another one in every run."""
+    """``LCH101@device=0,phase=decode``: the same in every capture of the same kind, as process ids, which
+    change with every run, are left out."""
     parts = ((k, v) for k, v in scope.without_process().as_dict().items() if v is not None)
     return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
@@ -85,7 +85,7 @@ class Input(Frozen):
 
 
 class ConditionDoc(Frozen):
-    """One inequality of a rule with both its numbers; `value` is None where the fact is unknown."""
+    """One inequality of a rule with both its numbers; `value` is None if the fact is unknown."""
 
     fact: str
     op: str
@@ -97,10 +97,9 @@ class ConditionDoc(Frozen):
 
 
 class Impact(Frozen):
-    """The part of the budget a cause holds. `share` (0..1) is of the analysed window and `ms` of a
-    step of it (of the window without steps); where the part is `capture`, both are of the whole
-    capture. `parts` are those of the budget that make up most of the share, the largest first;
-    None where that is not known."""
+    """The part of the budget that a cause holds. `share` (0..1) is of the analysed window and `ms` of a
+    step of it (of the window without steps); if the part is `capture`, both are of the whole capture.
+    `parts` are those of the budget that make up most of the share, the largest first; None if unknown."""
 
     part: str
     ms: float | None = None
@@ -115,7 +114,7 @@ class Impact(Frozen):
 
 
 class Related(Frozen):
-    """Another rule that has to do with this one, in one scope."""
+    """Another rule related to this one, in one scope."""
 
     code: str
     cause: str
@@ -130,8 +129,8 @@ class Reference(Frozen):
 
 
 class Finding(Shown):
-    """A `limit` is what bounds a step that is run well: no fault. `baseline` says whether a saved
-    diagnosis had it too, where one was given, and `changed` whether it has become worse or better."""
+    """A `limit` is what bounds a well-run step: no fault. `baseline` says whether a given saved diagnosis
+    had the finding too, and `changed` whether it has become worse or better."""
 
     rank: int = 0
     code: str
@@ -166,12 +165,12 @@ class Finding(Shown):
 
     @property
     def part(self) -> str | None:
-        """The part of the budget that it speaks of."""
+        """The part of the budget that it refers to."""
         return None if self.impact is None else self.impact.part
 
     @property
     def identity(self) -> str:
-        """What makes it the same finding in another capture: its code and scope."""
+        """The identity of the finding across captures: its code and scope."""
         return identity(self.code, self.scope)
 
 
@@ -183,8 +182,8 @@ class Overruled(Frozen):
 
 
 class Healthy(Frozen):
-    """Looked at and found in order, with the numbers that say so. Where it is `close`, a number is
-    near its threshold or holds 3 % of the step and more: no finding, but no good health."""
+    """Examined and found healthy, with the numbers that show it. If it is `close`, a number is near its
+    threshold or holds at least 3 % of the step: neither a finding nor healthy."""
 
     code: str
     cause: str
@@ -195,8 +194,8 @@ class Healthy(Frozen):
 
 
 class NotEvaluated(Frozen):
-    """Could not be judged: the facts that are missing and the flag that supplies them, or the
-    cause or fact by which the rule was stopped."""
+    """Could not be judged: the missing facts and the flag that supplies them, or the cause or fact that
+    stopped the rule."""
 
     code: str
     cause: str
@@ -208,8 +207,8 @@ class NotEvaluated(Frozen):
 
 
 class Part(Frozen):
-    """One part of a budget. Where it holds 3 % of the window and more, `findings` are the causes
-    that speak of it, and `why` says why they hold no more of it, or why there are none."""
+    """One part of a budget. If it holds at least 3 % of the window, `findings` are the causes that
+    explain it, and `why` says why they hold no more of it, or why there are none."""
 
     part: str
     ms: float
@@ -274,8 +273,8 @@ class Timeline(Frozen):
 
 
 class NextTarget(Frozen):
-    """What to measure next, whatever was found: the family and kernel with most kernel time, and the
-    share of collectives, of which no kernel tells why they take long."""
+    """What to measure next, regardless of the findings: the family and kernel with most kernel time, and
+    the share of collectives, whose kernels do not show why they take long."""
 
     family: str
     share: float
@@ -286,8 +285,8 @@ class NextTarget(Frozen):
 
 
 class Gone(Frozen):
-    """A finding of the baseline that is not in this diagnosis, and what became of its rule:
-    `gone` where the rule looked again and found nothing to say."""
+    """A finding of the baseline that is not in this diagnosis, and the outcome of its rule: `gone` if the
+    rule was judged again and did not fire."""
 
     code: str
     cause: str
@@ -311,7 +310,7 @@ class Baseline(Frozen):
 
 
 class Diagnosis(Shown):
-    """`sensitivity` is null where it was not asked for, empty where no verdict would change."""
+    """`sensitivity` is null if it was not requested, empty if no verdict would change."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -339,7 +338,7 @@ class Diagnosis(Shown):
 
     @property
     def ticks(self) -> tuple[Healthy, ...]:
-        """What is in order and not close to a finding."""
+        """Healthy and not close to a finding."""
         return tuple(h for h in self.healthy if not h.close)
 
     @property
@@ -349,12 +348,12 @@ class Diagnosis(Shown):
 
     @property
     def lacking(self) -> tuple[NotEvaluated, ...]:
-        """What the capture holds too little for, in whatever way it was made."""
+        """Rules for which the capture holds too little, however it was recorded."""
         return tuple(n for n in self.not_evaluated if n.stopped_by is None)
 
     @property
     def stopped(self) -> tuple[NotEvaluated, ...]:
-        """What another cause or a fact of the capture keeps from being judged."""
+        """Rules that another cause or a fact of the capture keeps from being judged."""
         return tuple(n for n in self.not_evaluated if n.stopped_by is not None)
 
     @property

@@ -1,5 +1,6 @@
-"""Estimates and advice: what a fix would win, what several win together, how findings are ranked by it, and
-what to do."""
+"""Estimates and advice: the gain of a fix, the gain of several together, how findings are ranked by it,
+and what to do.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ class Span(Frozen):
     high: float
 
     def in_ms(self) -> Span:
-        """Of one in ns."""
+        """The same in ms, of a range in ns."""
         return Span(low=self.low / 1e6, mid=self.mid / 1e6, high=self.high / 1e6)
 
 
 def over_all(spans: Sequence[Span | None]) -> Span | None:
-    """From the lowest end to the highest, around the mean; None where one is not known."""
+    """From the lowest end to the highest, around the mean; None if one is unknown."""
     known = [s for s in spans if s is not None]
     if not known or len(known) < len(spans):
         return None
@@ -31,18 +32,17 @@ def over_all(spans: Sequence[Span | None]) -> Span | None:
     return Span(low=min(s.low for s in known), mid=mid, high=max(s.high for s in known))
 
 
-#: A fix that saves less than this share of the step is not worth a sentence.
+#: A fix that saves less than this share of the step is not reported.
 WORTH = 0.03
-#: Reports print a smaller speed-up as 1.00 x: another way that wins no more is not offered.
+#: Reports print a smaller speed-up as 1.00 x: an alternative that gains no more is not offered.
 LEAST = 1.005
-#: What a cause holds is the most that its fix can save, and mostly it saves less: without an
-#: estimate this part of it counts.
+#: A fix saves at most what its cause holds, and usually less: without an estimate this part of it counts.
 HELD_FACTOR = 0.3
 
 
 def saved_terms(speedup: Span) -> tuple[float, ...]:
-    """What `saved_by` is the mean of: the share saved, 1 - 1 / speed-up, at the middle of the range;
-    before it that at the low end, where it is less than half."""
+    """The terms whose mean is `saved_by`: the share saved, 1 - 1 / speed-up, at the middle of the range;
+    before it that at the low end, if that is less than half."""
     low, mid = (max(0.0, 1.0 - 1.0 / s) if s > 0 else 0.0 for s in (speedup.low, speedup.mid))
     return (low, mid) if low < mid / 2.0 else (mid,)
 
@@ -54,8 +54,8 @@ def saved_by(speedup: Span) -> float:
 
 
 class Gain(Frozen):
-    """What a fix would win, or the reason why no estimate is made; `why_more`: why it wins more than the
-    time that its cause holds."""
+    """The gain of a fix, or the reason why there is no estimate; `why_more`: why it gains more than the
+    time of its cause."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
@@ -70,8 +70,8 @@ class Gain(Frozen):
 
 
 class Prediction(NamedTuple):
-    """What the fix of a finding would win, and each other way beside what was asked of it; `doubt`
-    says that tracing alone may have made the finding."""
+    """The gain of a finding's fix, and of each alternative; `doubt`: tracing alone may have caused the
+    finding."""
 
     gain: Gain
     others: tuple[tuple[Gain | None, Gain | None], ...]
@@ -79,9 +79,9 @@ class Prediction(NamedTuple):
 
 
 class CombinedStep(Frozen):
-    """One of several fixes applied in order. Times are middle estimates a step, with all fixes so
-    far; `speedup` counts tokens a second once one of them wins throughput; `bound_ms` is what the
-    GPU itself needs then, however fast the host."""
+    """One of several fixes applied in order. Times are middle estimates a step, with all fixes so far;
+    `speedup` counts tokens a second once one of them improves throughput; `bound_ms` is the time that the
+    GPU itself then needs, however fast the host."""
 
     code: str | None = None
     cause: str | None = None
@@ -98,8 +98,8 @@ class CombinedStep(Frozen):
 
 
 class Combined(Frozen):
-    """What the top fixes win together: nothing that one has won is counted for another. The bound
-    is what the GPU itself needs then: no step is shorter, no speed-up larger, whatever the host."""
+    """The gain of the top fixes together: no time is counted twice. The bound is the time that the GPU
+    itself then needs: no step is shorter, no speed-up larger, whatever the host."""
 
     steps: tuple[CombinedStep, ...]
     step_before_ms: Span
@@ -120,12 +120,12 @@ class Choice(Frozen):
 
 
 class Ranking(Frozen):
-    """The arithmetic of a finding's severity and place. `share` is `saved`, the share of the step
-    that the fix saves, or where nothing estimates it the share that the cause holds (`share_from`
-    "gain" or "impact"); times the confidence it is the score. Tier 0 invalidates the capture, 2 is
-    capped at info. `levels` is the severity by levels of the rule's own, `cap` the most that the
-    rule and its doubts allow; `tail` a share of the slowest steps, which counts where it is more
-    than the impact; `measured`: the impact is a difference that was measured."""
+    """The arithmetic of a finding's severity and place. `share` is `saved`, the share of the step that
+    the fix saves, or without an estimate the share that the cause holds (`share_from` "gain" or
+    "impact"); times the confidence it is the score. Tier 0 invalidates the capture, 2 is capped at info.
+    `levels` is the severity by levels of the rule's own, `cap` the maximum that the rule and its doubts
+    allow; `tail` a share of the slowest steps, which counts if it is more than the impact; `measured`:
+    the impact is a measured difference."""
 
     share: float = 0.0
     share_from: Literal["gain", "impact"] = "impact"
@@ -170,7 +170,7 @@ class Advice(Frozen):
 
 
 class Alternative(Frozen):
-    """Another way to win: `action` is its key, `gain` what it would win, where a what-if exists."""
+    """An alternative fix: `action` is its key, `gain` what it would gain, if a what-if exists."""
 
     action: str
     text: str
@@ -181,8 +181,8 @@ class Alternative(Frozen):
 
 
 class ToDo(Frozen):
-    """One thing to do, in an order that works. `saved` is the share of the step that it saves
-    alone, `saved_in_plan` after those before it; `because`: why it comes before a later one."""
+    """One thing to do, in a feasible order. `saved` is the share of the step that it saves alone,
+    `saved_in_plan` after those before it; `because`: why it comes before a later one."""
 
     code: str
     cause: str
@@ -194,9 +194,8 @@ class ToDo(Frozen):
 
 
 class Headline(Frozen):
-    """What the verdict speaks of: its cause, what to `do` first, and the share of the step that
-    the fix of the cause `saves` by itself; `together` is the estimate with the fixes that it
-    requires, where there are such."""
+    """The subject of the verdict: its cause, what to `do` first, and the share of the step that the fix
+    of the cause `saves` by itself; `together` is the estimate with the fixes that it requires, if any."""
 
     code: str
     cause: str
@@ -206,7 +205,7 @@ class Headline(Frozen):
 
 
 class FlipFact(Frozen):
-    """A value that lies between a threshold and the one that was tried in its place."""
+    """A value between a threshold and the one tried in its place."""
 
     fact: str
     op: str
@@ -216,7 +215,7 @@ class FlipFact(Frozen):
 
 
 class StateChange(Frozen):
-    """What became of a rule: fired, quiet, overruled or not_evaluated."""
+    """A change of a rule's outcome: fired, quiet, overruled or not_evaluated."""
 
     code: str
     cause: str
@@ -226,8 +225,8 @@ class StateChange(Frozen):
 
 
 class Flip(Frozen):
-    """A verdict that changes where one threshold is moved by a tenth. `first_before` and
-    `first_after` are codes, there only where another finding would come first."""
+    """A verdict that changes if one threshold is moved by a tenth. `first_before` and `first_after` are
+    codes, present only if another finding would come first."""
 
     code: str
     cause: str

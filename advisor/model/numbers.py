@@ -1,4 +1,4 @@
-"""Values as people read them, in messages and in every report: the one place where a number becomes text.
+"""Values as printed, in messages and in every report: the one place where a number becomes text.
 
 Percent, fitting units of time, binary sizes, decimal rates; three significant digits.
 """
@@ -14,7 +14,7 @@ from advisor.model.findings import ConditionDoc
 #: Significant digits of a value in a text.
 MOST = 3
 TIMES = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
-#: Up to how many nanoseconds a unit reads best, and its length.
+#: Up to how many nanoseconds each unit is used, and its length.
 _DURATIONS = (
     (1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6), (300e9, "s", 1e9), (7200e9, "min", 60e9),
     (172800e9, "h", 3600e9),
@@ -67,7 +67,7 @@ def percent(ratio: float, most: int = MOST) -> str:
 
 
 def percent_range(ratios: Sequence[float]) -> str:
-    """The least and the greatest: ``14.4 to 59.9 %``; one number where both read alike."""
+    """The least and the greatest: ``14.4 to 59.9 %``; one number if both are printed alike."""
     ends = dict.fromkeys(percent(r) for r in (min(ratios), max(ratios)))
     return " to ".join(ends).replace(" %", "", len(ends) - 1)
 
@@ -80,12 +80,12 @@ def signed(ratio: float, sign: bool = True) -> str:
 
 
 def times(value: float) -> str:
-    """How many times as fast or large: two decimals, so that speed-ups compare at a glance."""
+    """How many times as fast or large: two decimals, so that speed-ups are easy to compare."""
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def duration(ns: float, most: int = MOST) -> str:
-    """Nanoseconds in the unit that reads best."""
+    """Nanoseconds in a fitting unit."""
     name, size = next(((n, size) for limit, n, size in _DURATIONS if abs(ns) < limit), ("days", 86400e9))
     return f"{digits(ns / size, most)} {name}"
 
@@ -96,7 +96,7 @@ def megahertz(hz: float) -> str:
 
 
 def digits(value: float, most: int = MOST) -> str:
-    """At most so many significant digits, whole numbers in full, thousands separated."""
+    """At most this many significant digits, whole numbers in full, thousands separated."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e15:
@@ -115,7 +115,7 @@ def _scaled(value: float, step: float, names: tuple[str, ...], most: int) -> str
 
 
 def distance(off: float) -> str:
-    """How far a value is from its threshold, in parts of that: ``off by 5.4 % of the threshold``."""
+    """How far a value is from its threshold, relative to it: ``off by 5.4 % of the threshold``."""
     if off == 0.0:
         return "exactly on it"
     if off >= 10:
@@ -129,8 +129,8 @@ def amount(count: int, word: str) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time without its unit: two decimals below 100, so that times compare at a glance; a third where
-    it is below 1, as steps of small models are."""
+    """A time without its unit: two decimals below 100, so that times are easy to compare; three below 1,
+    for steps of small models."""
     decimals = 1 if abs(value) >= 100 else 2 if abs(value) >= 1 or value == 0 else 3
     return f"{value:,.{decimals}f}"
 
@@ -146,7 +146,7 @@ def fact_unit(fact: str, unit: str) -> str:
 
 
 def named_unit(fact: str) -> str:
-    """The unit that the name of a fact ends in, for values that come without one."""
+    """The unit in the suffix of a fact's name, for values without one."""
     suffix = _suffix_of(fact)
     return _unit_of(suffix) if suffix else fact_unit(fact, "ratio" if "_over_" in fact else "")
 
@@ -222,7 +222,7 @@ def aligned(value: float) -> str:
 
 
 def _common_unit(ns: Sequence[float]) -> tuple[str, float]:
-    """The largest unit that the largest value reaches and in which the smallest shows, unless the
+    """The largest unit that the largest value reaches and in which the smallest is visible, unless the
     largest gets too long in the next smaller one."""
     positive = [n for n in ns if n > 0]
     if not positive:

@@ -47,7 +47,7 @@ def threshold(value: Any) -> ThresholdValue:
 
 
 def _sequence(value: Any) -> Any:
-    """Lists are what YAML gives; strict tuples would refuse them."""
+    """YAML gives lists, which strict tuples would refuse."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -68,7 +68,7 @@ Operand = Annotated[
 ]
 
 Op = Literal["lt", "le", "gt", "ge", "eq", "ne", "one_of", "known"]
-#: A parameter of the rule itself, or of another one (`CODE.name`), which says the number then.
+#: A parameter of the rule itself, or of another one (`CODE.name`), which supplies the number.
 ParamName = Annotated[
     str, StringConstraints(pattern=r"^([A-Z]{3,8}[0-9]{3}\.)?[a-z][a-z0-9_]*$", max_length=80)
 ]

@@ -1,5 +1,6 @@
-"""What the user may choose, declared once: options of the analysis (Python argument, flag and key of a
-configuration file) and of a plan to record, and formats of output."""
+"""The options that users may set, declared once: options of the analysis (Python argument, flag and key
+of a configuration file) and of a plan to record, and formats of output.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 
 class Flag(NamedTuple):
-    """How an option is given outside of Python. `key` is its name in a configuration file, and
-    with dashes that of its flag, where the field has another one; `typed`: no file sets it."""
+    """How an option is given outside of Python. `key` is its name in a configuration file, and with
+    dashes that of its flag, if the field has another one; `typed`: a file cannot set it."""
 
     metavar: str
     help: str
@@ -91,7 +92,7 @@ class Options:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What the user said of a capture to record; the rest is chosen. `release` is that of nsys."""
+    """What the user specified about a capture to record; the rest is chosen. `release` is that of nsys."""
 
     goal: str
     engine: Annotated[str | None, Flag("NAME[@VERSION]", "Serving engine.", short=("--serving-engine",))] = (
@@ -116,7 +117,7 @@ class PlanRequest:
     ] = None
 
 
-#: What a verb delivers: any document, or one whose findings a CI server can show.
+#: What a verb produces: any document, or one whose findings a CI server can show.
 Kind = Literal["document", "findings"]
 
 

@@ -1,5 +1,6 @@
-"""Parts of the budget: their names, order, words and colours. What each counts of a device's time
-is in `advisor.metrics.budget`, in words in `advisor.facts.spec`."""
+"""Parts of the budget: their names, order, words and colours. `advisor.metrics.budget` defines the time
+that each counts, `advisor.facts.spec` describes it in words.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ class Dots(NamedTuple):
 
 
 class PartSpec(NamedTuple):
-    """How a part is shown: in words; by sign and style on a terminal, where signs differ so that
-    bars read without colour (`compute` is a full bar); by a colour of its own in a workbook; by
-    colour and pattern on a page; and by a colour that Perfetto knows."""
+    """How a part is shown: in words; by sign and style on a terminal, where signs differ so that bars are
+    readable without colour (`compute` is a full bar); by a colour of its own in a workbook; by colour and
+    pattern on a page; and by a colour of Perfetto's."""
 
     words: str
     sign: str
@@ -37,7 +38,7 @@ class PartSpec(NamedTuple):
     perfetto: str | None = None
 
 
-#: While these last the device works.
+#: During these the device works.
 BUSY: dict[str, PartSpec] = {
     "compute": PartSpec("compute", "", "green", "009E73", "009e73", None),
     "communication": PartSpec("communication", "N", "magenta", "CC79A7", "cc79a7", None),
@@ -46,7 +47,7 @@ BUSY: dict[str, PartSpec] = {
     "other_copy": PartSpec("other copies", "=", "blue", "56B4E9", "56b4e9", None),
     "migration": PartSpec("page migration", "m", "blue", "2E8BC0", "56b4e9", Stripes(135, "dark", 2, 7)),
 }
-#: While these last it waits.
+#: During these it waits.
 IDLE: dict[str, PartSpec] = {
     "graph_internal": PartSpec("between graph nodes", "n", "cyan", "7A8A99", "7a8a99", None, "grey"),
     "queued": PartSpec(

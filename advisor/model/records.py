@@ -1,8 +1,8 @@
-"""Base of the documents, rules and knowledge: frozen records that pydantic checks only where data comes from
-outside.
+"""Base of the documents, rules and knowledge: frozen records that pydantic checks only where data comes
+from outside.
 
 Importing pydantic and making its classes takes longer than the analysis of a small capture. So records
-are msgspec structs, and what their annotations ask of pydantic (`Field`, `StringConstraints`, ...) is
+are msgspec structs, and the pydantic parts of their annotations (`Field`, `StringConstraints`, ...) are
 only noted here; `advisor.model.checks` makes the schema when a file is read or JSON is written.
 """
 
@@ -57,8 +57,8 @@ else:
 
 
 def checked_after(method: _F) -> _F:
-    """Marks a method that raises ValueError for what the annotations of a record cannot refuse. It runs
-    when a file is read, not when the program makes one."""
+    """Marks a method that raises ValueError for faults that annotations cannot express. It runs when a
+    file is read, not when the program makes a record."""
     method.checked_after = True  # type: ignore[attr-defined]
     return method
 
@@ -95,14 +95,14 @@ else:
 
 
 class Frozen(_Record):
-    """Base of the shared records: immutable, and strict about unknown keys. What pydantic calls its
-    methods is kept: a record made by the program is not checked, one made by these is."""
+    """Base of the shared records: immutable, and strict about unknown keys. Pydantic's method names are
+    kept: a record made by the program is not checked, one made by these methods is."""
 
-    #: What pydantic is asked of each field beside its annotation.
+    #: The pydantic options of each field besides its annotation.
     extra_checks: ClassVar[dict[str, Later]]
-    #: How values are checked, as pydantic's core names it.
+    #: How values are checked, in the terms of pydantic's core.
     checking: ClassVar[dict[str, bool]] = {}
-    #: Whether JSON has the fields of this class behind those of the classes made of it.
+    #: Whether JSON has the fields of this class after those of its subclasses.
     listed_last: ClassVar[bool] = False
 
     def replaced(self, **changes: Any) -> Self:

@@ -12,12 +12,12 @@ from advisor.model.facts import Scope
 from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Severity, Tool
 from advisor.model.records import Frozen
 
-#: What may be decided about a finding.
+#: Possible decisions about a finding.
 DECISIONS = ("accept", "reject", "defer", "done", "needs data")
 
 
 class Choice(Frozen):
-    """What was decided about one recommendation of a finding; `advice` is its id."""
+    """A decision about one recommendation of a finding; `advice` is its id."""
 
     advice: str
     action: str = ""
@@ -26,8 +26,8 @@ class Choice(Frozen):
 
 
 class Decision(Frozen):
-    """A finding with what was decided; `finding` is its code and scope, the same in every capture
-    of the same kind. `closed`: it was gone already, and is listed with what was decided before."""
+    """A finding with the decision about it; `finding` is its code and scope, the same in every capture of
+    the same kind. `closed`: it was already gone, and is listed with its earlier decision."""
 
     capture: str
     finding: str
@@ -49,13 +49,13 @@ class Decision(Frozen):
 
     @property
     def touched(self) -> bool:
-        """Whether anybody has filled in anything."""
+        """Whether anything has been filled in."""
         return bool(self.decision or self.owner or self.due or self.comment or self.recommendations)
 
 
 class SignOff(Frozen):
-    """A question of the checklist with its answer and who signed it. `measured` is what the
-    capture answered; where that is the answer, no person gave it."""
+    """A question of the checklist with its answer and who signed it. `measured` is the capture's answer;
+    if that is the answer, nobody has to sign it."""
 
     id: str
     question: str = ""
@@ -74,7 +74,7 @@ class CellProblem(Frozen):
 
 
 class Review(Frozen):
-    """`names` and `day`: who met when. `problems`: what was left out of the decisions and answers."""
+    """`names` and `day`: who met when. `problems`: parts left out of the decisions and answers."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -94,7 +94,7 @@ class Review(Frozen):
 # --- findings over several captures of one workload: `history/findings.json` ----------------------
 
 State = Literal["new", "worse", "better", "same", "closed", "unknown"]
-#: Decisions after which nothing is due any more.
+#: After these decisions nothing is due any more.
 SETTLED = ("done", "reject")
 
 
@@ -106,9 +106,9 @@ class Suppression(Frozen):
 
 
 class Tracked(Frozen):
-    """A finding in the latest capture that was recorded, or the latest that had it. `unknown`: the
-    latest capture could not answer. `share` is of the window, `was` its share in the capture before.
-    `reopened` is the decision that its getting worse undid. Days are texts: 2026-11-22."""
+    """A finding in the latest recorded capture, or the latest that had it. `unknown`: the latest capture
+    could not answer. `share` is of the window, `was` its share in the capture before. `reopened` is the
+    decision that was undone because the finding got worse. Days are texts: 2026-11-22."""
 
     finding: str
     code: str
@@ -130,7 +130,7 @@ class Tracked(Frozen):
     suppressed: Suppression | None = None
 
     def overdue(self, day: str) -> bool:
-        """Whether somebody should have been done with it by that day."""
+        """Whether it was due by that day."""
         return bool(self.due and self.due < day and self.state != "closed" and self.decision not in SETTLED)
 
     def hidden(self, day: str) -> bool:
@@ -169,16 +169,16 @@ class History(Frozen):
 Stage = Literal["before", "during", "after"]
 Answer = Literal["yes", "no", "not_applicable", "later"]
 ANSWERS: tuple[Answer, ...] = ("yes", "no", "not_applicable", "later")
-#: Answers as people read them.
+#: Answers as printed.
 WORDS: dict[str, str] = {"yes": "yes", "no": "no", "not_applicable": "not applicable", "later": "later"}
-#: Who signs what no person answered.
+#: The name that signs answers without a person.
 AUTOMATIC = "the capture"
 
 
 class CheckEntry(Frozen):
-    """One question, of one of the eight `step`s or none. `by` says who answered; `proof` is what the
-    capture says, with its number, also where a person has answered otherwise (`measured` is then the
-    capture's answer)."""
+    """One question, of one of the eight `step`s or none. `by` says who answered; `proof` is the capture's
+    evidence, with its number, also if a person has answered otherwise (`measured` is then the capture's
+    answer)."""
 
     id: str
     stage: Stage
@@ -197,7 +197,7 @@ class CheckEntry(Frozen):
 
     @property
     def open(self) -> bool:
-        """Still to be answered."""
+        """Not answered yet."""
         return self.answer in (None, "later")
 
 

@@ -1,7 +1,7 @@
-"""Rule schema, version 1: what one rule file says. Data only; meaning lives in ``advisor.engine``.
+"""Rule schema, version 1: the contents of one rule file. Data only; meaning lives in ``advisor.engine``.
 
-Every model is strict, frozen and refuses unknown keys, so that a typing error in a rule file is
-an error with a line and never a rule that silently means something else.
+Every model is strict, frozen and refuses unknown keys, so that a typing error in a rule file is an error
+with a line and never a rule with another meaning.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Param(Strict):
-    """A named threshold: default, unit, and where the number comes from. One that a symptom of the
-    rule compares with sets the parameter of that symptom, `CODE.name`."""
+    """A named threshold: default, unit, and where the number comes from. A parameter that a symptom of
+    the rule compares with may set that of the symptom, `CODE.name`."""
 
     default: Operand
     unit: Unit
@@ -37,21 +37,20 @@ class Param(Strict):
 
 
 class FactCondition(Comparison):
-    """``fact op operand``: unknown where the fact has no value, but for `known`, which asks just
-    that."""
+    """``fact op operand``: unknown if the fact has no value, except for `known`, which asks just that."""
 
     fact: FactName
 
 
 class WideCondition(FactCondition):
-    """With `over` it is about the values of the fact here and in every narrower scope: `any` of them
-    or `every` one. A capture without a value counts as one that is not known."""
+    """With `over` it is about the values of the fact here and in every narrower scope: `any` of them or
+    `every` one. A capture without a value counts as unknown."""
 
     over: Literal["any", "every"] | None = None
 
 
 class SymptomCondition(Strict):
-    """True where the symptom fired: here or wider; with ``over: any``, here or narrower."""
+    """True if the symptom fired: here or wider; with ``over: any``, here or narrower."""
 
     symptom: Kebab
     over: Literal["any"] | None = None
@@ -77,7 +76,7 @@ class CauseGuard(CauseCondition):
 
 
 def _which(value: Any) -> str | None:
-    """The tag of a condition. Tags start with "=": no key does, so they are easily left out."""
+    """The tag of a condition. Tags start with "=", which no key does, so they are easily left out."""
     for key in ("fact", "symptom", "cause"):
         if (key in value) if isinstance(value, dict) else hasattr(value, key):
             return f"={key}"
@@ -109,7 +108,7 @@ Conditions = Annotated[tuple[Condition, ...], Items, Field(min_length=1, max_len
 
 
 class Answer(Strict):
-    """What a question is answered with, and what would record enough for a better answer."""
+    """The answer to a question, and what would record enough for a better one."""
 
     reply: Reply
     reason: Annotated[str, StringConstraints(max_length=4000)] = ""
@@ -177,8 +176,8 @@ class OtherCause(Strict):
 
 
 class Then(Strict):
-    """`explains`: symptoms folded in. `overrules` and, in places, `overrules_where`: causes not said
-    then. `same_as`: of two that stays whose fix saves more, where they are equal not this one."""
+    """`explains`: symptoms folded in. `overrules` and, in places, `overrules_where`: causes then left
+    out. `same_as`: of the two the one whose fix saves more remains; if they are equal, the other one."""
 
     explains: Annotated[tuple[Kebab, ...], Items] = ()
     overrules: Annotated[tuple[Kebab, ...], Items] = ()
@@ -187,16 +186,16 @@ class Then(Strict):
 
 
 class Requirement(Strict):
-    """A cause whose fix comes before this rule's: with it there, this fix fails or wins less."""
+    """A cause whose fix comes before this rule's: while it is present, this fix fails or gains less."""
 
     cause: Kebab
     because: Prose
 
 
 class ImpactSpec(Strict):
-    """The fact that says how much of the step the cause holds, and its part of the budget;
-    `otherwise` is the fact used where a capture lacks the first one, `also` are
-    further parts whose time the rule speaks of."""
+    """The fact that gives the share of the step that the cause holds, and its part of the budget;
+    `otherwise` is the fact used if a capture lacks the first one, `also` are further parts whose time the
+    rule is about."""
 
     fact: FactName
     otherwise: FactName | None = None
@@ -219,8 +218,8 @@ class SeverityLevel(Strict):
 
 
 class SeveritySpec(Strict):
-    """By the global table or `levels` of the impact fact, never above `cap`; by `tail`, a share of
-    the slowest steps, where that is more."""
+    """By the global table or `levels` of the impact fact, never above `cap`; by `tail`, a share of the
+    slowest steps, if that is more."""
 
     cap: Severity | None = None
     tail: FactName | None = None
@@ -234,8 +233,8 @@ class SeveritySpec(Strict):
 
 
 class ConfidenceSpec(Strict):
-    """`base` is how often the advice is judged to hold once the rule fired, `right` and `wrong` in
-    how many captures with a known answer it did and did not; `method`, how the facts arose."""
+    """`base` is how often the advice is judged to hold once the rule fired, `right` and `wrong` in how
+    many captures with a known answer it did and did not; `method`, how the facts were measured."""
 
     method: Literal["measured", "inferred", "assumed"]
     base: Annotated[float, Field(ge=0.0, le=1.0)]
@@ -244,9 +243,9 @@ class ConfidenceSpec(Strict):
 
 
 class Doubt(Strict):
-    """What a capture cannot show and the finding therefore states. Where every condition of
-    `when` holds, the confidence is multiplied by `factor`, the severity is at most `cap`, and
-    `text` is added to the message."""
+    """Something that a capture cannot show and that the finding therefore states. If every condition of
+    `when` holds, the confidence is multiplied by `factor`, the severity is at most `cap`, and `text` is
+    added to the message."""
 
     when: Annotated[tuple[FactCondition, ...], Items, Field(min_length=1, max_length=4)]
     factor: Annotated[float, Field(gt=0.0, le=1.0)]
@@ -255,8 +254,8 @@ class Doubt(Strict):
 
 
 class GainSpec(Strict):
-    """The what-if that estimates the gain; `otherwise` is asked where `applies_when` does not hold,
-    and the next one where its own does not."""
+    """The what-if that estimates the gain; `otherwise` is used if `applies_when` does not hold, and the
+    next one if its own does not."""
 
     what_if: Name
     params: dict[str, Operand] = Field(default_factory=dict)
@@ -267,7 +266,7 @@ class GainSpec(Strict):
 
     @property
     def choices(self) -> tuple[GainSpec, ...]:
-        """What is asked, in the order of preference."""
+        """The what-ifs in the order of preference."""
         return (self, *(self.otherwise.choices if self.otherwise else ()))
 
 
@@ -345,8 +344,8 @@ class RuleSpec(Strict):
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """The answers of a question: one a branch, the first that holds counts, and `otherwise`, which
-        an item of the checklist has where a person knows no better."""
+        """The answers of a question: one a branch, of which the first that holds counts, and `otherwise`,
+        which a checklist item has as its default."""
         given = (*(b.answer for b in self.when.any or ()), self.otherwise)
         return tuple(a for a in given if a is not None)
 
@@ -369,7 +368,7 @@ class RuleSpec(Strict):
 
     @checked_after
     def _no_finding(self) -> None:
-        """Nothing about a recording is a finding: questions, and the symptoms that they ask for."""
+        """Questions, and the symptoms that they refer to, produce no findings."""
         if (self.kind == "question") != (self.subject == "checklist") and self.subject != "recording":
             raise ValueError("a question has `subject: recording` or `subject: checklist`, as only it has")
         if self.subject == "recording" and self.kind not in ("question", "symptom"):

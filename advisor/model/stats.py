@@ -1,4 +1,4 @@
-"""A table of `advisor stats`: a pandas frame with the headings of `nsys stats`, and what to say about it."""
+"""A table of `advisor stats`: a pandas frame with the headings of `nsys stats`, and its remarks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class StatsTable:
     """One report. Columns of `frame` are headings with their unit: ``Total Time (ns)``.
 
-    `scope` is the part of the capture that was counted, `note` a remark such as why there are no
-    rows. `ranks` has a digit a column: text without room for all columns shows those of the lowest
-    rank, 0 always. :meth:`head` keeps rows with one value of the column `group` together.
+    `scope` is the part of the capture that was counted, `note` a remark such as why there are no rows.
+    `ranks` has a digit a column: text output without room for all columns shows those of the lowest rank,
+    0 always. :meth:`head` keeps rows with one value of the column `group` together.
     """
 
     report: str
@@ -35,7 +35,7 @@ class StatsTable:
 
     @property
     def items(self) -> int:
-        """What :meth:`head` counts: groups, or rows."""
+        """The number of items that :meth:`head` counts: groups, or rows."""
         return int(self.frame[self.group].nunique()) if self.group else len(self)
 
     def head(self, count: int | None) -> StatsTable:
@@ -50,7 +50,7 @@ class StatsTable:
 
 
 def unit_of(heading: str) -> str:
-    """``ns`` of ``Total Time (ns)``; empty where a heading has no unit."""
+    """``ns`` of ``Total Time (ns)``; empty if a heading has no unit."""
     return heading.rpartition(" (")[2][:-1] if heading.endswith(")") else ""
 
 

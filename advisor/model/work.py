@@ -1,7 +1,7 @@
-"""`Work`: what one step of a capture does and how long its steps took, so that runs compare.
+"""`Work`: what one step of a capture does and how long its steps took, so that runs can be compared.
 
-It travels inside the `Diagnosis`, hence a saved one compares as well as the capture it came from.
-`Excerpt` is a stretch of its timeline that pages draw.
+It is part of the `Diagnosis`, so a saved one can be compared like the capture it came from. `Excerpt` is
+a stretch of its timeline that pages draw.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Events between two times of the capture (ns): the longest of the `total` that lie there. `place` is
+    """Events between two times of the capture (ns): the longest of the `total` in this range. `place` is
     the place of a finding that is shown, None for a step."""
 
     title: str
@@ -65,8 +65,8 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What a page draws of a comparison: step times (ms) of the phase that takes most time, and a
-    typical step of each side above the other, where the events are at hand."""
+    """The drawing of a comparison: step times (ms) of the phase that takes most time, and a typical step
+    of each side above the other, if the events are available."""
 
     phase: str
     before: tuple[float, ...]
@@ -100,12 +100,12 @@ class KernelWork(Frozen):
 
 
 class PhaseWork(Frozen):
-    """The steps of one phase. `steps` is 0 where no steps were found: then there is one phase, the
-    whole window, and "a step" means the window.
+    """The steps of one phase. `steps` is 0 if no steps were found: then there is one phase, the whole
+    window, and "a step" means the window.
 
-    `times_ms` are in order of time. `attention` and `matmul` count main kernels a step (their
-    split-K reductions and combines left out); `layers` is how often a step repeats its block.
-    `batch` and `tokens` are means of what the range names say of each step.
+    `times_ms` are in order of time. `attention` and `matmul` count main kernels a step (without their
+    split-K reductions and combines); `layers` is how often a step repeats its block. `batch` and `tokens`
+    are means of the numbers in the range names of each step.
     """
 
     phase: str

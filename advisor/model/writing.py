@@ -1,8 +1,8 @@
-"""JSON of records as pydantic writes it, without pydantic: to import it and to make its schema takes longer
-than all else that a small capture needs for its JSON.
+"""JSON of records as pydantic writes it, without pydantic: importing it and making its schema takes
+longer than everything else that a small capture needs for its JSON.
 
-Only plain types are written here. What is none, and a value of another type than its annotation says,
-raises `NotPlain`; pydantic knows what to do with it.
+Only plain types are written here. Other types, and values that do not match their annotation, raise
+`NotPlain` and are left to pydantic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.model.records import Frozen, Later
 _Writer = Callable[[Any], Any]
 
 _SCALARS = frozenset((bool, int, float, str, NoneType))
-#: From here on pydantic writes floats as 1e+16, msgspec as 1e16.
+#: From this magnitude on pydantic writes floats as 1e+16, msgspec as 1e16.
 _LARGE = 1e16
 
 
@@ -59,7 +59,7 @@ def _record(record: type[Any]) -> _Writer:
 
 
 def _fields(record: type[Any]) -> list[tuple[str, str, Any]]:
-    """Name, key and annotation of what documents hold of a record."""
+    """Name, key and annotation of the fields of a record that documents contain."""
     if issubclass(record, Frozen):
         bases = [base for base in record.__mro__ if issubclass(base, Frozen)]
         last = {name for base in bases[1:] if base.listed_last for name in base.__struct_fields__}
@@ -78,12 +78,13 @@ def _fields(record: type[Any]) -> list[tuple[str, str, Any]]:
 
 
 def _excludes(extra: Any) -> bool:
-    """Whether an annotation leaves a field out: in our words, or, once pydantic is imported, in its."""
+    """Whether an annotation leaves a field out: in our notation, or, once pydantic is imported, in its
+    own."""
     return extra.excludes if isinstance(extra, Later) else bool(getattr(extra, "exclude", False))
 
 
 def _writer(annotation: Any) -> _Writer:
-    """Makes a value of this annotation one that msgspec writes as pydantic does."""
+    """Turns a value of this annotation into one that msgspec writes as pydantic does."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         if any(isinstance(one, Later) and one.name != "Field" for one in annotation.__metadata__):
@@ -110,14 +111,14 @@ def _writer(annotation: Any) -> _Writer:
 
 
 def _kinds(annotation: Any) -> frozenset[type]:
-    """The types of a scalar; empty for anything else."""
+    """The types of a scalar; empty for other annotations."""
     if get_origin(annotation) is Literal:
         return frozenset(map(type, get_args(annotation)))
     return frozenset((annotation,)) if annotation in _SCALARS else frozenset()
 
 
 def _one_of(parts: tuple[Any, ...]) -> _Writer:
-    """Scalars, and at most one type that is none."""
+    """Scalars, and at most one other type."""
     scalar = _scalar(frozenset().union(*map(_kinds, parts)))
     others = [part for part in parts if not _kinds(part)]
     if not others:

@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 
 
 def open_trace(path: str | Path) -> Trace:
-    """The columns of a capture. Raises InputError where it cannot be read as one."""
+    """The columns of a capture. Raises InputError if it cannot be read as one."""
     from advisor.sources.open import open_trace as open_
 
     return open_(Path(path))

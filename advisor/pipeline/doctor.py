@@ -118,14 +118,14 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
 
 
 def _backtraces(a: Analysis) -> bool:
-    """True where CUDA calls carry backtraces."""
+    """True if CUDA calls carry backtraces."""
     if not (a.trace.has("api_calls") and a.trace.has("callchains")):
         return False
     return bool((a.trace.columns("api_calls", ("callchain",))["callchain"] != MISSING).any())
 
 
 def _profiler_calls(a: Analysis) -> bool:
-    """True where the program switches the profiler on and off itself."""
+    """True if the program switches the profiler on and off itself."""
     if not a.trace.has("api_calls"):
         return False
     return bool((a.trace.columns("api_calls", ("call",))["call"] == Call.PROFILER).any())

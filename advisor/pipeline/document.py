@@ -79,7 +79,7 @@ def program_of(a: Analysis) -> Program:
 
 
 def is_language_model(workload: str | None) -> bool | None:
-    """None where the workload is not known."""
+    """None if the workload is unknown."""
     return None if workload in (None, UNKNOWN, NO_KERNELS) else str(workload).startswith("LLM")
 
 

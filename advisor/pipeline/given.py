@@ -122,7 +122,7 @@ def given_acceptance(text: str | None) -> float | None:
 
 
 def given_step_ns(text: str | None) -> float | None:
-    """``9.92`` (milliseconds) as ns; None where it was not given. Raises InputError."""
+    """``9.92`` (milliseconds) as ns; None if it was not given. Raises InputError."""
     if text is None:
         return None
     if not 0 < (value := _number(text.lower().removesuffix("ms"))) < math.inf:
@@ -131,7 +131,7 @@ def given_step_ns(text: str | None) -> float | None:
 
 
 def _number(text: str) -> float:
-    """NaN where it is none."""
+    """NaN if it is none."""
     try:
         return float(text)
     except ValueError:

@@ -115,7 +115,7 @@ def diagnose_ranks(
     """Diagnose the captures of one job, each with its rank where that is known.
 
     `run` reduces the captures (by default here, one after the other); `warn` gets one line for each
-    that could not be read. Raises InputError where none could, RuleError for bad rules.
+    that could not be read. Raises InputError if none could, RuleError for bad rules.
     """
     from advisor.engine.infer import default_engine
     from advisor.engine.load import builtin_dir

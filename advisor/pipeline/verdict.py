@@ -70,7 +70,7 @@ def verdict(
 
 def unmeasured(a: Analysis, facts: FactBase) -> str:
     """A note where decode is mostly matrix products of unknown bandwidth, with the call that measures
-    it; empty where it is known, or where no peak is known to compare with."""
+    it; empty if it is known, or where no peak is known to compare with."""
     for fact in facts:
         about = a.device(fact.scope.device) if fact.scope.device is not None else None
         if (
@@ -118,7 +118,7 @@ def headline(
     rules: Mapping[str, RuleSpec],
     combined: Callable[[Sequence[Finding]], Combined | None] = lambda _: None,
 ) -> Headline | None:
-    """What the verdict is about; None where nothing is worth a sentence. Its advice is what has
+    """What the verdict is about; None if nothing is worth a sentence. Its advice is what has
     to be done first, be that the fix of another cause that its own requires; then `combined`
     estimates all of them together."""
     first = next(iter(worth_reporting(findings)), None)

@@ -57,7 +57,7 @@ def answer(
     weight_bytes: int | None = None,
     unprofiled_ns: float | None = None,
 ) -> WhatIfReport:
-    """Predicted step time with the fixes applied in order. Raises InputError where the capture
+    """Predicted step time with the fixes applied in order. Raises InputError if the capture
     does not allow an estimate."""
     try:
         replayer = Replayer(a, weight_bytes, MOST_OPS, unprofiled_ns)

@@ -26,7 +26,7 @@ UNKNOWN = MISSING
 class RankRows(Collectives, frozen=True, kw_only=True):
     """Collectives of one device of one rank.
 
-    `zero` is the absolute time (ns since 1970) of the session's 0, None where the capture does not
+    `zero` is the absolute time (ns since 1970) of the session's 0, None if the capture does not
     record it. `window` and `steps` are those of the analysis. `lead[i]` is what the device did since
     the collective before, by the columns that `leads` names, UNKNOWN in the first row. `paces` are
     the heaviest kernels of the device.
@@ -98,7 +98,7 @@ class Clock(Struct, frozen=True):
     """Session time of a rank -> common time: ``t + shift + drift * (t - middle)``.
 
     `offset` is what was added to the absolute clock. `spread` is how far the ends of collectives
-    lie from those of another rank afterwards, ns; None where no other rank fits.
+    lie from those of another rank afterwards, ns; None if no other rank fits.
     """
 
     shift: int
@@ -307,7 +307,7 @@ def _codes(a: RankRows, b: RankRows) -> tuple[Array, Array]:
 
 
 def _by_key(a: RankRows, order_a: Array, b: RankRows, order_b: Array) -> tuple[Array, Array] | None:
-    """Positions of collectives with one communicator and number; None where few are known."""
+    """Positions of collectives with one communicator and number; None if few are known."""
     keys = []
     groups = {name: i for i, name in enumerate(sorted({*a.groups, *b.groups}))}
     for rows, order in ((a, order_a), (b, order_b)):

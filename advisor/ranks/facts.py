@@ -97,7 +97,7 @@ def _pace_row(kernel: SlowerKernel, pace: Pace) -> list[Value]:
 
 
 def late_part(late: Late, leads: Sequence[str]) -> str | None:
-    """What the rank did longer than the others before it came late; None where nothing stands
+    """What the rank did longer than the others before it came late; None if nothing stands
     out."""
     more = _longer(late, leads)
     name = max(more, key=lambda n: (more[n], n))

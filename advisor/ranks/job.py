@@ -342,7 +342,7 @@ def unread(total: int, world: int) -> str:
 
 
 def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
-    """What is in order on all ranks that were read, in the words of the first one; None where it is
+    """What is in order on all ranks that were read, in the words of the first one; None if it is
     not said of all."""
     first, ranks = group[0], _ranks(group)
     if first.scope.rank is None or world == 1:

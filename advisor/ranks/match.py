@@ -240,7 +240,7 @@ def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array
 
 def _closeness(end: Array, of: Array) -> float:
     """The distance that parts ends of one transfer from those of others, ns, by the first large step
-    between the distances to the nearest, the second nearest and further ends of other ranks; 0 where
+    between the distances to the nearest, the second nearest and further ends of other ranks; 0 if
     there is none. `end` is ascending."""
     at = np.linspace(0, len(end) - 1, min(len(end), _SAMPLE)).astype(np.int64)
     reach = np.concatenate((np.arange(-_NEIGHBOURS, 0), np.arange(1, _NEIGHBOURS + 1)))

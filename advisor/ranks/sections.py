@@ -167,7 +167,7 @@ def verdict(
 
 def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
     """The what-ifs that save `WORTH` or more on every rank, with what they save on the rank where
-    that is least, since all go at one pace; None where some rank predicts nothing."""
+    that is least, since all go at one pace; None if some rank predicts nothing."""
     if not all(s.predicts for s in summaries):
         return None
     found: dict[str, list[Choice]] = {}

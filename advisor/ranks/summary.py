@@ -46,7 +46,7 @@ class RankSummary(Struct, frozen=True):
     entry for each rank in it, numbered within the capture unless its metadata say more; `numbered`
     is true where they do. Facts, tables, places, rows of `entities` and predictions are scoped as
     in the capture; `missing` and `remedies` say by name why a fact has no value and what would give
-    it one. `step_ms` and `capture_ms` are None where only sums were recorded; `predicts` is false where
+    it one. `step_ms` and `capture_ms` are None if only sums were recorded; `predicts` is false where
     nothing can be estimated from the capture."""
 
     diagnosis: Diagnosis
@@ -132,7 +132,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class Plan(NamedTuple):
-    """The captures of one job in order of rank: a number for each, None where only its place in
+    """The captures of one job in order of rank: a number for each, None if only its place in
     the list gives it. `why` says what spoke for it."""
 
     files: tuple[tuple[int | None, Path], ...]
@@ -243,7 +243,7 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
 
 def waits_inside(a: Analysis) -> Waits | None:
     """Waiting between the GPUs of one capture, its share by device set as `a.waited`; None
-    where fewer than two communicate."""
+    if fewer than two communicate."""
     from advisor.ranks.waits import reduce_ranks
 
     ranks, _ = _ranks(a)

@@ -48,7 +48,7 @@ class Pace(Struct, frozen=True):
 
 
 def paces(ranks: Sequence[RankRows]) -> list[Pace | None]:
-    """By rank; None where too little of its time can be compared."""
+    """By rank; None if too little of its time can be compared."""
     if len(ranks) < 2:
         return [None] * len(ranks)
     tables = [{k.key: k for k in rows.paces} for rows in ranks]
@@ -111,7 +111,7 @@ class Late(Struct, frozen=True):
 
 class Waits(Struct, frozen=True, dict=True):
     """Waiting of every rank, in the order of the ranks. `wait[i]` has one entry a call of rank i,
-    ns, 0 where `found[i]` says that the call was not matched.
+    ns, 0 if `found[i]` says that the call was not matched.
 
     Collectives that others entered before the window of a rank begins are left out of what is
     charged to ranks: what made that one late is not in its capture, and mostly it is the capture
@@ -239,7 +239,7 @@ def _begun_last(
     ranks: Sequence[RankRows], clocks: Sequence[Clock], of: Array, calls: Array, first: Array
 ) -> tuple[Array, Array]:
     """Of each collective the rank whose window begins last, and how long before that another had
-    entered, ns; at most 0 where none had."""
+    entered, ns; at most 0 if none had."""
     if len(calls) == 0:
         return first, first
     pairs = list(zip(ranks, clocks, strict=True))

@@ -113,7 +113,7 @@ class Bars(Struct, frozen=True):
 
 
 class Heat(Struct, frozen=True):
-    """Activity over time: lanes (name, mean in %, shares of 0 to 1 by bin, None where unknown), and the
+    """Activity over time: lanes (name, mean in %, shares of 0 to 1 by bin, None if unknown), and the
     times at which they begin and end."""
 
     lanes: tuple[tuple[str, str, tuple[float | None, ...]], ...]

@@ -53,7 +53,7 @@ def cells(shares: list[float], width: int) -> list[int]:
 
 class Shares(NamedTuple):
     """Budgets as a table: `parts` of them, and for each what it holds of each budget or, where these are
-    more than there is room for, the least, median and most (`many`); None where it has no such part."""
+    more than there is room for, the least, median and most (`many`); None if it has no such part."""
 
     parts: list[str]
     cells: dict[str, list[float | None]]

@@ -220,7 +220,7 @@ def _kernels(diagnosis: Diagnosis, rows: int | None) -> Iterator[b.Block]:
 
 def _unnamed(diagnosis: Diagnosis) -> float:
     """The share of kernel time that only a catch-all names, of the device where it is largest; 0
-    where it is not worth a line."""
+    if it is not worth a line."""
     shares = [
         float(f.value)
         for f in diagnosis.facts

@@ -108,7 +108,7 @@ def _conditions(found: Finding, detail: Detail) -> Iterator[b.Block]:
 
 
 def cost_text(found: Finding, has_steps: bool) -> str:
-    """``84.2 % of the step (launch call + launch latency, 10.7 ms a step)``; empty where it has none."""
+    """``84.2 % of the step (launch call + launch latency, 10.7 ms a step)``; empty if it has none."""
     impact = found.impact
     if impact is None or impact.share is None:
         return ""
@@ -122,7 +122,7 @@ def cost_text(found: Finding, has_steps: bool) -> str:
 
 
 def gain_text(gain: Gain) -> str:
-    """The estimate with its range, or why there is none; empty where neither is known."""
+    """The estimate with its range, or why there is none; empty if neither is known."""
     if gain.speedup is None and gain.step_after_ms is None:
         return f"not estimated: {gain.reason}" if gain.reason else ""
     by = f" by what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""

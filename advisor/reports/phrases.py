@@ -35,7 +35,7 @@ def title(diagnosis: Diagnosis) -> str:
 
 
 def recorder(entry: Input) -> str:
-    """``nsys 2024.6.1``: the tool with its version, empty where the capture does not name it."""
+    """``nsys 2024.6.1``: the tool with its version, empty if the capture does not name it."""
     return (entry.producer or "").replace("NVIDIA Nsight Systems", "nsys")
 
 
@@ -62,7 +62,7 @@ def workload(entry: Input) -> str:
 
 
 def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
-    """Which GPUs the device numbers of the report are, the first `most` of them; empty where there is
+    """Which GPUs the device numbers of the report are, the first `most` of them; empty if there is
     one and it has one number only, unless `always`."""
     plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
     if not entry.devices or (plain and not always):
@@ -111,7 +111,7 @@ def chosen(entry: Input) -> str:
 
 
 def share_text(finding: Finding) -> str:
-    """The share of the step that the cause holds; empty where it has none."""
+    """The share of the step that the cause holds; empty if it has none."""
     return "" if finding.share is None else value_text(finding.share, "ratio")
 
 

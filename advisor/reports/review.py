@@ -113,7 +113,7 @@ def _decided(tracked: Tracked, day: str) -> str:
 
 
 def suppression(tracked: Tracked, day: str) -> str:
-    """``suppressed until 2027-01-31: driver bug``; empty where it never was."""
+    """``suppressed until 2027-01-31: driver bug``; empty if it never was."""
     if tracked.suppressed is None:
         return ""
     word = "suppressed until" if tracked.hidden(day) else "was suppressed until"

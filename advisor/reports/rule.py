@@ -240,7 +240,7 @@ def _outcome(condition: object) -> tuple[str, str] | None:
 
 
 def if_unknown(guard: Guard) -> str:
-    """What a guard does where its fact is not known; by default the rule is not evaluated."""
+    """What a guard does where its fact is unknown; by default the rule is not evaluated."""
     return " (passes where that is unknown)" if guard.if_unknown else ""
 
 

@@ -99,7 +99,7 @@ def first_fix(finding: Finding) -> str:
 
 
 def saves(finding: Finding) -> str:
-    """The share of the step that the fix saves, or the multiple of the throughput; empty where
+    """The share of the step that the fix saves, or the multiple of the throughput; empty if
     nothing estimates it."""
     gain = finding.gain
     if gain is None or gain.speedup is None:
@@ -201,7 +201,7 @@ def _do(d: Diagnosis, first: Finding) -> str:
 
 
 def _place(d: Diagnosis, found: Finding) -> str:
-    """`` on device 1`` where the finding is not of every device; empty where one is analysed."""
+    """`` on device 1`` where the finding is not of every device; empty if one is analysed."""
     at = found.scope.device
     others = {device.id for entry in d.inputs[:1] for device in entry.devices}
     others -= {f.scope.device for f in d.findings if f.code == found.code}

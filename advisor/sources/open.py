@@ -1,4 +1,4 @@
-"""`open_trace`: detects what a path is, and opens it or says in one line what to do instead."""
+"""`open_trace`: detects the kind of a path, and opens it or says in one line what to do instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.sources.trace import Around, Source, Trace
 if TYPE_CHECKING:
     from advisor.model.capture import Capture
 
-#: What follows the name of a capture that may be compressed.
+#: Suffixes of captures that may also be compressed.
 PACKED = ("", ".xz", ".gz")
 #: Magic of packers that are not unpacked here -> (name, command that does).
 _OTHER_PACKERS = {
@@ -46,11 +46,11 @@ class Found(NamedTuple):
 
 
 class Recogniser(NamedTuple):
-    """One kind of input. `open` returns its source, or raises InputError with the way out.
+    """One kind of input. `open` returns its source, or raises InputError with a way out.
 
-    `reads` is true where `open` reads the file: a compressed one is then unpacked in full. A folder
-    is searched for files of these `suffixes`, compressed or not; where others have them too,
-    `begins` says of a file whether it is one, or raises InputError.
+    `reads` is true if `open` reads the file: a compressed one is then unpacked in full. A folder is
+    searched for files of these `suffixes`, compressed or not; if other kinds have them too, `begins`
+    tells whether a file is one, or raises InputError.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Recogniser(NamedTuple):
 
 
 def open_trace(path: str | Path) -> Trace:
-    """Opens a capture; whatever cannot be used as one raises InputError, in one line."""
+    """Opens a capture; a path that cannot be used as one raises InputError, in one line."""
     shown = Path(path)
     try:
         return Trace(_open_source(shown))
@@ -131,7 +131,7 @@ def _recognised(found: Found) -> Source:
 
 
 class _Unpacked(Around):
-    """A source read from a temporary copy, which goes when the source is closed."""
+    """A source read from a temporary copy, which is removed when the source is closed."""
 
     def __init__(self, source: Source, folder: Scratch) -> None:
         super().__init__(source)
@@ -150,7 +150,7 @@ def _open_packed(shown: Path, opener: Callable[[Path], BinaryIO]) -> Source:
 
         def is_read(head: bytes) -> bool:
             kind = _kind_of(Found(copy, shown, head))
-            return kind is not None and kind.reads  # nothing else is worth unpacking in full
+            return kind is not None and kind.reads  # only these are worth unpacking in full
 
         with opener(shown) as packed:
             head = unpack(shown, packed, copy, is_read)
@@ -312,8 +312,8 @@ RECOGNISERS: list[Recogniser] = [
 
 
 def peek(path: Path) -> Capture:
-    """What the capture says of itself, without reading or exporting all of it only to learn its rank: of
-    a report that nsys has yet to export nothing.
+    """What the capture says of itself, without reading or exporting all of it only to learn its rank:
+    nothing for a report that nsys has yet to export.
 
     Raises InputError for anything but a capture.
     """
@@ -331,13 +331,13 @@ def peek(path: Path) -> Capture:
 
 
 def searched() -> tuple[str, ...]:
-    """The endings of the files that a folder is searched for."""
+    """The suffixes of files that a folder is searched for."""
     return tuple(s + packed for kind in RECOGNISERS for s in kind.suffixes for packed in PACKED)
 
 
 def in_folder(path: Path) -> bool:
-    """True for what a folder of captures may hold, for a broken link of such a name, and for a file that
-    cannot be looked into."""
+    """True for the files that a folder of captures may hold, for a broken link with such a name, and for
+    an unreadable file."""
     if path.is_dir():
         return is_export_folder(path)
     name = path.name

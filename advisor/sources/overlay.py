@@ -18,16 +18,16 @@ from advisor.sources.trace import Around, Columns, Source, Trace
 if TYPE_CHECKING:
     from advisor.sources.samplers.log import SampleLog
 
-#: For so many periods of the log its last sample stands; then it was not running.
+#: The last sample of the log is valid for this many periods; after that the sampler was not running.
 _HELD = 2.0
-#: Time zones lie a multiple of this from UTC, between these hours.
+#: Time zones are a multiple of this from UTC, between these hours.
 _ZONE_STEP_S = 900
 _ZONES_S = range(-12 * 3600, 14 * 3600 + 1, _ZONE_STEP_S)
 
 
 def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
-    """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` says where
-    the log begins in session time. Raises InputError where the two cannot be joined."""
+    """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` is the start of
+    the log in session time. Raises InputError if the two cannot be joined."""
     if not log.is_file():
         what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
         raise InputError(f"--gpu-metrics: {log}: {what}")
@@ -37,13 +37,12 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
 
 
 class WithSamples(Around):
-    """`source` with the samples of `log` in its table `samples`, in the source's own time. Where it
-    has samples itself, which are finer, the log only fills the columns that these lack.
+    """`source` with the samples of `log` in its table `samples`, in the source's own time. If it has
+    samples itself, which are finer, the log only fills columns that these lack.
 
-    GPUs are matched by their PCI address, which both tools share: numbers of CUDA, nsys and the
-    driver may differ. Where one of them does not record it, the numbers are taken to agree. Raises
-    InputError where the two share no clock and no `offset_ns` says where the log begins in session
-    time, or where they do not meet.
+    GPUs are matched by their PCI address, which both tools share: numbers of CUDA, nsys and the driver
+    may differ. If one of them does not record it, the numbers are assumed to agree. Raises InputError if
+    the two share no clock and `offset_ns` is not given, or if they do not overlap.
     """
 
     def __init__(self, source: Source, log: SampleLog, offset_ns: int | None) -> None:
@@ -92,7 +91,8 @@ class WithSamples(Around):
         return read
 
     def _filled(self, columns: Sequence[str]) -> Columns:
-        """The source's own samples; what it does not measure is that of the log's last one."""
+        """The source's own samples; columns that it does not measure are filled from the log's last
+        sample."""
         own = self._source.read_columns("samples", list(dict.fromkeys(("time", "device", *columns))))
         log = self._log_columns(list(dict.fromkeys(("time", "device", *columns))))
         filled = with_coarser(own, log | {"time": log["time"] + self._shift})
@@ -100,7 +100,7 @@ class WithSamples(Around):
 
 
 def with_coarser(own: Columns, other: Columns) -> Columns:
-    """`own` samples; a column without any value is filled from the latest of `other`, which holds for
+    """`own` samples; a column without any value is filled from the latest of `other`, which is valid for
     two of its periods."""
     filled = dict(own)
     lacking = [n for n in own if n in other and n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
@@ -118,8 +118,8 @@ def with_coarser(own: Columns, other: Columns) -> Columns:
 
 
 def _numbers(source: Source, log: SampleLog) -> tuple[dict[int, int], list[str]]:
-    """The source's number of each GPU of the log that has another one there, and what there is to
-    say of it. A GPU of the log that the source does not list gets a number that no GPU has."""
+    """The source's number of each GPU of the log that has another one there, and a remark about it. A GPU
+    of the log that the source does not list gets an unused number."""
     own = {_address(d.bus_id): d.id for d in source.devices if d.bus_id}
     if own and all(d.bus_id for d in log.devices):
         free = 1 + max(own.values())
@@ -138,10 +138,10 @@ def _address(bus_id: str | None) -> str:
 
 
 def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:
-    """Session time of the log's first sample, and what there is to say of it.
+    """Session time of the log's first sample, and a remark about it.
 
-    A log without time zones shows the clock on the wall: that of the traced machine, else UTC.
-    Where the trace does not record its zone, it is the only one in which the two meet.
+    A log without time zones shows local time: that of the traced machine, else UTC. If the trace does not
+    record its zone, it is the only one in which the two overlap.
     """
     begun = (log.begin_ns or 0) - (source.capture.start_utc_ns or 0)
     own = source.capture.utc_offset_s
@@ -181,7 +181,7 @@ def _meets(source: Source, log: SampleLog, shift: int) -> bool:
 
 
 def _missed(source: Source, log: SampleLog, shift: int, zero: int | None) -> InputError:
-    """`zero` is the absolute time of the session's 0, where that is what joined them."""
+    """`zero` is the absolute time of the session's 0, if they were joined by it."""
     begin, end, _ = _span(source, log, shift)
     if zero is None:
         when = f"run from {begin / 1e9:.3f}s to {end / 1e9:.3f}s of the session"

@@ -1,5 +1,7 @@
-"""What must be made a file that can be read: compressed captures, unpacked beside nothing of the user's and
-within limits; and reports of Nsight Systems (.nsys-rep), which only the user's own nsys can read."""
+"""Files that must be converted before they can be read: compressed captures, unpacked to a temporary
+folder and within limits; and reports of Nsight Systems (.nsys-rep), which only the user's own nsys can
+read.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from advisor.sources.sqlite.file import MAGIC, stated_size
 
 #: How much of a file is read to detect its kind.
 HEAD_BYTES = 4096
-#: Magic of what is unpacked here -> what opens it.
+#: Magic of supported compressions -> what opens it.
 _OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 FAULTS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-#: Traces shrink to a 34th at most (measured on 60 of other people's); what unpacks to more than this
-#: many times its size, and to more than a memory can spare, was made to.
+#: Traces shrink to a 34th at most (measured on 60 of other people's); a file that unpacks to more than
+#: this many times its size, and to more than memory can spare, is an attack.
 _MOST_TIMES, _UNSUSPECTED_BYTES = 200, 256 << 20
-#: Left free where it is unpacked: other programs write there too.
+#: Space left free on the disk: other programs write there too.
 _SPARE_BYTES = 64 << 20
 _CHUNK = 1 << 20
 #: A full disk, a quota, a limit on the size of files.
@@ -34,17 +36,17 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def opener(head: bytes) -> Callable[[Path], BinaryIO] | None:
-    """What opens a compressed file that begins so; None for any other."""
+    """What opens a compressed file with this beginning; None for any other."""
     return next((found for magic, found in _OPENERS.items() if head.startswith(magic)), None)
 
 
 def unpack(
     shown: Path, packed: BinaryIO, copy: Path, wanted: Callable[[bytes], bool] = lambda _: True
 ) -> bytes:
-    """Writes the content to `copy`, all of it where its beginning is `wanted`; returns that beginning.
+    """Writes the content to `copy`, all of it if its beginning is `wanted`; returns that beginning.
 
-    Raises InputError where the file is damaged, or holds more than its header says, than there is
-    room for, or than any capture of its size.
+    Raises InputError if the file is damaged, or holds more than its header says, than there is room for,
+    or than any capture of its size.
     """
     with _damage_reported(shown, copy.parent), copy.open("wb") as file:
         head = packed.read(HEAD_BYTES)
@@ -89,8 +91,8 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 
 
 def export_report(report: Path, shown: Path, folder: Path) -> Path:
-    """The report as an SQLite export in `folder`. Raises InputError without nsys on PATH, or where
-    it fails; `shown` is the path that messages name."""
+    """The report as an SQLite export in `folder`. Raises InputError without nsys on PATH, or if it fails;
+    `shown` is the path for messages."""
     import subprocess
 
     nsys = shutil.which("nsys")

@@ -1,4 +1,4 @@
-"""What readers ask of a file of tables, whether SQLite or columnar files hold them."""
+"""The interface between readers and a file of tables, whether SQLite or columnar files hold them."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class Keep(NamedTuple):
 
 
 class Is(Enum):
-    """What may be asked of a value, apart from being one of several."""
+    """Conditions on a value, apart from being one of several."""
 
     SET = "is not null"
-    NOT_MISSING = f"!= {MISSING}"  # a number, and not the one that an absent number reads as
+    NOT_MISSING = f"!= {MISSING}"  # a number, and not the one that stands for an absent number
     NULL = "is null"
     FROM_ZERO = ">= 0"
 
 
-#: Rows for which one of the mappings holds, that is, all of its columns answer. No mapping: all.
+#: Rows that satisfy one of the mappings, that is, all of its columns. No mapping: all rows.
 Rows = Sequence[Mapping[str, Is | tuple[int, ...]]]
 ALL: Rows = ()
 
 
 class RawTables(Protocol):
-    """Tables by the names that they have in the file. Damage surfaces as InputError at any read."""
+    """Tables by their names in the file. Any read of a damaged file raises InputError."""
 
     shown: Path
     tables: frozenset[str]
-    #: Names that stand for a query in place of rows.
+    #: Names that stand for a query instead of rows.
     views: frozenset[str]
-    #: What holds the tables, and how such a file is made, for messages.
+    #: What holds the tables, and how to make such a file, for messages.
     what: str
     hint: str
     ledger: Ledger
@@ -56,13 +56,13 @@ class RawTables(Protocol):
         """True when the table exists and holds at least one row."""
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Column names of a table, empty where it is absent."""
+        """Column names of a table, empty if it is absent."""
 
     def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
         """Integer columns in the order of the file; null reads as MISSING."""
 
     def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Rows of a small table, with the types that they have there."""
+        """Rows of a small table, with the types that they have in the file."""
 
     def blobs(self, table: str, column: str) -> list[bytes | None]:
         """A column of bytes in the order of the file, also where it is declared as text."""
@@ -85,13 +85,13 @@ class RawTables(Protocol):
     def close(self) -> None: ...
 
 
-#: What is noted of a column of numbers that holds others.
+#: The remark about a column of numbers that holds other values.
 NOT_WHOLE = "texts or fractions where whole numbers belong"
 
 
 def rows_of(raw: RawTables, table: str, **columns: type) -> Iterator[tuple[Any, ...]]:
-    """Rows of a small table, with a value for each of `columns`. A `str` is the value as text, empty
-    where the file has none; `object` is whatever it has. A row that lacks a number (`int`) is left out."""
+    """Rows of a small table, with a value for each of `columns`. A `str` is the value as text, empty if
+    the file has none; `object` is the value as stored. A row that lacks a number (`int`) is left out."""
     present = [c for c in columns if c in raw.columns(table)]
     for row in raw.records(table, present) if present else ():
         found = dict(zip(present, row, strict=True))

@@ -62,7 +62,7 @@ ALLOCATED, FREED = range(2)
 
 
 def cuda_version(number: int) -> str | None:
-    """``12.8`` of 12080; None for what is no version."""
+    """``12.8`` of 12080; None for an invalid version."""
     return f"{number // 1000}.{number % 1000 // 10}" if number >= 1000 else None
 
 
@@ -87,7 +87,7 @@ ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
 
 
 class Summed(IntEnum):
-    """What a row of `sums` adds up (`sums.report`). QUEUE: from launch call to kernel, by kernel."""
+    """The subject of a row of `sums` (`sums.report`). QUEUE: from launch call to kernel, by kernel."""
 
     KERNELS = 0
     CALLS = 1
@@ -157,11 +157,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "gpu_switches": ("time", "device", "context", "process", "kind"),
     "network": ("start", "end", "nic", "kind", "value"),
     "overheads": ("start", "end", "process", "thread", "kind_id"),
-    # Of a whole recording: count, then ns (bytes of SIZES), NaN where a report lacks the column.
+    # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
 }  # fmt: skip
 
-#: What an analysis needs of the large tables, read in one pass over each.
+#: The columns of the large tables that an analysis needs, read in one pass over each.
 NEEDED = {
     "api_calls": tuple(c for c in TABLES["api_calls"] if c != "callchain"),
     "kernels": tuple(
@@ -170,8 +170,8 @@ NEEDED = {
     "samples": TABLES["samples"],
 }
 
-#: Ids, kinds and what launches ask for, held in 32 bits where all fit: they are compared and counted.
-#: Whoever makes a key of several, or multiplies them, widens them first.
+#: Ids, kinds and launch parameters, held in 32 bits if all fit: they are compared and counted. Code that
+#: combines several into a key, or multiplies them, widens them first.
 NARROW_COLUMNS = frozenset((
     "device", "stream", "context", "process", "thread", "correlation", "call", "result", "name_id",
     "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z", "blocks", "block_x", "block_y",
@@ -236,7 +236,7 @@ def classify(name: str) -> Call:
 
 
 def shared_bases(names: Sequence[str]) -> list[int]:
-    """For each name a code, equal where base names are; `MISSING` where no other name shares it.
+    """For each name a code, equal for equal base names; `MISSING` for a base name that occurs once.
 
     Only names that share a base can belong to a call recorded in two layers (`cudaMalloc` beside
     `cudaMalloc_v3020`, nsys 2022), so an all-missing answer spares the search for such rows.
@@ -253,10 +253,8 @@ def shared_bases(names: Sequence[str]) -> list[int]:
 
 
 def inner_rows(thread: Ints, correlation: Ints, base: Ints, start: Ints, end: Ints) -> Ints:
-    """Rows that repeat, in a lower layer, a call that another row already holds.
-
-    A row is one if another of the same thread, correlation and base name encloses it. `thread`
-    must be unique over processes.
+    """Rows that repeat, in a lower layer, a call that another row already holds: another row of the same
+    thread, correlation and base name encloses them. `thread` must be unique over processes.
     """
     rows = np.flatnonzero((base != MISSING) & (correlation != MISSING))
     order = rows[np.lexsort((-end[rows], start[rows], base[rows], correlation[rows], thread[rows]))]

@@ -23,16 +23,16 @@ Column = Array
 Columns = dict[str, Column]
 Window = tuple[int, int]
 
-#: No capture lasts so long: times further apart come of two clocks or of a damaged row.
+#: No capture lasts so long: times further apart come from two clocks or from a damaged row.
 FAR_NS = 30 * 86_400 * 10**9
-#: Up to this share of a table's rows they are single rows, without which the rest can be judged.
+#: Up to this share of a table's rows far-off rows are dropped, and the rest is analysed.
 FEW = 0.01
-#: Bytes of a file from which on threads to read it pay.
+#: Files of at least this many bytes are read on several threads.
 _LARGE = 32 << 20
 
 
 class Source(Protocol):
-    """What a reader offers. Tables and columns are named as in :mod:`advisor.sources.schema`."""
+    """The interface of a reader. Tables and columns are named as in :mod:`advisor.sources.schema`."""
 
     capture: Capture
     devices: tuple[Device, ...]
@@ -65,7 +65,7 @@ class InMemory:
         return frozenset(self._tables)
 
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
-        """The columns; one that the source has nothing for reads `MISSING`."""
+        """The columns; a column that the source does not have reads `MISSING`."""
         read = self._tables[table]
         rows = len(next(iter(read.values())))
         return {name: read[name] if name in read else np.full(rows, MISSING, np.int64) for name in columns}
@@ -103,7 +103,7 @@ class Around:
 class Trace:
     """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero.
 
-    Few rows of a table that begin months from its others are left out, and counted in `left_out` by
+    A few rows of a table that begin months from its others are left out, and counted in `left_out` by
     table as soon as it is read.
     """
 
@@ -134,19 +134,19 @@ class Trace:
 
     @property
     def summed(self) -> bool:
-        """True where sums by name are all there is: no times, and no table that was not printed."""
+        """True if the capture holds sums by name only: no times, and no table that was not printed."""
         return "sums" in self._tables
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was left out of what has been read, in words."""
+        """Rows left out of the tables read so far, in words."""
         left = sorted(self.left_out.items())
         far = (f"{t} that begin months from the others, left out: {n}" for t, n in left)
         return (*self.capture.warnings, *far)
 
     def read_ahead(self, *tables: str) -> None:
-        """Begin to read tables of `NEEDED` of a large capture, on threads: decoding them leaves the
-        interpreter to whatever goes on meanwhile."""
+        """Begin to read tables of `NEEDED` of a large capture, on threads: decoding releases the
+        interpreter for other work."""
         if self.capture.size_bytes < _LARGE:
             return
         if self._threads is None:
@@ -219,7 +219,7 @@ class Trace:
         return len(self.columns(table, TABLES[table][:1])[TABLES[table][0]])
 
     def text(self, text_id: int) -> str:
-        """One string of the pool; empty where the id is unknown."""
+        """One string of the pool; empty if the id is unknown."""
         return self.texts([int(text_id)])[0]
 
     def texts(self, ids: Iterable[int]) -> list[str]:
@@ -249,13 +249,13 @@ class Trace:
 
 
 def _narrow(values: Column) -> Column:
-    """The values in half of the memory, where they and sums of two fit; in none, where all are one."""
+    """The values in half of the memory, if they and sums of two fit; in none, if all are equal."""
     fits = len(values) > 0 and max(int(values.max()), -int(values.min())) < 1 << 30
     return compact(values.astype(np.int32) if fits else values)
 
 
 def _near(start: Column) -> Column | None:
-    """The rows but for a few that begin months from the others; None where all are near."""
+    """The rows except a few that begin months from the others; None if all are near."""
     if not len(start) or int(start.max()) - int(start.min()) <= FAR_NS:
         return None
     far = np.abs(start.astype(float) - median_of(start)) > FAR_NS
@@ -266,22 +266,22 @@ def _near(start: Column) -> Column | None:
 
 
 class Ledger(dict[tuple["LedgerKind", str, str], tuple[int, int]]):
-    """Rows by kind, what is wrong with them, and table: how many, of how many. Columns of a table may
-    be read one after the other: the largest count stands."""
+    """Rows by kind, fault and table: how many, of how many. Columns of a table may be read one after the
+    other: the largest count wins."""
 
     def note(self, kind: LedgerKind, what: str, table: str, count: int, rows: int) -> None:
         if count > self.get((kind, what, table), (0, 0))[0]:
             self[kind, what, table] = count, max(rows, count)
 
     def rows(self) -> tuple[LedgerRow, ...]:
-        # In one order, whichever table was read first.
+        # In a fixed order, whichever table was read first.
         noted = sorted(self.items(), key=lambda entry: (entry[0][0], entry[0][2]))
         from advisor.model.capture import LedgerRow
 
         return tuple(LedgerRow.of(*key, *numbers) for key, numbers in noted)
 
     def warnings(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """What a report must say beside `told`; a rule speaks of rows that cannot be true."""
+        """Warnings for a report besides `told`; rows that cannot be true are reported by a rule."""
         known = tuple(texts)
         new = (r for r in self.rows() if not any(text.startswith(r.what) for text in known))
         return (*known, *(str(r) for r in new if r.severity == "warning" and r.kind != "doubted"))

@@ -80,7 +80,7 @@ class Query:
 
     @cached_property
     def _phase_host(self) -> Spans | None:
-        """Host times of the steps of the chosen phase, None where they are unknown."""
+        """Host times of the steps of the chosen phase, None if they are unknown."""
         steps, at = self.a.steps, self.a.window_steps
         known = steps.method in ("ranges", "graph launches")
         if not self.a.selection.phase or not known or len(at) == 0:
@@ -273,7 +273,7 @@ def copy_sizes(q: Query) -> pd.DataFrame:
 
 
 def memory_operations(q: Query) -> pd.DataFrame:
-    """Copies and memsets with `kind`, `ns` and `bytes` (MISSING where unknown)."""
+    """Copies and memsets with `kind`, `ns` and `bytes` (MISSING if unknown)."""
     fills = q.frame("memsets", "bytes").assign(kind=MEMSET)
     return pd.concat([q.frame("copies", "bytes", "kind"), fills], ignore_index=True)
 

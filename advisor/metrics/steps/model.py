@@ -123,7 +123,7 @@ class Work(Struct, frozen=True, dict=True):
 
     @cached_property
     def length(self) -> Array:
-        """Duration of every operation, 0 where it is not among these."""
+        """Duration of every operation, 0 if it is not among these."""
         return np.where(self.mine, np.maximum(self.ops.length, 0), 0)
 
     @cached_property

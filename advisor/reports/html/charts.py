@@ -129,7 +129,7 @@ class LatencyRow(Struct, frozen=True):
 
 
 def step_chart(diagnosis: Diagnosis) -> StepChart | None:
-    """None where the document has fewer than two step marks."""
+    """None if the document has fewer than two step marks."""
     marks = diagnosis.timeline.marks
     times = [(m.end_ns - m.start_ns) / 1e6 for m in marks]
     if len(times) < 2 or max(times) <= 0:
@@ -334,7 +334,7 @@ class SketchView(Struct, frozen=True):
 
 
 def sketch_view(doc: object) -> SketchView | None:
-    """None where the document compares no steps."""
+    """None if the document compares no steps."""
     if not isinstance(doc, Comparison) or doc.sketch is None:
         return None
     if min(len(doc.sketch.before), len(doc.sketch.after)) < 2:

@@ -23,7 +23,7 @@ from advisor.sources.schema import (
     UNKNOWN_MEMORY,
 )  # fmt: skip
 
-#: Category -> what its events are. Capitals: until 2021. What is not here is skipped: flows, the
+#: Category -> the kind of its events. Capitals: until 2021. Other categories are skipped: flows, the
 #: copies of annotations on the device, sync records that repeat an API call, other accelerators.
 ROLES = {
     "kernel": "kernels", "Kernel": "kernels",
@@ -39,7 +39,7 @@ ROLES = {
     "Trace": "spans",
 }  # fmt: skip
 
-#: Categories that only this profiler writes, on devices that we cannot judge.
+#: Categories that only this profiler writes, on devices that are not supported.
 FOREIGN = frozenset({
     "gpu_user_annotation", "cuda_sync", "cuda_event", "cuda_profiler_range", "xpu_runtime",
     "xpu_driver", "mtia_runtime", "mtia_ccp_events", "mtia_insight", "hpu_op", "glow_runtime",
@@ -57,7 +57,7 @@ MODULE = re.compile(rf"^{re.escape(MODULE_PREFIX)}(.+?)(?:_\d+)?$")
 #: A Python function outside of PyTorch.
 FUNCTION = re.compile(r"^(?!(?:.*/)?torch/|<)[^:]+\.py\(\d+\): \w+$")
 
-#: What the profiler itself costs; loading of kernels and a full queue are CUDA's own.
+#: The profiler's own overhead; loading of kernels and a full queue are CUDA's.
 PROFILER_COST = re.compile(r"(?i)activity buffer|buffer flush|instrumentation|^resource")
 
 _COPY = re.compile(r"(?i)memcpy\s+(\w+)(?:\s*\((.+?)\s*->\s*(.+?)\))?")
@@ -96,18 +96,18 @@ def memory_kind(text: str) -> int:
 
 Ints = NDArray[np.int64]
 
-#: Stands for a time that is none; no clock shows it.
+#: An invalid time; no clock shows it.
 NO_TIME = int(np.iinfo(np.int64).min)
 
 #: Below this many microseconds (101 days) a float is exact to the nanosecond.
 _EXACT_FLOAT = 2.0**43
 _RANK = re.compile(r"\[((?:TP|DP|PP|EP)\d+(?:-(?:TP|DP|PP|EP)\d+)*)\] ")
-#: Times beyond this many microseconds are none.
+#: Times beyond this many microseconds are invalid.
 _LATEST = 1 << 52
 
 
 def _array(values: Sequence[Any]) -> NDArray[Any]:
-    """The values at once; empty and of objects where they make no array."""
+    """The values as an array; empty and of objects if they are not uniform."""
     try:
         return np.array(values)
     except (ValueError, OverflowError):
@@ -174,7 +174,7 @@ def rank_order(label: str) -> tuple[int, ...]:
 
 
 def integers(values: Sequence[Any]) -> Ints:
-    """`integer` of each value, at once where all of them are whole numbers."""
+    """`integer` of each value, vectorised if all of them are whole numbers."""
     array = _array(values)
     if array.dtype == np.int64 and array.ndim == 1 and len(array):
         return array
@@ -194,12 +194,12 @@ def triples(values: Sequence[Any]) -> Ints:
 
 
 def product(sizes: Ints) -> Ints:
-    """x * y * z of `triples`; MISSING where one of them is."""
+    """x * y * z of `triples`; MISSING if one of them is."""
     return np.where((sizes == MISSING).any(axis=1), MISSING, sizes.prod(axis=1))
 
 
 class Pool(dict[str, int]):
-    """Ids of texts, given out as the texts are met."""
+    """Ids of texts, in the order of their first use."""
 
     def __missing__(self, text: str) -> int:
         number = self[text] = len(self)

@@ -15,13 +15,13 @@ from advisor.reading import READING
 
 EXPORT_HINT = "prof.export_chrome_trace('trace.json')"
 
-#: Events decoded at once: their objects are gone before the next part is looked at.
+#: Number of events decoded at once: their objects are freed before the next part.
 _PART = 1 << 15
 
-#: What old versions wrote where a division by zero left no number. Not JSON.
+#: What old versions wrote for a division by zero. Not JSON.
 _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])(?:-?(?:inf(?:inity)?|nan)|N/A)(?=\s*[,}\]])", re.I)
-#: A comma before a closing bracket, which scripts that cut a trace leave behind; texts are kept,
-#: also one that never ends: searched for its end once a quote, it would take quadratic time.
+#: A comma before a closing bracket, left behind by scripts that cut a trace; texts are kept, also one
+#: that never ends: searching for its end from each quote would take quadratic time.
 _LAST_COMMA = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*[\]}])', re.S)
 _ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _CONTROL = bytes(range(0x20))
@@ -50,7 +50,7 @@ class Args(
         "types": "Input type",
     },
 ):
-    """The arguments of an event that are read; any other is skipped without being decoded.
+    """The arguments of an event that are read; others are skipped without being decoded.
 
     Types are open: operators use some of these names for arguments of their own.
     """
@@ -107,7 +107,7 @@ class _ExactEvent(Event, gc=False):
 
 
 class Head(msgspec.Struct):
-    """What stands around the events; None where the trace does not say."""
+    """The fields around the events; None for absent ones."""
 
     traceEvents: list[msgspec.Raw] | None = None
     deviceProperties: Any = None
@@ -144,9 +144,9 @@ class TraceJson:
 
     def __init__(self, data: bytes, shown: Path) -> None:
         self._shown = shown
-        #: Things in the list that are no events at all.
+        #: Entries of the list that are no events.
         self.dropped = 0
-        #: Events with a value of a type that events do not have, which is left out.
+        #: Number of events with a value of a wrong type, which is left out.
         self.loosened = 0
         data = data.removeprefix(b"\xef\xbb\xbf")
         # Chrome's other form is the bare list of events.
@@ -187,7 +187,7 @@ class TraceJson:
         return found
 
     def _one_by_one(self, part: list[msgspec.Raw]) -> list[Event]:
-        """What is usable of events that are not all as they should be, times as decimals."""
+        """The usable parts of faulty events, times as decimals."""
         found = []
         for raw in part:
             try:
@@ -225,7 +225,7 @@ def _joined(part: list[msgspec.Raw]) -> bytes:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
-    """Decodes, if need be after mending what profilers are known to write wrongly."""
+    """Decodes, after repairing known faults of profilers if necessary."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -237,8 +237,8 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
 
 
 def _mended(data: bytes) -> bytes:
-    """JSON for what is nearly JSON: bare `inf` and `N/A`, control characters, lone backslashes,
-    bytes that are not UTF-8 and a comma after the last event."""
+    """JSON from near-JSON: bare `inf` and `N/A`, control characters, lone backslashes, bytes that are not
+    UTF-8 and a comma after the last event."""
     data = _NO_NUMBER.sub(b"null", data.translate(_BLANK))
     data = _ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", data)
     data = _LAST_COMMA.sub(lambda found: b"" if found[0] == b"," else found[0], data)
@@ -246,7 +246,7 @@ def _mended(data: bytes) -> bytes:
 
 
 def _event(loose: dict[str, Any]) -> Event:
-    """An event of whatever was given, without the fields that no event can have."""
+    """An event from arbitrary input, without invalid fields."""
 
     texts: dict[str, Any] = {k: v for k in ("ph", "cat", "name") if isinstance(v := loose.get(k), str)}
     others = {key: loose.get(key) for key in ("pid", "tid", "ts", "dur")}

@@ -1,4 +1,4 @@
-"""What a trace of the PyTorch profiler says before its events, without reading all of it."""
+"""Fields of a PyTorch profiler trace before its events, without reading all of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from advisor.sources.packed import FAULTS, HEAD_BYTES, opener
 if TYPE_CHECKING:
     from advisor.model.capture import Capture
 
-#: The events begin within this: devices and process groups stand before them.
+#: The events begin within this many bytes: devices and process groups come before them.
 _EVENTS_BYTES = 4 << 20
-#: What is known of the job stands within this.
+#: Information about the job lies within this.
 _INFO_BYTES = 1 << 18
 _INFO = re.compile(rb'"distributedInfo"\s*:\s*\{(.{0,400})', re.DOTALL)
 _NUMBER = {name: re.compile(rb'"%s"\s*:\s*(\d+)' % name) for name in (b"rank", b"world_size")}
@@ -29,12 +29,12 @@ def is_trace(path: Path) -> bool:
 
 
 def peek(path: Path) -> Capture:
-    """Rank and world size, where they stand before the events."""
+    """Rank and world size, if they come before the events."""
     found: dict[bytes, int] = {}
     try:
         hit = _INFO.search(_head(path, _INFO_BYTES))
     except (OSError, *FAULTS):
-        hit = None  # told when it is read
+        hit = None  # reported when it is read
     if hit is not None:
         numbers = {name: pattern.search(hit[1]) for name, pattern in _NUMBER.items()}
         found = {name: int(number[1]) for name, number in numbers.items() if number}
@@ -46,7 +46,7 @@ def peek(path: Path) -> Capture:
 
 
 def _head(path: Path, size: int) -> bytes:
-    """The beginning of a file, unpacked where it is compressed."""
+    """The beginning of a file, unpacked if it is compressed."""
     with path.open("rb") as file:
         packed = opener(file.read(HEAD_BYTES))
     with packed(path) if packed else path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What the events of a PyTorch profiler trace say only together: processes, graphs, launches."""
+"""What follows from several events of a PyTorch profiler trace: processes, graphs, launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tables = dict[str, Columns]
 GPU_WORK = ("kernels", "copies", "memsets")
 _ON_GPU = (*GPU_WORK, "collectives")
 
-#: Correlation ids from here on are numbered anew, so that tables can be indexed by them.
+#: Correlation ids from here on are renumbered, so that tables can be indexed by them.
 _LARGE_ID = 1 << 31
 
 
@@ -45,9 +45,9 @@ _ISSUERS = {"kernels": (Call.LAUNCH, Call.GRAPH_LAUNCH), "copies": (Call.COPY,),
 
 
 def join_by_external_id(tables: Tables) -> None:
-    """Gives work the correlation id of its call where both name the operator around them alone, as
-    ROCm does at times: of one operator the first launch has the first kernel, and so on. What is
-    left over belongs to the last launch if that replays a graph."""
+    """Gives work the correlation id of its call if both carry only the id of the operator around them, as
+    in some ROCm traces: of one operator the first launch has the first kernel, and so on. Remaining work
+    belongs to the last launch if that replays a graph."""
     calls = tables.get("api_calls")
     if calls is None:
         return
@@ -76,7 +76,7 @@ def join_by_external_id(tables: Tables) -> None:
 
 
 def processes_of_ranks(tables: Tables) -> dict[int, int]:
-    """Number of a rank's label -> its process, that with most calls; empty for a trace of one rank."""
+    """Number of a rank's label -> its process, the one with most calls; empty for a trace of one rank."""
     calls = tables.get("api_calls", {})
     if "label" not in calls:
         return {}
@@ -88,8 +88,8 @@ def processes_of_ranks(tables: Tables) -> dict[int, int]:
 
 
 def set_processes(tables: Tables, ranks: Mapping[int, int]) -> list[int]:
-    """Gives GPU work the process that issued it: events on a GPU carry its number only, or the label
-    of a rank in `ranks`. Returns the processes that called CUDA."""
+    """Gives GPU work the process that issued it: events on a GPU carry only its number, or the label of a
+    rank in `ranks`. Returns the processes that called CUDA."""
     calls = tables.get("api_calls")
     hosts = distinct(calls["process"]) if calls is not None else np.empty(0, np.int64)
     hosts = hosts[hosts != MISSING]
@@ -136,8 +136,8 @@ def _latest_call(calls: Columns, correlation: Ints, start: Ints) -> Ints:
 def set_graph_nodes(tables: Tables) -> bool:
     """Numbers the work of each graph launch from 1; 0 is work launched by itself. True if any.
 
-    All nodes share the correlation id of their launch. Where the launch lies before the trace,
-    several kernels of one id still mean a graph.
+    All nodes share the correlation id of their launch. If the launch lies before the trace, several
+    kernels of one id still mean a graph.
     """
     calls = tables.get("api_calls")
     launches = {
@@ -178,8 +178,8 @@ def _ranks(keys: Ints, time: Ints | None = None) -> Ints:
 
 
 def set_launches(tables: Tables, nameless: int) -> None:
-    """Calls that the profiler has no name for launch, if a kernel came of them: until 2.0 it did
-    not know cudaLaunchKernelExC."""
+    """Calls without a name in the profiler are launches if a kernel came of them: until 2.0 it did not
+    know cudaLaunchKernelExC."""
     calls = tables.get("api_calls")
     if calls is None or "kernels" not in tables:
         return

@@ -20,7 +20,7 @@ from advisor.sources.kineto.tables import Collector
 from advisor.sources.schema import MISSING, classify, cuda_version
 from advisor.sources.trace import Columns, InMemory
 
-#: What Kineto writes for a call that it has no name for.
+#: What Kineto writes for a call without a known name.
 _NAMELESS = "INVALID"
 
 _BRACKET = re.compile(r"([<>])")
@@ -84,7 +84,7 @@ def _collect(trace: TraceJson, external_ids: bool) -> Collector:
                 collected.add(events)
                 continue
             except Inexact:
-                exact = True  # and so will be all that follows
+                exact = True  # and so will be the rest
         collected.add(trace.decimals(raw))
     if not collected.categories & (ROLES.keys() | FOREIGN):
         raise trace.no_profile()
@@ -145,17 +145,17 @@ _SEVERITY = {"WARNING": 2, "ERROR": 3}
 
 
 def is_amd(head: Head) -> bool:
-    """True where the trace was taken through ROCm."""
+    """True if the trace was recorded through ROCm."""
     if head.hip_runtime_version is not None or head.roctracer_version is not None:
         return True
     return any(_AMD.search(str(entry.get("name") or "")) for entry in _entries(head))
 
 
 def read_devices(head: Head, used: Iterable[int]) -> tuple[Device, ...]:
-    """The GPUs that the trace lists, and those that its work ran on.
+    """The GPUs listed in the trace, and those that its work ran on.
 
-    ROCm numbers devices differently in events and in the list; an unlisted device is taken to be
-    like the listed ones where these are all alike.
+    ROCm numbers devices differently in events and in the list; an unlisted device is assumed to be like
+    the listed ones if these are all alike.
     """
     amd = is_amd(head)
     devices = {}
@@ -180,8 +180,8 @@ def read_capture(
     graph_nodes: bool,
     dropped: int,
 ) -> Capture:
-    """Everything but the events. `zero` is the file's time of our 0, ns; `ranks` are the processes
-    by the number of their rank's label; `dropped` counts what was no event at all."""
+    """Everything but the events. `zero` is the file's time of our 0, ns; `ranks` are the processes by the
+    number of their rank's label; `dropped` counts invalid entries."""
     begun = zero + max(integer(head.baseTimeNanoseconds), 0)
     lost = dropped + collected.timeless
     span = collected.span

@@ -48,13 +48,13 @@ class Collector:
         """`external_ids`: keep the id of the operator around each call and each GPU operation."""
         self.pool = Pool()
         self._external_ids = external_ids
-        #: Labels of ranks with their numbers, where the traces of several were merged.
+        #: Labels of ranks with their numbers, if the traces of several were merged.
         self.labels: dict[str, int] = {}
         self._merged: bool | None = None
         self.categories: set[str] = set()
         #: Classes of Python modules that ran.
         self.modules: set[str] = set()
-        #: The earliest event of any kind, and the recorded span where the trace tells it.
+        #: The earliest event of any kind, and the recorded span if the trace contains it.
         self.first = NO_TIME
         self.span: tuple[int, int] | None = None
         #: Events of a known kind without a time.
@@ -64,7 +64,7 @@ class Collector:
         self._parts: dict[str, list[Columns]] = defaultdict(list)
 
     def add(self, events: Sequence[Event]) -> None:
-        """Raises Inexact, with nothing taken, where the events must be decoded as decimals."""
+        """Raises Inexact, without adding anything, if the events must be decoded as decimals."""
         found: dict[str, list[Event]] = defaultdict(list)
         if self._merged is None and events:  # all events of a merged file are labelled
             self._merged = rank_label(events[0].pid) is not None
@@ -125,12 +125,12 @@ class Collector:
     # ------------------------------------------------------------------ kinds of events
 
     def _timed(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
-        """The spans among the events, with start and end. None is shorter than `least` ns: with -1 one
-        that cannot be true stays one."""
+        """The spans among the events, with start and end. None is shorter than `least` ns: with -1 an
+        impossible one is kept."""
         if any(e.ph != "X" for e in events):
             events = [e for e in events if e.ph == "X"]
         start = nanoseconds([e.ts for e in events])
-        length = nanoseconds([e.dur for e in events])  # one that is missing is below 0, too
+        length = nanoseconds([e.dur for e in events])  # a missing one is below 0, too
         known = start != NO_TIME
         if not known.all():
             self.timeless += int((~known).sum())
@@ -141,7 +141,7 @@ class Collector:
         return events, {"start": start, "end": start + np.maximum(length, least)}
 
     def _work(self, events: list[Event]) -> tuple[list[Event], list[Any], Columns]:
-        """What GPU operations have in common; the process comes later."""
+        """The common columns of GPU operations; the process comes later."""
         events, columns = self._timed(events, -1)
         args = [e.args or NO_ARGS for e in events]
         device = [
@@ -182,7 +182,7 @@ class Collector:
         return columns
 
     def _collectives(self, events: list[Event]) -> Columns | None:
-        """What the kernels of collectives (since 2.2) say about the call that they serve."""
+        """Information in the kernels of collectives (since 2.2) about their call."""
         events = [e for e in events if e.args is not None and e.args.collective is not None]
         if not events:
             return None
@@ -305,7 +305,7 @@ class Collector:
         return columns
 
     def _instants(self, events: list[Event]) -> Columns | None:
-        """What the caching allocator holds of a GPU after each of its allocations."""
+        """The memory of a GPU held by the caching allocator after each of its allocations."""
         events = [
             e
             for e in events
@@ -336,14 +336,14 @@ class Collector:
         thread = integers([e.tid for e in events])
         columns |= {
             "process": integers([e.pid for e in events]),
-            # Threads that ran no operator are known by a part of their handle only.
+            # Threads that ran no operator are known only by a part of their handle.
             "thread": np.where(thread == MISSING, MISSING, thread & _TID_MASK),
         }
         return events, columns | self._rank_of(events)
 
 
 def _named(events: list[Event], matches: Callable[[str], object]) -> list[Event]:
-    """The events whose name matches; each name is looked at once."""
+    """The events whose name matches; each name is examined once."""
     names = {name for name in {e.name for e in events if e.name} if matches(name)}
     return [e for e in events if e.name in names]
 
@@ -358,8 +358,8 @@ def _external(args: Sequence[Any]) -> Ints:
 
 
 def _allocations(level: Columns) -> Columns:
-    """Device memory taken and given back, from what the allocator held at each time. The first row
-    of a device is what it held when recording began."""
+    """Device memory allocated and released, by the amount held by the allocator at each time. The first
+    row of a device is the amount when recording began."""
     order = np.lexsort((level["time"], level["device"]))
     names = ("time", "device", "process", "reserved", "allocated")
     time, device, process, reserved, allocated = (level[n][order] for n in names)

@@ -23,14 +23,14 @@ SCHEMAS, ENTRIES = "NVTX_PAYLOAD_SCHEMAS", "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 PAYLOAD = "binaryData"
 SIZE, COMMUNICATOR = "Message size [bytes]", "NCCL communicator ID"
 
-#: Domain, schema, size of the payload and of all, each in 64 bits, of which the first two use 32
-#: (seen in exports of 2026); then the payload. The fields that are read are 64-bit numbers.
+#: Domain, schema, size of the payload and total size, each in 64 bits, of which the first two use 32
+#: (seen in exports of 2026); then the payload. The fields read are 64-bit numbers.
 _HEADER, _FIELD = struct.Struct("<IIIIQQ"), struct.Struct("<Q")
 _MOST_BYTES = 1 << 62
 
 
 class Layout(NamedTuple):
-    """Where a payload of one schema has its size and communicator; `length` of it all."""
+    """Positions of size and communicator in a payload of one schema; `length` of the whole payload."""
 
     length: int
     size: int
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One call of NCCL that moves data: on which thread, from when on, and how much."""
+    """One call of NCCL that moves data: its thread, start, size and communicator."""
 
     start: int
     bytes: int
@@ -59,7 +59,7 @@ def layouts(raw: RawTables) -> dict[int, Layout]:
 
 
 def recorded(raw: RawTables, nvtx: str = NVTX) -> bool:
-    """True where NVTX ranges of the export carry payloads of NCCL calls."""
+    """True if NVTX ranges of the export carry payloads of NCCL calls."""
     if not raw.has(ENTRIES) or PAYLOAD not in raw.columns(nvtx) or not layouts(raw):
         return False
     return raw.count(nvtx, [{PAYLOAD: Is.SET}], at_most=1) > 0
@@ -79,8 +79,8 @@ def operations(raw: RawTables, nvtx: str = NVTX) -> dict[int, list[Operation]]:
 
 
 def _decoded(payload: bytes, known: dict[int, Layout]) -> tuple[int, int] | None:
-    """(bytes, communicator) of a payload of a known schema; None where anything is not as it should
-    be: no size is better than a wrong one."""
+    """(bytes, communicator) of a payload of a known schema; None if anything is invalid: no size is
+    better than a wrong one."""
     if len(payload) < _HEADER.size:
         return None
     _, _, schema, _, length, _ = _HEADER.unpack_from(payload)
@@ -94,8 +94,8 @@ def _decoded(payload: bytes, known: dict[int, Layout]) -> tuple[int, int] | None
 
 
 def attributed(operations: Sequence[Operation], launches: Sequence[int]) -> list[Operation | None]:
-    """For each launch of a collective kernel on one thread (start times, ascending) the call that
-    it serves; None where a group of calls became fewer or more kernels."""
+    """For each launch of a collective kernel on one thread (start times, ascending) its call; None if a
+    group of calls became fewer or more kernels."""
     out: list[Operation | None] = []
     done = 0
     at = 0
@@ -103,7 +103,7 @@ def attributed(operations: Sequence[Operation], launches: Sequence[int]) -> list
         until = done
         while until < len(operations) and operations[until].start <= launches[at]:
             until += 1
-        # Launches with no further call in between are those of the same group.
+        # Launches with no further call in between belong to the same group.
         last = at + 1
         following = operations[until].start if until < len(operations) else None
         while last < len(launches) and (following is None or launches[last] < following):
@@ -118,7 +118,7 @@ def attributed(operations: Sequence[Operation], launches: Sequence[int]) -> list
 def collectives(raw: RawTables, nvtx: str, kernels: Columns, nccl: Ints, calls: Columns) -> Columns:
     """The table `collectives`, without ids of communicators: column `communicator` instead.
 
-    `nccl` are the rows of `kernels` that NCCL launched.
+    `nccl` are the rows of `kernels` launched by NCCL.
     """
     launch = np.flatnonzero(calls["call"] == int(Call.LAUNCH))
     keys = _keys(calls["process"][launch], calls["correlation"][launch])

@@ -17,7 +17,7 @@ from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Column, Ledger
 
-#: Suffix of a file of one table -> what a folder of them is called.
+#: Suffix of a file of one table -> the kind of a folder of them.
 KINDS = {".parquet": "parquet", ".arrow": "arrow"}
 
 
@@ -38,7 +38,7 @@ class NsysColumnar(NsysExport):
 
 
 class ColumnarFolder:
-    """`RawTables` of one file a table; columns are read when they are asked for."""
+    """`RawTables` of one file a table; columns are read on demand."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.shown = folder
@@ -205,8 +205,8 @@ def _shape_of(path: Path) -> tuple[int, tuple[str, ...]]:
 
 
 def _validate(chunk: Any) -> None:
-    """Raises ArrowInvalid where lengths and offsets of damaged data point outside of it; text that is
-    not UTF-8 is read."""
+    """Raises ArrowInvalid if lengths and offsets of damaged data point outside of it; text that is not
+    UTF-8 is read."""
     import pyarrow as pa
 
     if pa.types.is_string(chunk.type):
@@ -250,7 +250,7 @@ def _answers(column: Any, answer: Is | tuple[int, ...]) -> Column:
 
 
 def _values(column: Any) -> list[Any]:
-    """Python values; text that is not UTF-8 keeps what can be read of it, lists and records are none."""
+    """Python values; text that is not UTF-8 keeps its readable part, lists and records become None."""
     import pyarrow as pa
 
     if pa.types.is_nested(column.type):

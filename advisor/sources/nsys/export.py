@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})
 
-#: How large a span of ids may be for a table indexed by id.
+#: The largest span of ids for a table indexed by id.
 _DENSE = 1 << 22
 
 #: Ids from here on leave no room for those of interned texts.
@@ -66,11 +66,10 @@ class StringPool:
         return [found.get(int(i), "") for i in ids]
 
     def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
-        """`ids`, and where they are missing an id for the text that the row itself holds: the one
-        in `texts` that its code stands for.
+        """`ids`, and for missing ones the id of the row's own text: the one in `texts` with its code.
 
-        `known` are the distinct ids: a text equal to one of their strings gets that id, any other
-        text one id however often it occurs.
+        `known` are the distinct ids: a text equal to one of their strings gets that id, any other text
+        one id however often it occurs.
         """
         by_text = {text: number for number, text in zip(known, self.text(known), strict=True)}
         numbers = [by_text[text] if text in by_text else self.intern(text) for text in texts]
@@ -97,13 +96,13 @@ class NsysExport:
     """Fills every table of the schema that the export has rows for."""
 
     def __init__(self, raw: RawTables, format_name: str) -> None:
-        """Raises InputError for tables that are no export's; `raw` is closed then."""
+        """Raises InputError for tables that are no export; `raw` is closed then."""
         self._db = db = raw
         self.ledger = raw.ledger
         self._strings = StringPool(db)
         self._raw_names: dict[str, str] = {}
         self._kept_rows: dict[str, Ints | None] = {}
-        #: Tables whose columns all come of one pass over the rows.
+        #: Tables whose columns all come from one pass over the rows.
         self._whole: dict[str, Columns] = {}
         self.devices: tuple[Device, ...]
         self.capture: Capture
@@ -134,7 +133,7 @@ class NsysExport:
         return {c: read[c] for c in columns}
 
     def _read(self, table: str, columns: Sequence[str]) -> Columns:
-        """The columns, and maybe more."""
+        """The columns, and possibly more."""
         at_once: dict[str, Callable[[], Columns]] = {
             "collectives": self._collectives,
             "network": lambda: nsys_samples.read_network(self._db),
@@ -190,7 +189,7 @@ class NsysExport:
         if table in ("python_calls", "python_rows", "modules", "sums"):
             return False
         for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
-            # Without a start or an end, as in a mangled export, rows have no place in time.
+            # Rows without a start or an end, as in a mangled export, have no place in time.
             needed = {fills[name].raw[0] for name in ("start", "end") if name in fills}
             if self._db.has(self._raw(raw)) and needed <= set(self._db.columns(self._raw(raw))):
                 return True
@@ -226,7 +225,7 @@ class NsysExport:
         return read if rows is None else {name: values[rows] for name, values in read.items()}
 
     def _memory_kinds(self, codes: Ints) -> Ints:
-        """Codes in our numbering, should an export number its memory kinds otherwise."""
+        """Codes in our numbering, if an export numbers its memory kinds differently."""
         other = {}
         for code, name in rows_of(self._db, "ENUM_CUDA_MEM_KIND", id=object, name=str):
             kind = MEMORY_CODES.get(name.rpartition("MEMORY_KIND_")[2].upper())
@@ -254,7 +253,7 @@ class NsysExport:
         return read
 
     def _outer_calls(self, name_ids: Ints) -> Ints | None:
-        """Rows to keep where the export holds a call once per layer, else None (all rows)."""
+        """Rows to keep if the export holds a call once per layer, else None (all rows)."""
         ids = distinct(name_ids).tolist()
         codes = shared_bases(self._strings.text(ids))
         if max(codes, default=MISSING) == MISSING:
@@ -353,7 +352,7 @@ class NsysExport:
         return read
 
     def _warnings(self) -> list[str]:
-        """What the export lacks or breaks off, a line each."""
+        """What the export lacks or cuts off, a line each."""
         warnings = []
         raw = self._raw(NVTX)
         if {"end", "eventType"} <= set(self._db.columns(raw)):

@@ -1,4 +1,4 @@
-"""What an nsys export says about itself: tool, options, command, machine, devices."""
+"""Metadata of an nsys export: tool, options, command, machine, devices."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _CUDA_PROCESS_COLUMNS = (
 #: Tables of GPU work with a device and a process, in the order of preference for a scan.
 _GPU_WORK = (KERNEL, GRAPH_TRACE, MEMCPY, MEMSET)
 
-#: What `Device` has of a row of TARGET_INFO_GPU: a text, or a number that is 0 where the driver did not say.
+#: What `Device` has of a row of TARGET_INFO_GPU: a text, or a number that is 0 if the driver did not say.
 _GPU_TEXTS = {"bus_id": "busLocation", "name": "name", "chip": "chipName"}
 _GPU_NUMBERS = {"sm_count": "smCount", "memory_bytes": "totalMemory", "l2_bytes": "l2CacheSize"}
 _GPU_RATES = {"bandwidth_bytes_per_s": "memoryBandwidth", "clock_hz": "clockRate"}
 _GPU_OTHERS = ("cuDevice", "computeMajor", "computeMinor")
 
-#: Options that carry a command line, an environment or names of people and machines.
+#: Options that contain a command line, an environment or names of people and machines.
 _PRIVATE_OPTION = re.compile(
     r"(ENVIRONMENT|:ARGUMENT_\d+$|:COMMAND$|WORKING_DIR|USER_NAME|DEVICE_DISPLAY_NAME)"
 )
@@ -86,9 +86,9 @@ class DeviceMap(NamedTuple):
         return all(cuda == gpu for (_, cuda), gpu in self.gpu.items())
 
     def apply(self, device: Ints, process: Ints) -> Ints:
-        """GPU ids; an ordinal that the map does not know stays as it is."""
+        """GPU ids; an ordinal that the map does not contain is unchanged."""
         mapped = device.copy()
-        for (pid, cuda), gpu in sorted(self.gpu.items()):  # what a process says comes last
+        for (pid, cuda), gpu in sorted(self.gpu.items()):  # a process's own entries come last
             rows = device == cuda
             if pid != MISSING:
                 rows &= process == pid
@@ -198,7 +198,7 @@ def _trace_sources(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | None]:
-    """Rank and world size: MPI tables, else the numbers that the launcher exported."""
+    """Rank and world size: from MPI tables, else the numbers that the launcher exported."""
     ranks = {rank for (rank,) in rows_of(raw, "MPI_RANKS", rank=object)} - {None}
     values = {
         name: int(value.strip('"'))
@@ -288,8 +288,8 @@ def _cuda_version(text: str | None) -> str | None:
 
 def _under_wsl(machine: Mapping[str, str]) -> bool | None:
     """Linux with a driver of Windows: a kernel of Microsoft's, or a branch that only Windows has.
-    Branches for Linux have been multiples of five since 450 (535.54.03, 550.144.03), those of
-    Windows any number (536.40, 551.23). None where neither is recorded."""
+    Branches for Linux have been multiples of five since 450 (535.54.03, 550.144.03), those of Windows any
+    number (536.40, 551.23). None if neither is recorded."""
     system = f"{machine.get('KernelVersion', '')} {machine.get('OsDescription', '')}".lower()
     if "microsoft" in system or "wsl" in system:
         return True

@@ -1,5 +1,5 @@
-"""What nsys samples: GPU metrics, long rows made one wide row per device and time; power and temperature,
-of DCGM also clock and memory, by its plugins; and what network cards carry.
+"""Samples of nsys: GPU metrics, long rows made one wide row per device and time; power and temperature,
+of DCGM also clock and memory, by its plugins; and traffic of network cards.
 
 Tables and columns: SQLite schema reference of the exporter.
 """
@@ -38,14 +38,14 @@ _COLUMN_OF_NAME = (
 )
 _NAMES = tuple((re.compile(pattern), column) for pattern, column in _COLUMN_OF_NAME)
 
-#: Clock values are Hz although the name says MHz; values below this are MHz after all.
+#: Clock values are Hz although the name says MHz; smaller values than this are MHz after all.
 _LEAST_HZ = 1e6
 
 _GPU_MASK = 0xFF
 
 
 def column_of_metric(name: str) -> str | None:
-    """Our column for a metric name with or without its unit in brackets; None where not used."""
+    """Our column for a metric name with or without its unit in brackets; None if unused."""
     base, _, unit = name.partition("[")
     base, unit = " ".join(base.lower().split()), unit.rstrip("] ").lower()
     for pattern, column in _NAMES:
@@ -101,8 +101,8 @@ def _time_columns(raw: RawTables) -> tuple[str, ...]:
 def read_samples(raw: RawTables, devices: Sequence[int]) -> Columns:
     """All columns of `samples`, in order of time; a metric that a device lacks is NaN.
 
-    The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped. What
-    a plugin sampled fills columns that GPU metrics lack, and stands alone where there are none.
+    The device is the GPU's id (`typeId & 0xFF`). Stamps before the session's start are dropped. Samples
+    of a plugin fill columns that GPU metrics lack, and stand alone without GPU metrics.
     """
     metrics = _gpu_metrics(raw) if _readable(raw) else _merged([])
     if not _plugin_recorded(raw):
@@ -151,7 +151,7 @@ def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[
         mine = mine[value[mine] >= 0]
         one = np.full(len(times), np.nan)
         one[row[mine]] = value[mine]
-        so_far = wide.get(column, one)  # what is counted apart adds up
+        so_far = wide.get(column, one)  # separately counted parts add up
         wide[column] = one if so_far is one else np.where(np.isnan(so_far), one, so_far + np.nan_to_num(one))
     for column in SAMPLE_RATIOS:
         if column in wide:
@@ -173,7 +173,7 @@ def _merged(parts: list[dict[str, Any]]) -> Columns:
         if any(name in part for part in parts):
             each = [p.get(name, np.full(n, np.nan)) for p, n in zip(parts, sizes, strict=True)]
             columns[name] = np.concatenate(each) if len(each) > 1 else each[0]
-        else:  # of no device: a column that takes no memory
+        else:  # without a device: a column that takes no memory
             columns[name] = np.broadcast_to(np.nan, sum(sizes))
     if len(parts) > 1:
         order = np.lexsort((columns["device"], columns["time"]))
@@ -197,9 +197,9 @@ _PLUGIN_COLUMNS = {
     "enforced_power_limit": "power_limit_w", "temperature": "temperature_c", "gpu_temp": "temperature_c",
     "sm_clock": "sm_clock_hz", "fb_used": "memory_used_bytes", "fb_total": "memory_total_bytes",
 }  # fmt: skip
-#: What a sampled number of these columns counts.
+#: The factor of a sampled number of these columns.
 _PLUGIN_UNITS = {"sm_clock_hz": 1e6, "memory_used_bytes": 2.0**20, "memory_total_bytes": 2.0**20}
-#: No GPU draws as much, and every one under load more milliwatts.
+#: No GPU draws that much power, and every one under load draws more milliwatts.
 _MOST_W = 5_000
 
 
@@ -231,7 +231,7 @@ def _plugin_recorded(raw: RawTables) -> bool:
 
 
 def _plugin_samples(raw: RawTables, devices: Iterable[int]) -> Columns:
-    """`time`, `device` and the columns that were sampled, by time; NaN where a sample lacks one."""
+    """`time`, `device` and the columns that were sampled, by time; NaN if a sample lacks one."""
     fields, known = _plugin_fields(raw), list(devices)
     types = sorted({kind for kind, _ in fields})
     taken: dict[tuple[int, int], dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Which nsys columns fill which columns of ours: the tables that map row by row."""
+"""Which nsys columns fill which of our columns: the tables that map row by row."""
 
 from __future__ import annotations
 

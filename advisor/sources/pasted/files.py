@@ -12,8 +12,8 @@ from advisor.sources.pasted.tables import is_tables, read_tables
 
 
 def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
-    """The paths, with tables that `nsys stats` printed into several files as one capture: where no two files
-    have the same report they are of one recording; with `together` they are said to be."""
+    """The paths, with tables that `nsys stats` printed into several files as one capture: files without a
+    report in common belong to one recording; with `together` the user said so."""
     read = {path: _pasted(path) for path in paths}
     texts = {path: text for path, text in read.items() if text is not None}
     seen: dict[str, Path] = {}
@@ -41,7 +41,8 @@ def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
 
 
 def _pasted(path: Path) -> str | None:
-    """The text of a file of printed tables; None for anything else, and for what the reader will report."""
+    """The text of a file of printed tables; None for other files, and for faults that the reader will
+    report."""
     try:
         if not path.is_file():
             return None

@@ -1,4 +1,4 @@
-"""What the headings of `nsys stats` mean, in all its releases, and the cells below them."""
+"""The meaning of the headings of `nsys stats`, in all its releases, and of the cells below them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def cells_of(line: str, delimiter: str) -> list[str]:
 
 
 def number(text: str) -> float:
-    """A number as any release, spreadsheet or person writes it; NaN for none. Raises ValueError."""
+    """A number as written by any release, spreadsheet or person; NaN for none. Raises ValueError."""
     text = text.strip().strip("\"'")
     if text in ("", "-", "n/a", "N/A", "nan", "None", "null"):
         return math.nan
@@ -129,7 +129,7 @@ def number(text: str) -> float:
 
 
 def spaced(line: str, columns: Sequence[Column | None]) -> list[str] | None:
-    """Cells of a line of text in columns: only a name may hold spaces, and it stands at an end."""
+    """Cells of a line of text in columns: only a name may contain spaces, and it is the first or last."""
     wide = re.split(r"\s{2,}|\t", line.strip())
     if len(wide) == len(columns):
         return wide

@@ -23,7 +23,7 @@ from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of,
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns, InMemory
 
-#: Name of the row for what the shares of a table say is missing.
+#: Name of the row for the part of a table that its shares show as missing.
 REST = "[rows that were not pasted]"
 _CUT = 99.0
 #: Names of reports as nsys writes them, today's and those up to 2022, and the titles of 2020.
@@ -51,9 +51,8 @@ class Row(NamedTuple):
 
 
 class Table(Struct):
-    """One table. `report` is what its rows are sums of: kernels, calls, copies, sizes, ranges,
-    host_calls, or queue; `torn` counts lines inside it that could not be read. Tables of one `kind` are
-    one report of nsys."""
+    """One table. `report` is the subject of its rows: kernels, calls, copies, sizes, ranges, host_calls,
+    or queue; `torn` counts unreadable lines inside it. Tables of one `kind` are one report of nsys."""
 
     report: str
     rows: list[Row] = field(default_factory=list)
@@ -62,7 +61,7 @@ class Table(Struct):
 
 
 def read_tables(text: str) -> list[Table]:
-    """The tables of a text, the first of each report; none where it holds none."""
+    """The tables of a text, the first of each report; empty if it holds none."""
     rest, raw = _json_tables(_ESCAPE.sub("", text))
     raw += _text_tables(rest)
     found: dict[str, Table] = {}
@@ -76,7 +75,7 @@ def read_tables(text: str) -> list[Table]:
 
 
 def looks_like_tables(head: str) -> bool:
-    """True where a text begins like the output of `nsys stats`, or holds one of its headings."""
+    """True if a text begins like the output of `nsys stats`, or holds one of its headings."""
     if re.search(r"^(?:Processing|Generating SQLite|NOTICE: Existing SQLite|\s*\*\* )", head, re.MULTILINE):
         return True
     lines = _ESCAPE.sub("", head).splitlines()
@@ -93,7 +92,7 @@ _MOST_NS = 1 << 63
 
 
 class _Raw(Struct):
-    """A table as it stands in the text."""
+    """A table as it appears in the text."""
 
     header: Header
     hint: str
@@ -102,12 +101,12 @@ class _Raw(Struct):
 
     @property
     def derived(self) -> bool:
-        """Its rows are also those of another report, split or joined otherwise."""
+        """Whether its rows are also those of another report, split or joined differently."""
         fields = {c.field for c in self.header.columns if c}
         return bool(fields & {"category", "kernels.average", "duration"}) or {"name", "range"} <= fields
 
     def add(self, cells: Sequence[str] | None) -> bool:
-        """Add one row; False where the cells do not make a row."""
+        """Add one row; False if the cells do not form a row."""
         columns = self.header.columns
         if cells is None or len(cells) < len(columns):
             return False
@@ -151,7 +150,7 @@ class _Raw(Struct):
             yield Table(self._report(fields), [*map(_row, self.cells), *self._rest()], self.torn)
 
     def _rest(self) -> Iterator[Row]:
-        """What the shares say is missing where only the first rows were pasted."""
+        """The missing part, by the shares, if only the first rows were pasted."""
         shown = math.fsum(c.get("percent", math.nan) for c in self.cells)
         total = math.fsum(c.get("total", math.nan) for c in self.cells)
         if 0 < shown < _CUT and total > 0 and "range" not in self.cells[0]:
@@ -176,7 +175,7 @@ class _Raw(Struct):
         return "host_calls" if plain == len(names) and not _IS_KERNEL.search(" ".join(names)) else "kernels"
 
     def _launches(self) -> Iterator[Table]:
-        """cuda_kern_exec_sum: what the launch calls, the queue and the kernels take, by kernel."""
+        """cuda_kern_exec_sum: time of the launch calls, the queue and the kernels, by kernel."""
         for report in ("kernels", "queue"):
             rows = []
             for cells in self.cells:
@@ -201,7 +200,7 @@ class _Raw(Struct):
             yield Table(report, rows, self.torn)
 
     def _of_largest_range(self) -> Iterator[Table]:
-        """nvtx_kern_sum counts a kernel in every range around it, so one kind of range is taken."""
+        """nvtx_kern_sum counts a kernel in every range around it, so only one kind of range is used."""
         total: dict[str, float] = {}
         for cells in self.cells:
             kind = re.sub(r"\d+", "#", cells["range"])
@@ -290,14 +289,14 @@ def _json_tables(text: str) -> tuple[str, list[_Raw]]:
 
 
 RECORDER = Recorder(clock="no times: sums of the whole recording")
-#: More than all reports of the longest capture at hand.
+#: More than all reports of the longest known capture.
 _MOST_BYTES = 256 << 20
 _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
 
 
 class PastedTables(InMemory):
-    """The sums of one text. They are of all GPUs and processes of the recording
-    together, which are taken for one device."""
+    """The sums of one text. They are of all GPUs and processes of the recording together, which count as
+    one device."""
 
     def __init__(self, shown: Path, text: str) -> None:
         tables = read_tables(text)
@@ -337,14 +336,14 @@ class PastedTables(InMemory):
 
 
 def open_tables(path: Path, shown: Path) -> PastedTables:
-    """The tables of a file. Raises InputError, in one line, where it holds none."""
+    """The tables of a file. Raises InputError, in one line, if it holds none."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{shown}: too large for tables of nsys stats (more than {_MOST_BYTES >> 20} MiB)")
     return PastedTables(shown, decoded(path.read_bytes()))
 
 
 def is_tables(head: bytes) -> bool:
-    """True where a file begins like the output of `nsys stats`."""
+    """True if a file begins like the output of `nsys stats`."""
     return is_text(head) and looks_like_tables(decoded(head))
 
 

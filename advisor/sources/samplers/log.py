@@ -36,7 +36,7 @@ _LAST_NS = 2**62
 
 
 class Sample(NamedTuple):
-    """One sample of one GPU; `stamp` is None where the tool prints none."""
+    """One sample of one GPU; `stamp` is None if the tool prints none."""
 
     stamp: Stamp | None
     device: int
@@ -48,12 +48,12 @@ class Sample(NamedTuple):
 class SampleLog(InMemory):
     """The samples of one log as a `Source` of its own; times count from its first sample.
 
-    `begin_ns` is that sample's time since 1970, None where the log does not record it. It is `local`
-    where stamps name no time zone: then it counts what the clock on the wall showed.
+    `begin_ns` is that sample's time since 1970, None if the log does not record it. It is `local` if
+    stamps name no time zone: then it is local time.
     """
 
     def __init__(self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0) -> None:
-        """`lines`: of the log that may hold a sample, where it was read from one."""
+        """`lines`: number of lines of the log that may hold a sample, if it was read from one."""
         super().__init__()
         if not samples:
             raise InputError(f"{path}: a {format_name} log without a single sample")
@@ -121,12 +121,12 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
 
 
 def _lines(data: bytes) -> list[str]:
-    """The lines that hold something."""
+    """The non-empty lines."""
     return [line for line in decoded(data).splitlines() if line.strip()]
 
 
 def _of_samples(lines: Sequence[str]) -> int:
-    """How many lines begin with a digit or name a GPU, which headers and notes do not."""
+    """Number of lines that begin with a digit or name a GPU, which headers and notes do not."""
     return sum(line.lstrip(' "').lower().startswith((*"0123456789", "gpu ")) for line in lines)
 
 
@@ -141,7 +141,7 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
         device = _device(row, numbers)
         stamp = _stamp(row)
         if stamp is not None and abs(stamp.ns) >= _LAST_NS:
-            continue  # counted as a line that could not be read
+            continue  # counted as an unreadable line
         if device is None:  # a log that does not distinguish them has one GPU
             if stamp is not None and stamp.ns in seen:
                 raise InputError(
@@ -155,7 +155,7 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
 
 
 def _device(row: log_rows.Row, numbers: dict[str, int]) -> int | None:
-    """The GPU's number; GPUs known by an identity only are numbered as they come."""
+    """The GPU's number; GPUs known by an identity only are numbered in order of appearance."""
     for name in DEVICE:
         value = number(row[name].lower().removeprefix("gpu")) if name in row else None
         if value is not None:
@@ -171,12 +171,12 @@ def _stamp(row: log_rows.Row) -> Stamp | None:
 
 
 def _times(samples: Sequence[Sample]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bool]:
-    """ns of each sample from whatever zero they share, and whether the log states its times."""
+    """ns of each sample from a common zero, and whether the log states its times."""
     stamps = [s.stamp for s in samples]
     times = np.empty(len(samples), np.int64)
     if all(s is not None for s in stamps):
         times[:] = [s.ns for s in stamps if s is not None]
-        if not any(s.dated for s in stamps if s is not None):  # a night may lie in between
+        if not any(s.dated for s in stamps if s is not None):  # midnight may lie in between
             times += _DAY_NS * np.cumsum(np.diff(times, prepend=times[0]) < -_DAY_NS // 2)
         return times, True
     count: dict[int, int] = {}

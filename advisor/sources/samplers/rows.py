@@ -1,5 +1,6 @@
-"""Lines of a sampler's log -> rows of cells by name. Headers may come again, lines may be torn.
-`Field` says what a column holds."""
+"""Lines of a sampler's log -> rows of cells by name. Headers may be repeated, lines may be torn. `Field`
+describes a column.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """Which of our columns a field fills, and its factor to our unit."""
+    """The column of ours that a field fills, and its factor to our unit."""
 
     column: str
     factor: float
@@ -39,11 +40,11 @@ _NAMES = (
 )
 FIELDS = {name: Field(column, factor) for column, factor, names in _NAMES for name in names.split()}
 
-#: What the size of the memory is made of, besides what is used, where a log does not tell it.
+#: The parts that make up the size of the memory, besides the used part, if a log does not state it.
 _FREE = ("memory.free", "dcgm_fi_dev_fb_free", "fbfre")
 _PARTS_OF_MEMORY = (*_FREE, "memory.reserved", "dcgm_fi_dev_fb_reserved")
 
-#: Columns that number the GPU, and others that name it when none does.
+#: Columns that number the GPU, and others that name it if none does.
 DEVICE = ("index", "gpu", "gpu_id", "gpu_index", "entity", "entity_id", "device")
 IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "pci_bus_id", "serial")
 BUS = ("pci.bus_id", "gpu_bus_id", "pci_bus_id", "dcgm_fi_dev_pci_busid")
@@ -52,12 +53,12 @@ TIME = ("timestamp", "time_stamp", "datetime", "date_time", "ts", "time", "date"
 
 _NOT_A_NUMBER = frozenset(("", "-", "n/a", "[n/a]", "[not supported]", "not supported", "nan"))
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?")
-#: DCGM writes its blank values (from 0x7ffffff0, as a float 2^47 on) where it has none.
+#: DCGM writes its blank values (from 0x7ffffff0, as a float 2^47 on) for missing ones.
 _BLANK = {0x7FFFFFF0, 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3}
 _LEAST_BLANK = 2.0**47
 
-#: Bits of nvmlClocksEventReasons that hold the clock down against the load's wish: power cap,
-#: hardware and software slowdown, brake. Idle, application clocks and sync boost are a choice.
+#: Bits of nvmlClocksEventReasons that limit the clock against the load's demand: power cap, hardware and
+#: software slowdown, brake. Idle, application clocks and sync boost are a choice.
 _HELD_BACK, _HEAT = 0x04 | 0x08 | 0x20 | 0x40 | 0x80, 0x20 | 0x40
 _REASONS = (
     "clocks_throttle_reasons.active", "clocks_event_reasons.active",
@@ -67,7 +68,7 @@ _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(sw|hw)_(.+)")
 
 
 def number(text: str) -> float | None:
-    """``85 %`` -> 85.0, ``690,10 W`` -> 690.1; None where a tool has no value."""
+    """``85 %`` -> 85.0, ``690,10 W`` -> 690.1; None if a tool has no value."""
     text = text.strip()
     if text.lower() in _NOT_A_NUMBER:
         return None
@@ -78,7 +79,7 @@ def number(text: str) -> float | None:
 
 
 def measured(row: Mapping[str, str]) -> dict[str, float]:
-    """Our columns, as far as one row of a log (cells by name) has them."""
+    """Our columns, as far as one row of a log (cells by name) contains them."""
     values: dict[str, float] = {}
     for name, field in FIELDS.items():
         if name in row and field.column not in values:
@@ -98,7 +99,7 @@ def measured(row: Mapping[str, str]) -> dict[str, float]:
 
 
 def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
-    """Whether something holds the clock down, and whether it is heat; None where nothing shows it."""
+    """Whether something limits the clock, and whether it is heat; None if unknown."""
     for name in _REASONS:
         bits = _bits(row.get(name, ""))
         if bits is not None:
@@ -129,7 +130,7 @@ def _bits(text: str) -> int | None:
 
 _SECOND = 1_000_000_000
 
-#: What `datetime.fromisoformat` does not take: dates as spreadsheets and old tools write them.
+#: Formats that `datetime.fromisoformat` does not accept: dates as spreadsheets and old tools write them.
 _SHAPES = (
     "%d.%m.%Y %H:%M:%S.%f", "%d.%m.%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S.%f %p",
     "%m/%d/%Y %H:%M:%S.%f", "%m/%d/%Y %H:%M:%S", "%a %b %d %H:%M:%S %Y",
@@ -141,8 +142,8 @@ _EPOCHS = ((10**17, 1), (10**14, 10**3), (10**11, 10**6), (10**8, 10**9))
 
 
 class Stamp(NamedTuple):
-    """A moment in ns. `dated`: since 1970, else since midnight; `zoned`: it names its time zone,
-    else it is what the clock on the wall showed, counted as if that were UTC."""
+    """A moment in ns. `dated`: since 1970, else since midnight; `zoned`: it names its time zone, else it
+    is local time, counted as if it were UTC."""
 
     ns: int
     dated: bool
@@ -198,7 +199,7 @@ SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV = (
     "nvidia-smi csv", "nvidia-smi dmon", "dcgmi dmon", "DCGM csv",
 )  # fmt: skip
 
-#: A header is looked for in so many lines: tools print greetings first.
+#: A header is searched for in this many lines: tools print greetings first.
 _HEAD_LINES = 10
 _DELIMITERS = (",", ";", "\t")
 _NUMBERED = re.compile(r"(?:GPU\s+)?(\d+)\b\s*(.*)", re.IGNORECASE)
@@ -207,7 +208,7 @@ Row = dict[str, str]
 
 
 def recognise(lines: Sequence[str]) -> str | None:
-    """Which tool wrote lines that begin so; None for anything else."""
+    """The tool that wrote lines with this beginning; None if unknown."""
     for line in lines[:_HEAD_LINES]:
         if line.lstrip().startswith("#"):
             names = _spaced(line)
@@ -218,7 +219,7 @@ def recognise(lines: Sequence[str]) -> str | None:
         if len(names) > 1 and any(name in FIELDS for name in names):
             if _of_dcgm(names):
                 return DCGM_CSV
-            # A single word such as `power` is in many tables: a time, a GPU or a dot speaks for it.
+            # A single word such as `power` occurs in many tables: a time, a GPU or a dot confirms it.
             known_fields = {n for n in names if n in FIELDS}
             if any("." in n for n in known_fields) or (
                 set(names) & {*TIME, *DEVICE} and len(known_fields) > 1
@@ -228,7 +229,7 @@ def recognise(lines: Sequence[str]) -> str | None:
 
 
 def rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
-    """The samples in a log of the kind that `recognise` told."""
+    """The samples in a log of the kind found by `recognise`."""
     if kind in (SMI_CSV, DCGM_CSV):
         return _csv_rows(lines)
     return _spaced_rows(lines, kind == DCGMI_DMON)
@@ -267,7 +268,7 @@ def _csv_rows(lines: Sequence[str]) -> Iterator[Row]:
             continue
         cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
         if len(cells) != len(names) or _csv_names(line, delimiter) == names:
-            continue  # a torn line, or a header that a restart wrote again
+            continue  # a torn line, or a header repeated after a restart
         yield dict(zip(names, cells, strict=True))
 
 

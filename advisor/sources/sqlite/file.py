@@ -34,7 +34,7 @@ _AT_ONCE = 900
 
 
 def stated_size(head: bytes) -> int:
-    """Bytes of the file that begins so, by its header; 0 where the header does not know."""
+    """Bytes of the file that begins so, by its header; 0 if the header does not know."""
     page = int.from_bytes(head[16:18], "big")
     # The page count in the header counts only if the last writer of the file knew of it.
     known = len(head) >= 100 and head[24:28] == head[92:96]

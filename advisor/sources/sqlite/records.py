@@ -199,7 +199,7 @@ def _group(words: Array, record: Ints, header: Bytes) -> tuple[Ints, Ints]:
 
 
 def _alike(heads: list[NDArray[np.uint64]], other: Ints) -> bool:
-    """True where each row's header equals that of its other row."""
+    """True if each row's header equals that of its other row."""
     return all(bool((word == word[other]).all()) for word in heads)
 
 
