@@ -1,9 +1,9 @@
 """Parsed rules and knowledge, kept between runs in the user's cache folder.
 
-Parsing and checking them takes longer than the analysis of a small capture. The files are pickles,
-as nothing else restores models without checking them again, and are read so that they can only
-make objects of our own data classes: no file there can run code. A file that is damaged, of another
-version or unreadable is ignored; a folder that cannot be written costs time, nothing else.
+Parsing and checking them takes longer than the analysis of a small capture. The files are pickles, as
+nothing else restores models without checking them again; reading one can only make objects of our own
+data classes, so no file can run code. A file that is damaged, of another version or unreadable is
+ignored; a read-only folder costs time, nothing else.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ except ImportError:
 
 _T = TypeVar("_T")
 
-#: Modules whose classes a cached file may hold.
+#: Modules whose classes a cached file may contain.
 _MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
-#: So many files of a name stay, the newest: a few versions or checkouts can share the folder.
+#: At most this many files of a name stay, the newest: several versions or checkouts can share the folder.
 _KEPT = 8
-#: The end of the name of a file that is being written; after an hour its process was killed.
+#: Suffix of a file that is being written; after an hour its process was killed.
 _PART, _PART_S = ".part", 3_600
 
 
 def folder() -> Path | None:
-    """Where cached files lie: ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None without
-    a home directory."""
+    """The folder of cached files: ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None without a
+    home directory."""
     chosen = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     try:
         return (Path(chosen) if chosen else Path.home() / ".cache") / "inference-advisor"
@@ -47,13 +47,13 @@ def folder() -> Path | None:
 
 
 def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
-    """What `make` returns; from the cache where it was made from the same content before. An
-    error of `make` is raised and not kept."""
+    """The result of `make`; from the cache if it was made from the same content before. An error of
+    `make` is raised and not kept."""
     where = folder()
     if where is None:
         return make()
     path = where / f"{name}-{_digest(content)}.pickle"
-    with suppress(Exception):  # whatever a broken file causes, it can be made anew
+    with suppress(Exception):  # whatever a broken file raises, the content can be made anew
         if path.is_file():  # no pipe, no device
             with path.open("rb") as file:
                 found: _T = _Reader(file).load()
@@ -66,7 +66,7 @@ def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
 
 
 def _digest(content: Iterable[bytes]) -> str:
-    """Of the content and of the code that it was made with: a checkout changes without a new
+    """The hash of the content and of the code that it was made with: a checkout changes without a new
     version."""
     digest = blake2b(repr((__version__, sys.version_info, _stamps())).encode(), digest_size=16)
     for part in content:
@@ -77,7 +77,7 @@ def _digest(content: Iterable[bytes]) -> str:
 
 @cache
 def _stamps() -> list[tuple[str, int, int]]:
-    """Name, time and size of the modules that define or check what is cached."""
+    """Name, time and size of the modules that define or check cached classes."""
     package = Path(__file__).parent
     found = []
     for part in ("model", "knowledge", "engine", "gain"):
@@ -90,7 +90,7 @@ def _stamps() -> list[tuple[str, int, int]]:
 
 
 class _Reader(pickle.Unpickler):
-    """Makes objects of our own data classes, and of nothing else."""
+    """Makes objects of our own data classes only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("msgspec._utils", "rebuild"):  # calls a class with its fields by name
@@ -103,7 +103,7 @@ class _Reader(pickle.Unpickler):
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, as several processes may write at once."""
+    """Write the whole file or none, as several processes may write at once."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=path.parent, suffix=_PART, delete=False) as file:
         pass

@@ -16,7 +16,7 @@ _PAIR = "TRACE is two recordings of one program: nsys' and PyTorch's."
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """Options that several verbs share: of the analysis, then of reports, then those that no file sets."""
+    """Options shared by several verbs: of the analysis, then of reports, then those that no file sets."""
 
     format: Annotated[
         str, one_of("Kind of report.", *format_names("findings"))._replace(short=("--output-format",))
@@ -67,8 +67,8 @@ def settle(
     keys: Collection[str] = tuple(SETTINGS),
     choices: Mapping[str, Sequence[str]] = CHOICES,
 ) -> Settings:
-    """The settings in force: a flag that was given wins over the files in `folder`, of which only
-    `keys` count; `choices` are the values that each flag may have."""
+    """The settings in force: a given flag wins over the files in `folder`, of which only `keys` count;
+    `choices` are the values that each flag may have."""
     values = _from_files(folder or Path.cwd(), keys) if keys else {}
     for name, value in flags.items():
         # An empty list and an unset switch mean "not given".
@@ -77,7 +77,7 @@ def settle(
             values[FLAGS[name].name] = checked(FLAGS[name], value, where, choices.get(name, ()))
     if flags.get("quiet") and flags.get("verbose"):
         raise InputError("-q and -v contradict each other; give one of them")
-    # A flag for more or for less undoes the opposite in a file.
+    # A flag for more or for less cancels the opposite in a file.
     if flags.get("quiet"):
         values["verbose"] = False
     if flags.get("verbose"):

@@ -12,7 +12,7 @@ class AdvisorError(Exception):
 
 
 class InputError(AdvisorError):
-    """The capture, or the question asked of it, cannot be used as it is."""
+    """The capture, or the question about it, cannot be used as it is."""
 
 
 class RuleError(AdvisorError):
@@ -20,5 +20,5 @@ class RuleError(AdvisorError):
 
 
 def invalid_choice(where: str, value: object, choices: Iterable[str]) -> InputError:
-    """The error to raise for a value that is not among its choices."""
+    """The error for a value that is not among its choices."""
     return InputError(f"{where}: invalid value '{value}'; expected one of {', '.join(choices)}")

@@ -1,4 +1,4 @@
-"""Reading: side inputs, whole and never without a limit, and what is being read now."""
+"""Reading: side inputs, whole and always with a limit, and what is being read now."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 from advisor.errors import InputError
 
-#: More than any saved diagnosis, benchmark report, sampler log of a day or workbook that was measured.
+#: More than any saved diagnosis, benchmark report, sampler log of a day or workbook measured.
 MOST_BYTES = 64 << 20
-#: The same for what people write by hand; rules of ours have 8 KB.
+#: The same for files written by hand; our own rules have 8 KB.
 MOST_WRITTEN_BYTES = 1 << 20
-#: What stands for open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
+#: Paths of open descriptors (`/dev/stdin`, `<(command)`): a pipe there ends by itself.
 _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
-#: What the user calls standard input.
+#: The user's name for standard input.
 STDIN = Path("-")
 #: Content kept in memory by the name shown for it: standard input, several pasted tables as one.
 _held: dict[Path, bytes] = {}
@@ -27,12 +27,12 @@ _held: dict[Path, bytes] = {}
 #: How text in UTF-16 begins.
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
-#: Bytes read from which on memory is given back, and seconds between two times.
+#: Memory is given back after this many bytes read, at most once in this many seconds.
 _LARGE, _OFTEN_S = 64 << 20, 0.2
 
 
 class Reading:
-    """What this process is at, for whoever shows progress, and the bytes that it has read."""
+    """The current stage of this process, for displays of progress, and the bytes that it has read."""
 
     doing = "reading"
     count = 0
@@ -41,8 +41,8 @@ class Reading:
     _trimmed = 0.0
 
     def give_back(self) -> None:
-        """Give the system back what freed arrays took, which the C library keeps for the next ones:
-        now and then, after much was read, because each time takes some ms."""
+        """Return freed memory, which the C library keeps for new arrays, to the system: now and then,
+        after much was read, because each time takes some ms."""
         if self.saves_memory and self.count > _LARGE and monotonic() - self._trimmed > _OFTEN_S:
             import ctypes
 
@@ -81,7 +81,7 @@ def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
 
 
 def is_descriptor(path: Path) -> bool:
-    """Whether it stands for a file that is open already, such as a pipe that somebody writes to."""
+    """Whether it stands for a file that is already open, such as a pipe with a writer."""
     return str(path).startswith(_DESCRIPTORS)
 
 
@@ -91,13 +91,13 @@ def read_text(path: Path, at_most: int = MOST_BYTES) -> str:
 
 
 def decoded(data: bytes) -> str:
-    """Text in UTF-8 or, as PowerShell redirects it, UTF-16; what is neither is replaced."""
+    """Text in UTF-8 or, as PowerShell redirects it, UTF-16; invalid bytes are replaced."""
     coding = "utf-16" if data[:2] in UTF_16 else "utf-8-sig"
     return data.decode(coding, "replace")
 
 
 def similar(path: Path) -> str:
-    """`; did you mean '...'?` with the file beside a missing one whose name is nearest, else nothing."""
+    """`; did you mean '...'?` with the nearest name of a file beside a missing one, else nothing."""
     there = sorted(path.parent.iterdir()) if path.parent.is_dir() else ()
     stems = {p.name.partition(".")[0]: p for p in there if p != path}  # it may be a link to nowhere
     near = get_close_matches(path.name.partition(".")[0], stems, 1, 0.75)
@@ -105,7 +105,7 @@ def similar(path: Path) -> str:
 
 
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
-    """A JSON document. Raises ValueError, also where it is nested too deeply."""
+    """A JSON document. Raises ValueError, also if it is nested too deeply."""
     try:
         return json.loads(text, **hooks)
     except RecursionError:
@@ -113,8 +113,8 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def parse_saved(text: str | bytes) -> Any:
-    """The same for a document that advisor has written. Refuses numbers beyond 64 bits: nothing measured is
-    as large, and their sums overflow."""
+    """The same for a document written by advisor. Refuses numbers beyond 64 bits: nothing measured is as
+    large, and their sums overflow."""
     return parse_json(text, parse_int=_amount, parse_float=_amount, parse_constant=_amount)
 
 

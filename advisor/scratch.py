@@ -1,4 +1,4 @@
-"""Temporary folders for copies of captures, which a killed run does not leave behind for good."""
+"""Temporary folders for copies of captures; folders left by killed runs are removed by the next one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ try:
 except ImportError:  # Windows has no such locks, and nothing is swept there
     fcntl = None  # type: ignore[assignment]
 
-#: A name that no other program gives a lock: `.lock` lies in environments of uv, for one.
+#: A name that no other program gives a lock: `.lock` occurs in environments of uv, for one.
 _LOCK = ".advisor-scratch"
 
 
 class Scratch:
     """A folder in the temporary folder, or in `parent`, removed when it is closed.
 
-    Its process holds a lock on it. Those without a lock were left by runs that were killed, and go
-    when the next one is made beside them. InputError where none can be made.
+    Its process holds a lock on it. Folders without a lock were left by killed runs, and are removed when
+    the next one is made beside them. InputError if none can be made.
     """
 
     def __init__(self, parent: Path | None = None, prefix: str = "advisor-") -> None:
@@ -60,7 +60,7 @@ class Scratch:
 
 
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders of runs of this user that are no more."""
+    """Remove the folders of dead runs of this user."""
     if fcntl is None:
         return
     for folder in parent.glob(f"{prefix}*"):

@@ -1,1 +1,1 @@
-"""What an agent may ask: the verbs as tools with bounded answers, and a server for them."""
+"""Tools for agents: the verbs with bounded answers, and a server for them."""

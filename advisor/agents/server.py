@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 VERBS = ("diagnose", "show", "explain", "whatif", "compare", "doctor", "plan", "stats")
-#: Pages of docs/ that the server hands out.
+#: Pages of docs/ that the server provides.
 PAGES = ("agents", "api", "confidence", "definitions", "json", "whatif")
 _INSTRUCTIONS = (
     "Finds out why GPU inference is slow, from Nsight Systems exports, PyTorch traces and samples. "
@@ -48,7 +48,7 @@ def server(tools: Tools) -> MCPServer:
 
 
 def _tool(tools: Tools, verb: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-    """The verb, its errors raised as the SDK's tool errors, which the caller gets to read."""
+    """The verb, its errors raised as the SDK's tool errors, which the caller can read."""
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import CallToolResult, TextContent
 

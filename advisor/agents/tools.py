@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 #: Characters of JSON in an answer; about three of them are a token.
 LETTERS = 6_000
-#: Entries that a list keeps while another one is longer.
+#: A list keeps at least this many entries while another one is longer.
 _FEWEST = 1
-#: Letters for the count of what is left out, beyond the name of its place.
+#: Letters for the count of omitted entries, beyond the name of its place.
 _COUNTED = 30
 
 
@@ -38,7 +38,7 @@ def text(document: Any) -> str:
 
 
 def without_empty(value: Any) -> Any:
-    """The document without nulls and empty lists: what is absent needs no letters."""
+    """The document without nulls and empty lists, which carry no information."""
     if isinstance(value, dict):
         kept = {k: without_empty(v) for k, v in value.items()}
         return {k: v for k, v in kept.items() if v is not None and v not in ([], {}, "")}
@@ -48,9 +48,9 @@ def without_empty(value: Any) -> Any:
 
 
 def bounded(document: dict[str, Any], letters: int = LETTERS, first: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The document in at most so many letters. Its longest lists lose their last entries, at most
-    half of them at a time and those below the keys `first` before others, then its longest texts
-    their ends; `left_out` counts both by place. A page of rows ends earlier instead."""
+    """The document in at most this many letters. Its longest lists lose their last entries, at most half
+    of them at a time and those below the keys `first` before others, then its longest texts their ends;
+    `left_out` counts both by place. A page of rows ends earlier instead."""
     document = without_empty(document)
     left_out: dict[str, int] = {}
     while size(document) > letters:
@@ -81,8 +81,8 @@ def _kept(value: list[Any] | str, excess: int) -> int:
 
 
 def _longest(document: dict[str, Any], keys: tuple[str, ...] = ()) -> tuple[Any, Any, str] | None:
-    """Where the list of several entries with most letters stands, else the longest text; with
-    `keys` lists alone, those below them."""
+    """The place of the list of several entries with most letters, else of the longest text; with `keys`
+    only lists, those below them."""
     lists: list[tuple[int, Any, Any, str]] = []
     texts: list[tuple[int, Any, Any, str]] = []
 
@@ -105,7 +105,7 @@ def _longest(document: dict[str, Any], keys: tuple[str, ...] = ()) -> tuple[Any,
 
 
 def page(rows: list[Any], offset: int, limit: int) -> dict[str, Any]:
-    """Rows from `offset` on, how many there are, and where the next page begins."""
+    """Rows from `offset` on, their number, and where the next page begins."""
     end = offset + limit
     more = {"next_offset": end} if end < len(rows) else {}
     return {"rows": rows[offset:end], "offset": offset, "of": len(rows), **more}
@@ -125,7 +125,7 @@ class Tools:
     def __init__(self, roots: Sequence[Path], redact: bool = False) -> None:
         self.roots = [Path(os.path.realpath(root)) for root in roots]
         self._redact = redact
-        self._lock = Lock()  # an answer at a time: two large captures may not fit in memory
+        self._lock = Lock()  # one answer at a time: two large captures may not fit in memory
         self._diagnosis = lru_cache(maxsize=4)(self._diagnosed)
 
     def diagnose(
@@ -286,7 +286,7 @@ class Tools:
         return redact or self._redact
 
     def error_text(self, error: Exception, redact: bool) -> str:
-        """The error as the caller may see it."""
+        """The error as shown to the caller."""
         return _scrubber().text(str(error)) if self._redacts(redact) else str(error)
 
     @staticmethod
@@ -296,7 +296,7 @@ class Tools:
         return diagnose(file, options)
 
     def _file(self, path: str) -> Path:
-        """The capture, which must lie below one of the roots, links resolved."""
+        """The capture, which must be below one of the roots, links resolved."""
         places = [(root, Path(os.path.realpath(root / path))) for root in self.roots]
         below = [(root, real) for root, real in places if real.is_relative_to(root)]
         for _, real in below:
@@ -345,7 +345,7 @@ def _phase(phase: str | None) -> Any:
 
 @lru_cache
 def _scrubber() -> Scrubber:
-    """Removes names of this user and this machine too, which a capture alone does not give."""
+    """Removes names of this user and this machine too, which are not in a capture."""
     return Scrubber(names_here())
 
 

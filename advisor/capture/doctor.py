@@ -18,7 +18,7 @@ from advisor.model.findings import Finding, NotEvaluated
 
 
 def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) -> Recorded:
-    """What the file is, in numbers; `rows` by table."""
+    """The file in numbers; `rows` by table."""
     sampled = []
     if "samples" in rows:
         hertz = f" at {capture.sample_hz:,.0f} Hz" if capture.sample_hz else ""
@@ -39,19 +39,19 @@ def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) ->
 
 
 def unmet_needs(entries: Sequence[NotEvaluated], remedy: Callable[[str], str | None]) -> list[UnmetNeed]:
-    """Each rule that could not run, once, with what would supply every fact that it misses."""
+    """Each rule that could not run, once, with what would supply all the facts that it misses."""
     by: dict[str, UnmetNeed] = {}
     for entry in entries:
         rule = Named(code=entry.code, cause=entry.cause)
         found = [remedy(name) for name in entry.missing]
-        # As the report words it: the size of the weights counts only where nothing else does.
+        # As in the report: the size of the weights counts only if nothing else helps.
         needed = None if None in found or not found else combine(f for f in found if f)
         by.setdefault(entry.code, UnmetNeed(rule, needed))
     return list(by.values())
 
 
 def blocked(entries: Sequence[NotEvaluated], needs: Sequence[UnmetNeed]) -> tuple[Blocked, ...]:
-    """Rules that cannot run by what is missing, most first; what nothing helps comes last."""
+    """Rules that cannot run, by what is missing, the most first; what nothing supplies comes last."""
     why: dict[str, list[str]] = {}
     for entry in entries:
         if entry.why:
@@ -91,8 +91,8 @@ def sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: i
 
 
 def question_facts(facts: FactBase, recording: Mapping[str, Value | None]) -> FactBase:
-    """What questions look at: each fact of the trace at its largest over all scopes, since they ask
-    about the capture as a whole, and how it was recorded (None: not known)."""
+    """The facts that questions use: each fact of the trace at its largest over all scopes, since they ask
+    about the capture as a whole, and how it was recorded (None: unknown)."""
     base = FactBase()
     for fact in facts:
         known = base.facts.get((fact.name, TRACE))
@@ -110,8 +110,8 @@ def _larger(value: Value, than: Value) -> bool:
 
 
 def questions(inference: Inference) -> Iterator[Question]:
-    """Every question in order of code, with its answer: that of the first branch that holds, else
-    that of `otherwise`."""
+    """Every question in order of code, with its answer: that of the first branch that holds, else that of
+    `otherwise`."""
     for outcome in inference.outcomes:
         spec = inference.program.by_code[outcome.code].spec
         if (answer := inference.answer(outcome)) is None:

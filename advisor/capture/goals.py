@@ -27,7 +27,7 @@ def steps(
     variables: Sequence[CaptureVariable],
     graphs_off: Sequence[Option],
 ) -> tuple[m.PlanStep, ...]:
-    """Go in, check, prepare, record, send load, fetch, read; parts without lines are left out."""
+    """Go in, check, prepare, record, send load, fetch, read; empty parts are left out."""
     data = capture_goals()
     checks = [*data.checks, *(data.counter_checks if context.goal.counters else ())]
     record = _session if context.goal.session else _profile
@@ -73,7 +73,7 @@ def _profile(
         words = [f"{v.variable}={v.value}" for v in variables]
         own: list[str] = []
         if context.prefix:
-            # What starts the ranks does not hand the environment on; nsys does.
+            # The launcher of the ranks does not pass the environment on; nsys does.
             own = [f"--env-var={','.join(words)}"] if words else []
             words = [context.fill(context.prefix)]
         words += ["nsys profile", *joined([*options, *own], context.asked.release)]
@@ -172,7 +172,7 @@ def _options(context: PlanContext) -> list[str]:
 
 
 def _confined(context: PlanContext) -> list[str]:
-    """How the recording keeps to steady iterations."""
+    """How the recording is confined to steady iterations."""
     asked = context.asked
     if context.window != "time":
         return [RANGE, f"--capture-range-end={f'repeat:{asked.repeat}' if asked.repeat else 'stop'}"]
@@ -181,7 +181,7 @@ def _confined(context: PlanContext) -> list[str]:
 
 
 def _variables(context: PlanContext) -> list[CaptureVariable]:
-    """The engine's environment variables that this goal wants."""
+    """The engine's environment variables for this goal."""
     found = []
     for variable in context.variables:
         if "capture-range" in variable.supplies:
@@ -194,7 +194,7 @@ def _variables(context: PlanContext) -> list[CaptureVariable]:
 
 
 def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[m.Pitfall]:
-    """Traps of the goal and the place, and those that the options lead into."""
+    """Traps of the goal and the place, and of the options."""
     here = {*options, *map(name_of, options)}
     if context.goal.counters:
         here.add("first-samples")
@@ -207,9 +207,9 @@ def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[m.Pitfal
 
 
 def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[m.Variant]:
-    """Every variant that fits; options that are not `listed` yet are explained where they first come."""
+    """Every variant that fits; options not yet `listed` are explained where they first occur."""
     known, asked = {v.id: v for v in capture_goals().variants}, context.asked
-    # What is asked for already, or does not go with it.
+    # Requested already, or incompatible with it.
     settled = ["without-graphs"] if asked.without_graphs else []
     if asked.repeat or asked.delay is not None or asked.duration is not None:
         settled.append("repeat-ranges")
@@ -238,7 +238,7 @@ def _variant_lines(context: PlanContext, data: VariantData, options: Sequence[st
         yield " ".join([*variables, "nsys profile", *joined(added, context.asked.release), "..."])
     elif variables:
         yield " ".join([*variables, "nsys profile ..."])
-    # Where both phases are recorded, an example speaks of the first.
+    # If both phases are recorded, an example uses the first.
     one = context.of(phases(context)[0])
     for command in data.commands:
         yield one.fill(command, here=command.startswith("advisor "))

@@ -14,7 +14,7 @@ from advisor.knowledge.shapes import Flag
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import FlagText
 
-#: Event types of an export -> the name that --trace has for them.
+#: Event types of an export -> their names in --trace.
 _SOURCES = {
     "cuda": "cuda", "nvtxevents": "nvtx", "osruntime": "osrt", "cublas": "cublas",
     "cudnn": "cudnn", "cusparse": "cusparse", "mpi": "mpi", "ucx": "ucx", "openacc": "openacc",
@@ -22,7 +22,7 @@ _SOURCES = {
 }  # fmt: skip
 #: How a list of sources is written.
 TRACE_ORDER = ("cuda", "nvtx", "cublas", "cudnn", "osrt", "python-gil")
-#: Tables that show that a source was traced, where the export does not name it.
+#: Tables that show that a source was traced, if the export does not name it.
 _SHOWN_BY = {
     "cuda": ("kernels", "copies", "memsets", "graph_runs", "api_calls"),
     "nvtx": ("ranges",),
@@ -63,10 +63,10 @@ def recording_of(
     backtraces: bool = False,
     profiler_calls: bool = False,
 ) -> Recording:
-    """The options that were on; none where another tool recorded.
+    """The options that were on; none if another tool recorded.
 
-    What exports do not list is inferred from what was recorded: ranges of the GIL, backtraces of CUDA
-    calls, calls that start and stop the profiler.
+    Options that exports do not list are inferred from what was recorded: ranges of the GIL, backtraces of
+    CUDA calls, calls that start and stop the profiler.
     """
     if not capture.recorder.nsys_options:
         return Recording((), False, masked(capture.command), None)
@@ -105,7 +105,7 @@ def release_of(capture: Capture) -> tuple[int, int] | None:
 
 
 def masked(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command line without the values of what looks like a credential."""
+    """The command line without the values of likely credentials."""
     out: list[str] = []
     hide = False
     for word in command:
@@ -143,8 +143,8 @@ def _flags() -> list[Flag]:
 
 
 def flag_of(option: str) -> Flag | None:
-    """What is known of an option: by its whole text or the most of it, else by its name, else by an
-    old spelling. A source of --trace is known by an entry that lists it."""
+    """What is known about an option: by its whole text or most of it, else by its name, else by an old
+    spelling. A source of --trace is known by an entry that lists it."""
     flags = _flags()
     if name_of(option) == "--trace":
         source = option[8:]
@@ -160,7 +160,7 @@ def flag_of(option: str) -> Flag | None:
 
 
 def joined(options: Sequence[str], release: Release | None = None) -> list[str]:
-    """The options as they are typed: sources of --trace in one, spelled for `release`."""
+    """The options as typed: sources of --trace in one, spelled for `release`."""
     traced = [s for o in options if o.startswith("--trace=") for s in o[8:].split(",")]
     sources = sorted(dict.fromkeys(traced), key=lambda s: (_place(s), s))
     out = [f"--trace={','.join(sources)}"] if sources else []
@@ -195,14 +195,14 @@ def newer(options: Iterable[str], release: Release | None) -> list[str]:
 
 
 def merged(options: Sequence[str], added: Collection[str]) -> list[str]:
-    """`options` with `added`: a new value of an option takes the place of the old one."""
+    """`options` with `added`: a new value of an option replaces the old one."""
     names = {name_of(o) for o in added if name_of(o) != "--trace"}
     kept = [o for o in options if name_of(o) not in names]
     return list(dict.fromkeys([*kept, *added]))
 
 
 def options_in(command: str) -> list[str]:
-    """Options of nsys in a command line, not those of the program; sources of --trace one by one."""
+    """Options of nsys in a command line, without those of the program; sources of --trace one by one."""
     found: list[str] = []
     for call in _NSYS.finditer(command):
         mine = command[call.end() - 1 :].partition(";")[0]
@@ -217,7 +217,7 @@ def options_in(command: str) -> list[str]:
 
 
 def explained(commands: Iterable[str]) -> Iterator[FlagText]:
-    """Every option of every nsys command, once, with what it is for."""
+    """Every option of every nsys command, once, with its purpose."""
     for option in dict.fromkeys(o for command in commands for o in options_in(command)):
         flag = flag_of(option)
         yield FlagText(

@@ -1,9 +1,9 @@
-"""The one command that lets most of the rules run which could not run on a capture.
+"""Chooses the one command that lets most of the rules run that could not run on a capture.
 
-It starts from the options that the capture was recorded with and adds options greedily: each time
-those that enable most rules for what they cost (`cost` in knowledge/capture.yaml, in rules), until
-what is left costs more than it enables. The needs of a rule are the remedies of its missing
-facts; a need without an option (an NVTX range, a longer run) stands beside the command.
+It starts from the options that the capture was recorded with and adds options greedily: each time those
+that enable most rules for their cost (`cost` in knowledge/capture.yaml, in rules), until the remaining
+ones cost more than they enable. The needs of a rule are the remedies of its missing facts; a need without
+an option (an NVTX range, a longer run) is listed beside the command.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _OUTPUT = "advisor_recapture"
 
 
 class UnmetNeed(Struct, frozen=True):
-    """A rule that could not run, and what would supply the facts that it misses, if anything."""
+    """A rule that could not run, and what would supply its missing facts, if anything."""
 
     rule: Named
     remedy: str | None
 
 
 class Situation(Struct, frozen=True):
-    """What is known of the capture besides its options. `causes` are the findings about it."""
+    """What is known about the capture besides its options. `causes` are the findings about it."""
 
     causes: frozenset[str] = frozenset()
     serving: str | None = None
@@ -48,7 +48,7 @@ class Situation(Struct, frozen=True):
 
 
 class _Needs(Struct):
-    """What one rule needs: options that are not on yet, and what no option does."""
+    """The needs of one rule: options that are not on yet, and those without an option."""
 
     rule: Named
     options: frozenset[str]
@@ -63,7 +63,7 @@ class _Chosen(Struct):
 
 
 def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> Plan:
-    """The command, what it enables, what it leaves out and what to mind."""
+    """The command, what it enables, what it leaves out and what to watch for."""
     needs = [n for need in unmet if (n := _needs(need, recording)) is not None]
     chosen = _Chosen()
     mends = _mend(chosen, recording, about)
@@ -71,7 +71,7 @@ def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> 
     added = set(chosen.options)
     enabled = [n for n in needs if n.options <= added]
     by_option = [n for n in enabled if not n.words]
-    # A new value of an option takes the place of the old one.
+    # A new value of an option replaces the old one.
     named = {o.partition("=")[0] for o in added} - {"--trace"}
     kept = [o for o in recording.options if o not in _USELESS and o.partition("=")[0] not in named]
     old = _too_old(recording, about.cuda)
@@ -98,11 +98,11 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]
     options = {o for o in _options_of(unmet.remedy) if not recording.has(o)}
     if any(o.startswith("--weight-bytes") for o in options):
-        # An option of ours; it needs no capture.
+        # An option of advisor; it needs no capture.
         options = {o for o in options if not o.startswith("--weight-bytes")}
         words.append("advisor --weight-bytes N|config.json")
     if not options and not words:
-        # All of it was on: it is not the recording that keeps the fact away.
+        # All of it was on: the recording is not why the fact is missing.
         return None
     return _Needs(unmet.rule, frozenset(options), tuple(dict.fromkeys(words)))
 
@@ -120,8 +120,8 @@ def _options_of(remedy: str) -> Iterator[str]:
 def _mend(chosen: _Chosen, recording: Recording, about: Situation) -> tuple[str, ...]:
     """Add what removes findings about the capture itself, whatever it enables."""
     mended = []
-    # What every capture should have: kernels inside graphs are what most rules look at, and without
-    # graphs node tracing costs nothing.
+    # What every capture should have: most rules use kernels inside graphs, and without graphs node
+    # tracing costs nothing.
     chosen.add([o for o in (*_ALWAYS, NODES) if not recording.has(o)])
     for flag in capture_knowledge().flags:
         causes = sorted(about.causes.intersection(flag.mends))
@@ -142,7 +142,7 @@ def _mend(chosen: _Chosen, recording: Recording, about: Situation) -> tuple[str,
 
 
 def _switched(serving: str | None) -> list[str]:
-    """The engine's own switch of the profiler, around steady iterations; none where it has none."""
+    """The engine's own switch of the profiler, around steady iterations; None if it has none."""
     switch = _variable(serving, "capture-range")
     if switch is None:
         return []
@@ -150,7 +150,7 @@ def _switched(serving: str | None) -> list[str]:
 
 
 def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
-    """Add options greedily; the needs that stay unmet."""
+    """Add options greedily; returns the needs that stay unmet."""
     while True:
         have = set(chosen.options)
         open_ = [n for n in needs if not n.options <= have]
@@ -161,7 +161,7 @@ def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
             loses = sum(f.cost for f in map(flag_of, new) if f is not None) - enables
             worth.append((loses, -enables, new))
         best = min(worth, default=None)
-        # Where nothing else is missing, even a costly option is the one to take.
+        # If nothing else is missing, even a costly option is chosen.
         if best is None or (best[0] > 0 and (chosen.options or len(open_) < len(needs))):
             return open_
         chosen.add(best[2])
@@ -175,7 +175,7 @@ def _variable(serving: str | None, key: str) -> CaptureVariable | None:
 
 
 def _variables(chosen: _Chosen, serving: str | None, added: Collection[str]) -> list[str]:
-    """Environment variables; the engine's own ranges come with NVTX where it has to be asked."""
+    """Environment variables; the engine's own ranges come with NVTX if they have to be requested."""
     found = [o for o in chosen.options if not o.startswith("-")]
     ranges = _variable(serving, "ranges")
     if ranges is not None and "--trace=nvtx" in added:
@@ -255,7 +255,7 @@ def _left_out(left: Sequence[_Needs]) -> Iterator[LeftOut]:
 
 
 def _too_old(recording: Recording, cuda: str | None) -> str | None:
-    """Which release of nsys the driver needs, where the one in use is older."""
+    """The release of nsys that the driver needs, if the one in use is older."""
     if cuda is None or recording.release is None:
         return None
     needed = nsys_needed(recording.release, cuda)
@@ -268,7 +268,7 @@ def _too_old(recording: Recording, cuda: str | None) -> str | None:
 def _pitfalls(
     options: Sequence[str], added: Collection[str], recording: Recording, about: Situation, old: bool
 ) -> Iterator[Pitfall]:
-    """Traps that the command, the findings or the tool lead into."""
+    """Traps of the command, the findings and the tool."""
     here = {*options, *(o.partition("=")[0] for o in options), *about.causes}
     if old:
         here.add("old-nsys")

@@ -1,9 +1,9 @@
-"""``advisor redact``: a copy of an nsys SQLite export without what is private in it.
+"""``advisor redact``: a copy of an nsys SQLite export without the private data in it.
 
-What is known to be private goes (environments, other processes, program output, files); strings
-that no event refers to go, because exports keep whole environments there; every other text is
-looked through. The copy is rewritten from its first page to its last, so nothing stays in free
-pages, and it is searched for the secrets that were taken out before it gets its name.
+Known private data is removed (environments, other processes, program output, files); strings that no
+event refers to are removed, because exports keep whole environments there; every other text is searched.
+The copy is rewritten from its first page to its last, so nothing stays in free pages, and it is searched
+for the removed secrets before it gets its name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACKED: dict[str, Opener] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 class Removed(Struct, frozen=True):
-    """`count` entries of one kind, taken out of or changed in one table."""
+    """`count` entries of one kind, removed from or changed in one table."""
 
     what: str
     table: str
@@ -54,8 +54,8 @@ class Redaction(Struct, frozen=True):
 def redact(source: Path, target: Path, force: bool = False, check: Sequence[str] = ()) -> Redaction:
     """Write a redacted copy of an nsys export; `source` is only read.
 
-    Raises InputError if it is not such an export, or where a secret, or a string of `check`,
-    cannot be taken out.
+    Raises InputError if it is not such an export, or if a secret, or a string of `check`, cannot be
+    removed.
     """
     if target.exists() and not target.is_file():  # a device would be replaced by the copy
         raise InputError(f"{target}: not a regular file; name another for the copy")
@@ -83,7 +83,7 @@ def redact(source: Path, target: Path, force: bool = False, check: Sequence[str]
 
 @contextmanager
 def _plain_file(source: Path, folder: Path) -> Iterator[Path]:
-    """The export unpacked, where it is compressed."""
+    """The export, unpacked if it is compressed."""
     if source.exists() and not source.is_file():
         raise InputError(f"{source}: not a regular file; save it to disk first")
     with source.open("rb") as file:
@@ -117,7 +117,7 @@ def _copy(path: Path, work: Path, shown: Path) -> None:
 
 @contextmanager
 def _faults_reported(source: Path) -> Iterator[None]:
-    """Turns what SQLite finds wrong with the export, or with the disk, into one line."""
+    """Turns faults that SQLite finds in the export, or on the disk, into one line."""
     try:
         yield
     except sqlite3.Error as error:
@@ -146,7 +146,7 @@ def _packed(work: Path, suffix: str) -> Path:
 
 
 def _search(work: Path, scrubber: Scrubber, source: Path, check: Sequence[str]) -> None:
-    """Raise where a secret value, or a string that must be gone, is still anywhere in the file."""
+    """Raise if a secret value, or a string that must be gone, is still anywhere in the file."""
     for text in _found(work, [s.encode() for s in check if s]):
         number = 1 + list(check).index(text.decode())
         raise InputError(f"{source}: string {number} of --check is still in the copy; nothing was written")

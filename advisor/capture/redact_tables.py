@@ -25,7 +25,7 @@ from advisor.sources.sqlite.pages import quoted
 
 #: Tables that hold private data only.
 DROPPED_ROWS = {"ProcessStreams": "output of the program", "ANALYSIS_FILE": "attached files"}
-#: Tables of processes and threads: only those stay that the profiler traced.
+#: Tables of processes and threads: only traced ones stay.
 PROCESS_TABLES = {
     "PROCESSES": ("globalPid", "process list"),
     "ThreadNames": ("globalTid", "names of other processes' threads"),
@@ -52,7 +52,7 @@ TEXT_COLUMNS = frozenset({"nameId", "textId", "jsonTextId", "symbol", "text", "n
 #: Tables whose texts come from NVIDIA's tools and name nothing of the user's.
 TOOL_TABLES = re.compile(r"^(?:ENUM_|TARGET_INFO_GPU(?:_METRICS)?$|sqlite_|NVTX_PAYLOAD_)")
 
-#: Variables of launchers that say which rank this is: plain numbers, and they stay.
+#: Variables of launchers that contain the rank: plain numbers, which stay.
 RANKS = frozenset((
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
     "RANK", "WORLD_SIZE",
@@ -101,8 +101,8 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
 
 
 def _foreign(db: sqlite3.Connection, counts: Counts) -> None:
-    """Drops what no export has: views, triggers, indexes, tables and columns with names of their own,
-    default values and comments."""
+    """Drops what no export contains: views, triggers, indexes, tables and columns with names of their
+    own, default values and comments."""
     listed = "select type, name from sqlite_master where name not like 'sqlite_%' order by type = 'table'"
     for kind, name in db.execute(listed).fetchall():
         if kind != "table" or not NSYS_TABLES.fullmatch(name):
@@ -124,7 +124,7 @@ def _foreign(db: sqlite3.Connection, counts: Counts) -> None:
 
 
 def _harmless(name: str) -> str:
-    """The name of a dropped table, where it cannot be private itself."""
+    """The name of a dropped table, if it cannot be private itself."""
     clean = re.fullmatch(r"[A-Za-z_]{1,40}", name) and Scrubber().text(name) == name
     return name if clean else MARK
 
@@ -229,7 +229,7 @@ def _serials(db: sqlite3.Connection, tables: Tables) -> list[str]:
 
 
 def _gpus(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
-    """The ids of GPUs become others; which GPU is which stays."""
+    """The ids of GPUs are replaced; which GPU is which stays."""
     for serial in _serials(db, tables):
         for table in GPUS:
             if "uuid" in tables.get(table, ()):
@@ -239,7 +239,7 @@ def _gpus(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
 
 
 def _processes(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
-    """Only processes and threads stay that left events behind."""
+    """Only processes and threads with events stay."""
     traced: set[int] = set()
     for table, columns in tables.items():
         if table in PROCESS_TABLES or not table.startswith(("CUPTI_", "TARGET_INFO_CUDA_", "NVTX_EVENTS")):
@@ -264,7 +264,7 @@ def _process(column: str) -> str:
 
 
 def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> None:
-    """StringIds: by who refers to a string; unreferenced texts become empty."""
+    """StringIds: by what refers to a string; unreferenced texts become empty."""
     if not {"id", "value"} <= set(tables.get(STRINGS, ())):
         return
     db.execute("create temp table referred (id integer, way integer)")
@@ -278,7 +278,7 @@ def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts:
                     f"insert into referred select distinct {quoted(column)}, {way} from "
                     f"{quoted(table)} where typeof({quoted(column)}) = 'integer'"
                 )
-    # A string of a kernel that is also a text is taken for a text.
+    # A string of a kernel that is also a text is treated as a text.
     ways = dict(db.execute("select id, max(way) from referred group by id"))
     clean = (scrubber.name, scrubber.program, scrubber.text)
     sql = f"select id, cast(value as blob) from {STRINGS} where value is not null"
@@ -299,7 +299,7 @@ def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts:
 
 
 def _way(table: str, column: str) -> int | None:
-    """How the strings of a column are looked through: 0 lightly, 1 as programs, 2 as texts."""
+    """How the strings of a column are searched: 0 lightly, 1 as programs, 2 as texts."""
     if column in CODE_COLUMNS or (column == "nameId" and table == RUNTIME):
         return 0
     if column in PROGRAM_COLUMNS:
@@ -308,7 +308,7 @@ def _way(table: str, column: str) -> int | None:
 
 
 def _texts(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts: Counts) -> None:
-    """Every text and blob that stands in a table itself."""
+    """Every text and blob stored in a table itself."""
     for table, columns in tables.items():
         if table == STRINGS or TOOL_TABLES.match(table) or not columns:
             continue
@@ -324,7 +324,7 @@ def _column(db: sqlite3.Connection, table: str, column: str, scrubber: Scrubber,
     clean: Callable[[str], str] = scrubber.program if table == "PROCESSES" else scrubber.text
 
     def replaced(raw: bytes) -> bytes | None:
-        """The new bytes, NULL where nothing changes."""
+        """The new bytes, NULL if nothing changes."""
         old = _decoded(raw)
         # A version of four numbers is not an address.
         new = old if export and re.fullmatch(r"[\d.]+", old) else clean(old)

@@ -1,7 +1,7 @@
-"""What is private in a text, and what it becomes: paths, hosts, users, secrets, environments.
+"""Private data in a text, and its replacements: paths, hosts, users, secrets, environments.
 
-A path keeps what says which program, file or library it is (its last part where that is one, and
-what follows ``site-packages``), so that a redacted capture is still diagnosed alike.
+A path keeps the part that identifies a program, file or library (its last part if that is one, and the
+parts after ``site-packages``), so that a redacted capture is still diagnosed alike.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SECRET_NAME = re.compile(
     r"(?i)(?:^|[^a-z]|auth|access|bearer)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
     r"|(?:access|account|private|signing)[_-]?key|credential|[_-]pwd$|(?:^|[_-])auth$"
 )
-#: Of these, names of which any value is one; behind the others words and counts may stand.
+#: Names among these whose every value is a secret; behind the others words and counts may follow.
 _ALWAYS_SECRET = re.compile(r"(?i)(?:secret|credential)(?!s)|passw|passphrase|key|pwd$")
-#: What stands in the place of a secret and is none.
+#: Placeholders for a secret, which are none.
 _NO_SECRET = frozenset({"none", "null", "true", "false", "yes", "no", "unset", MARK})
 #: Variables that name a person or a machine.
 IDENTITY_NAME = re.compile(
@@ -44,7 +44,7 @@ localdomain host hostname docker container default python python3 cli nvidia cud
 workspace data app jenkins none unknown redacted linux x86_64 aarch64 true false yes no
 """
 COMMON = frozenset(_COMMON.split()) | {"local (cli)"}  # what nsys calls the machine that it runs on
-#: Keys by what their issuers put before them, as gitleaks lists them: https://github.com/gitleaks/gitleaks.
+#: Keys by the prefixes of their issuers, as gitleaks lists them: https://github.com/gitleaks/gitleaks.
 #: Words that begin alike (`hf_hub_download`) have no such long part.
 _KNOWN_SECRET = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -75,7 +75,7 @@ _ANNOUNCED = re.compile(
     r"|\b(?:curl|wget)\b[^\n;|&]{0,200}?\s(?:-u|--user)[ =]?[^\s:]{1,64}:"
     r")[^\s'\">)]+"
 )
-#: What else stands in a known place: entries of .netrc, cookies, signed queries, users and hosts of commands.
+#: Other values in known places: entries of .netrc, cookies, signed queries, users and hosts of commands.
 _PLACED = tuple(
     (re.compile(rf"(?i){pattern}"), replaced)
     for pattern, replaced in (
@@ -92,7 +92,7 @@ _PEM = re.compile(
     r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
     re.S,
 )
-#: Keys without a name of theirs: hexadecimal, and random letters and digits (see `_random`).
+#: Keys without a name: hexadecimal, and random letters and digits (see `_random`).
 _HEX_KEY = re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![\w-])")
 _BASE64 = re.compile(r"(?<![\w/+.-])[A-Za-z0-9+/]{36,}={0,2}(?![\w/+.-])")
 #: Hosts by their full name. Modules of Python have dots too: short endings need a digit or a dash.
@@ -105,7 +105,7 @@ _IPV6 = re.compile(r"(?i)(?<![\w:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
 _MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])")
 
 _PART = r"[^\s/\\\"'`,;:|<>()\[\]{}=&?*\0]+"
-#: Folders may have blanks in their names where another folder follows; the last part may not.
+#: Folders may have blanks in their names if another folder follows; the last part may not.
 _FOLDER = rf"(?:{_PART}(?: {_PART}){{0,3}}[/\\])"
 _ENDINGS = (
     "py|pyc|so|sh|json|ya?ml|txt|log|bin|sqlite|nsys-rep|qdrep|qdstrm|cu|cpp|cc|c|h|rs|toml|cfg"
@@ -129,7 +129,7 @@ _PRIVATE_KEY = re.compile(
 
 
 class Scrubber:
-    """Takes out what is private anywhere, and the words that this capture shows to be."""
+    """Removes private data anywhere, and the private words found in this capture."""
 
     def __init__(
         self, words: Iterable[str] = (), secrets: Iterable[str] = (), gpus: Iterable[str] = ()
@@ -163,7 +163,7 @@ class Scrubber:
         return _paths(_MAC.sub(MARK, _IPV4.sub(MARK, _IPV6.sub(MARK, _FQDN.sub(MARK, text)))))
 
     def _program(self, text: str) -> str:
-        """The path of a program or library: its last part says which one it is."""
+        """The path of a program or library: its last part identifies it."""
         return "" if is_environment(text) else self._plain(text, program=True)
 
     def argument(self, text: str, after: str = "") -> str:
@@ -197,7 +197,7 @@ class Scrubber:
         return _GPU.sub(lambda m: f"{m[1]}{other_gpu(m[2])}", text)
 
     def _document(self, text: str) -> str | None:
-        """JSON with its values taken care of; None if it is not JSON."""
+        """JSON with its values redacted; None if it is not JSON."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -221,8 +221,8 @@ class Scrubber:
 
 
 def other_gpu(serial: str) -> str:
-    """The id that stands for a GPU: of the same length, the same in every capture of that GPU, and
-    the GPU cannot be worked out from it."""
+    """The substitute of a GPU's id: of the same length, the same in every capture of that GPU, and not
+    reversible."""
     digest = iter(hashlib.sha256(serial.lower().encode("utf-8", "surrogateescape")).hexdigest() * 2)
     return "".join(next(digest) if c.isalnum() else c for c in serial)
 
@@ -233,7 +233,7 @@ def is_identifying(word: str) -> bool:
 
 
 def _is_secret(value: str) -> bool:
-    """Whether a value can be looked for everywhere: no plain short word, such as `enabled`."""
+    """Whether a value can be searched for everywhere: not a plain short word, such as `enabled`."""
     return len(value) >= 10 or (len(value) >= 6 and not value.isalpha())
 
 
@@ -258,13 +258,13 @@ def variables(text: str) -> Iterator[tuple[str, str]]:
 
 
 def path_users(text: str) -> Iterator[str]:
-    """Users whose home folder a path goes through."""
+    """Users whose home folder is part of a path."""
     for match in re.finditer(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)([\w.-]+)", text):
         yield match[1]
 
 
 def _credentials(text: str) -> str:
-    """The text without what is a secret by its shape or its name."""
+    """The text without secrets recognisable by their shape or name."""
     text = _KNOWN_SECRET.sub(MARK, _PEM.sub(MARK, text))
     text = _ANNOUNCED.sub(rf"\g<head>{MARK}", text)
     for pattern, replaced in _PLACED:
@@ -281,7 +281,7 @@ def _random(match: re.Match[str]) -> str:
 
 
 def _assigned(match: re.Match[str]) -> str:
-    """A name of a secret with its value; behind `token` and `auth` only what looks like a key."""
+    """A name of a secret with its value; after `token` and `auth` only likely keys."""
     name, value = match["name"], match["value"]
     inside = value.strip("\\\"'")
     folder = inside[:1] in ("/", "~", ".") or inside[1:2] == ":"
@@ -301,7 +301,7 @@ def _paths(text: str, program: bool = False) -> str:
 
 
 def _path(path: str, program: bool) -> str:
-    """The path without its folders, except those that say which package or build it is.
+    """The path without its folders, except those that identify a package or build.
 
     A last part without an ending may be a folder, so it stays only where programs live.
     """
@@ -323,12 +323,12 @@ def _any_of(texts: tuple[str, ...], before: str = "", after: str = "") -> re.Pat
 
 
 def without_private(trace: Trace) -> Trace:
-    """The same capture; whatever is made of it holds no folder, secret, address or name of a user."""
+    """The same capture; nothing made of it contains a folder, secret, address or name of a user."""
     return Trace(Redacted(trace.source))
 
 
 def names_here() -> Iterator[str]:
-    """What this machine and its user are called."""
+    """Names of this machine and its user."""
     yield from (platform.node(), platform.node().partition(".")[0])
     with suppress(OSError, KeyError):
         yield getpass.getuser()

@@ -21,7 +21,7 @@ from advisor.model.gain import Option
 from advisor.model.options import PlanRequest, declared
 
 _T = TypeVar("_T")
-#: What -o puts in for each process.
+#: The placeholders of -o for each process.
 _PATTERN = re.compile(r"%q\{\w+\}|%\w")
 
 
@@ -48,7 +48,7 @@ class PlanContext(Struct, frozen=True):
 
     @property
     def prefix(self) -> str:
-        """What starts one process a rank, each under its own nsys."""
+        """The prefix that starts one process a rank, each under its own nsys."""
         return self.place.prefix or (self.program.launcher if self.goal.ranks else "")
 
     @property
@@ -63,8 +63,8 @@ class PlanContext(Struct, frozen=True):
         prompt, output = self.shape
         local = self.place.local + self.name.removeprefix(self.place.folder)
         name = local if here else self.name
-        # nsys numbers the reports where it writes one for each range; ranks are compared range by
-        # range, so of those the first.
+        # nsys numbers the reports if it writes one for each range; ranks are compared range by range, so
+        # the first is used.
         one, each = (".1", ".1" if self.goal.ranks else ".*") if self.asked.repeat else ("", "")
         values = {
             "command": self.command,
@@ -112,7 +112,7 @@ def _one(name: str) -> str:
 
 
 def context_of(asked: PlanRequest) -> PlanContext:
-    """Raises InputError if the request names something unknown, or things that do not fit."""
+    """Raises InputError if the request names something unknown, or incompatible things."""
     data = capture_goals()
     goal = _named("goal", asked.goal, {g.id: g for g in data.goals})
     place = _named("place", asked.place, {p.id: p for p in data.places})
@@ -162,7 +162,7 @@ def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
 
 
 def again(asked: PlanRequest) -> str:
-    """The command line that says the same without questions."""
+    """The command line that repeats the request without questions."""
     words = ["advisor", "capture", asked.goal]
     for key, option in declared(PlanRequest).items():
         value = getattr(asked, option.name)

@@ -1,5 +1,5 @@
-"""The checklist with the answers that the facts of captures give, each with its number. The rules about the
-checklist judge; an item without one only a person can answer.
+"""The checklist with the answers from the facts of captures, each with its number. Its rules judge; an
+item without a rule needs a person.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ENGINE = "input.serving_engine"
 
 
 class CaptureFacts(Struct, frozen=True):
-    """What captures show: values of facts (one list a capture), their units, the parameters
-    of rules, and what would supply a fact that is missing."""
+    """What captures contain: values of facts (one list a capture), their units, the parameters of rules,
+    and what would supply a missing fact."""
 
     captures: tuple[str, ...] = ()
     engine: str | None = None
@@ -43,7 +43,7 @@ class CaptureFacts(Struct, frozen=True):
 
 
 def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> CaptureFacts:
-    """What these diagnoses tell; `engine` is the serving engine where the user named it."""
+    """The facts of these diagnoses; `engine` is the serving engine named by the user."""
     values: dict[str, list[list[Cell]]] = {}
     units: dict[str, Unit] = {}
     limits: dict[ParamKey, Cell] = {}
@@ -79,7 +79,7 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
 
 
 def _nsys_fits(entry: Input) -> bool | None:
-    """Whether the nsys that recorded is as new as the driver's CUDA; None if nobody knows."""
+    """Whether the nsys that recorded is as new as the driver's CUDA; None if unknown."""
     release = _NSYS.search(entry.producer or "")
     if release is None or entry.cuda is None:
         return None
@@ -87,7 +87,7 @@ def _nsys_fits(entry: Input) -> bool | None:
 
 
 def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence[Path] = ()) -> Checklist:
-    """Every item, answered where the facts decide it. `folders` hold the user's own rules."""
+    """Every item, answered if the facts decide it. `folders` hold the user's own rules."""
     data = checklist_items()
     inference = _judged(known, folders)
     outcomes = {o.cause: o for o in inference.outcomes}
@@ -102,7 +102,7 @@ def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence
 
 
 def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
-    """The rules about the checklist over the facts that they look at, each value in a scope of its own."""
+    """The rules about the checklist over the facts that they use, each value in a scope of its own."""
     program = _program(known, folders)
     count = next((len(lists) for lists in known.values.values()), len(known.captures))
     base = FactBase(captures=tuple(Scope(rank=at) for at in range(count)))
@@ -118,7 +118,7 @@ def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
 def _program(known: CaptureFacts, folders: Sequence[Path]) -> Program:
     """The rules about the checklist, with the parameters of other rules as the captures were judged."""
     rules = load_rules(builtin_dir(), *folders)
-    # The built-in value where a rule of the user that replaces ours lacks the parameter.
+    # The built-in value, if a rule of the user that replaces ours lacks the parameter.
     values = resolve_params(load_rules(builtin_dir()), {}) | resolve_params(rules, {})
     limits = {key: value for key, value in known.limits.items() if value is not None}
     program, problems = try_compile(rules.about("checklist"), values | limits)
@@ -164,7 +164,7 @@ def _entry(
 def _answered(
     item: ChecklistItem, outcome: Outcome, inference: Inference, known: CaptureFacts
 ) -> tuple[Answer | None, str, tuple[ConditionDoc, ...]]:
-    """What the rule answers, the numbers in words, and the conditions: those of yes where it has any."""
+    """The answer of the rule, the numbers in words, and the conditions: those of yes if it has any."""
     spec, given = inference.program.by_code[outcome.code].spec, inference.answer(outcome)
     if given is not None and given.reply == "not_applicable":
         return given.reply, worded(inference, spec, given.reason, TRACE), ()
@@ -231,7 +231,7 @@ def _cells(known: CaptureFacts, name: str, at: int) -> tuple[Cell, ...]:
 
 
 def _shown(known: CaptureFacts, wanted: Placeholder, at: int) -> Shown | None:
-    """The value; the span from least to most where there is one a device, phase or operation."""
+    """The value; the span from least to most if there is one per device, phase or operation."""
     cells = list(dict.fromkeys(_cells(known, wanted.name, at)))
     unit = known.units.get(wanted.name, "")
     if not cells:

@@ -27,11 +27,11 @@ class Asker(Protocol):
     def ask(
         self, entry: CheckEntry, checklist: Checklist, number: int, of: int
     ) -> Reply | Literal["back"] | None:
-        """The answer; None leaves the question open, BACK returns to the one before."""
+        """The answer; None leaves the question open, BACK returns to the previous one."""
 
 
 class FileAsker:
-    """Answers from a file; questions that it does not know go to the next one, if any."""
+    """Answers from a file; questions that are not in it go to the next asker, if any."""
 
     def __init__(self, replies: Mapping[str, Reply], then: Asker | None = None) -> None:
         self._replies = dict(replies)
@@ -59,7 +59,7 @@ def walk(
     also: frozenset[str] = frozenset(),
     short: bool = False,
 ) -> Checklist:
-    """Ask what is open, and what `also` names, in `short` of the eight steps alone; `keep` is called
+    """Ask the open questions, and those in `also`, with `short` only the eight steps; `keep` is called
     after every answer."""
     asked = shortened(checklist).entries if short else checklist.entries
     order = [e.id for e in asked if e.open or e.id in also]
@@ -99,8 +99,8 @@ def need_terminal(instead: str) -> None:
 def choose(
     ask: str, choices: Sequence[tuple[str, str, str | None]], default: str | None = None, first: bool = False
 ) -> str:
-    """The value chosen from (value, text, key or None), or BACK, which the first question
-    does not offer. Raises KeyboardInterrupt to quit."""
+    """The chosen one of (value, text, key or None), or BACK, which the first question does not offer.
+    Raises KeyboardInterrupt to quit."""
     import questionary
 
     width = get_terminal_size().columns - len(_INDENT) - 1
@@ -132,8 +132,8 @@ def choose(
 def write(
     ask: str, default: str = "", empty: str = "", valid: Callable[[str], bool | str] | None = None
 ) -> str:
-    """A line of text, or BACK; `empty` says what Enter alone means, `valid` what is wrong with a line.
-    Raises KeyboardInterrupt to quit."""
+    """A line of text, or BACK; `empty` is the meaning of Enter alone, `valid` returns the fault of a
+    line. Raises KeyboardInterrupt to quit."""
     import questionary
 
     keys = ", ".join([*([f"Enter: {empty}"] if empty else []), "b: back", "q: quit", "h: help"])

@@ -1,4 +1,4 @@
-"""A session: the answers so far in a file that is whole after every answer."""
+"""A session: the answers so far in a file that is complete after every answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from advisor.reports.files import write_atomic
 
 # --- answers that people gave: from a file, from a session, from a reviewed workbook --------------
 
-#: How answers may be spelled; YAML reads a bare yes as true.
+#: Accepted spellings of answers; YAML reads a bare yes as true.
 _SPELLINGS: dict[str, Answer] = {
     "y": "yes", "true": "yes", "n": "no", "false": "no", "na": "not_applicable",
     "n/a": "not_applicable", "not applicable": "not_applicable", "skip": "later",
@@ -29,7 +29,7 @@ _SPELLINGS: dict[str, Answer] = {
 
 
 class Reply(Struct, frozen=True):
-    """The answer of a person to one question."""
+    """A person's answer to one question."""
 
     answer: Answer
     note: str = ""
@@ -42,7 +42,7 @@ def parse(value: Any, where: str) -> Reply:
         if unknown := set(value) - {"answer", "note"}:
             raise InputError(f"{where}: unknown key '{min(map(str, unknown))}'; answer and note")
         value, note = value.get("answer"), value.get("note") or ""
-    if isinstance(value, list | dict):  # never shown: aliases of YAML can make it huge
+    if isinstance(value, list | dict):  # never printed: aliases of YAML can make it huge
         value = f"a {type(value).__name__}"
     text = str(value).strip().lower()
     found = _SPELLINGS.get(text) or _SPELLINGS.get(text.replace("-", " ").replace("_", " "))
@@ -56,7 +56,7 @@ def read_answers(path: Path, known: Checklist) -> dict[str, Reply]:
     content = load(path)
     given = content.get("answers", content.get("checklist", content))
     if isinstance(given, list):
-        # The checklist of `review import`: only what people answered.
+        # The checklist of `review import`: only people's answers.
         given = {
             str(r.get("id")): {"answer": r.get("answer"), "note": r.get("note")}
             for r in given
@@ -91,7 +91,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def answered(entry: CheckEntry, reply: Reply) -> CheckEntry:
-    """The entry with a person's answer; what the capture says stays beside it."""
+    """The entry with a person's answer; the capture's evidence stays beside it."""
     return entry.replaced(answer=reply.answer, by="person", note=reply.note)
 
 
@@ -122,7 +122,7 @@ def resume_command(path: Path) -> str:
 
 
 def find(name: str | None, folder: Path | None = None) -> Path:
-    """The session to resume: the one named, else the only one in this folder."""
+    """The session to resume: the named one, else the only one in this folder."""
     path = path_of(name, folder)
     if path.is_file():
         return path
@@ -160,7 +160,7 @@ def save(path: Path, checklist: Checklist) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a session holds; raises InputError for any other file."""
+    """The contents of a session; raises InputError for any other file."""
     content = load(path)
     if content.get("schema") != SCHEMA or not isinstance(content.get("answers"), dict):
         raise InputError(f"{path}: not a session of advisor checklist")
@@ -170,11 +170,11 @@ def read(path: Path) -> dict[str, Any]:
 def restore(path: Path, fresh: Checklist) -> Checklist:
     """The checklist with the answers of a session.
 
-    Where `fresh` comes from captures its numbers hold; else those that the session kept.
+    If `fresh` comes from captures its numbers are used; else those of the session.
     """
     content = read(path)
     ids = {entry.id for entry in fresh.entries}
-    # Questions that this release no longer asks are left behind.
+    # Questions that this release no longer asks are dropped.
     replies = {str(k): parse(v, f"{path}: {k}") for k, v in content["answers"].items() if k in ids}
     restored = fresh if fresh.captures else _with_measured(fresh, content)
     return with_replies(restored, replies)

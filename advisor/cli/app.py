@@ -46,7 +46,7 @@ def _stops() -> Iterator[None]:
 
 
 class LazyGroup(TyperGroup):
-    """Verbs from a table; anything else is input of the default verb."""
+    """Verbs from a table; other words are arguments of the default verb."""
 
     verbs: ClassVar[Mapping[str, tuple[str, str, str]]] = {}
     default: ClassVar[str] = ""
@@ -73,7 +73,7 @@ class LazyGroup(TyperGroup):
         for each in (command, *getattr(command, "commands", {}).values()):
             _check_given_only(each)
             if not hasattr(each, "commands"):
-                # As the verb declares them: typer makes `[[TRACE]...]...` of one.
+                # As the verb declares them: typer turns `[[TRACE]...]...` into one.
                 arguments = (p.metavar for p in each.params if p.param_type_name == "argument")
                 usage = ["[OPTIONS]", *arguments]
                 each.collect_usage_pieces = lambda _ctx, usage=usage: usage

@@ -76,7 +76,7 @@ def _listed(settings: Settings) -> None:
 
 
 def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
-    """Plan from the arguments and options; ask for what is missing."""
+    """The plan from the arguments and options; asks for what is missing."""
     from advisor.capture.goals import plan
     from advisor.reports.checkup import plan as blocks
     from advisor.reports.files import write_atomic
@@ -89,7 +89,7 @@ def _planned(words: list[str], request: dict[str, Any], settings: Settings, file
     else:
         made = plan(PlanRequest(goal=goal, command=command, **request))
     if file is not None:
-        # Options alone: after a comment line nsys ignores all of them without a message.
+        # Only options: after a comment line nsys silently ignores all of them.
         text = "".join(f"{line}\n" for line in made.command_file)
         write_atomic(file, text.encode("utf-8", "replace"), settings.force)
         use = f"nsys profile --command-file={file} -o NAME COMMAND"
@@ -98,7 +98,7 @@ def _planned(words: list[str], request: dict[str, Any], settings: Settings, file
 
 
 def _split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Goal and command. A first word that looks like a goal is one, the rest is the command."""
+    """Goal and command. A first word that resembles a goal is one, the rest is the command."""
     from advisor.knowledge.capture import capture_goals
 
     goals = [g.id for g in capture_goals().goals]

@@ -21,7 +21,7 @@ Question = Callable[[PlanRequest], Asked]
 
 
 def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
-    """Ask for the goal and for whatever else was not given."""
+    """Ask for the goal and for everything else that was not given."""
     need_terminal(f"name a goal: {', '.join(g.id for g in capture_goals().goals)}")
     asked = PlanRequest(goal="", command=command, **given)
     before: list[tuple[int, PlanRequest]] = []

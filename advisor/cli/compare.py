@@ -176,7 +176,7 @@ def _deliver(document: Document, settings: Settings) -> None:
 
 
 def _gate(document: Comparison, fail_on: str | None) -> int:
-    """1 for a regression, and where nothing can be said: a gate never passes in silence."""
+    """1 for a regression, and if nothing can be concluded: a gate never passes silently."""
     if fail_on is None:
         return 0
     if document.verdict in ("regression", "not-comparable"):
@@ -223,10 +223,10 @@ def percent(text: str, option: str) -> float:
 def sides(
     sources: Texts, before: Texts, after: Texts, names: str = "BEFORE AFTER"
 ) -> tuple[list[str], list[str]]:
-    """The two sides: two sources, or what follows --before and --after."""
+    """The two sides: two sources, or the words after --before and --after."""
     given, left, right = list(sources or ()), list(before or ()), list(after or ())
     if left or right:
-        # One side by option, the other as the bare source.
+        # One side by option, the other as a plain argument.
         if len(given) == 1 and not left:
             left, given = given, []
         elif len(given) == 1 and not right:

@@ -1,4 +1,4 @@
-"""What a verb found, in the format asked for, on stdout or in a file; progress and notes on stderr."""
+"""Output of a verb, in the requested format, on stdout or in a file; progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from advisor.reports.blocks import Block, Report
     from advisor.reports.layout import Page
 
-#: Columns of text: what a pipe gets, and the bounds of what a terminal (or COLUMNS) may ask for.
+#: Columns of text: for a pipe, and the limits for a terminal (or COLUMNS).
 WIDTH, MIN_WIDTH, MAX_WIDTH = 80, 20, 120
 
 
@@ -39,7 +39,7 @@ def formats(help: str, kind: Kind = "document") -> Flag:
 
 
 def check_format(format: str, kind: Kind) -> None:
-    """Raises InputError for a format that shows something else."""
+    """Raises InputError for a format of another kind of document."""
     if format not in format_names(kind):
         raise invalid_choice("--format", format, format_names(kind))
 
@@ -47,7 +47,8 @@ def check_format(format: str, kind: Kind) -> None:
 def check_files(
     settings: Settings, inputs: Sequence[Path] = (), others: Mapping[str, Path | None] | None = None
 ) -> None:
-    """The files of a verb that writes several, and `others` of its own by their option, can be written."""
+    """Check that the files of a verb that writes several, and `others` of its own by their option, can be
+    written."""
     output = None if settings.output == STDOUT else settings.output
     files = {"-o": output, "--html": settings.html, "--xlsx": settings.xlsx, **(others or {})}
     check_targets(files, settings.force, inputs)
@@ -59,8 +60,8 @@ def settings_of(
     keys: Collection[str],
     choices: Mapping[str, Sequence[str]],
 ) -> Settings:
-    """The settings in force for a verb of the flags `names`, of which `typed` were given. InputError for an
-    output file of another format."""
+    """The settings in force for a verb of the flags `names`, of which `typed` were given. InputError for
+    an output file of another format."""
     from advisor.config import settle
 
     settings = settle(typed, None, keys, choices)
@@ -119,8 +120,8 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
     """Print the page that `write` fills, or write it to a file as plain text of 80 columns."""
     from advisor.reports.layout import Page, print_lines
 
-    # Whether output may have colours, as rich decides it, which takes longer to import than a plain page
-    # to write.
+    # Whether output may have colours, by rich's rules; importing rich takes longer than writing a plain
+    # page.
     forced = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE") == "1"
     if output in (None, STDOUT) and (forced or sys.stdout.isatty()):
         console = _console()
@@ -140,14 +141,14 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
     if output is not None and output != STDOUT:
         write_bytes(text.encode("utf-8", "replace"), output, force)
         return
-    # Written by us: rich answers a closed pipe with exit code 1, which has a meaning here.
+    # Written here: rich answers a closed pipe with exit code 1, which has a meaning here.
     with _standard_output():
         sys.stdout.write(text)
         sys.stdout.flush()
 
 
 def _limited(width: int) -> int:
-    """The width of a page; 80 columns where none is known."""
+    """The width of a page; 80 columns if unknown."""
     return min(max(width or WIDTH, MIN_WIDTH), MAX_WIDTH)
 
 
@@ -176,8 +177,8 @@ def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool 
 
 @contextmanager
 def _standard_output() -> Iterator[None]:
-    """A reader that has gone away is not an error; a full disk or a closed stream is one. Either way
-    what is still buffered goes nowhere: it would be written again at exit."""
+    """A reader that has gone away is not an error; a full disk or a closed stream is one. Either way the
+    rest of the buffer is discarded: it would be written again at exit."""
     try:
         yield
     except OSError as error:
@@ -204,7 +205,7 @@ class Notes(logging.Handler):
 
 @contextmanager
 def notes_printed() -> Iterator[None]:
-    """Prints the notes of what runs inside."""
+    """Prints the notes logged inside."""
     notes = Notes()
     logging.getLogger("advisor").addHandler(notes)
     try:
@@ -213,7 +214,7 @@ def notes_printed() -> Iterator[None]:
         logging.getLogger("advisor").removeHandler(notes)
 
 
-#: Nothing is shown before the first; then the line is refreshed at the second interval.
+#: Nothing is shown during the first; then the line is refreshed at the second interval.
 PATIENCE_S, EVERY_S = 1.0, 0.5
 
 

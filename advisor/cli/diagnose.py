@@ -1,4 +1,6 @@
-"""``advisor diagnose``: captures in, ranked advice out. It needs no typer, see `advisor.cli.plain`."""
+"""``advisor diagnose``: captures in, ranked advice out. It does not import typer, see
+`advisor.cli.plain`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def diagnose(settings: Settings, traces: list[Path] | None, review: Path | None 
     if settings.pair and not (len(files) == 1 < len(traces)):
         first, settings = as_pair(files, settings)
         files = [first]
-    # A folder that nsys exported is one capture; any other one stands for those in it.
+    # A folder exported by nsys is one capture; any other one stands for those in it.
     many = len(files) > 1 or any(t.is_dir() and t not in files for t in traces)
     return report(files, settings, many, review)
 
@@ -87,9 +89,9 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
 def diagnosed(
     paths: Sequence[Path], settings: Settings, drawn: bool = False
 ) -> tuple[list[Diagnosis], bool, bool]:
-    """A diagnosis of each capture, or one of the job that they are the ranks of (then the last is
-    true); the second is true where a capture could not be read. Saved diagnoses are read as they are.
-    With `drawn` the diagnoses hold the events that a page shows."""
+    """A diagnosis of each capture, or one of the job whose ranks they are (then the last is true); the
+    second is true if a capture could not be read. Saved diagnoses are read as they are. With `drawn` the
+    diagnoses hold the events that a page shows."""
     saved = [path for path in paths if _is_saved(path)]
     found = None if saved else _as_job(paths, settings)
     if found is not None:
@@ -102,7 +104,7 @@ def diagnosed(
         try:
             done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]
         except AdvisorError as error:
-            # One bad file among many must not hide what the others say.
+            # One bad file among many must not hide the results of the others.
             if len(paths) == 1:
                 raise
             unread.append(str(error))
@@ -111,8 +113,8 @@ def diagnosed(
 
 
 def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
-    """The diagnosis of the job that the captures belong to, and whether a rank of it is missing
-    because it could not be read; None for captures that stand alone."""
+    """The diagnosis of the job that the captures belong to, and whether a rank of it is missing because
+    it could not be read; None for independent captures."""
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
     from advisor.ranks.summary import recognise
@@ -164,7 +166,7 @@ def _is_saved(path: Path) -> bool:
 
 
 def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
-    """The diagnoses that `--format json` wrote."""
+    """Diagnoses written by `--format json`."""
     from advisor.compare.store import read
     from advisor.model.options import Options
 
@@ -190,8 +192,8 @@ def known_codes(settings: Settings) -> set[str]:
 
 
 def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
-    """1 where a shown finding reaches `--fail-on`; with `--fail-on-new` or `--fail-on-worse` only
-    those count that are new or worse than in the baseline."""
+    """1 if a shown finding reaches `--fail-on`; with `--fail-on-new` or `--fail-on-worse` only new ones
+    count, or those worse than in the baseline."""
     against = settings.fail_on_new or settings.fail_on_worse
     least = settings.fail_on or ("medium" if against else None)
     if least is None:
@@ -258,8 +260,8 @@ def earlier_review(path: Path) -> Review:
 def _write_workbook(
     done: Sequence[Diagnosis], xlsx: Path, before: Review | History | None, force: bool
 ) -> None:
-    """The workbook, its checklist answered as far as the captures answer it. After an earlier review
-    it opens with what has become of the findings, in any of the captures."""
+    """The workbook, its checklist answered as far as the captures answer it. After an earlier review it
+    begins with what became of the findings, in any of the captures."""
     from advisor.checklist.items import capture_facts, checklist
     from advisor.model.review import Review
     from advisor.reports.workbook import book as workbook

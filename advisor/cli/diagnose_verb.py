@@ -1,4 +1,4 @@
-"""``advisor diagnose`` and ``advisor demo`` (the bundled capture), as typer takes them."""
+"""``advisor diagnose`` and ``advisor demo`` (the bundled capture), for typer."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def perfetto(
     from advisor.pipeline.diagnose import analyse, assemble
     from advisor.reading import READING
 
-    # The trace to write comes on top of what the analysis takes.
+    # The written trace needs memory on top of the analysis.
     READING.saves_memory = True
     with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)

@@ -54,7 +54,7 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 
 
 def check_exists(path: Path) -> None:
-    """Raise InputError for a path that leads nowhere, with the nearest name beside it."""
+    """Raise InputError for a path that does not exist, with the nearest name beside it."""
     if path == STDIN:
         raise InputError("-: standard input is not read here; save it to disk first")
     try:
@@ -66,8 +66,8 @@ def check_exists(path: Path) -> None:
 
 
 def as_pair(paths: Sequence[Path], settings: Settings) -> tuple[Path, Settings]:
-    """The capture, and with --together the PyTorch trace of the same program in the settings, which
-    names its parts."""
+    """The capture, and with --together the PyTorch trace of the same program in the settings, which names
+    its parts."""
     if len(paths) == 1 + settings.pair:
         from advisor.sources.open import is_profiler_json
 
@@ -80,7 +80,8 @@ def as_pair(paths: Sequence[Path], settings: Settings) -> tuple[Path, Settings]:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folder and all below it but hidden ones and exports in one file a table, which are captures."""
+    """The folder and all below it, without hidden ones and exports in one file a table, which are
+    captures."""
     from advisor.sources.open import is_export_folder
 
     def refuse(error: OSError) -> None:
@@ -150,7 +151,7 @@ def _series(root: Path, path: Path) -> str:
 
 
 def _reports(folder: Path, captures: Sequence[Path]) -> list[Path]:
-    """Reports of nsys that are not exported yet, where nsys is installed; elsewhere a note names them."""
+    """Reports of nsys that are not exported yet, if nsys is installed; otherwise a note names them."""
     exported = {path.name.partition(".")[0] for path in captures}
     found = [p for p in sorted(folder.glob("*.nsys-rep")) if p.name.partition(".")[0] not in exported]
     if not found or which("nsys"):

@@ -1,7 +1,7 @@
 """Entry point: verbs, errors in one line, exit codes.
 
-What answers `--help` and `--version` needs neither typer nor the analysis: both are imported by the
-functions that use them.
+`--help` and `--version` need neither typer nor the analysis: both are imported by the functions that use
+them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def help_text() -> str:
 
 def main(args: Sequence[str]) -> int:
     """Run one command line; returns the exit code, prints every error as one line."""
-    # Taken out here, so that it works at any place of any verb.
+    # Removed here, so that it works at any place of any verb.
     messages.debug = debug = "--debug" in args
     words = [a for a in args if a != "--debug"]
     try:
@@ -140,7 +140,7 @@ def main(args: Sequence[str]) -> int:
         return _failed(error)
 
 
-#: What typer says of a command line, and our words for it; an empty suggestion is left out.
+#: Typer's messages about a command line, and ours for them; an empty suggestion is left out.
 _PLAIN = {
     r"Invalid value for '(.+?)': Input should be a valid integer.*": r"\1: expected a whole number",
     r"Invalid value for '(.+?)': Input should be a valid number.*": r"\1: expected a number",
@@ -162,12 +162,12 @@ def _plain(text: str) -> str:
     return text
 
 
-#: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not taken for bad input.
+#: A bug of ours (EX_SOFTWARE of sysexits.h), so that it is not mistaken for bad input.
 INTERNAL = 70
 
 
 def _failed(error: Exception) -> int:
-    """One line on what happened; exit code 2, or 70 for what can only be a bug."""
+    """One line on what happened; exit code 2, or 70 for a bug."""
     if isinstance(error, AdvisorError) and not isinstance(error, InputError):
         # Rule files: one line a problem, each starting with its file and line, as editors like it.
         lines = str(error).splitlines() or [""]
@@ -194,11 +194,11 @@ def _failed(error: Exception) -> int:
 
 
 class _Terminated(BaseException):
-    """Somebody sent SIGTERM, or the terminal went away; the argument is the number of the signal."""
+    """A process sent SIGTERM, or the terminal went away; the argument is the number of the signal."""
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # once is enough: what follows is tidying up
+    signal.signal(number, signal.SIG_IGN)  # once is enough: the rest is cleaning up
     raise _Terminated(number)
 
 
@@ -208,7 +208,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 def run() -> None:
     """Console script."""
-    # A command leaves few reference cycles, and looking for them takes an eighth of a short one.
+    # A command leaves few reference cycles, and collecting them takes an eighth of a short one.
     gc.disable()
     _keep_memory()
     _open_streams()
@@ -230,16 +230,16 @@ def run() -> None:
         _close_streams()
     threads = sys.modules.get("threading")
     if threads is None or threads.active_count() == 1:
-        # Python would look for garbage once more and take all modules apart, a fifth of the time of a
-        # short command.
+        # Python would collect garbage once more and tear down all modules, a fifth of the time of a short
+        # command.
         atexit._run_exitfuncs()
         os._exit(code)
-    gc.freeze()  # without the garbage, at least
+    gc.freeze()  # without the collection, at least
     sys.exit(code)
 
 
 def _keep_memory() -> None:
-    """Let glibc keep what arrays give back: else each array of some MB is memory that the system has
+    """Let glibc keep the memory of freed arrays: else each array of some MB is memory that the system has
     to clear, a quarter of the processor time of a capture of 3 million kernels."""
     import ctypes
 
@@ -251,14 +251,14 @@ def _keep_memory() -> None:
 
 
 def _open_streams() -> None:
-    """Take the place of streams that the shell closed (`>&-`), before a file is opened under their
-    number: output cannot be written then, which is an error; messages are dropped."""
+    """Replace streams that the shell closed (`>&-`), before a file is opened under their number: output
+    cannot be written then, which is an error; messages are dropped."""
     for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, mode), number)
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        # PYTHONUNBUFFERED: what a full disk does not take would be lost without an error.
+        # PYTHONUNBUFFERED: output that a full disk rejects would be lost without an error.
         sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115
 
 

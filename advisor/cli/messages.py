@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-#: Whether `--debug` was given: tracebacks, and no error is passed over.
+#: Whether `--debug` was given: tracebacks, and every error is raised.
 debug = False
 
 
 def message(text: str) -> None:
-    """Print `advisor: text` on stderr. Names of files and what SQLite says of them may hold control
+    """Print `advisor: text` on stderr. Names of files and SQLite's messages may contain control
     characters: these never reach the terminal. An unwritable stderr is not an error."""
     from advisor.reports.characters import clean
 
@@ -20,7 +20,7 @@ def message(text: str) -> None:
         print(f"advisor: {lines}", file=sys.stderr, flush=True)
 
 
-#: Captures with the same error: up to this many have a line each, of more this many are named.
+#: Captures with the same error: up to this many have a line each; of more, this many are named.
 _FEW = 3
 
 

@@ -1,5 +1,6 @@
-"""Command lines of ``advisor diagnose`` that need no typer, which takes longer to import than a small
-capture to read: captures and flags, spelled out and complete. Any other line is left to typer."""
+"""Command lines of ``advisor diagnose`` that do not need typer, whose import takes longer than reading a
+small capture: captures and flags, spelled out and complete. Any other line is left to typer.
+"""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def checklist(
 def _place(
     traces: Sequence[Path], settings: Settings, session: str | None, resume: bool, asks: bool
 ) -> Path | None:
-    """The session's file, if one is to be kept; a bad path fails early."""
+    """The session's file, if there is one; a bad path fails early."""
     from advisor.checklist.session import find, path_of, read
     from advisor.reports.files import check_target
 
@@ -96,7 +96,7 @@ def _place(
     if place.exists():
         if not settings.force:
             raise InputError(f"{place} exists; add --resume to go on, or --force to start over")
-        read(place)  # nothing but a session is replaced
+        read(place)  # only a session is overwritten
     check_target(place, True, traces)
     return place
 
@@ -121,7 +121,7 @@ def _known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagno
 def _answered(
     begin: Checklist, answers: Path | None, no_input: bool, every: bool, place: Path | None, short: bool
 ) -> Checklist:
-    """The questions walked through, whoever answers; every answer is saved at once."""
+    """The questions, answered by a person or a file; every answer is saved at once."""
     from advisor.checklist.prompts import FileAsker, TerminalAsker, shortened, walk
     from advisor.checklist.session import read_answers, resume_command, save
     from advisor.reports.review import welcome
@@ -176,7 +176,7 @@ def import_(settings: Settings, workbook: Path = argument("XLSX")) -> None:
 
 
 def day_of(text: str | None, option: str = "--date") -> str:
-    """The day as 2026-11-22; today where none is given."""
+    """The day as 2026-11-22; today if none is given."""
     try:
         return (date.fromisoformat(text) if text else date.today()).isoformat()
     except ValueError:

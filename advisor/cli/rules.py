@@ -37,7 +37,7 @@ def list_(settings: Settings) -> None:
 
 
 def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
-    """The rules as they are listed, in the format asked for; JSON has each in full."""
+    """One line a rule, in the requested format; JSON has each in full."""
     from advisor.reports.blocks import Report
     from advisor.reports.rule import lines
 
@@ -185,7 +185,7 @@ def explain(
 
 
 def _page(code: str | None, settings: Settings) -> None:
-    """The rule in words, which reads one file and nothing else; or the list of rules to choose from."""
+    """The rule in words, which reads one file only; or the list of rules to choose from."""
     from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
     from advisor.reports.rule import explain as blocks
@@ -235,7 +235,8 @@ def show(
 
 
 def _answer(code: str, traces: list[Path], settings: Settings, full: bool = False) -> None:
-    """What a rule makes of a capture, or of two recordings of one program; in `full` with its findings."""
+    """The outcome of a rule for a capture, or for two recordings of one program; in `full` with its
+    findings."""
     from advisor.cli.inputs import as_pair
     from advisor.pipeline.explain import explain
     from advisor.reports.explanation import explanation

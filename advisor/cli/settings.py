@@ -32,7 +32,7 @@ def rule_codes(incomplete: str) -> list[str]:
 
 
 def fix_names() -> list[str]:
-    """What-ifs, and the codes and causes that stand for one."""
+    """What-ifs, and the codes and causes that have one."""
     from advisor.gain.catalog import catalogue
 
     return [*catalogue().whatifs, *rule_names()]
@@ -63,7 +63,7 @@ def range_names(ctx: typer.Context) -> list[str]:
             with open_trace(word or "") as trace:
                 names.update(dict.fromkeys(Ranges(trace).texts))
         except AdvisorError:
-            continue  # no capture; the verb itself says what is wrong with it
+            continue  # no capture; the verb itself reports what is wrong with it
     return list(names)
 
 
@@ -81,12 +81,12 @@ def argument(metavar: str, default: Any = ..., **more: Any) -> Any:
 
 
 def option(metavar: str | None, help: str, default: Any = None, *names: str, **more: Any) -> Any:
-    """An option of one verb that takes a value; `names` where the parameter does not name it."""
+    """An option of one verb that takes a value; `names` if the parameter does not name it."""
     return typer.Option(default, *names, metavar=metavar, help=help, **more)
 
 
 def switch(name: str, help: str) -> Any:
-    """An option of one verb that is given or not."""
+    """An option of one verb without a value."""
     return typer.Option(False, name, help=help)
 
 
@@ -149,7 +149,7 @@ def _flag(setting: Setting, own: str | Flag | None) -> Flag:
 
 
 def _parameter(key: str, setting: Setting, flag: Flag) -> inspect.Parameter:
-    """One flag as typer wants it. One that was not given is None, False or an empty list."""
+    """One flag for typer. One that was not given is None, False or an empty list."""
     kind, default = setting.kind, setting.default
     stated = f" (default {default})." if flag.choices and default else "."
     kinds: dict[str, Any] = {"bool": bool, "int": int | None, "list": list[str] | None}
@@ -186,7 +186,7 @@ def spread(args: Sequence[str], greedy: Iterable[str]) -> list[str]:
     wanted = frozenset(greedy)
     out: list[str] = []
     current = ""
-    waits = False  # the option has no value yet; where none comes, the parser says so
+    waits = False  # the option has no value yet; if none follows, the parser reports it
     for i, word in enumerate(args):
         if word in wanted or word == "--" or (word.startswith("-") and word != "-"):
             if waits:

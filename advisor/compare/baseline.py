@@ -1,7 +1,7 @@
 """``--baseline FILE``: which findings are new, which were known, which are gone.
 
-A finding is the same as another one when code and scope are the same. It counts as gone only
-where its rule looked again: a capture that cannot answer has not got better.
+Two findings are the same if code and scope are equal. A finding counts as gone only if its rule was
+judged again: a capture that cannot answer is no improvement.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ HINT = "save one with 'advisor TRACE --format json -o FILE'"
 
 
 class _Saved(BaseModel):
-    """What is read of a saved diagnosis; other versions may hold more."""
+    """The part of a saved diagnosis that is read; other versions may hold more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 def _known_levels(scope: Any) -> Any:
-    """What this version knows of a scope."""
+    """The levels of a scope that this version knows."""
     return {k: v for k, v in scope.items() if k in LEVELS} if isinstance(scope, dict) else scope
 
 
@@ -92,7 +92,7 @@ def mark_all(diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path)
 def counterpart(
     diagnosis: Diagnosis, diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path
 ) -> Saved:
-    """The saved diagnosis to compare with. Raises InputError rather than compare with nothing."""
+    """The saved diagnosis to compare with. Raises InputError if there is none."""
     if len(saved) == len(diagnoses) == 1:
         return saved[0]
     name = ", ".join(_name(i.path) for i in diagnosis.inputs)
@@ -145,7 +145,7 @@ class Before(NamedTuple):
 
 
 def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | None:
-    """By severity; of one severity by the share of the window, where both are known."""
+    """By severity; at equal severity by the share of the window, if both are known."""
     if before is None:
         return None
     levels = [SEVERITIES.index(f.severity) for f in (before, now)]

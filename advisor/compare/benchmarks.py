@@ -15,7 +15,7 @@ from advisor.errors import InputError, invalid_choice
 from advisor.knowledge.compare import BenchmarkMetric, benchmark_metrics
 from advisor.reading import parse_json, read_bytes
 
-#: What a bare number may be, and whether more of it is better.
+#: Kinds of bare numbers, and whether more is better.
 UNITS: Mapping[str, bool] = {"tok/s": True, "req/s": True, "ms": False}
 #: Metric of bare numbers, before their unit.
 GIVEN = "given "
@@ -33,7 +33,7 @@ class Runs(Struct, frozen=True):
 
     @property
     def is_bare(self) -> bool:
-        """Whether the numbers were given as they are, and not read from reports."""
+        """Whether the numbers were given directly, not read from reports."""
         return self.metric.startswith(GIVEN)
 
     @property
@@ -49,10 +49,10 @@ Run = tuple[str, dict[str, float]]
 def read_sides(
     learned: Sequence[str], perfect: Sequence[str], unit: str | None, metric: str | None
 ) -> tuple[Runs, Runs]:
-    """The runs of both sides by the first metric that all of them report, or the one asked for.
+    """The runs of both sides by the first metric that all of them report, or the requested one.
 
-    Raises InputError for files without numbers, bare numbers without a unit, and sides that have
-    no metric in common.
+    Raises InputError for files without numbers, bare numbers without a unit, and sides without a common
+    metric.
     """
     if unit is not None and unit not in UNITS:
         raise invalid_choice("--unit", unit, UNITS)
@@ -95,7 +95,7 @@ def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
 
 
 def _parts(source: str) -> list[str]:
-    """Several runs stand with commas between them."""
+    """Several runs, separated by commas."""
     return [part.strip() for part in source.split(",") if part.strip()]
 
 
@@ -192,7 +192,7 @@ def _plain(text: str) -> str:
 
 
 def _from_labels(text: str) -> dict[str, float]:
-    """Numbers behind known labels, as text reports and genai-perf's CSV have them."""
+    """Numbers after known labels, as in text reports and genai-perf's CSV."""
     out: dict[str, float] = {}
     for line in text.splitlines():
         clean = line.strip().lstrip("#").strip()

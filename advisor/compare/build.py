@@ -69,7 +69,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     judged = judge(facts, "comparison", chosen, ms)
     changes = [_phase(m, before, after, alike, judged) for m in measured]
     verdict, findings = _verdict(changes), finding_changes(before, after)
-    # What another model or batch does says nothing of the advice.
+    # Another model or batch says nothing about the advice.
     doubts = tuple(_doubts(before, after, changes, judged.param(*_GATE)))
     checks = advice_checks(before, after) if verdict != "not-comparable" else ()
     budget = budget_changes(before, after, phases)
@@ -112,7 +112,7 @@ def side_doc(side: Side) -> SideDoc:
 
 
 def measure(before: Side, after: Side, label: str, b: str | None, a: str | None) -> Measured:
-    """Step times of one phase; without a change where a side lacks it."""
+    """Step times of one phase; without a change if a side lacks it."""
     old, new = _times(before, b), _times(after, a)
     if old is None or new is None or b is None or a is None:
         return Measured(label, old, new)
@@ -240,13 +240,13 @@ def _phase_verdict(m: Measured, alike: comparability.Reasons, judged: Judgement)
 
 
 def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
-    """True if a side has a single step: how much it varies is unknown."""
+    """True if a side has a single step: its variation is unknown."""
     return any(s is not None and s.steps == s.samples == 1 for s in (before, after))
 
 
 def _hidden(m: Measured) -> bool:
-    """True if the windows differ in their amount of work and in their time, and a single time a
-    side does not show whether that is a change."""
+    """True if the windows differ in their amount of work and in their time, and a single time a side does
+    not show whether that is a change."""
     return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 
 
@@ -255,7 +255,7 @@ def _span(change: Change | None) -> Span | None:
 
 
 def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
-    """The gravest verdict of the phases that can be compared, where they hold enough time."""
+    """The most severe verdict of the phases that can be compared, if they hold enough time."""
     fit = [p for p in phases if p.verdict != "not-comparable"]
     if sum(p.share for p in fit) < limit("comparable-time"):
         return "not-comparable"
@@ -294,7 +294,7 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
 
 
 def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement) -> list[str]:
-    """What a reader must know before believing the verdict."""
+    """What a reader must know before relying on the verdict."""
     notes = [f.message for f in judged.found.findings if f.cause == "toolkit-differs"]
     before_calls, after_calls = (s.device_fact("launch.calls_per_step") for s in (before, after))
     if before_calls is not None and after_calls is not None:
@@ -334,7 +334,7 @@ def _medians_differ(p: PhaseChange, gate: float) -> bool:
 
 
 def _doubts(before: Side, after: Side, phases: Sequence[PhaseChange], gate: float) -> list[str]:
-    """That both sides are one recording; slow-downs of the gate's size that could not have shown."""
+    """Doubts: both sides are one recording; slow-downs of the gate's size could not have shown."""
     doubts = []
     if any(same_steps(b, a) for b in before.diagnoses for a in after.diagnoses):
         doubts.append("both sides hold the same steps: this is one recording compared with itself")
@@ -354,7 +354,7 @@ def _doubts(before: Side, after: Side, phases: Sequence[PhaseChange], gate: floa
 
 
 def _would_help(phase: PhaseChange) -> str:
-    """What makes the interval narrower: steps where there are few, else repeats."""
+    """What makes the interval narrower: more steps if there are few, else repeats."""
     sides = [s for s in (phase.before, phase.after) if s is not None]
     if min(s.samples for s in sides) < limit("few-steps"):
         return f"more steps (there are {' and '.join(str(s.samples) for s in sides)})"

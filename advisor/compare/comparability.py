@@ -1,7 +1,7 @@
-"""May two sides be compared? The same machine, capture, model and work, or what differs.
+"""Whether two sides can be compared: the same machine, capture, model and work, or what differs.
 
-Every check gives a factor between 0 (never) and 1; comparability is their product. What one side
-does not record costs a little, because it may differ.
+Every check gives a factor between 0 (never) and 1; comparability is their product. Unrecorded properties
+cost a little, because they may differ.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from advisor.model.comparison import Reason
 from advisor.model.facts import Cell
 from advisor.model.numbers import megahertz, percent
 
-#: One more or less than this many layers may be a draft head.
+#: One layer more or less may be a draft head.
 _LAYERS_APART = 1
 #: Families whose launch size follows tokens and hidden size, and nothing else.
 _SIZED = frozenset(
     ("elementwise", "norm", "activation", "rope", "copy", "quantise", "kv_cache", "embedding",
      "index", "reduction", "softmax", "memset", "sampling")
 )  # fmt: skip
-#: Families that pick experts; sampling sorts, too, but once a step and not in every layer.
+#: Families that choose experts; sampling sorts, too, but once a step and not in every layer.
 _ROUTING = frozenset(("moe", "scan_sort"))
-#: Launches of up to so many blocks are at their smallest and do not reflect the work.
+#: Launches of at most this many blocks are at their smallest and do not reflect the work.
 _SMALLEST = 2
 #: Findings that make step times worthless; opaque graphs are judged by what both sides show.
 _OPAQUE = "opaque-cuda-graphs"
@@ -48,7 +48,7 @@ class Reasons(Struct, frozen=True):
         return prod(r.score for r in (*self.reasons, *own))
 
     def differing(self, phase: str | None = None) -> list[str]:
-        """What differs, the gravest first."""
+        """The differences, the most severe first."""
         own = self.by_phase.get(phase, ()) if phase is not None else ()
         found = [r for r in (*self.reasons, *own) if r.state == "differs" and r.score < 1.0]
         return [r.text for r in sorted(found, key=lambda r: r.score)]
@@ -103,7 +103,7 @@ def _clock(side: Side) -> float | None:
 def clock_shift(before: Side, after: Side) -> float:
     """Relative difference of the clocks; 0 if either side does not record it."""
     kinds = [all(w.sm_clock_hz for w in s.works) for s in (before, after)]
-    if kinds[0] != kinds[1]:  # a sampled clock against a nominal one says nothing
+    if kinds[0] != kinds[1]:  # a sampled clock cannot be compared with a nominal one
         kinds = [False, False]
     clocks = []
     for side in (before, after):
@@ -159,14 +159,14 @@ def _fingerprint(side: Side, phase: str) -> dict[str, float | None]:
 
 
 def _identity_phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str] | None:
-    """The phase that shows the model best: decode, else the largest common one."""
+    """The phase that represents the model best: decode, else the largest common one."""
     common = [(b, a) for _, b, a in phases if b and a]
     return next((p for p in common if "decode" in p), common[0] if common else None)
 
 
 def _model(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> float | None:
-    """Likeness of the two models, 0..1, by what no optimisation changes: the number of layers and
-    of attention kernels; matrix products may be fused, down to half of them."""
+    """Likeness of the two models, 0..1, by what no optimisation changes: the number of layers and of
+    attention kernels; matrix products may be fused, down to half of them."""
     common = _identity_phase(phases)
     if common is None:
         return None
@@ -186,7 +186,7 @@ def _model(before: Side, after: Side, phases: list[tuple[str, str | None, str | 
 
 
 def _routes(side: Side, phase: str, layers: float | None) -> bool:
-    """Whether every layer picks experts: a mixture of experts is another model than a dense one."""
+    """Whether every layer chooses experts: a mixture of experts is another model than a dense one."""
     calls = sum(k.calls for k in side.kernels(phase).values() if k.name.family in _ROUTING)
     return bool(layers) and calls >= (layers or 0.0)
 
@@ -223,15 +223,15 @@ def _mix(before: Side, after: Side, overlap: float) -> Reason:
 
 
 def _work_similarity(before: Side, after: Side, b: str, a: str) -> float | None:
-    """How alike the amount of work a step is, 0..1: tokens by the range names, else the launch
-    sizes of the kernels that both sides run."""
+    """How similar the amount of work a step is, 0..1: tokens by the range names, else the launch sizes of
+    the kernels that both sides run."""
     ratio = _work_ratio(before, after, b, a)
     return None if ratio is None else min(ratio, 1 / ratio)
 
 
 def window_work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
-    """Kernels in the window after over those before, where steps are unknown; else None. Such
-    windows hold what was recorded, and twice the time is twice the work."""
+    """Kernels in the window after over those before, if steps are unknown; else None. Such windows hold
+    what was recorded, and twice the time is twice the work."""
     if before.steps(b) and after.steps(a):
         return None
     x, y = before.mean(b, "kernel_calls"), after.mean(a, "kernel_calls")
@@ -249,8 +249,8 @@ def _work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
 
 
 def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float | None:
-    """Median ratio (after over before) of the blocks a launch, over the kernels of both sides
-    that are sized by their work, weighted by time; None if there are none."""
+    """Median ratio (after over before) of the blocks a launch, over the kernels of both sides whose size
+    depends on the work, weighted by time; None if there are none."""
     both = [(k, after[n]) for n, k in before.items() if n in after and k.name.family in _SIZED]
     shared = [
         (log(y.blocks / x.blocks), min(x.ms, y.ms), max(x.blocks, y.blocks))
@@ -279,7 +279,7 @@ def _work_reason(before: Side, after: Side, label: str, b: str, a: str, likeness
 def reason(
     check: str, ends: Sequence[Cell], same: bool, score: float, text: str, phase: str | None = None
 ) -> Reason:
-    """One check; `ends` are what it found before and after."""
+    """One check; `ends` are its results before and after."""
     state: Literal["same", "differs"] = "same" if same else "differs"
     before, after = ends
     return Reason(check=check, phase=phase, before=before, after=after, state=state, score=score, text=text)

@@ -76,7 +76,7 @@ def scaling(
 
 
 def _phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str, str] | None:
-    """Decode where both have it, else the largest phase other than prefill, else the largest."""
+    """Decode if both have it, else the largest phase other than prefill, else the largest."""
     common = [(label, b, a) for label, b, a in phases if b and a]
     order = sorted(common, key=lambda p: (p[0] != "decode", p[0] in ("prefill", "mixed")))
     return order[0] if order else None
@@ -123,7 +123,7 @@ def _facts(rows: list[Scaling], score: float, growth: float | None, attention: f
         own |= {
             "context.is_attention": row.attention,
             "context.operation_family": row.family,
-            # What is new at the long context grew from nothing: by all of itself.
+            # An operation that is new at the long context grew by all of itself.
             "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
             "context.operation_step_growth_ratio": row.step_growth,
             "context.operation_short_ms": row.short_ms,

@@ -1,5 +1,6 @@
-"""What else moved between two sides: budget, findings, what recommendations promised; and where a
-change of the step comes from: the parts of the budget that moved, and who holds them."""
+"""Other changes between two sides: budget, findings, predictions of recommendations; and where a change
+of the step comes from: the parts of the budget that moved, and their causes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from advisor.model.parts import PARTS
 def budget_changes(
     before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
 ) -> tuple[m.PartChange, ...]:
-    """Parts of the whole step, then of each phase where there are several."""
+    """Parts of the whole step, then of each phase if there are several."""
     out = _parts(before.budget(), after.budget(), None)
     if len(phases) > 1:
         for label, b, a in phases:
@@ -40,8 +41,8 @@ def _parts(before: dict[str, float], after: dict[str, float], phase: str | None)
 
 
 def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
-    """Findings gone, new, changed and the same; a side has a finding where at least half of its
-    captures have it."""
+    """Findings gone, new, changed and the same; a side has a finding if at least half of its captures
+    have it."""
     old, new = common_findings(before), common_findings(after)
     out = []
     for key in dict.fromkeys((*old, *new)):
@@ -79,7 +80,7 @@ def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
 
 
 def _moved(before: Finding, after: Finding) -> bool:
-    """Holds another length of the step; another share of it where lengths are unknown."""
+    """Holds another length of the step; another share of it if lengths are unknown."""
     b, a = _ms(before), _ms(after)
     if b is not None and a is not None:
         return abs(a - b) > limit("shrunk-time") * max(a, b)
@@ -87,7 +88,7 @@ def _moved(before: Finding, after: Finding) -> bool:
 
 
 def common_findings(side: Side) -> dict[str, Finding]:
-    """Findings of at least half of the captures, by identity; the first of each speaks for all."""
+    """Findings of at least half of the captures, by identity; the first of each represents all."""
     seen: dict[str, list[Finding]] = {}
     for diagnosis in side.diagnoses:
         for finding in {f.identity: f for f in diagnosis.findings}.values():
@@ -163,9 +164,9 @@ def gain_checks(
     changes: Sequence[m.FindingChange],
     checks: Sequence[m.AdviceCheck],
 ) -> tuple[m.GainCheck, ...]:
-    """Predicted gains against the steps that were measured, both without the profiler where the capture
-    records it. A fix counts as applied where a number in its `verify` moved as expected, and the finding is
-    gone or holds a tenth less time."""
+    """Predicted gains against the measured steps, both without the profiler if the capture records it. A
+    fix counts as applied if a number in its `verify` moved as expected, and the finding is gone or holds
+    a tenth less time."""
     out = []
     left = {identity(c.code, c.scope): c for c in changes}
     by_phase = {p.phase: p for p in phases if p.before is not None and p.after is not None}
@@ -224,15 +225,15 @@ T = TypeVar("T", bound=_Scoped)
 
 
 class Absence(NamedTuple):
-    """What a missing finding means; `why` it proves nothing, empty if it is gone."""
+    """The meaning of a missing finding; `why` it proves nothing, empty if it is gone."""
 
     status: Literal["gone", "not_evaluated", "overruled"]
     why: str = ""
 
 
 def absence(diagnosis: Diagnosis, code: str, scope: Scope, *, invalidates: bool = False) -> Absence:
-    """Why `diagnosis` does not have a finding of this code and scope. A capture that cannot be
-    analysed was not judged, except for findings about the capture itself (`invalidates`)."""
+    """Why `diagnosis` does not have a finding of this code and scope. A capture that cannot be analysed
+    was not judged, except for findings about the capture itself (`invalidates`)."""
     if not invalidates and any(f.invalidates for f in diagnosis.findings):
         return Absence("not_evaluated", "the capture cannot be analysed")
     if (other := next(among(diagnosis.overruled, code, scope), None)) is not None:
@@ -252,9 +253,9 @@ def among(entries: Iterable[T], code: str, scope: Scope) -> Iterator[T]:
 # --- where a change of the step comes from -----------------------------------------------------
 
 
-#: Parts that are named at most.
+#: At most this many parts are named.
 _MOST = 3
-#: Parts that an operation's kernels make.
+#: Parts made up of an operation's kernels.
 _OPERATIONS_OF = {"compute": False, "communication": True}
 
 
@@ -265,7 +266,7 @@ def contributions(
     budget: Sequence[m.PartChange],
     operations: Sequence[m.OperationChange],
 ) -> tuple[m.Contribution, ...]:
-    """The parts that changed as the step did, the largest first; none without a change."""
+    """The parts that changed in the direction of the step, the largest first; none without a change."""
     whole = [p for p in budget if p.phase is None]
     total = sum(p.change_ms for p in whole)
     if not (total > 0 if verdict == "regression" else verdict == "improvement" and total < 0):
@@ -294,8 +295,8 @@ def contributions(
 
 
 def _holder(side: Side, part: str, other: Side) -> Finding | None:
-    """The first finding that speaks of a part in at least half of the captures and holds half of what
-    any of them does. What kernels lack on both sides did not change them."""
+    """The first finding about a part in at least half of the captures that holds half of what any of them
+    does. What kernels lack on both sides did not change them."""
     causes = {
         cause
         for d in side.diagnoses
@@ -315,7 +316,7 @@ def _holder(side: Side, part: str, other: Side) -> Finding | None:
 
 
 def _operation(part: m.PartChange, operations: Sequence[m.OperationChange]) -> m.OperationChange | None:
-    """The operation that changed most the same way, if it holds enough of the part's change."""
+    """The operation that changed most in the same direction, if it holds enough of the part's change."""
     if part.part not in _OPERATIONS_OF:
         return None
     communicates = _OPERATIONS_OF[part.part]
@@ -336,7 +337,7 @@ def in_words(named: Sequence[m.Contribution], budget: Sequence[m.PartChange]) ->
 
 
 def _together(own: Sequence[m.Contribution]) -> str:
-    """Parts that one finding holds: ``+9.00 are launch call and launch latency (launch-bound)``."""
+    """Parts held by one finding: ``+9.00 are launch call and launch latency (launch-bound)``."""
     details = [own[0].cause] if own[0].cause else []
     details += [f"{c.operation} {_signed(c.operation_ms)} ms" for c in own if c.operation and c.operation_ms]
     about = f" ({', '.join(details)})" if details else ""
@@ -353,7 +354,7 @@ def _signed(ms: float) -> str:
 
 
 def hidden_host(budget: Sequence[m.PartChange], verdict: m.Verdict, gate: float) -> list[str]:
-    """That the GPU waits longer for the host, where the step as a whole did not get slower."""
+    """A note that the GPU waits longer for the host although the step as a whole did not get slower."""
     whole = [p for p in budget if p.phase is None]
     parts = [p for p in whole if p.part not in NOT_HOST]
     before, after = (sum(getattr(p, side) for p in parts) for side in ("before_ms", "after_ms"))

@@ -23,8 +23,8 @@ from advisor.model.findings import Tool
 
 
 class RuleOptions(Struct, frozen=True):
-    """Which rules judge, and with which thresholds. `settings` are set where the rule has such a
-    parameter: {("CMP101", "gate"): 0.1}."""
+    """Which rules judge, and with which thresholds. `settings` apply to rules with such a parameter:
+    {("CMP101", "gate"): 0.1}."""
 
     rules: tuple[Path, ...] = ()
     params: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def _read(folders: Sequence[Path], subject: Subject) -> RuleSet:
 
 
 def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> float:
-    """A threshold in force, for what is worded before the rules are run."""
+    """A threshold in force, for texts made before the rules are run."""
     rules, params = _chosen(subject, options)
     return float(resolve_params(rules, params)[code, name])  # type: ignore[arg-type]
 
@@ -108,8 +108,8 @@ def judge(
 
 
 # --- the catalogue of facts about comparisons, beside that of facts about one trace ---------------
-# A rule says in its `subject` which of them it speaks of: one trace, two sides of a comparison, two
-# context lengths, or two routers. It is judged there and nowhere else.
+# A rule's `subject` says what it is about: one trace, two sides of a comparison, two context lengths, or
+# two routers. It is judged there and nowhere else.
 
 _Row = tuple[str, Unit, str, str]  # name, unit, meaning, how
 

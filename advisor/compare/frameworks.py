@@ -81,7 +81,7 @@ def table(
 
 
 def _names(columns: Sequence[tuple[str | None, Side]]) -> list[str]:
-    """The given name, else the engine that the kernels speak of, else the file; each once."""
+    """The given name, else the engine found in the kernels, else the file; each once."""
     out: list[str] = []
     for given, side in columns:
         engine = side.texts("serving_engine")
@@ -96,7 +96,7 @@ def _names(columns: Sequence[tuple[str | None, Side]]) -> list[str]:
 
 
 def _phase(sides: Sequence[Side], wanted: str | None) -> str:
-    """The phase that is compared: the one asked for, else decode, else the largest common one."""
+    """The compared phase: the requested one, else decode, else the largest common one."""
     common = [p for p in sides[0].phases if all(p in s.phases for s in sides)]
     if wanted is not None and wanted not in common:
         raise InputError(f"--phase: not every capture has {wanted} steps; all have {common or '-'}")
@@ -123,7 +123,7 @@ def _metrics(
 
 
 def _column(side: Side, phase: str, batch: Number, throughput: Number) -> dict[str, Number | str]:
-    """The values of one side by row. A token: one sequence of the batch, where that is known."""
+    """The values of one side by row. A token: one sequence of the batch, if that is known."""
     times = side.times(phase)
     kernels = side.kernels(phase).values()
     step = float(sorted(times)[len(times) // 2]) if len(times) else None

@@ -18,17 +18,17 @@ from advisor.model.findings import SEVERITIES, Diagnosis, Finding
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
 from advisor.reading import parse_saved, read_bytes
 
-#: What a meeting fills in for a finding.
+#: The fields of a finding that a meeting fills in.
 DECIDED = ("decision", "owner", "due", "comment", "recommendations")
 
 
 def path_of(folder: Path) -> Path:
-    """Where the history of a folder lies. Baselines are the files beside it."""
+    """Where the history of a folder is stored. Baselines are the files beside it."""
     return folder / "history" / "findings.json"
 
 
 def read(folder: Path) -> History:
-    """The history of a folder, an empty one where there is none. Raises InputError for a bad file."""
+    """The history of a folder, an empty one if there is none. Raises InputError for a bad file."""
     path = path_of(folder)
     try:
         return History.model_validate(parse_saved(read_bytes(path)))
@@ -49,7 +49,7 @@ def recorded(
     others: Sequence[Diagnosis] = (),
 ) -> History:
     """The history with one more capture, and with the decisions of its review. A finding that `others` of
-    the same meeting have, too, counts where its share is largest; it is closed where none has it."""
+    the same meeting have, too, counts where its share is largest; it is closed if none has it."""
     before = {t.finding: t for t in history.findings}
     seen = (diagnosis, *others)
     found = [f for d in seen for f in d.findings if f.kind != "limit"]
@@ -65,7 +65,7 @@ def recorded(
 
 
 def of_review(review: Review) -> History:
-    """What a review decided, as a history of one meeting: what the next capture is compared with."""
+    """The decisions of a review as a history of one meeting, to compare the next capture with."""
     captures = ", ".join(review.captures)
     meeting = Meeting(day=review.day or "", capture=captures, verdict="", names=review.names)
     found: dict[str, Tracked] = {}

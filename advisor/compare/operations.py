@@ -46,7 +46,7 @@ def by_operation(kernels: Iterable[Kernel]) -> dict[str, Operation]:
 def operation_changes(
     before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
 ) -> tuple[OperationChange, ...]:
-    """Every operation of the phases that both sides have, largest change first."""
+    """Every operation of the phases that both sides have, the largest change first."""
     out = []
     for label, b, a in phases:
         if b is None or a is None:
@@ -129,7 +129,7 @@ def _calls(side: Side) -> dict[str, tuple[float, float]]:
 
 
 def in_equal_steps(before: Side, after: Side) -> tuple[Side, Side, tuple[str, ...]]:
-    """Both sides, the one with longer steps divided, and what was done in words."""
+    """Both sides, the one with longer steps divided, and a note about it."""
     for _, b, a in paired(before, after):
         if b is None or a is None:
             continue
@@ -144,7 +144,7 @@ def in_equal_steps(before: Side, after: Side) -> tuple[Side, Side, tuple[str, ..
 
 
 def _multiple(one: Side, other: Side, mine: str, theirs: str) -> int:
-    """How many steps of `other` a step of `one` holds; 1 where the ratio is not whole."""
+    """How many steps of `other` a step of `one` holds; 1 if the ratio is not whole."""
     long, short = one.kernels(mine), other.kernels(theirs)
     common = [name for name in long if name in short and short[name].calls > 0]
     once = [name for name in common if short[name].calls <= limit("once-a-step")]

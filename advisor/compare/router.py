@@ -18,10 +18,10 @@ from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork
 
 _EXPERTS = "moe"
-#: Kernels whose presence says that experts are separate products.
+#: Kernels whose presence shows that experts are separate products.
 _ROUTING = frozenset(("scan_sort", "moe"))
 _PRODUCTS = frozenset(("gemm", "gemv"))
-#: The activation between the products of an expert is sized by its tokens, padded to the most.
+#: The activation between the products of an expert: its size is the number of tokens, padded to the most.
 _SIZED = "activation"
 _EVEN = "launch sizes do not vary: tokens are even, padded to a fixed count, or grouped"
 
@@ -34,20 +34,20 @@ def experiment(
     traces: Sequence[Side] | None = None,
     options: RuleOptions | None = None,
 ) -> RouterExperiment:
-    """The verdict of the experiment, by the runs of both sides. Raises InputError for inputs that
-    hold no number."""
+    """The verdict of the experiment, by the runs of both sides. Raises InputError for inputs without a
+    number."""
     a, b = read_sides(learned, perfect, unit, metric)
     if not a.is_bare and (twice := set(a.sources) & set(b.sources)):
         raise InputError(f"{min(twice)}: the same report on both sides says nothing of the router")
     # Rounded, so that 110 against 100 is no more than 10 %.
     gain = round(fmean(b.rates) / fmean(a.rates) - 1.0, 12)
-    if not 1 / 1000 < 1 + gain < 1000:  # also where it overflows
+    if not 1 / 1000 < 1 + gain < 1000:  # also if it overflows
         raise InputError("the two sides differ by more than a thousand times: they do not measure the same")
     low, high = _interval(a, b, gain)
     facts, runs = FactWriter(COMPARISON), len(a.values) + len(b.values)
     facts |= {"moe.gain_ratio": gain, "moe.gain_least_ratio": low, "moe.runs_count": runs}
     chosen = options or RuleOptions()
-    worth = parameter("router", "MOE102", "worth_loss", chosen)  # from which a loss is named
+    worth = parameter("router", "MOE102", "worth_loss", chosen)  # a loss is named from here on
     facts.put("moe.result", _result(gain, worth))
     judged = judge(facts, "router", chosen)
     line = judged.param("MOE101", "min_gain")

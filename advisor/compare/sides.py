@@ -18,7 +18,7 @@ from advisor.model.numbers import milliseconds, signed
 from advisor.model.parts import BUSY
 from advisor.model.work import KernelName, PhaseWork, Work
 
-#: Busy parts of the budget, and idle that the graph's own structure makes: not the host's.
+#: Busy parts of the budget, and idle time within graphs: not the host's.
 NOT_HOST = frozenset((*BUSY, "graph_internal", "unified_memory"))
 
 
@@ -43,7 +43,7 @@ def same_steps(one: Diagnosis, other: Diagnosis) -> bool:
 
 @dataclass
 class Side:
-    """The captures of one side. Means over captures weigh each capture alike."""
+    """The captures of one side. Means over captures weight each capture equally."""
 
     name: str
     diagnoses: Sequence[Diagnosis]
@@ -65,7 +65,7 @@ class Side:
         total: dict[str, float] = {}
         for work in self.works:
             for phase in work.phases:
-                steps = max(phase.steps, 1) / max(len(phase.times_ms), 1)  # of each that is recorded
+                steps = max(phase.steps, 1) / max(len(phase.times_ms), 1)  # of each recorded one
                 own = float(np.sum(phase.times_ms)) * steps
                 total[phase.phase] = total.get(phase.phase, 0.0) + own
         whole = sum(total.values())
@@ -76,8 +76,8 @@ class Side:
         return [p for w in self.works for p in w.phases if p.phase == phase]
 
     def runs(self, phase: str) -> list[Array]:
-        """Step times of the phase in ms, one array a capture; where a capture has no single
-        step times (no steps, opaque graphs), the mean that it has."""
+        """Step times of the phase in ms, one array a capture; if a capture has no single step times (no
+        steps, opaque graphs), its mean."""
         out = []
         for work in self.works:
             for row in work.phases:
@@ -92,7 +92,7 @@ class Side:
         return np.concatenate(runs) if runs else np.empty(0)
 
     def untraced_step(self, traced_ms: float) -> Span:
-        """Milliseconds that a step takes without the profiler, over the range of the captures."""
+        """Step time without the profiler, ms, over the range of the captures."""
         known = [i for d in self.diagnoses for i in d.inputs if i.step_ms and i.untraced_step_ms]
         factors = [
             [getattr(i.untraced_step_ms, at) / i.step_ms for i in known] or [1.0]
@@ -124,7 +124,7 @@ class Side:
         return found
 
     def mean(self, phase: str, name: str) -> float | None:
-        """Mean over the captures of a number of PhaseWork, where it is known."""
+        """Mean over the captures of a number of PhaseWork, if it is known."""
         known = [float(v) for r in self.rows(phase) if (v := getattr(r, name)) is not None]
         return sum(known) / len(known) if known else None
 
@@ -145,7 +145,7 @@ class Side:
         return {p: ms / count for p, ms in total.items()} if count else {}
 
     def host_share(self, phase: str | None = None) -> float:
-        """Share of the window that the device waits for the host, mean over devices."""
+        """Share of the window in which the device waits for the host, mean over devices."""
         rows: list[Budget] = []
         for diagnosis in self.diagnoses:
             own = [b for b in diagnosis.budget if b.phase == phase]
@@ -154,8 +154,8 @@ class Side:
         return sum(shares) / len(shares) if shares else 0.0
 
     def fact(self, name: str, scope: Scope) -> tuple[Cell, str]:
-        """A fact seen from a scope (the process aside), and its unit: the mean over captures
-        where it is a number, else the value that all of them share."""
+        """A fact seen from a scope (the process aside), and its unit: the mean over captures of a number,
+        else the value common to all of them."""
         wanted = scope.without_process()
         found: list[Cell] = []
         unit = ""

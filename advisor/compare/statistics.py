@@ -1,17 +1,17 @@
-"""How much a step time changed, and how sure that is: bootstrap over steps, spread over runs.
+"""How much a step time changed, and how certain that is: bootstrap over steps, spread over runs.
 
-Two measures, both as a ratio (0.05: five per cent slower). The *typical* change is the median over
-all pairs of a step before and a step after (Hodges and Lehmann): it moves only where most steps
-moved. The *mean* change also sees the few steps that stall. Their intervals hold with 98 %: one
-per cent of false alarms on either side.
+Two measures, both as a ratio (0.05: five per cent slower). The *typical* change is the median over all
+pairs of a step before and a step after (Hodges and Lehmann): it moves only if most steps moved. The
+*mean* change also includes the few steps that stall. Their intervals hold with 98 %: one per cent of
+false alarms on either side.
 
-Steps of one capture do not show how much captures of the same program differ, so the interval
-also holds the spread over runs: measured where a side has several captures, else what repeats of
-a step differ by at most (calibration#compare-noise), which grows with the host's share. And few
-steps may agree by luck, so their own spread is never taken to be much less than is usual.
+Steps of one capture do not show how much captures of the same program differ, so the interval also
+includes the spread over runs: measured if a side has several captures, else the largest difference
+between repeats of a step (calibration#compare-noise), which grows with the host's share. And few steps
+may agree by luck, so their own spread is assumed to be not much less than usual.
 
-A change counts as *certain* only where the steps also separate: by rank sums (typical) or by
-shuffling steps between the sides (mean). Whatever the distribution, that leaves chance alone.
+A change counts as *certain* only if the steps also separate: by rank sums (typical) or by shuffling steps
+between the sides (mean). Whatever the distribution, that excludes chance.
 
 Everything is seeded: the same input gives the same interval.
 """
@@ -37,31 +37,31 @@ POINTS = 64
 _CHUNK = 1 << 20
 #: Largest difference between two runs of the same step: of the GPU's part, and of the host's on top.
 GPU_SPREAD, HOST_SPREAD = 0.01, 0.20
-#: Spread of single steps within a run that is usual (one sigma), likewise.
+#: Usual spread of single steps within a run (one sigma), likewise.
 GPU_STEPS, HOST_STEPS = 0.01, 0.15
-#: A step of which there is one may be an odd one, so its spread is never taken to be less.
+#: A single step may be an odd one, so its spread is assumed to be at least this.
 LONE_STEP = 0.05
 #: Weight of those spreads against measured ones, as a number of runs and of steps.
 _PRIOR_RUNS, _PRIOR_STEPS = 2, 4
 #: A difference that shuffled steps reach this often counts as chance.
 CHANCE = 0.002
 _SHUFFLES = 4_000
-#: Steps up to which rank sums are counted exactly; above, the normal distribution is close enough.
+#: Up to this many steps rank sums are counted exactly; above, the normal distribution is close enough.
 _EXACT = 20
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 
 
 class Noise(Struct, frozen=True):
-    """What may differ though nothing changed: `runs` as a log ratio of the two sides, `steps` as
-    the usual spread of single steps (one sigma)."""
+    """Differences without a change: `runs` as a log ratio of the two sides, `steps` as the usual spread
+    of single steps (one sigma)."""
 
     runs: float = 0.0
     steps: float = 0.0
 
 
 class Change(Struct, frozen=True):
-    """A change as a ratio, with its interval; positive is slower. `chance` is how often steps
-    that are the same would differ as much."""
+    """A change as a ratio, with its interval; positive is slower. `chance` is how often equal steps would
+    differ as much."""
 
     mid: float
     low: float
@@ -70,17 +70,17 @@ class Change(Struct, frozen=True):
 
     @property
     def least_rise(self) -> float:
-        """The slow-down that is certain; 0 or less where there may be none."""
+        """The certain slow-down; 0 or less if there may be none."""
         return self.low if self.chance <= CHANCE else min(self.low, 0.0)
 
     @property
     def least_drop(self) -> float:
-        """The share of the time that is certainly saved; 0 or less where there may be none."""
+        """The certainly saved share of the time; 0 or less if there may be none."""
         return -self.high if self.chance <= CHANCE else min(-self.high, 0.0)
 
     @property
     def least(self) -> float:
-        """The size of the change that is certain, whichever way; 0 if none is."""
+        """The certain size of the change, in either direction; 0 if none is."""
         return max(self.least_rise, self.least_drop, 0.0)
 
 
@@ -143,8 +143,8 @@ def _means(values: Array, rng: np.random.Generator) -> Array:
 
 
 def _interval(mid: float, draws: Array, before: Array, after: Array, noise: Noise, chance: float) -> Change:
-    """Percentiles of the draws, widened for small samples and for steps that follow each other,
-    and by what may differ anyhow (in logs, as everything here)."""
+    """Percentiles of the draws, widened for small samples, for dependent steps, and by differences
+    without a change (in logs, as everything here)."""
     low, high = np.quantile(draws, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     wider = _small_sample(len(before), len(after)) * _serial(before, after)
     lucky = t_quantile(len(before) + len(after) - 2) * math.sqrt(
@@ -156,7 +156,7 @@ def _interval(mid: float, draws: Array, before: Array, after: Array, noise: Nois
 
 
 def _unseen(values: Array, usual: float) -> float:
-    """Variance of a mean beyond what the values show, where they agree better than is usual."""
+    """Variance of a mean beyond what the values show, if they agree better than usual."""
     n = len(values)
     own = float(np.var(values, ddof=1))
     likely = (_PRIOR_STEPS * usual**2 + (n - 1) * own) / (_PRIOR_STEPS + n - 1)
@@ -164,15 +164,15 @@ def _unseen(values: Array, usual: float) -> float:
 
 
 def _small_sample(n: int, m: int) -> float:
-    """A bootstrap of few values is too narrow: by the lost degrees of freedom, and as Student's
-    quantile exceeds the normal one."""
+    """A bootstrap of few values is too narrow: by the lost degrees of freedom, and as Student's quantile
+    exceeds the normal one."""
     fewest = min(n, m)
     return t_quantile(n + m - 2) / _Z * math.sqrt(fewest / (fewest - 1))
 
 
 def _serial(before: Array, after: Array) -> float:
-    """Steps that resemble their neighbours say less than their number: wider by this factor, each
-    side by its part in the variance."""
+    """Steps that resemble their neighbours prove less than their number: wider by this factor, each side
+    by its part in the variance."""
     own = [float(np.var(v)) / len(v) for v in (before, after)]
     if sum(own) <= 0:
         return 1.0
@@ -181,7 +181,7 @@ def _serial(before: Array, after: Array) -> float:
 
 
 def _dependence(values: Array) -> float:
-    """How many steps count as one, where neighbours resemble each other by more than chance."""
+    """How many steps count as one, if neighbours resemble each other by more than chance."""
     n = len(values)
     if n < 10:
         return 1.0
@@ -237,7 +237,7 @@ def _rank_chance(before: Array, after: Array) -> float:
 
 @cache
 def _rank_ways(n: int, m: int) -> Array:
-    """Probability of every value of the rank-sum statistic where the sides are alike."""
+    """Probability of every value of the rank-sum statistic if the sides are alike."""
     # ways[i][u]: orders of i of the n with statistic u, one of the m after another.
     ways = [np.zeros(n * m + 1) for _ in range(n + 1)]
     ways[0][0] = 1.0
@@ -251,7 +251,7 @@ def _rank_ways(n: int, m: int) -> Array:
 
 
 def _shuffle_chance(before: Array, after: Array, rng: np.random.Generator) -> float:
-    """How often steps dealt out at random differ as much in their means."""
+    """How often randomly assigned steps differ as much in their means."""
     n, m = len(before), len(after)
     if _too_few(n, m):
         return 0.0
@@ -272,8 +272,8 @@ def _shuffle_chance(before: Array, after: Array, rng: np.random.Generator) -> fl
 
 
 def noise_of(before: Sequence[Array], after: Sequence[Array], host_share: float) -> Noise:
-    """The noise of two sides: their captures' step times, and the larger share of the step that
-    waits for the host."""
+    """The noise of two sides: their captures' step times, and the larger share of the step that waits for
+    the host."""
     share = min(max(host_share, 0.0), 1.0)
     return Noise(_run_spread(before, after, share), GPU_STEPS + HOST_STEPS * share)
 

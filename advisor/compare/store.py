@@ -15,7 +15,7 @@ from advisor.errors import InputError
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.reading import STDIN, held, parse_saved, read_bytes, similar
 
-#: Where baselines lie unless the user names another folder.
+#: The folder of baselines, unless the user names another.
 FOLDER = Path(".advisor")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
@@ -23,7 +23,7 @@ _SAVE = "save one with 'advisor baseline save NAME TRACE'"
 
 
 class Entry(NamedTuple):
-    """One baseline: its name, its file, and what it holds (the fault instead where unreadable)."""
+    """One baseline: its name, its file, and its content (the fault instead if unreadable)."""
 
     name: str
     path: Path
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 def is_saved(path: Path) -> bool:
-    """Whether a file looks like a diagnosis of ours rather than a capture."""
+    """Whether a file looks like a saved diagnosis rather than a capture."""
     if (content := held(path)) is not None:
         return _HEAD.match(content[:200]) is not None
     if not path.is_file():
@@ -73,7 +73,7 @@ def documents(path: Path, label: str, hint: str) -> list[Any]:
 
 
 def fault_text(error: ValidationError) -> str:
-    """The first thing that is wrong with a document: where, and what."""
+    """The first fault of a document: where, and what."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the document"
     return f"{where}: {first['msg']}"
@@ -105,7 +105,7 @@ def _diagnosis(path: Path, entry: Any) -> Diagnosis:
 
 
 def path_of(name: str, folder: Path) -> Path:
-    """Where the baseline of this name lies, there or not. Raises InputError for a bad name."""
+    """The path of the baseline of this name, existing or not. Raises InputError for a bad name."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"'{name}' cannot name a baseline: use letters, digits, dots, dashes and underscores"
@@ -122,8 +122,8 @@ def find(name: str, folder: Path) -> Path | None:
 
 
 def locate(text: str, folder: Path, lead: str = "") -> Path:
-    """The file that `text` names: a path as it stands, else a baseline of `folder`, or of the
-    folder in front of the name. Raises InputError, which lists the names there are."""
+    """The file that `text` names: an existing path, else a baseline of `folder`, or of the folder in
+    front of the name. Raises InputError, which lists the existing names."""
     path = Path(text)
     if held(path) is not None:
         return path
@@ -153,7 +153,7 @@ def names(folder: Path) -> list[str]:
 
 
 def entries(folder: Path) -> list[Entry]:
-    """Every baseline of the folder; one that cannot be read says why."""
+    """Every baseline of the folder; an unreadable one with the reason."""
     found = []
     for name in names(folder):
         path = folder / f"{name}.json"

@@ -1,4 +1,4 @@
-"""What one step does: kernels, launches and layers by phase, and the step times themselves."""
+"""The work of one step: kernels, launches and layers by phase, and the step times themselves."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _KernelTable:
         self.names = tuple(KernelName(name=n, operation=k.operation, family=k.family) for n, k in known)
 
     def of(self, phase: int) -> dict[str, Any]:
-        """The fields of PhaseWork that speak of kernels."""
+        """The fields of PhaseWork about kernels."""
         if not len(self._rows):
             return {}
         steps, calls = max(int(self._steps[phase]), 1), self._calls[phase]
@@ -153,8 +153,8 @@ class _KernelTable:
 
 
 def repeated(calls: list[float], attention: float) -> int | None:
-    """How often a step repeats its block: the largest number of which the calls of most kernels
-    are a multiple; else the number of attention kernels."""
+    """How often a step repeats its block: the largest number of which the calls of most kernels are a
+    multiple; else the number of attention kernels."""
     counts = Counter(round(c) for c in calls if c >= 1.5)
     whole = sum(counts.values())
     for layers in sorted((c for c in counts if c >= FEWEST), reverse=True):

@@ -1,1 +1,1 @@
-"""What other viewers open beside the capture: exact overlays, made from the trace itself."""
+"""Files for other viewers: exact overlays, made from the trace itself."""

@@ -1,4 +1,4 @@
-"""A capture as a Perfetto trace: what ran on GPUs and threads, counters, and what was found.
+"""A capture as a Perfetto trace: work on GPUs and threads, counters, and findings.
 
 Not written: samples of the host and backtraces, records of CUDA events, diagnostics.
 """
@@ -32,13 +32,13 @@ _COUNTERS = {name: (overlay.COUNTER_NAMES[name].removesuffix(" %"), "%") for nam
     "throttled": ("clocks throttled", ""),
     "overheated": ("throttled by heat", ""),
 }
-#: Process and thread ids that Perfetto takes as such.
+#: Process and thread ids that Perfetto accepts as such.
 _LARGEST_ID = 1 << 31
 
 
 def trace_packets(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.GAPS) -> Iterator[bytes]:
-    """The capture and what was found in it, piece by piece. Nothing that was measured is kept, so that a
-    large capture takes no more memory to write than to read."""
+    """The capture and its findings, piece by piece. No measured data is kept, so that writing a large
+    capture takes no more memory than reading it."""
     trace, ops = analysis.trace, analysis.ops
     file = TraceFile(trace.capture.zero_ns)
     yield file.begin()
@@ -51,7 +51,7 @@ def trace_packets(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.
 
 
 class _Tracks:
-    """Tracks of the capture, each described when it is first asked for."""
+    """Tracks of the capture, each described on first use."""
 
     def __init__(self, file: TraceFile, trace: Trace) -> None:
         self._file = file
@@ -67,7 +67,7 @@ class _Tracks:
 
     def _give(self, key: tuple[object, ...], described: Callable[[], bytes]) -> int:
         if key not in self._known:
-            content = described()  # which may ask for the track above
+            content = described()  # which may add the track above
             self._known[key], packet = self._file.track(content)
             self.new.append(packet)
         return self._known[key]
@@ -217,7 +217,7 @@ def _host_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) 
 
 
 def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]:
-    """Every sampled value that is known, and the bytes that are allocated."""
+    """Every known sampled value, and the allocated bytes."""
     if trace.has("samples"):
         key = trace.columns("samples", ("time", "device"))
         for column, (name, unit) in _COUNTERS.items():
@@ -292,7 +292,7 @@ def _named(title: str, rows: Array, notes: dict[str, Array]) -> Described:
 
 
 def _given(columns: dict[str, Array]) -> tuple[Note, ...]:
-    """Details of the columns that hold something."""
+    """Details from the columns that have values."""
     return tuple(Note(name, values) for name, values in columns.items() if (values != MISSING).any())
 
 
@@ -310,7 +310,7 @@ def _size(x: Array, y: Array, z: Array) -> tuple[Array, list[str]]:
 
 
 def _by(track_of: Callable[..., int], *columns: Array) -> Array:
-    """Id of the track of each row, asked for once for each combination of the columns."""
+    """Id of the track of each row, looked up once for each combination of the columns."""
     first, index = combinations(*columns)
     rows = zip(*(c[first].tolist() for c in columns), strict=True)
     return np.array([track_of(*row) for row in rows], np.int64)[index]

@@ -18,7 +18,7 @@ from advisor.sources.schema import MISSING, OPERATIONS
 
 #: Excerpts; events of each; the typical step has as many events as this many places.
 PLACES, EVENTS, STEP = 50, 200, 20
-#: What is shown before and after a place: half of its length, and at least this (ns).
+#: Context around a place: half of its length, and at least this (ns).
 ROOM_NS = 20_000
 
 
@@ -33,7 +33,7 @@ def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, 
 
 
 def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
-    """Title, start and end of the step next to the median of the phase that takes most time."""
+    """Title, start and end of the step closest to the median of the phase that takes most time."""
     if not analysis.step_count:
         return []
     times, phases = step_times(analysis), analysis.window_phases
@@ -65,7 +65,7 @@ def _place(analysis: Analysis, place: Interval) -> Excerpt:
 def _cut(
     analysis: Analysis, title: str, low: int, high: int, most: int, place: tuple[int, int] | None = None
 ) -> Excerpt:
-    """Events that overlap the stretch; of more than `most` the longest, as far as they lie in it."""
+    """Events that overlap the stretch; of more than `most` those that are longest within it."""
     parts = [p for p in _parts(analysis, low, high) if len(p[1])]
     source = np.repeat(np.arange(len(parts)), [len(p[1]) for p in parts])
     start, end = (np.concatenate([np.empty(0, np.int64), *(p[i] for p in parts)]) for i in (2, 3))
@@ -138,7 +138,7 @@ def _described(
 
 
 def _texts(found: Described) -> tuple[list[str], list[str]]:
-    """Names, and the details of each row but its correlation, which the arrow shows."""
+    """Names, and the details of each row except its correlation, which the arrow shows."""
     name, names, notes = found
     shown = [
         [

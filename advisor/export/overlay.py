@@ -1,8 +1,8 @@
-"""What was found, as tracks beside the capture: findings, idle gaps by their parts, steps, samples; alone it
-is a Chrome trace that Perfetto opens beside the capture.
+"""Findings, idle gaps by their parts, steps and samples as tracks beside the capture; alone it is a
+Chrome trace that Perfetto opens beside the capture.
 
-Everything lies on processes of its own, named ``advisor: ...``. Times are ns from the capture's zero; a
-Chrome trace has microseconds with three decimals, written from integers.
+All tracks belong to processes of their own, named ``advisor: ...``. Times are ns from the capture's zero;
+a Chrome trace has microseconds with three decimals, written from integers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from advisor.model.findings import Diagnosis, Finding
 from advisor.model.parts import IDLE
 from advisor.sources.schema import MISSING
 
-#: Gaps of a device that are drawn, and samples over all devices.
+#: Number of gaps drawn per device, and of samples over all devices.
 GAPS = 1_000
 SAMPLES = 200_000
 #: Process ids of ours; devices count up from the last two.
@@ -46,7 +46,7 @@ COUNTER_NAMES = {
 
 
 class Name(Struct, frozen=True):
-    """What a process is called, or with a `track` above 0 one of its tracks."""
+    """The name of a process, or with a `track` above 0 of one of its tracks."""
 
     process: int
     track: int
@@ -123,7 +123,7 @@ def _arguments(finding: Finding, place: Interval) -> dict[str, Any]:
 
 
 def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
-    """Ranges in as few rows as it takes for none to overlap its neighbour."""
+    """Ranges in as few rows as possible without overlaps."""
     rows: list[list[Interval]] = []
     for place in sorted(ranges, key=lambda r: (r.start_ns, r.end_ns)):
         row = next((r for r in rows if r[-1].end_ns <= place.start_ns), None)
@@ -197,8 +197,8 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
 
 
 def samples(analysis: Analysis) -> Iterator[Event]:
-    """Sampled metrics as counters; thinned, each value a mean over what it stands for. A device
-    without recorded work may have samples all the same."""
+    """Sampled metrics as counters; thinned, each value a mean over its interval. A device without
+    recorded work may still have samples."""
     devices = sorted({*analysis.devices, *(d.id for d in analysis.trace.devices)})
     found = [(d, s) for d in devices if (s := analysis.samples(d)) is not None]
     count = sum(len(s) * len(s.values) for _, s in found)

@@ -23,7 +23,7 @@ CATEGORIES, NAMES, ANNOTATION_NAMES, TEXTS = 1, 2, 3, 29  # of InternedData
 
 #: `TrackEvent.Type`
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
-#: `SequenceFlags`: what was interned before is forgotten; this packet needs what was interned.
+#: `SequenceFlags`: earlier interned data is forgotten; this packet needs interned data.
 CLEARED, NEEDS_INTERNED = 1, 2
 #: The one sequence of packets that is written.
 OURS = 1
@@ -32,7 +32,7 @@ TIME_BYTES = 9
 #: Bytes of a varint that holds a negative number.
 SIGNED_BYTES = 10
 
-#: What a packet of rows is made of: bytes that all rows share, and a matrix of bytes, one row each.
+#: The content of a packet of rows: bytes common to all rows, and a matrix of bytes, one row each.
 Part = bytes | Array
 
 

@@ -42,7 +42,7 @@ def lanes(start: Array, end: Array, track: Array, order: Order | None = None) ->
     """Lane of each interval within its track, 0 if the track's intervals nest."""
     lane = np.zeros(len(start), np.int64)
     order = order or in_order(start, end)
-    # Points in time take no part: they fit everywhere.
+    # Points in time are left out: they fit everywhere.
     lasting = end[order.begins] > start[order.begins]
     rows = np.concatenate((order.begins[lasting], order.ends))
     at = np.concatenate((order.begin_at[lasting], order.end_at))
@@ -59,7 +59,7 @@ def lanes(start: Array, end: Array, track: Array, order: Order | None = None) ->
 
 
 def _first_free(starts: list[int], ends: list[int]) -> list[int]:
-    """The first lane on which each interval nests; they come by (start, longest first)."""
+    """The first lane on which each interval nests; they are ordered by (start, longest first)."""
     open_: list[list[int]] = []
     found = []
     for start, end in zip(starts, ends, strict=True):
@@ -77,9 +77,9 @@ def _first_free(starts: list[int], ends: list[int]) -> list[int]:
     return found
 
 
-#: Events that are encoded in one go.
+#: Number of events encoded at once.
 _CHUNK = 1 << 16
-#: About how many slices are sorted in one go.
+#: Approximate number of slices sorted at once.
 _ROWS = 1 << 17
 #: Texts in one packet.
 _TEXTS = 1 << 12
@@ -108,7 +108,7 @@ class Layer(Struct, frozen=True):
 
 
 class _Encoded(Struct, frozen=True):
-    """A layer with what was interned of it, and its number in its group."""
+    """A layer with its interned texts, and its number in its group."""
 
     layer: Layer
     number: int
@@ -118,8 +118,8 @@ class _Encoded(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """Rows of the layers of a group that are written at once: `rows` of each, and from where on (`first`)
-    they stand in the columns of all."""
+    """Rows of the layers of a group that are written together: `rows` of each, and their first position
+    (`first`) in the columns of all."""
 
     rows: list[Array]
     first: list[int]
@@ -266,7 +266,7 @@ class TraceFile(Struct):
 
 
 def _parts(layers: Sequence[Layer]) -> Iterator[_Part]:
-    """The rows of a group, in parts that end where nothing lasts, so that no slice lies in two."""
+    """The rows of a group, in parts that end where no slice is open, so that no slice lies in two."""
     if not layers:
         return
     cuts = _quiet(layers)
@@ -282,7 +282,7 @@ def _parts(layers: Sequence[Layer]) -> Iterator[_Part]:
 
 
 def _quiet(layers: Sequence[Layer]) -> Array:
-    """Times at which no slice of the layers lasts, about `_ROWS` rows apart."""
+    """Times at which no slice of the layers is open, about `_ROWS` rows apart."""
     start = np.concatenate([layer.start for layer in layers])
     if len(start) <= _ROWS:
         return np.empty(0, np.int64)

@@ -1,1 +1,1 @@
-"""What an expert carries in the head: the files of `knowledge/`, validated."""
+"""Expert knowledge: the files of `knowledge/`, validated."""

@@ -28,7 +28,7 @@ class CommandLine(Data):
 
 
 class Goal(Data):
-    """What is to be found out, and what has to be recorded for it."""
+    """What to find out, and what has to be recorded for it."""
 
     id: Key
     title: Text
@@ -50,8 +50,8 @@ class Goal(Data):
 
 
 class Spelling(Data):
-    """`text` of the commands of an engine, which releases before `since` spell as in `before`; `note` says
-    so where the release is unknown."""
+    """`text` of the commands of an engine, which releases before `since` spell as in `before`; `note`
+    says so if the release is unknown."""
 
     text: str = Field(min_length=1)
     since: Text
@@ -77,7 +77,7 @@ class Program(Data):
     spelled: list[Spelling] = Field(default_factory=list)
 
     def of(self, version: str | None) -> Self:
-        """The same as this release of the engine spells it."""
+        """The same as spelled by this release of the engine."""
         used, found = release(version), self
         for one in self.spelled:
             if used is None:
@@ -108,7 +108,7 @@ class Place(Data):
 
 
 class VariantData(Data):
-    """Something else that may be wanted for the same goal."""
+    """An optional addition for the same goal."""
 
     id: Key
     title: Text
@@ -151,8 +151,8 @@ class GoalFile(File):
         return [e for e in dict.fromkeys((*self.programs, *engines())) if e != "any"]
 
     def program(self, engine: str, version: str | None = None) -> Program:
-        """How the engine is started; one without a program of its own is as the newest release of its
-        base is."""
+        """How the engine is started; one without a program of its own is started as the newest release of
+        its base."""
         known = engines()
         name: str | None = engine
         while name is not None and name not in self.programs:
@@ -248,7 +248,7 @@ def troubleshooting() -> TroubleFile:
 
 class ChecklistItem(Data):
     """An item that only a person can answer has its texts here, any other in the rule whose cause is its
-    `id`. `say` tells the number: the first line whose facts are all known is taken."""
+    `id`. `say` gives the number: the first line whose facts are all known is used."""
 
     id: Key
     stage: Stage

@@ -49,12 +49,12 @@ class RouterFile(File):
 
 
 class Difference(Data):
-    """What it means that engines differ in a metric, from a ratio (or difference) on."""
+    """The meaning of a difference between engines in a metric, from a ratio (or difference) on."""
 
     metric: Text
     min_ratio: float | None = Field(default=None, gt=1)
     min_difference: float | None = Field(default=None, gt=0)
-    #: The larger value must reach this to be worth a word.
+    #: The larger value must reach this to be reported.
     min_value: float = 0.0
     text: Text
 
@@ -72,7 +72,7 @@ def moe_router() -> RouterFile:
 
 @cache
 def benchmark_metrics() -> Mapping[str, BenchmarkMetric]:
-    """Metrics of benchmark reports, the most telling first."""
+    """Metrics of benchmark reports, the most informative first."""
     return MappingProxyType(moe_router().metrics)
 
 
@@ -91,7 +91,7 @@ class Limit(Data):
 
 
 class Factor(Data):
-    """What comparability keeps where two sides differ so."""
+    """The remaining comparability of two sides with this difference."""
 
     value: float = Field(gt=0, lt=1)
     meaning: Text

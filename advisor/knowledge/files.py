@@ -1,6 +1,6 @@
-"""Loader of `knowledge/`: what an expert carries in the head, as validated and cached data.
+"""Loader of `knowledge/`: expert knowledge as validated and cached data.
 
-Everything is read once, on first use; a faulty file is one clear error, never a guess.
+Everything is read once, on first use; a faulty file is one clear error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _first_there(what: str, *paths: Path) -> Path:
 
 def load(path: Path, model: type[_T]) -> _T:
     """One knowledge file, checked against its model; the error has a line for each fault."""
-    # Most runs find what they need in the cache, so YAML is imported where it is read.
+    # Most runs find what they need in the cache, so YAML is imported only where it is read.
     from pydantic import ValidationError
 
     from advisor.knowledge.yaml_text import read_yaml
@@ -89,7 +89,7 @@ def shipped(name: str, model: type[_T]) -> _T:
 
 
 def _made_of(name: str, model: type[_T], make: Callable[[_T], _R]) -> _R:
-    """The same for what is made of the file."""
+    """The same for objects made of the file."""
     path = data_dir("knowledge") / name
     return cached(path.stem, [_content(path)], lambda: make(load(path, model)))
 
@@ -116,7 +116,7 @@ class KernelFamily(NamedTuple):
 
     @property
     def sm(self) -> int | None:
-        """The SM architecture that the name gives away (75, 80, 90, 100, ...)."""
+        """The SM architecture contained in the name (75, 80, 90, 100, ...)."""
         arch = self.traits.get("arch")
         return int(arch[2:]) if isinstance(arch, str) else None
 
@@ -130,7 +130,7 @@ class KernelFamilies:
 
     def __init__(self, data: KernelFile) -> None:
         self._entries = data.kernels
-        #: The entry of each pattern; those of `words` stand after those of `match` in an entry.
+        #: The entry of each pattern; those of `words` come after those of `match` in an entry.
         self._of_text = [i for i, e in enumerate(data.kernels) for _ in e.match]
         self._of_words = [i for i, e in enumerate(data.kernels) for _ in e.words]
         self._texts = Patterns(p for e in data.kernels for p in e.match)
@@ -160,7 +160,7 @@ class KernelFamilies:
         return known
 
     def _classify(self, name: str) -> KernelFamily:
-        # Compilers number thousands of kernels (triton_poi_fused_add_7), which says nothing.
+        # Compilers number thousands of kernels (triton_poi_fused_add_7); the number means nothing.
         numbered = _NUMBER.sub("_0", name)
         answer = self._known.get(numbered) or self._judged(numbered)
         self._known[numbered] = self._known[name] = answer
@@ -173,7 +173,7 @@ class KernelFamilies:
         arguments = f" {known.arguments}" if carrier else ""
         entry, hit = self._find(text, words(known.function + arguments))
         if entry is self._entries[-1]:
-            entry, hit = self._find(text, words(known.own))  # namespaces say less than the name
+            entry, hit = self._find(text, words(known.own))  # namespaces are less informative than the name
         traits: dict[str, str | bool] = {}
         for i, found in self._trait_names.all(known.full):
             for key, value in self._traits[i].items():
@@ -188,7 +188,7 @@ class KernelFamilies:
         )
 
     def _find(self, text: str, in_words: str) -> tuple[KernelEntry, re.Match[str]]:
-        """The first entry of which a pattern is found; the last one matches anything."""
+        """The first entry with a matching pattern; the last one matches anything."""
         found = [
             (entry[hit[0]], hit[1])
             for entry, hit in (
@@ -223,7 +223,7 @@ def kernel_families() -> KernelFamilies:
 
 
 class StepName(NamedTuple):
-    """What the text of a range says about the step that the range delimits."""
+    """The step described by the text of the range that delimits it."""
 
     kind: Literal["pass", "loop"]
     phase: Phase | None = None
@@ -237,7 +237,7 @@ class StepName(NamedTuple):
 
 
 class NamedPatterns(Generic[_R]):
-    """Patterns under names: which name the first of all patterns belongs to that is found in a text."""
+    """Patterns under names; a text belongs to the name of the first of all patterns that it matches."""
 
     def __init__(self, patterns: Mapping[_R, Sequence[str]]) -> None:
         self._names = [name for name, texts in patterns.items() for _ in texts]
@@ -254,13 +254,13 @@ class StepPatterns:
     def __init__(self, data: StepFile) -> None:
         self._steps, self._step_texts = data.steps, Patterns(s.match for s in data.steps)
         # Each takes the text of a range (or the name of a function):
-        #: what it is, where it does not mark a step: garbage collection, GIL, ...
+        #: what it is if it does not mark a step: garbage collection, GIL, ...
         self.role = NamedPatterns(data.roles)
         #: The part of speculative decoding that it is around: draft or verify.
         self.speculation = NamedPatterns(data.speculation)
-        #: What a range or mark says of a transfer of the KV cache.
+        #: What a range or mark shows about a transfer of the KV cache.
         self.transfer = NamedPatterns(data.transfers)
-        #: What comes once in a pass of the model and it stands for.
+        #: What occurs once in a pass of the model and marks it.
         self.marker = NamedPatterns(data.markers)
         #: True if it names a layer, a block or a micro-batch: a part of a pass.
         self.is_inner = Patterns(data.inner)
@@ -352,12 +352,12 @@ def actions() -> Mapping[str, str]:
 
 @cache
 def recommendation_ids() -> frozenset[str]:
-    """Every id that a recommendation of our rules has, with options of engines or without."""
+    """Every id of a recommendation in our rules, with options of engines or without."""
     data = shipped("actions.yaml", ActionFile)
     return frozenset((*data.actions, *data.advice))
 
 
-#: Words of ids as people spell them.
+#: Words of ids in their usual spelling.
 _SPELLED = {w.lower(): w for w in ("CUDA", "GPU", "GC", "GIL", "KV", "FP8", "TF32", "NVTX", "NUMA")}
 
 
@@ -375,7 +375,7 @@ def references() -> Mapping[str, Reference]:
 
 
 def titled(finding: Finding) -> Finding:
-    """The finding with the titles and addresses of what it refers to."""
+    """The finding with the titles and addresses of its references."""
     return finding.replaced(references=tuple(references().get(r.id, r) for r in finding.references))
 
 

@@ -1,4 +1,4 @@
-"""GPUs: what they reach at most, and what only some of them can do."""
+"""GPUs: their peak rates, and features that only some of them have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GpuSpec(Data):
 
     @property
     def htod_bytes_per_s(self) -> float | None:
-        """What large pinned copies reach in practice."""
+        """The rate that large pinned copies reach in practice."""
         return None if self.htod_gb_per_s is None else self.htod_gb_per_s * 1e9
 
     def flop_per_s(self, precision: Precision) -> float | None:
@@ -60,8 +60,8 @@ class Generations(Data):
 
 
 class GpuFeature(Data):
-    """The GPUs of each vendor that can do something; none of a vendor that is not named. `words`:
-    how texts speak of it."""
+    """The GPUs of each vendor that have a feature; none of a vendor that is not named. `words`: how texts
+    refer to it."""
 
     nvidia: Generations | None = None
     amd: Generations | None = None
@@ -88,8 +88,8 @@ def gpus() -> tuple[GpuSpec, ...]:
 
 @cache
 def gpu(name: str | None, sm_count: int | None = None) -> GpuSpec | None:
-    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), with `sm_count` where boards share
-    it, or None; of a slice of one (MIG) no peak is known."""
+    """The GPU of this name (as ``TARGET_INFO_GPU.name`` spells it), with `sm_count` if boards share it,
+    or None; of a slice of one (MIG) no peak is known."""
     if _SLICE.search(name or ""):
         return None
     named = (g for g in gpus() if any(pattern(p).found(name or "") for p in g.match))
@@ -97,32 +97,32 @@ def gpu(name: str | None, sm_count: int | None = None) -> GpuSpec | None:
 
 
 def gpu_of(device: Device) -> GpuSpec | None:
-    """What is known of the model of a device."""
+    """The GPU model of a device."""
     return gpu(device.name, device.sm_count)
 
 
 def dram_peak(device: Device) -> float | None:
-    """Peak DRAM bandwidth, bytes/s: what the device reports or the datasheet says, the lower where
-    both do; None if neither does."""
+    """Peak DRAM bandwidth, bytes/s: from the device or the datasheet, the lower if both are known; None
+    if neither is."""
     about = gpu_of(device)
     known = (device.bandwidth_bytes_per_s, about.dram_bytes_per_s if about else None)
     return min((rate for rate in known if rate), default=None)
 
 
 def l2_bytes(device: Device) -> float | None:
-    """What the device reports, or else the table."""
+    """As reported by the device, else from the table."""
     about = gpu_of(device)
     return device.l2_bytes or (about.l2_mib * 2**20 if about and about.l2_mib else None)
 
 
 @cache
 def gpu_features() -> Mapping[str, GpuFeature]:
-    """What only some GPUs can do, by name."""
+    """Features that only some GPUs have, by name."""
     return MappingProxyType(shipped("gpus.yaml", GpuFile).features)
 
 
 def gpu_has(feature: str, device: Device) -> bool | None:
-    """Whether the device can do it, by its compute capability; None if that is unknown."""
+    """Whether the device has it, by its compute capability; None if that is unknown."""
     about, known = gpu_of(device), gpu_features()[feature]
     if device.compute_capability:
         capability = float("{}.{}".format(*device.compute_capability))

@@ -1,7 +1,7 @@
 """The parts of a kernel's name: the function's own name, its template arguments, its words.
 
-Parameter lists and return types say which data a kernel takes, not what it does with them, so
-neither is part of any answer here.
+Parameter lists and return types name the data that a kernel takes, not what it does with them, so neither
+is part of any answer here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w{0,200})::")
-#: What follows the function in names of kernels that CuTe DSL builds: its operands.
+#: The part after the function in names of kernels that CuTe DSL builds: its operands.
 _OPERANDS = re.compile(r"_object_at_.*", re.DOTALL)
 _SUFFIX = re.compile(r"(?:\s{0,9}\[clone [^\]]{0,200}\]|\.kd|\s{1,9}const|@[\w.]{1,200}){1,9}$")
 #: CamelCase -> words: before a capital after a small letter, before the last capital of several
@@ -61,8 +61,8 @@ def words(text: str) -> str:
 
 
 def _without_parameters(text: str) -> str:
-    """`text` without parameter lists: what stands in parentheses right after a name, a template
-    argument list or another such list. Casts such as ``(int)128`` stay."""
+    """`text` without parameter lists: parentheses right after a name, a template argument list or another
+    such list. Casts such as ``(int)128`` stay."""
     if "(" not in text:
         return text
     out: list[str] = []
@@ -80,14 +80,14 @@ def _without_parameters(text: str) -> str:
 
 
 def _split_arguments(text: str) -> tuple[str, str]:
-    """The name outside angle brackets, without a return type, and what stands inside."""
+    """The name outside angle brackets, without a return type, and the text inside."""
     if "<" not in text and ">" not in text:
         return text.rpartition(" ")[2], ""
     own: list[str] = []
     inside: list[str] = []
     depth = 0
     for i, char in enumerate(text):
-        if char == " " and depth == 0:  # so far it was a return type
+        if char == " " and depth == 0:  # everything so far was a return type
             own.clear()
             inside.clear()
             continue
@@ -125,25 +125,25 @@ def _of_mangled(name: str) -> FunctionName:
         elif step["close"] and opened:
             opened.pop()
         if own and not opened and (length or step["close"]) and name[at : at + 1] != "I":
-            break  # what follows are the return type and the parameters
+            break  # the rest is the return type and the parameters
     kept = [part for part in own if not part.startswith("_GLOBAL__N_")]
     return FunctionName("::".join(kept) or name, ", ".join(inside))
 
 
 # --- ordered patterns of the knowledge, searched without trying (or compiling) every one of them ---
-# Most patterns can only match a text in which some literal stands (``nvjet``, ``rms_norm``). These
-# literals are indexed, so a text is searched for few of hundreds of patterns, and a pattern is
-# compiled when it is first tried.
+# Most patterns match only texts that contain some literal (``nvjet``, ``rms_norm``). These literals are
+# indexed, so a text is searched for few of hundreds of patterns, and a pattern is compiled when it is
+# first tried.
 
 #: Letters of a literal that are indexed; patterns without a literal of this length are always
 #: tried.
 _GRAM = 3
-#: Characters of a text that are searched: more than any name has that says something.
+#: Number of characters of a text that are searched: more than any informative name has.
 _LONGEST = 8_192
-#: So many literals are looked for one by one.
+#: This many literals are searched for one by one.
 _FEW = 20
 _REPEAT = re.compile(r"[?*+]|\{\d*,?\d*\}")
-#: Characters that stand for themselves, but for one that is repeated.
+#: Characters that match themselves, except a repeated one.
 _PLAIN = re.compile(r"[\w ,:;<>=!@#%&~/\"'-]{2,}(?![?*+{])")
 #: Escapes that stand for a character by number, or for an earlier group.
 _NUMBERED = frozenset("0123456789xuUN")
@@ -152,7 +152,7 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order. It can be pickled (its methods cannot); compiled patterns stay behind."""
+    """Patterns in order. It can be pickled (its methods cannot); compiled patterns are left out."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = tuple(texts)
@@ -189,8 +189,8 @@ class Patterns:
     __call__ = found
 
     def among(self, texts: tuple[str, ...]) -> list[str]:
-        """The texts in which any pattern is found, in order. One look at all of them together tells
-        which patterns cannot be: most."""
+        """The texts in which any pattern is found, in order. One search of all of them together excludes
+        most patterns."""
         together = _lowered(texts)
         possible = range(len(self._texts)) if together is None else self._possible(together)
         searches = [self._compile(i).search for i in possible]
@@ -243,15 +243,15 @@ def pattern(text: str) -> Patterns:
 
 
 def required_literals(text: str) -> Literals:
-    """Lower-case texts of three characters or more, one of which at least stands in every text that
-    the pattern matches; empty if there are none. The pattern must be a valid one."""
+    """Lower-case texts of three characters or more, at least one of which occurs in every text that the
+    pattern matches; empty if there are none. The pattern must be valid."""
     if not text.isascii() or re.search(r"\(\?[a-zA-Z]*x|\(\?\(", text):
         return Literals()
     return _Reader(text).alternatives()
 
 
 class _Reader:
-    """Walks through a pattern once. It gives up a literal wherever in doubt."""
+    """Walks through a pattern once. It drops a literal in case of doubt."""
 
     def __init__(self, pattern: str) -> None:
         self._text = pattern
@@ -289,8 +289,8 @@ class _Reader:
         return _better(best, Literals((run.lower(),)))
 
     def _item(self, char: str) -> tuple[str, Literals]:
-        """One character, class or group: the character where it is literal, else what its
-        alternatives require."""
+        """One character, class or group: the character if it is literal, else the literals of its
+        alternatives."""
         self._at += 1
         if char == "(":
             return "", self._group()

@@ -1,6 +1,7 @@
-"""What made a capture: the serving engine, by the signs of `knowledge/engines`, with the lines that carry out
-an action in it; the kind of program, who launched its kernels, and how layers of a model are named, by
-``workloads.yaml``."""
+"""The origin of a capture: the serving engine, by the signs of `knowledge/engines`, with the options that
+carry out an action in it; the kind of program, who launched its kernels, and how layers of a model are
+named, by ``workloads.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _RELEASE = re.compile(r"\Av?\d+(?:\.\d+)+\w*")
 
 
 class ServingEngine(NamedTuple):
-    """`name` is None if nothing in the capture shows it; `confidence` is 0..1; `version` is the
-    release, where the user or the command line names it."""
+    """`name` is None if nothing in the capture shows it; `confidence` is 0..1; `version` is the release,
+    if the user or the command line names it."""
 
     name: str | None
     confidence: float
@@ -37,9 +38,9 @@ NO_ENGINE = ServingEngine(None, 0.0, ())
 
 
 def named(text: str) -> ServingEngine:
-    """The engine that the user names as ``NAME`` or ``NAME@VERSION``.
+    """The engine named by the user as ``NAME`` or ``NAME@VERSION``.
 
-    Raises InputError for an engine that is unknown and for a malformed version.
+    Raises InputError for an unknown engine and for a malformed version.
     """
     name, at, version = text.partition("@")
     if name not in engines():
@@ -55,9 +56,9 @@ def detect(
     range_names: Iterable[str],
     command: str | Sequence[str] | None,
 ) -> ServingEngine:
-    """The engine with most evidence; each sign counts once, however often it is seen.
+    """The engine with most evidence; each sign counts once, however often it occurs.
 
-    Where an engine shows, the library that it is built on is not a candidate.
+    If an engine is found, the library that it is built on is not a candidate.
     """
     times = dict(kernel_names_with_time)
     texts = tuple(dict.fromkeys(range_names))
@@ -76,7 +77,7 @@ def detect(
 
 
 def _version(name: str, line: str) -> str | None:
-    """The release that an image or a package in the command line names: ``vllm-openai:v0.11.0``."""
+    """The release named by an image or a package in the command line: ``vllm-openai:v0.11.0``."""
     package = re.escape(name).replace("\\-", "[-_]")
     image = engines()[name].recognise.image
     found = re.search(
@@ -125,13 +126,13 @@ class Program(NamedTuple):
     device: Device = Device(id=0)
 
     def runs(self, option: OptionLine) -> bool:
-        """Whether the GPU can do what the line speaks of, as far as is known."""
+        """Whether the GPU supports what the line does, as far as is known."""
         named = (name for name, f in gpu_features().items() if re.search(f.words, option.line))
         return all(gpu_has(name, self.device) is not False for name in named)
 
     def uses(self, option: OptionLine) -> bool:
-        """Whether the capture shows that the line is in effect: given with the command, or by a
-        kernel that runs only then."""
+        """Whether the capture shows that the line is in effect: given with the command, or by a kernel
+        that runs only then."""
         given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
         pattern = option.in_use
         return bool(given) or (pattern is not None and any(re.search(pattern, name) for name in self.kernels))
@@ -143,11 +144,10 @@ UNKNOWN = Program()
 def options_for(
     action_key: str, engine_name: str | None, program: Program = UNKNOWN, version: str | None = None
 ) -> tuple[Option, ...]:
-    """At most three lines: of the engine, else of the library it extends, else of any engine;
-    none that the program uses already. `version` is the release of the engine, where known: lines
-    are spelled for it.
+    """At most three lines: of the engine, else of the library it extends, else of any engine; none that
+    the program uses already. `version` is the release of the engine, if known: lines are spelled for it.
 
-    A server is steered by its own options, never by patching the library below it: only an engine
+    A server is configured by its own options, never by patching the library below it: only an engine
     whose file says `inherit_options` shows the lines of its base.
     """
     known = engines()
@@ -156,7 +156,7 @@ def options_for(
         data = known[name]
         if found := _fitting(data, action_key, program, version):
             return found
-        # What the library below can do, its own releases tell.
+        # The version is that of the engine; the library below it has its own.
         name, version = (data.base if data.inherit_options else None), None
     return _fitting(known["any"], action_key, program, program.nsys)
 
@@ -224,12 +224,12 @@ class WorkloadFile(File):
     parts: dict[LayerPart, Pattern]
 
     def layer(self, text: str) -> tuple[int | None, str]:
-        """The number of the layer that a range names, and the text that follows it (all without a number)."""
+        """The number of the layer named by a range, and the text that follows it (all without a number)."""
         hit = re.search(self.layers, text)
         return (int(hit[1]), text[hit.end() :]) if hit else (None, text)
 
     def part(self, text: str) -> LayerPart | None:
-        """The part of a layer that a range or a class of modules names."""
+        """The part of a layer named by a range or a class of modules."""
         return next((part for part, pattern in self.parts.items() if re.search(pattern, text)), None)
 
 

@@ -38,7 +38,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 
 
 class Data(Frozen):
-    """What a file of `knowledge/` says."""
+    """The content of a file of `knowledge/`."""
 
     checking: ClassVar[dict[str, bool]] = {"allow_inf_nan": False}
 
@@ -65,7 +65,7 @@ class KernelEntry(Data):
 
 
 class NamelessEntry(Data):
-    """Bounds of what a launch takes: registers a thread, bytes of shared memory a block, ns."""
+    """Limits of the resources of a launch: registers a thread, bytes of shared memory a block, ns."""
 
     match: Pattern
     min_registers: int = 0
@@ -163,12 +163,12 @@ class Recognise(Data):
     kernels: list[Sign] = Field(default_factory=list)
     ranges: list[Sign] = Field(default_factory=list)
     commands: list[Sign] = Field(default_factory=list)
-    image: Pattern | None = None  # a container whose name tells the release, as its group
+    image: Pattern | None = None  # a container whose name contains the release, as its group
 
 
 def release(text: str | None) -> tuple[int, ...] | None:
-    """``0.5.20`` as numbers, so that releases compare; None for anything but a release of the engine,
-    such as ``CUDA 11.8``."""
+    """``0.5.20`` as numbers, so that releases can be compared; None for anything but a release of the
+    engine, such as ``CUDA 11.8``."""
     found = re.match(r"\d+(?:\.\d+)*", text or "")
     return tuple(int(n) for n in found[0].split(".")) if found else None
 
@@ -180,10 +180,10 @@ def up_to(version: tuple[int, ...], last: str | None) -> bool:
 
 
 class OptionLine(Data):
-    """`since` is the first release that takes the line, `before` its spelling in earlier ones,
-    `until` the last release that takes it. `language_model`: only for language models, or only
-    for other programs. `in_use`: found in the kernel names of a capture that uses what the line
-    would switch on."""
+    """`since` is the first release that accepts the line, `before` its spelling in earlier ones, `until`
+    the last release that accepts it. `language_model`: only for language models, or only for other
+    programs. `in_use`: found in the kernel names of a capture that already uses what the line would
+    switch on."""
 
     line: Text
     since: Text | None = None
@@ -201,8 +201,8 @@ class OptionLine(Data):
             raise ValueError("until: must be a release of the engine")
 
     def option(self, engine: str, version: str | None = None) -> Option | None:
-        """The line as `version` of the engine takes it, or None if it does not; as current
-        releases take it where `version` is None, with an older spelling in the note."""
+        """The line as `version` of the engine accepts it, or None if it does not; as current releases
+        accept it if `version` is None, with an older spelling in the note."""
         line, since, notes = self.line, self.since, [self.note]
         used, first = release(version), release(since)
         if used is None:
@@ -222,8 +222,8 @@ class OptionLine(Data):
 
 
 class CaptureVariable(Data):
-    """An environment variable of the engine for a capture; `supplies` says what it adds to it,
-    `since` the first release that knows it, `until` the last."""
+    """An environment variable of the engine for a capture; `supplies` says what it adds, `since` is the
+    first release that knows it, `until` the last."""
 
     variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
     value: Text
@@ -235,7 +235,7 @@ class CaptureVariable(Data):
     )
 
     def known_in(self, version: str | None) -> bool:
-        """Whether this release takes it; the newest one where `version` is None."""
+        """Whether this release accepts it; the newest one if `version` is None."""
         used = release(version)
         if used is None:
             return self.until is None
@@ -243,9 +243,9 @@ class CaptureVariable(Data):
 
 
 class EngineData(File):
-    """One serving engine: how to recognise it, and the lines that carry out an action in it.
-    `sides` are found in the command line of a server that only reads prompts, or only decodes; the
-    first group of `batch_limit` is the most sequences that the command lets a rank run at once."""
+    """One serving engine: how to recognise it, and the options that carry out an action in it. `sides`
+    are found in the command line of a server that only reads prompts, or only decodes; the first group of
+    `batch_limit` is the most sequences that the command lets a rank run at once."""
 
     name: Key
     title: Text
@@ -260,8 +260,8 @@ class EngineData(File):
 
 
 class ActionFile(File):
-    """`actions` are carried out by options of engines; `advice` is for a person alone. `titles` has
-    the ids that need other words in a table."""
+    """`actions` are carried out by options of engines; `advice` is for a person alone. `titles` has ids
+    with other words in tables."""
 
     actions: dict[Key, Text]
     advice: dict[Key, Text]
@@ -316,14 +316,14 @@ class Pitfall(Data):
 
 
 class ReleaseEntry(Data):
-    """The first release of nsys that was made for a CUDA major version."""
+    """The first release of nsys made for a CUDA major version."""
 
     cuda: int = Field(ge=11, le=30)
     nsys: Release
 
 
 class Refusal(Data):
-    """A reason for missing CUDA events: how the tool words it (`pattern`), and in plain words."""
+    """A reason for missing CUDA events: the tool's wording (`pattern`), and plain words."""
 
     id: Key
     pattern: Text

@@ -1,1 +1,1 @@
-"""What a verb does, end to end: the stages in their order."""
+"""The work of each verb, end to end: the stages in their order."""

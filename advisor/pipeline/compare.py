@@ -1,4 +1,4 @@
-"""From what was named (captures, saved diagnoses, baselines) to comparisons of them."""
+"""From the named sources (captures, saved diagnoses, baselines) to comparisons of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Sources = str | Path | Sequence[str | Path]
 
 
 class CompareOptions(Struct, frozen=True):
-    """What the user may choose about a comparison. `folder` holds named baselines; what is to be
-    `drawn` as a page gets the events of typical steps."""
+    """The user's options of a comparison. `folder` holds named baselines; with `drawn` the events of
+    typical steps are kept for a page."""
 
     diagnose: Options = field(default_factory=Options)
     folder: Path | None = None
@@ -77,7 +77,7 @@ def compare(
 ) -> Comparison:
     """Before against after: captures, saved diagnoses or names of baselines, one or several a side.
 
-    Raises InputError for what cannot be read, RuleError for bad rules.
+    Raises InputError for unreadable sources, RuleError for bad rules.
     """
     from advisor.compare.build import compare as build
     from advisor.compare.operations import sketch
@@ -119,7 +119,7 @@ def frameworks(
     options: CompareOptions | None = None,
     progress: Progress | None = None,
 ) -> FrameworkTable:
-    """Serving engines side by side; (name, source) each, named by their kernels where None."""
+    """Serving engines side by side; (name, source) each, named by their kernels if None."""
     from advisor.compare.frameworks import table
 
     columns = [(name, side(name or source, [source], options, progress)) for name, source in engines]

@@ -42,7 +42,7 @@ def open_trace(path: str | Path) -> Trace:
 
 
 def opened(path: str | Path, chosen: Options) -> Trace:
-    """The capture, with the samples of another log where one is given, and redacted if asked for."""
+    """The capture, with the samples of another log if one is given, and redacted if requested."""
     trace = open_trace(path)
     try:
         if chosen.gpu_metrics is not None:
@@ -63,14 +63,14 @@ def opened(path: str | Path, chosen: Options) -> Trace:
 
 @contextmanager
 def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: None) -> Iterator[Analysis]:
-    """The metrics of a capture, with another recording of the same program beside it where one is given.
+    """The metrics of a capture, with another recording of the same program beside it if one is given.
 
     Raises InputError for captures that cannot be read or do not fit each other.
     """
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
         trace.read_ahead("api_calls", "kernels")
-        from advisor.metrics.analysis import Analysis  # meanwhile
+        from advisor.metrics.analysis import Analysis  # runs meanwhile
         from advisor.metrics.window import Selection
 
         selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
@@ -85,8 +85,8 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
 
 
 class Analysed(Struct, frozen=True, dict=True):
-    """One capture with all that was concluded about it, while its file is open. `waits` is there
-    where it holds several ranks."""
+    """One capture with all conclusions about it, while its file is open. `waits` is set if it holds
+    several ranks."""
 
     analysis: Analysis
     facts: FactBase
@@ -97,7 +97,7 @@ class Analysed(Struct, frozen=True, dict=True):
 
     @cached_property
     def gains(self) -> Gains:
-        """What fixes would win; every estimate is made once."""
+        """The gains of fixes; every estimate is made once."""
         from advisor.gain.attach import Gains
 
         return Gains(
@@ -111,7 +111,7 @@ class Analysed(Struct, frozen=True, dict=True):
 def analyse(
     path: str | Path, options: Options | None = None, progress: Progress | None = None
 ) -> Iterator[Analysed]:
-    """Read, measure and infer; what is made of it is up to the caller.
+    """Read, measure and infer; the caller decides what to make of it.
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
@@ -147,8 +147,8 @@ def analyse(
 def diagnose(
     path: str | Path, options: Options | None = None, progress: Progress | None = None, drawn: bool = False
 ) -> Diagnosis:
-    """Diagnose one capture. `progress` gets the name of each stage as it begins. What is to be `drawn`
-    as a page gets the events of places.
+    """Diagnose one capture. `progress` gets the name of each stage as it begins. With `drawn` the events
+    of places are kept for a page.
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
@@ -162,7 +162,7 @@ def diagnose(
 
 
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
-    """What the inference (or another one over the same facts) says, ranked by estimated gains."""
+    """The conclusions of the inference (or another one over the same facts), ranked by estimated gains."""
     from advisor.engine.findings import conclude
     from advisor.pipeline import document
 
@@ -189,7 +189,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor.ranks.summary import rank_section
 
     analysis, facts, serving = done.analysis, done.facts, done.serving
-    timeline = document.timeline(analysis)  # first: what gains are estimated with takes memory
+    timeline = document.timeline(analysis)  # first: the inputs of gains take memory
     found = conclusions(done)
     findings = document.with_options(found.findings, serving, document.program_of(analysis))
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
@@ -234,7 +234,7 @@ def assemble(done: Analysed) -> Diagnosis:
 
 
 def _rates(facts: FactBase, device: int) -> dict[str, object]:
-    """What the steps deliver, as fields of the input."""
+    """Throughput of the steps, as fields of the input."""
     from advisor.model.facts import Scope
 
     names = ("tokens_per_s", "model_bandwidth_ratio", "model_flop_ratio")
@@ -249,14 +249,14 @@ def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
 
 
 def all_rules(folders: tuple[Path, ...]) -> RuleSet:
-    """The rules of the folders. Read again only where a file has changed: many ranks are read by
-    few processes, and `advisor doctor` asks for two subjects."""
+    """The rules of the folders. Read again only if a file has changed: few processes read many ranks, and
+    `advisor doctor` asks for two subjects."""
     return _rules_of(folders, _stamps(folders))
 
 
 def program_about(subject: Subject, folders: tuple[Path, ...], params: Iterable[str]) -> Program:
-    """The compiled rules of the folders about a subject; compiled again only where a file has changed.
-    `params` as given on the command line. RuleError for what cannot be used."""
+    """The compiled rules of the folders about a subject; compiled again only if a file has changed.
+    `params` as given on the command line. RuleError for invalid rules or parameters."""
     return _program_of(subject, folders, tuple(params), _stamps(folders))
 
 

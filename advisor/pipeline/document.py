@@ -40,14 +40,14 @@ _BINS = 2_000
 _MARKS = 500
 _TABLE_ROWS = 200
 _SUMS = "sums of the whole recording"
-#: From this share of graph launches without kernels on, kernels are missing for that reason.
+#: From this share of graph launches without kernels on, kernels are missing because of them.
 HIDDEN = 0.01
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
-    """Turns a share of the window into milliseconds a step (or of the window without steps), and
-    what a capture takes from its own analysis into milliseconds of the capture."""
+    """Turns a share of the window into milliseconds a step (or of the window without steps), and a share
+    of the capture into milliseconds of the capture."""
     whole = a.startup.capture_length / 1e6
 
     def ms_of(part: str, scope: Scope, share: float | None) -> float | None:
@@ -60,7 +60,7 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
 
 
 def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
-    """The engine that the user named, else the one that the names in the trace speak for."""
+    """The serving engine named by the user, else the one found in the names of the trace."""
     if chosen:
         return named(chosen)
     total = np.bincount(a.names.index, kernel_rows(a.trace, a.names)[0], minlength=len(a.names.texts))
@@ -71,7 +71,7 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
 
 
 def program_of(a: Analysis) -> Program:
-    """What the capture shows of the program that advice should fit."""
+    """Properties of the program in the capture, which advice should fit."""
     capture, kernels = a.trace.capture, a.names.texts
     release = capture.producer_version if capture.recorder.nsys_options else None
     device = a.device(a.main_device)
@@ -109,7 +109,7 @@ Remedy = Callable[[str], str | None]
 
 
 def remedies(a: Analysis, base: FactBase, serving: ServingEngine) -> Remedy:
-    """Tells what would supply a fact that this capture does not give."""
+    """Returns a function: what would supply a fact that this capture lacks."""
     hidden = hidden_graphs(base)
     traced = {source.lower() for source in a.trace.capture.trace_sources}
     foreign = a.trace.capture.vendor != "NVIDIA"
@@ -152,7 +152,7 @@ def lost_work(base: FactBase) -> bool:
 
 
 def reasons(a: Analysis, base: FactBase) -> Remedy:
-    """Tells why a fact has no value, also where it has one in another scope."""
+    """Returns a function: why a fact has no value, also if it has one in another scope."""
 
     def of(name: str) -> str | None:
         known = base.missing.get(name)
@@ -167,17 +167,17 @@ def of_nsys(flag: str) -> bool:
 
 
 def by_tool(flag: str, recorder: Recorder) -> str:
-    """A remedy with the name of nsys, where another tool recorded."""
+    """A remedy with the name of nsys, if another tool recorded."""
     return flag if recorder.nsys_options or not of_nsys(flag) else f"nsys profile {flag}"
 
 
 def with_remedies(
     entries: tuple[NotEvaluated, ...], of: Remedy, recorder: Recorder
 ) -> tuple[NotEvaluated, ...]:
-    """What could not be judged, with the option that supplies the missing facts of this capture;
+    """Rules that could not be judged, with the option that supplies the missing facts of this capture;
     the rule's own flag only says what it needs in general.
 
-    Options are those of `nsys profile`, which is named where another tool recorded.
+    Options are those of `nsys profile`, which is named if another tool recorded.
     """
     out = []
     for entry in entries:
@@ -233,7 +233,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
 
 
 def budgets(a: Analysis) -> tuple[Budget, ...]:
-    """One budget a device, then one for each phase of its steps where there are several."""
+    """One budget a device, then one for each phase of its steps if there are several."""
     out = []
     for device, budget in a.budgets.items():
         out.append(_budget(device, None, np.array([budget.ns[p] for p in PARTS], float)))
@@ -290,7 +290,7 @@ _MAIN_TABLES = {
 
 
 def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
-    """The main tables (of the first device where there are several), at most 200 rows each."""
+    """The main tables (of the first device if there are several), at most 200 rows each."""
     scope = Scope(device=a.devices[0]) if a.devices else Scope()
     found = ((key, base.table(name, scope)) for key, name in _MAIN_TABLES.items())
     return {key: table.first(_TABLE_ROWS) for key, table in found if table is not None}
@@ -353,7 +353,7 @@ def timeline(a: Analysis) -> Timeline:
 
 
 def next_target(a: Analysis) -> NextTarget | None:
-    """The family that holds most kernel time, its largest kernel and the command to look at it."""
+    """The family that holds most kernel time, its largest kernel and the command to examine it."""
     if a.trace.summed:
         name, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)
         total, known = duration.sum(), np.where(calls > 0, duration, 0)  # without rows that were cut off
@@ -366,7 +366,7 @@ def next_target(a: Analysis) -> NextTarget | None:
     times = composition(a.names.families, np.arange(len(by_name)), by_name)
     if not times:
         return None
-    # What a collective takes is not the kernel's doing: ncu has nothing to say about it.
+    # The kernel is not why a collective takes long: ncu would not help.
     family = next((f for f in times if f != "communication"), next(iter(times)))
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
     return NextTarget(
@@ -380,7 +380,7 @@ def next_target(a: Analysis) -> NextTarget | None:
 
 
 def _measure(kernel: str, vendor: str) -> str:
-    """The command that looks at some calls of one kernel, with the tool of the GPU's vendor."""
+    """The command that measures some calls of one kernel, with the tool of the GPU's vendor."""
     if vendor == "AMD":
         return f"rocprof-compute profile --name measured --kernel {kernel} -- COMMAND"
     which = f"--kernel-name-base function -k regex:{kernel} --launch-skip 50 --launch-count 5"

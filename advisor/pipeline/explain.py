@@ -29,10 +29,10 @@ from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conc
 def explain(
     path: str | Path, code: str, options: Options | None = None, progress: Progress | None = None
 ) -> Explanation:
-    """What a rule, named by code, cause or the number of its finding, makes of a capture.
+    """The outcome of a rule for a capture; the rule is named by code, cause or the number of its finding.
 
-    Raises RuleError for an unknown code, InputError for a capture that cannot be used or that has
-    no finding of this number.
+    Raises RuleError for an unknown code, InputError for a capture that cannot be used or that has no
+    finding of this number.
     """
     chosen = options or Options()
     if code.isdecimal():
@@ -88,7 +88,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Expl
 
 
 def _ordered(inference: Inference, code: str) -> list[Outcome]:
-    """Fired, overruled, not evaluated, quiet; among those that did not fire nearest first."""
+    """Fired, overruled, not evaluated, quiet; those that did not fire nearest first."""
     found = inference.by_code.get(code, ())
     fired = [o for o in found if o.state == "fired"]
     rest = nearest_first(o for o in found if o.state != "fired")
@@ -157,8 +157,8 @@ class _About:
 def _sources(
     explainer: Explainer, trees: list[tuple[Outcome, Reason]], native: dict[str, str]
 ) -> Iterator[FactSource]:
-    """Every fact of the trees once, in the order in which they are met. `native` is how the capture
-    names our tables."""
+    """Every fact of the trees once, in the order of appearance. `native` is the capture's name of our
+    tables."""
     inference = explainer.inference
     seen: dict[tuple[str, Scope], Fact] = {}
     for outcome, reason in trees:
@@ -194,7 +194,7 @@ def _sources(
 
 
 def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findings: int, steps: int) -> str:
-    """What became of the rule, with the number that decided it."""
+    """The outcome of the rule, with the number that decided it."""
     first, name = scopes[0], f"{code} {cause}"
     where = first.scope.aside()
     if first.state == "fired" and first.rank is not None:

@@ -1,4 +1,4 @@
-"""What the user gives besides the capture: bytes of weights a step, step time without the profiler."""
+"""Values given by the user besides the capture: bytes of weights a step, step time without the profiler."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PRECISION_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "fp8": 1.0,
 
 
 def given_weights(text: str | None) -> int | None:
-    """Bytes of the weights where the user gave them, else None."""
+    """Bytes of the weights if the user gave them, else None."""
     return parse_weights(text) if text else None
 
 
 def given_decoder(text: str | None) -> Decoder | None:
-    """The sizes of the model, where the user gave its config.json, else None."""
+    """The sizes of the model, if the user gave its config.json, else None."""
     if not text or not Path(text).is_file():
         return None
     return _decoder_of(_config(Path(text)))
@@ -37,7 +37,8 @@ def given_decoder(text: str | None) -> Decoder | None:
 def parse_weights(text: str) -> int:
     """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json.
 
-    Raises InputError for anything else, and for a config without the size of what a step reads.
+    Raises InputError for anything else, and for a config from which the bytes read by a step do not
+    follow.
     """
     hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if hit and hit[2] in _SIZES:
@@ -131,7 +132,7 @@ def given_step_ns(text: str | None) -> float | None:
 
 
 def _number(text: str) -> float:
-    """NaN if it is none."""
+    """NaN for other texts."""
     try:
         return float(text)
     except ValueError:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 #: Facts in the document of a job; beyond, those of ranks that no finding is about are left out.
 _MAX_FACTS = 5_000
-#: From this share of graph launches without kernels on, collectives may be among what is hidden.
+#: From this share of graph launches without kernels on, collectives may be hidden in them.
 _OPAQUE = 0.01
 
 
 class Task(NamedTuple):
-    """One capture to be reduced by a worker; `whole`: with the tables that stand for all ranks."""
+    """One capture to be reduced by a worker; `whole`: with the tables that represent all ranks."""
 
     path: str
     options: Options
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """What became of a task: the encoded summary, or one line on why there is none."""
+    """The result of a task: the encoded summary, or one line on why there is none."""
 
     data: bytes | None
     error: str | None
@@ -56,7 +56,7 @@ Run = Callable[[Sequence[Task]], Sequence[Reduced]]
 
 
 def reduce_capture(task: Task) -> Reduced:
-    """What a worker does: everything about one capture, and what the others need of it."""
+    """The work of a worker: everything about one capture, and what the others need of it."""
     try:
         with analyse(task.path, task.options) as done:
             return Reduced(encode(summarise(done, task.whole)), None)
@@ -73,7 +73,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     base, analysis = done.facts, done.analysis
     alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)))
     if all(f.part == "communication" for f in worth_reporting(alone.findings)):
-        # Whether collectives wait or transfer, only all ranks show.
+        # Only all ranks together show whether collectives wait or transfer.
         options = done.gains.options(document.is_language_model(analysis.workload) is True)
         alone = alone.replaced(options=options or ())
     rules = done.inference.program.rules.by_code.values()
@@ -112,10 +112,10 @@ def diagnose_ranks(
     run: Run | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Diagnosis:
-    """Diagnose the captures of one job, each with its rank where that is known.
+    """Diagnose the captures of one job, each with its rank if that is known.
 
     `run` reduces the captures (by default here, one after the other); `warn` gets one line for each
-    that could not be read. Raises InputError if none could, RuleError for bad rules.
+    unreadable one. Raises InputError if none could be read, RuleError for bad rules.
     """
     from advisor.engine.infer import default_engine
     from advisor.engine.load import builtin_dir
@@ -132,8 +132,8 @@ def diagnose_ranks(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Nothing here becomes garbage in circles, but thousands of small objects make the collector
-    look through all of them again and again: it would take half of the time."""
+    """There are no reference cycles to collect here, but thousands of small objects make the collector
+    traverse all of them again and again: it would take half of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -150,7 +150,7 @@ def _joined(
     engine: Engine,
     warn: Callable[[str], None] | None,
 ) -> Diagnosis:
-    """The document of the job from what its captures were reduced to."""
+    """The document of the job from the reduced captures."""
     found: list[tuple[int | None, RankSummary]] = []
     lost: list[tuple[int | None, Path, str]] = []
     for (number, path), result in zip(files, results, strict=True):

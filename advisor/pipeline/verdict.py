@@ -1,4 +1,4 @@
-"""The verdict of a diagnosis in one sentence, and what to do in an order that works."""
+"""The verdict of a diagnosis in one sentence, and what to do in a feasible order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from advisor.model.gain import WORTH, Choice, Combined, Gain
 from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec
 
-#: Decode is mostly matrix products from this share of the window on.
+#: From this share of the window on, decode is mostly matrix products.
 _MOSTLY = 0.5
 
 
@@ -41,7 +41,7 @@ def verdict(
     not_evaluated: tuple[NotEvaluated, ...],
     options: Sequence[Choice] | None = (),
 ) -> str:
-    """One sentence: what holds the step, or that nothing does and what bounds it then."""
+    """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
     main = worth_reporting(findings)
     if main:
@@ -69,8 +69,8 @@ def verdict(
 
 
 def unmeasured(a: Analysis, facts: FactBase) -> str:
-    """A note where decode is mostly matrix products of unknown bandwidth, with the call that measures
-    it; empty if it is known, or where no peak is known to compare with."""
+    """A note if decode is mostly matrix products of unknown bandwidth, with the call that measures it;
+    empty if it is known, or if no peak is known to compare with."""
     for fact in facts:
         about = a.device(fact.scope.device) if fact.scope.device is not None else None
         if (
@@ -92,8 +92,8 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
 def to_do(
     findings: Sequence[Finding], rules: Mapping[str, RuleSpec], combined: Combined | None = None
 ) -> tuple[ToDo, ...]:
-    """The first recommendation of each finding worth doing, each after what it requires, and each
-    once; with the gains of the `combined` fixes, of which some are worth doing only behind others."""
+    """The first recommendation of each worthwhile finding, each after what it requires, and each once;
+    with the gains of the `combined` fixes, of which some are worthwhile only behind others."""
     in_plan = {s.code: s.marginal_share for s in (combined.steps if combined else ()) if s.code}
     ordered = [f for f in worth_doing(findings, rules) if f.recommendations]
     ordered += [f for f in hidden(findings) if f.code in in_plan and f not in ordered]
@@ -118,9 +118,9 @@ def headline(
     rules: Mapping[str, RuleSpec],
     combined: Callable[[Sequence[Finding]], Combined | None] = lambda _: None,
 ) -> Headline | None:
-    """What the verdict is about; None if nothing is worth a sentence. Its advice is what has
-    to be done first, be that the fix of another cause that its own requires; then `combined`
-    estimates all of them together."""
+    """The subject of the verdict; None if there is none. Its advice is what has to be done first,
+    possibly the fix of another cause that its own requires; then `combined` estimates all of them
+    together."""
     first = next(iter(worth_reporting(findings)), None)
     if first is None:
         return None
@@ -137,7 +137,7 @@ def headline(
 def _needed(
     finding: Finding, other: Finding, among: Sequence[Finding], rules: Mapping[str, RuleSpec]
 ) -> bool:
-    """The fix of a finding needs that of the other one, or one that needs it."""
+    """Whether the fix of a finding needs that of the other one, or one that needs it."""
     if requirement(finding, other, rules) is not None:
         return True
     between = (f for f in among if f is not other and requirement(finding, f, rules) is not None)
@@ -158,12 +158,12 @@ def _as_one(finding: Finding, combined: Combined | None) -> Gain | None:
 
 def _of_the_step(finding: Finding) -> float | None:
     """Share of the step that the fix saves; None for a larger batch, which makes none shorter: its
-    multiple is that of a batch which the tool chose."""
+    multiple is for a batch chosen by the tool."""
     gain = finding.gain
     return None if gain is None or gain.measure == "throughput" else saved_of(gain)
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:
-    """The finding about the program that holds enough to be worth a look."""
+    """The finding about the program that holds enough to be mentioned."""
     ranked = [f for f in findings if (f.share or 0.0) >= WORTH and not f.code.startswith(CAPTURE_RULES)]
     return f"; the next candidate is {ranked[0].cause}" if ranked else ""

@@ -1,4 +1,4 @@
-"""``advisor.whatif``: what changes that the user names would win in a capture."""
+"""``advisor.whatif``: what changes named by the user would gain in a capture."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def whatif(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> WhatIfReport:
-    """What a change would win, or several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
+    """The gain of a change, or of several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
 
     Raises InputError for an unknown fix, and for a capture that allows no estimate.
     """

@@ -25,13 +25,13 @@ from advisor.ranks.summary import recognise
 from advisor.scratch import Scratch
 from advisor.sources.open import peek
 
-#: Told how many captures are done, of how many.
+#: Called with the number of captures that are done, and of all.
 Count = Callable[[int, int], None]
-#: What a worker does with one capture; importable, so that other processes can.
+#: The work of a worker on one capture; importable, so that other processes can run it.
 Work = Callable[[Task], Reduced]
 
-#: How long a scheduler may take to answer, and after how many seconds without a result we look
-#: whether anybody is still there.
+#: How long a scheduler may take to answer, and after how many seconds without a result its workers are
+#: counted.
 _PATIENCE, _LOOK_AFTER_S = "10s", 20
 #: How often a capture is tried whose worker dies.
 _TRIES = 2
@@ -54,8 +54,8 @@ def cores() -> int:
 def runner(
     jobs: int = 0, dask: str | None = None, count: Count | None = None, work: Work = reduce_capture
 ) -> Run:
-    """What reduces the captures: on the cluster `dask` names, else in `jobs` processes (0: one a
-    core, or none where the captures are small). What comes of it does not depend on the choice."""
+    """Reduces the captures: on the cluster named by `dask`, else in `jobs` processes (0: one a core, or
+    none if the captures are small). The result does not depend on the choice."""
 
     def run(tasks: Sequence[Task]) -> Sequence[Reduced]:
         progress = count or (lambda _done, _of: None)
@@ -137,7 +137,7 @@ def _in_processes(tasks: Sequence[Task], workers: int, count: Count, work: Work)
         try:
             for each in [threads.submit(lane) for _ in range(workers)]:
                 each.result()
-        except BaseException:  # Ctrl-C as well: what still runs is of no use to anyone
+        except BaseException:  # Ctrl-C as well: nobody needs what still runs
             stop.set()
             for pool in pools:
                 for process in (getattr(pool, "_processes", None) or {}).values():
@@ -152,7 +152,7 @@ def _pool() -> ProcessPoolExecutor:
 
 
 def _ready() -> None:
-    """Ctrl-C ends a worker without a word: the parent says what there is to say."""
+    """Ctrl-C ends a worker silently: the parent reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _hold_ctrl_c(signal.SIG_UNBLOCK)
 
@@ -166,7 +166,7 @@ def _hold_ctrl_c(how: int) -> None:
 
 
 def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count, work: Work) -> list[Reduced]:
-    """The scheduler gives what a dead worker left to another one, a few times."""
+    """The scheduler gives the work of a dead worker to another one, a few times."""
     distributed = _distributed()
     tasks = [_absolute(task) for task in tasks]
     done: dict[int, Reduced] = {}
@@ -182,7 +182,7 @@ def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count,
                         left, timeout=_LOOK_AFTER_S, return_when="FIRST_COMPLETED"
                     ).done
             except (TimeoutError, CancelledError) as error:
-                # What the scheduler knew of the work dies with it.
+                # The scheduler's knowledge of the work dies with it.
                 if gone := _LOST if isinstance(error, CancelledError) else _gone(client):
                     done |= {futures[f]: Reduced(None, f"{tasks[futures[f]].path}: {gone}") for f in left}
                     break
@@ -197,7 +197,7 @@ def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count,
 
 
 def _gone(client: Any) -> str | None:
-    """Why nothing more can come back; None while somebody works on it."""
+    """Why no more results can come; None while a worker is alive."""
     if client.status != "running":
         return _LOST
     return None if client.nthreads() else "no worker is left on the cluster"
@@ -278,10 +278,10 @@ def _outcome(future: Any, task: Task, address: str) -> Reduced:
 
 
 def ranks(paths: Sequence[str | Path], options: Options | None = None, jobs: int = 1) -> Diagnosis:
-    """Diagnose the captures of one job: who comes late, who waits. `jobs` are processes that read
-    them (0: one a core), for scripts with a main guard.
+    """Diagnose the captures of one job: who comes late, who waits. `jobs` are processes that read them
+    (0: one a core), for scripts with a main guard.
 
-    Raises InputError for fewer than two captures, and where none can be read.
+    Raises InputError for fewer than two captures, and if none can be read.
     """
     plan, _ = recognise([Path(p) for p in paths], peek, forced=True)
     if plan is None:

@@ -1,4 +1,3 @@
 """The ranks of one job: which captures belong together, their common clock, and which waits for which.
-
-Takes what was concluded from each capture and one row a collective; reads no trace.
+Takes the conclusions from each capture and one row a collective; reads no trace.
 """

@@ -1,8 +1,8 @@
 """One clock for all ranks: absolute time, refined by the ends of collectives.
 
-A collective ends at nearly the same moment on every rank that takes part, whoever came late. Where
-communicator and sequence number are known, equal ones give the difference of two clocks; else the
-ends of one rank are looked for in those of another, near the absolute time first.
+A collective ends at nearly the same moment on every rank that takes part, whoever came late. Equal
+communicators and sequence numbers, if known, give the difference of two clocks; else the ends of one rank
+are searched for among those of another, near the absolute time first.
 """
 
 from __future__ import annotations
@@ -76,29 +76,29 @@ def _smallest(values: Array) -> Array:
     return values.astype(np.int64)
 
 
-#: How far the clocks of two machines may differ, ns: looked at first, and at most.
+#: How far the clocks of two machines may differ, ns: searched first, and at most.
 _NEAR, _FAR = 50_000_000, 5_000_000_000
-#: A rank that takes turns between communicators shares some collectives only: at least so many of
-#: all must end close together, so many times more than chance has it.
+#: A rank that takes turns between communicators shares only some collectives: at least this share of all
+#: must end close together, this many times more than by chance.
 _MIN_CLOSE, _MIN_CALLS, _OVER_CHANCE = 0.05, 8, 3.0
-#: From this share on two ranks share what they do.
+#: From this share on two ranks share all that they do.
 _MOST = 0.7
-#: No clock drifts faster than this; what seems to is noise.
+#: No clock drifts faster than this; a larger drift is noise.
 _MAX_DRIFT = 2e-4
-#: How far the ends of one collective lie apart when clocks are fitted to them.
+#: How far the ends of one collective may be apart when clocks are fitted to them.
 _CLOSE_NS = 5_000
 _MIN_FOR_DRIFT = 30
-#: So many other ranks are tried before a rank is taken to communicate with none of them.
+#: This many other ranks are tried before a rank counts as communicating with none of them.
 _MAX_TRIES = 8
-#: Kinds in which every rank hands in as many bytes as any other.
+#: Kinds in which every rank contributes as many bytes as any other.
 SAME_SIZE = frozenset(("all-reduce", "reduce", "broadcast"))
 
 
 class Clock(Struct, frozen=True):
     """Session time of a rank -> common time: ``t + shift + drift * (t - middle)``.
 
-    `offset` is what was added to the absolute clock. `spread` is how far the ends of collectives
-    lie from those of another rank afterwards, ns; None if no other rank fits.
+    `offset` was added to the absolute clock. `spread` is how far the ends of collectives are from those
+    of another rank afterwards, ns; None if no other rank fits.
     """
 
     shift: int
@@ -151,12 +151,12 @@ def spacing(ends: Array) -> float:
 
 
 def belongs(apart: Array, theirs: Array, expected: int) -> Array:
-    """Mask of the pairs that are one collective, by how far `apart` their ends lie; none where two
-    ranks have nothing to do with each other. `theirs` are all ends of one rank, `expected` how many
-    pairs there would be if the ranks shared all.
+    """Mask of the pairs that are one collective, by how far `apart` their ends are; none if two ranks
+    share none. `theirs` are all ends of one rank, `expected` how many pairs there would be if the ranks
+    shared all.
 
-    Usually a rank does all it does with the same others. Where it takes turns between communicators
-    only some pairs are real: these end together much more often than chance has it.
+    Usually a rank does everything with the same others. If it takes turns between communicators only some
+    pairs are real: these end together much more often than by chance.
     """
     gap = spacing(theirs)
     for level in LEVELS_NS:
@@ -194,7 +194,7 @@ def _nearest(among: Array, values: Array) -> Array:
 
 
 class _Fit(NamedTuple):
-    """A clock, what speaks for it, and whether the two ranks share most of what they do."""
+    """A clock, its evidence, and whether the two ranks share most of what they do."""
 
     clock: Clock
     score: float
@@ -231,13 +231,13 @@ def _fit(other: RankRows, clock: Clock, mine: RankRows, ground: int) -> _Fit | N
             break
     if best is None or best.whole or not absolute:
         return best
-    # Where two ranks share little, a fit must say more than the clocks themselves.
+    # If two ranks share little, a fit needs more evidence than the clocks themselves.
     asis = _rated(theirs, code_a, ends, code_b, Clock(base, spread=float(_CLOSE_NS)))
     return asis if asis.score >= best.score - SIGMA else best
 
 
 def _classes(code_a: Array, code_b: Array) -> Iterator[tuple[Array, Array]]:
-    """All collectives, then those of each kind: what one kind shares another may not."""
+    """All collectives, then those of each kind: the ranks may share one kind and not another."""
     yield np.arange(len(code_a)), np.arange(len(code_b))
     kinds = np.intersect1d(code_a, code_b)
     if len(kinds) > 1:
@@ -260,7 +260,7 @@ def _by_pattern(
     found = _line(theirs[at[same]], ends[same], base)
     if found is not None and _agrees(theirs[at[same]], ends[same], base, found, theirs):
         return found
-    # A rank lost events, or shares only some: what is next to each other after the shift.
+    # A rank lost events, or shares only some: pairs of neighbours after the shift.
     near, own = nearest_pairs(theirs, ends + shift[1])
     same = code_a[near] == code_b[own]
     near, own = near[same], own[same]
@@ -277,13 +277,13 @@ def _agrees(theirs: Array, mine: Array, base: int, clock: Clock, all_: Array) ->
 
 
 def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Clock) -> _Fit:
-    """How much speaks for it that the collectives are the same ones."""
+    """The evidence that the collectives are the same ones."""
     near, own = nearest_pairs(theirs, mine)
     apart, same = np.abs(theirs[near] - mine[own]), code_a[near] == code_b[own]
     within = int(((mine >= theirs[0]) & (mine <= theirs[-1])).sum())
     agreed = int(belongs(apart[same], theirs, within).sum())
     score = 0.0
-    for code in distinct(code_b[own]).tolist():  # rare kinds are not where others are by chance
+    for code in distinct(code_b[own]).tolist():  # rare kinds do not match by chance
         mine_ = same & (code_b[own] == code)
         if mine_.any():
             gap = spacing(theirs[code_a == code])
@@ -292,8 +292,8 @@ def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Cloc
 
 
 def _codes(a: RankRows, b: RankRows) -> tuple[Array, Array]:
-    """What must be equal in two calls of one collective: the kind, and the size where the kind
-    makes it the same everywhere and both know it."""
+    """What must be equal in two calls of one collective: the kind, and the size if the kind makes it the
+    same everywhere and both know it."""
     kinds = sorted({*a.kinds, *b.kinds})
     out = []
     sized = all((r.bytes != UNKNOWN).all() for r in (a, b))
@@ -356,6 +356,6 @@ def _line(theirs: Array, mine: Array, base: int) -> Clock | None:
         if length > 0 and abs(rise / length) <= _MAX_DRIFT:
             better = rise / length + fitted(rise / length)[2]
             moved, closer, _ = fitted(better)
-            if closer * 1.25 + 100 < spread:  # a drift that explains nothing is none
+            if closer * 1.25 + 100 < spread:  # a drift that explains nothing is dropped
                 offset, spread, drift = moved, closer, better
     return Clock(base + offset, middle - base, drift, offset, spread)

@@ -1,4 +1,4 @@
-"""Cross-rank facts: who waits, who is late, what it did before."""
+"""Cross-rank facts: who waits, who is late, and why."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
 from advisor.ranks.waits import Late, Pace, SlowerKernel, Waits
 
-#: Facts about transfers, which take equally long on all ranks that share them: where ranks differ
-#: by less than this factor it is their windows that differ.
+#: Facts about transfers, which take equally long on all ranks that share them: if ranks differ by less
+#: than this factor, their windows differ.
 TRANSFERS = ("comm.max_over_mean", "comm.excess_ratio", "comm.repeated_excess_ratio")
 _AGREE = 1.5
 #: Kernels shown beside those of other ranks.
 _FEW = 8
-#: Where a lateness comes from before the first collective of the window.
+#: The origin of a lateness before the first collective of the window.
 UNSEEN = "what lies before its window"
 
 
 def job_facts(
     out: FactWriter, waits: Waits, *, world_size: int | None, busy: Sequence[float], visible: bool = True
 ) -> None:
-    """Facts about all ranks and about each. `busy` are the busy shares of the ranks that did GPU
-    work; `visible` is false where collectives may hide inside opaque CUDA graphs."""
+    """Facts about all ranks and about each. `busy` are the busy shares of the ranks that did GPU work;
+    `visible` is false if collectives may hide inside opaque CUDA graphs."""
     ranks = waits.ranks
     size = max([world_size or 0, *(r.rank + 1 for r in ranks)])
     out |= {
@@ -97,15 +97,14 @@ def _pace_row(kernel: SlowerKernel, pace: Pace) -> list[Value]:
 
 
 def late_part(late: Late, leads: Sequence[str]) -> str | None:
-    """What the rank did longer than the others before it came late; None if nothing stands
-    out."""
+    """What the rank did longer than the others before it came late; None if nothing stands out."""
     more = _longer(late, leads)
     name = max(more, key=lambda n: (more[n], n))
     return name if more[name] > 0 else None
 
 
 def _longer(late: Late, leads: Sequence[str]) -> Counter[str]:
-    """By what it did: how much longer than the others, ns."""
+    """How much longer than the others it did each thing, ns."""
     more = {name: int(v) for name, v in zip(leads, late.lead - late.others, strict=True)}
     return Counter(more | {UNSEEN: late.unseen})
 

@@ -44,8 +44,8 @@ class Part(Struct, frozen=True):
 
 
 class Job(Conclusions, frozen=True, kw_only=True):
-    """All that is concluded about a job, before it is made into a document. `by_rank` are its
-    findings as they hold on each rank."""
+    """All conclusions about a job, before it is made into a document. `by_rank` are its findings as they
+    hold on each rank."""
 
     parts: tuple[Part, ...]
     world: int  # ranks of the job, read or not
@@ -64,8 +64,8 @@ class Job(Conclusions, frozen=True, kw_only=True):
 
 
 def numbered(found: Sequence[tuple[int | None, RankSummary]]) -> tuple[Part, ...]:
-    """The captures with the ranks in them numbered through: by their own metadata, by the number
-    of the capture, else in the order given. Captures of several GPUs count up inside."""
+    """The captures with their ranks numbered consecutively: by their own metadata, by the number of the
+    capture, else in the order given. Captures of several GPUs count up inside."""
     most = max((len(s.rows) for _, s in found), default=1)
     taken: set[int] = set()
     parts = []
@@ -105,8 +105,8 @@ def conclude_job(parts: Sequence[Part], program: Program, engine: Engine, given:
 
 
 def _predicted(findings: Sequence[Finding], parts: Sequence[Part], facts: FactBase) -> Iterator[Finding]:
-    """The findings with what their fixes win on their rank: of collectives the transfers alone, where
-    the waiting in them is known."""
+    """The findings with the gains of their fixes on their rank: for collectives of the transfers alone,
+    if the waiting in them is known."""
     known = {
         (code, one): prediction
         for part in parts
@@ -129,8 +129,7 @@ def _predicted(findings: Sequence[Finding], parts: Sequence[Part], facts: FactBa
 
 
 def _world_size(parts: Sequence[Part], given: int) -> int:
-    """As the captures state it; where each holds several ranks, a launcher that counts captures is
-    taken by its word for these."""
+    """As the captures state it; if each holds several ranks, the launcher's number counts captures."""
     stated = max((p.summary.world_size or 0 for p in parts), default=0)
     most = max((len(p.rows) for p in parts), default=1)
     if most > 1 and not any(p.summary.numbered for p in parts) and stated <= len(parts):
@@ -252,11 +251,11 @@ def over_ranks(
     found: Conclusions, rules: Mapping[str, CompiledRule], total: int, world: int | None = None
 ) -> Conclusions:
     """The conclusions of one inference over `total` ranks, of `world` in the job, with one entry for
-    those of several ranks that say the same; not yet ranked.
+    equal ones of several ranks; not yet ranked.
 
-    A finding about most ranks is about no rank, with the numbers of the one where it weighs most;
-    else it is about that one and names the others. Findings of rules about the job stay. In order is
-    what is so on all ranks and no finding or its symptom on any.
+    A finding about most ranks names no rank and has the numbers of the one where it weighs most; else it
+    is about that one and names the others. Findings of rules about the job stay. Healthy is what is
+    healthy on all ranks without a finding or its symptom on any.
     """
     world = world or total
     of_job = {code for code, rule in rules.items() if rule.level in ("trace", "rank")}
@@ -275,7 +274,7 @@ def over_ranks(
 
 
 def _about(what: Item) -> tuple[str, str, str]:
-    """What the conclusions of several ranks share."""
+    """What the conclusions of several ranks have in common."""
     return what.code, what.scope.phase or "", what.scope.operation or ""
 
 
@@ -342,8 +341,8 @@ def unread(total: int, world: int) -> str:
 
 
 def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
-    """What is in order on all ranks that were read, in the words of the first one; None if it is
-    not said of all."""
+    """What is healthy on all ranks that were read, in the words of the first one; None if it is not said
+    of all."""
     first, ranks = group[0], _ranks(group)
     if first.scope.rank is None or world == 1:
         return first
@@ -359,8 +358,7 @@ def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
 
 
 def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:
-    """One entry for all that say the same: about no rank where they are most or of the job, else
-    about each."""
+    """One entry for all equal ones: about no rank if they are most or of the job, else about each."""
     out: list[Item] = []
     for group in _grouped(found, key_of):
         if 2 * len(_ranks(group)) > total:

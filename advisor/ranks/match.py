@@ -11,19 +11,19 @@ from advisor.metrics.collectives import RECEIVE, SEND
 from advisor.model.arrays import Array, distinct
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, nearest_pairs
 
-#: A set of ranks that comes in this share of the collectives is a communicator; one that comes
-#: less often lacks calls that were lost, and must hold this share of a communicator.
+#: A set of ranks that occurs in this share of the collectives is a communicator; a rarer one lacks lost
+#: calls, and must hold this share of a communicator.
 _OFTEN, _COMPLETE = 0.01, 0.9
 _MIN_CALLS = 2
-#: Communicators that are looked for among the calls of one kind.
+#: Number of communicators searched for among the calls of one kind.
 _MAX_GROUPS = 64
 
 
 class Matches(Struct, frozen=True):
     """Calls of all ranks, one after the other (`of` is the position of the call's rank).
 
-    `collective` numbers the collective that the call belongs to, UNKNOWN where no other rank's
-    call was found; `complete` says by collective whether all ranks that take part are there.
+    `collective` numbers the collective that the call belongs to, UNKNOWN if no other rank's call was
+    found; `complete` says by collective whether all participating ranks are there.
     """
 
     of: Array
@@ -52,8 +52,8 @@ class _Family(Struct):
 
 
 def match(ranks: Sequence[RankRows], clocks: Sequence[Clock]) -> Matches:
-    """By communicator and sequence number where they are known, else by kind and the moment at
-    which they end."""
+    """By communicator and sequence number if they are known, else by kind and the moment at which they
+    end."""
     sizes = [len(r) for r in ranks]
     first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     of = np.repeat(np.arange(len(ranks)), sizes)
@@ -115,8 +115,8 @@ def _by_key(keys: Array, of: Array) -> Iterator[_Family]:
 
 
 def _by_end(calls: list[Array], end: Array) -> Iterator[_Family]:
-    """Calls of one kind by rank, ascending by end. The rank with most of them leads; those whose
-    calls end with its own are of one communicator with it, the rest is looked at again."""
+    """Calls of one kind by rank, ascending by end. The rank with most of them leads; those whose calls
+    end with its own are of one communicator with it, and the rest is matched again."""
     left = list(calls)
     for _ in range(_MAX_GROUPS):
         lead = max(range(len(left)), key=lambda i: (len(left[i]), -i), default=0)
@@ -144,10 +144,10 @@ def _by_end(calls: list[Array], end: Array) -> Iterator[_Family]:
 
 
 def _complete(family: _Family) -> Array:
-    """By collective: whether all ranks that take part in it are there, two at least.
+    """By collective: whether all ranks that take part in it are there, at least two.
 
-    Which ranks belong together shows in the sets that come often. A set that lacks ranks of a
-    larger one is complete only where these were recording: then it is a communicator of its own.
+    Frequent sets show which ranks belong together. A set that lacks ranks of a larger one is complete
+    only if these were recording: then it is a communicator of its own.
     """
     ranks = len(family.places)
     there = np.zeros((ranks, family.size), bool)
@@ -183,25 +183,25 @@ def _complete(family: _Family) -> Array:
 # ranks, always the same ones; a transfer ends on the ranks of two stages, and a stage in the middle has
 # another partner each time. Two stages alone wait in turns.
 
-#: Ends of one transfer lie so many times closer than those of the next one, and at most this far apart.
+#: Ends of one transfer are this many times closer than those of the next one, and at most this far apart.
 _TIMES, _MOST_NS = 5.0, 20_000
-#: So many calls, and neighbours of each, tell how close ends of one transfer lie.
+#: This many calls, and neighbours of each, show how close ends of one transfer are.
 _SAMPLE, _NEIGHBOURS = 500, 64
-#: Transfers that are looked at, of the beginning.
+#: Number of transfers that are examined, from the beginning.
 _TRANSFERS = 5_000
-#: A set of ranks that comes in this share of the transfers is one of stages, not chance; and such sets
-#: must make so many of them.
+#: A set of ranks that occurs in this share of the transfers is one of stages, not chance; and such sets
+#: must make up this share of them.
 _REPEATED, _MOST = 0.05, 0.8
-#: So many transfers between two stages follow one for which the other stage was late.
+#: This share of the transfers between two stages follows one for which the other stage was late.
 _IN_TURN = 0.8
-#: In fewer transfers sets that come by chance look alike.
+#: With fewer transfers random sets look alike.
 _LEAST = 12
 
 
 def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]:
-    """Masks of the calls of each rank that pass data from stage to stage. Where their names are not
+    """Masks of the calls of each rank that pass data from stage to stage. If their names are not
     recorded, ends are compared on the absolute clocks, or on the `one_clock` that all share: without
-    these, or where they differ by more than a transfer takes, none is found."""
+    these, or if they differ by more than a transfer takes, none is found."""
     named = [np.array([k in (SEND, RECEIVE) for k in r.kinds] or [False])[r.kind] for r in ranks]
     ended = _ended_together(ranks, one_clock=one_clock)
     return [a | b for a, b in zip(named, ended, strict=True)]
@@ -239,9 +239,9 @@ def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array
 
 
 def _closeness(end: Array, of: Array) -> float:
-    """The distance that parts ends of one transfer from those of others, ns, by the first large step
-    between the distances to the nearest, the second nearest and further ends of other ranks; 0 if
-    there is none. `end` is ascending."""
+    """The distance that separates ends of one transfer from those of others, ns, by the first large step
+    between the distances to the nearest, the second nearest and further ends of other ranks; 0 if there
+    is none. `end` is ascending."""
     at = np.linspace(0, len(end) - 1, min(len(end), _SAMPLE)).astype(np.int64)
     reach = np.concatenate((np.arange(-_NEIGHBOURS, 0), np.arange(1, _NEIGHBOURS + 1)))
     near = at[:, None] + reach

@@ -1,4 +1,4 @@
-"""Looks for the ends of collectives of one rank among those of another."""
+"""Searches the ends of collectives of one rank among those of another."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from advisor.model.arrays import Array, median_of
 
 #: Length of the run of collectives that is searched for, and its minimum.
 _PATTERN, MIN_PATTERN = 32, 3
-#: Places whose misfit is within this factor or time of the best are examined closer: at most so
-#: many places, by at most so many collectives each.
+#: Places whose misfit is within this factor or time of the best are examined more closely: at most this
+#: many places, by at most this many collectives each.
 _TIE, _TIE_NS = 3.0, 2_000
 _PROPOSED, _LOOKED_AT = 24, 500
-#: Misfits are capped here: events lost on one rank must not decide.
+#: Misfits are capped at this: events lost on one rank must not decide.
 _CAP_NS = 1_000_000
 #: Distances between the ends of one collective that are tried, ns, by clock and kind.
 LEVELS_NS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 #: Shifts whose evidence differs by less are ranked by their misfit.
 SIGMA = 1.0
-#: Share of the values that are taken to agree when their centre is looked for.
+#: Share of the values that are assumed to agree when their centre is determined.
 _CORE = 0.1
 #: With this much evidence no other run is tried.
 _CERTAIN = 12.0
@@ -27,8 +27,8 @@ _NONE = -(1 << 62)
 
 
 def centre(values: Array) -> int:
-    """The middle of where values lie closest together: the median of the densest tenth. Unlike the
-    median of all values it is right even when most values are outliers."""
+    """The middle of where values are closest together: the median of the densest tenth. Unlike the median
+    of all values it is right even if most values are outliers."""
     ranked = np.sort(values)
     size = max(MIN_PATTERN, int(np.ceil(_CORE * len(ranked))))
     if len(ranked) <= size:
@@ -38,9 +38,8 @@ def centre(values: Array) -> int:
 
 
 def evidence(apart: Array, real: Array, gap: float) -> Array:
-    """By row, how much more often values of `apart` (where `real`) are close to 0 than chance has
-    it when ends come `gap` ns after each other; in standard deviations, at the level that shows it
-    best."""
+    """By row, how much more often values of `apart` (where `real`) are close to 0 than by chance when
+    ends come `gap` ns after each other; in standard deviations, at the level that shows it best."""
     count = real.sum(axis=-1)
     best = np.full(count.shape, -np.inf)
     for level in LEVELS_NS:
@@ -51,11 +50,11 @@ def evidence(apart: Array, real: Array, gap: float) -> Array:
 
 
 def best_shift(a: Array, code_a: Array, b: Array, code_b: Array, limit: int | None) -> tuple[int, int] | None:
-    """(index shift, time shift) under which the ends `b` come with those of `a`; both ascending,
-    `code_*` says of each what kind it is. `limit`: how far they may be apart in time, ns.
+    """(index shift, time shift) under which the ends `b` match those of `a`; both ascending, `code_*` is
+    the kind of each. `limit`: how far they may be apart in time, ns.
 
-    A run of them proposes shifts. Inside one step any other step fits a run as well, so what
-    decides is how well all of them agree: steps do not take equally long.
+    A run of them proposes shifts. Inside one step any other step fits a run as well, so the agreement of
+    all of them decides: steps do not take equally long.
     """
     length = min(_PATTERN, len(b))
     room = len(b) - length

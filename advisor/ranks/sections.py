@@ -21,7 +21,7 @@ from advisor.ranks.waits import Waits
 _BINS, _LANES = 1_000, 8
 _SHOWN = 2
 
-#: Ranks that are named one by one.
+#: Number of ranks that are named one by one.
 _NAMED = 8
 
 _HEADS = ("rank", "device", "window:ms", "busy:ratio", "compute:ratio", "exposed_collectives:ratio",
@@ -30,7 +30,7 @@ _HEADS = ("rank", "device", "window:ms", "busy:ratio", "compute:ratio", "exposed
 
 
 def listed(ranks: Sequence[int]) -> str:
-    """``ranks 1, 2 and 5``; the first ones where there are many."""
+    """``ranks 1, 2 and 5``; the first ones if there are many."""
     named = [str(r) for r in ranks[:_NAMED]]
     if len(ranks) > _NAMED:
         named.append(f"{len(ranks) - _NAMED} more")
@@ -39,7 +39,7 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 def percent(shares: Sequence[float]) -> str:
-    """``71 to 88 %``; one number where both ends are the same, none without any."""
+    """``71 to 88 %``; one number if both ends are equal, empty without any."""
     if not shares:
         return ""
     low, high = f"{100 * min(shares):.0f}", f"{100 * max(shares):.0f}"
@@ -143,8 +143,8 @@ def verdict(
     missing: Sequence[int],
     options: Sequence[Choice] | None = (),
 ) -> str:
-    """One sentence on the job, in the form of a single capture's. `ranks` of `world` were read;
-    `missing` are those that were given and could not be. Of `options`, see the function."""
+    """One sentence on the job, in the form of a single capture's. `ranks` of `world` were read; `missing`
+    are those that were given and could not be. For `options` see the function."""
     workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
     of = f"{ranks} of {world} ranks" if world > ranks else f"{ranks} rank{'s' * (ranks != 1)}"
     if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
@@ -166,8 +166,8 @@ def verdict(
 
 
 def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
-    """The what-ifs that save `WORTH` or more on every rank, with what they save on the rank where
-    that is least, since all go at one pace; None if some rank predicts nothing."""
+    """The what-ifs that save at least `WORTH` on every rank, with the saving on the rank where it is
+    least, since all run at one pace; None if some rank predicts nothing."""
     if not all(s.predicts for s in summaries):
         return None
     found: dict[str, list[Choice]] = {}
@@ -193,7 +193,7 @@ def _began_later(findings: Iterable[Finding]) -> str:
 # A replay takes one capture. Ranks that meet in collectives go at one pace: what a rank waits less is
 # what each step of all of them is shorter, unless the host was what they waited for all along.
 
-#: A saving below this share of the step is none.
+#: A smaller share of the step is no saving.
 _LEAST = 0.001
 
 _UNSEEN = (
@@ -216,7 +216,7 @@ _AS_FAST = (
     "its kernels take as long as the same ones of the other ranks; between nine tenths of what that "
     "ends and all by which the rank is later than the last but one",
 )
-#: In a job of four ranks, one of them slowed by 10 to 40 %, four times: within 11 % of what it won.
+#: In a job of four ranks, one of them slowed by 10 to 40 %, four times: within 11 % of the measured gain.
 _LEAST_OF_SLOWED, _TOWARDS_MOST = 0.9, 0.25
 
 
@@ -253,8 +253,8 @@ def pace_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> G
 
 
 def expert_gain(waits: Waits, untraced: Span | None = None) -> Gain:
-    """Step time of the job with as much work for the experts of every rank; half of that at
-    least, since replicas balance what they saw before."""
+    """Step time of the job with an equal amount of work for the experts of every rank; at least half of
+    that, since replicas balance the past load."""
     shares = [waits.window_share(i, ns) for i, ns in enumerate(waits.experts)]
     most = sum(shares) / max(len(shares), 1)
     before = untraced or _before(waits)

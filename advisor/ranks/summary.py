@@ -1,5 +1,6 @@
-"""What a worker sends back of one capture: its conclusions, its facts, one row a collective. Several ranks
-in one capture are joined here as well."""
+"""The summary that a worker returns for one capture: its conclusions, its facts, one row a collective.
+Several ranks in one capture are joined here as well.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +36,20 @@ if TYPE_CHECKING:
     from advisor.ranks.waits import Waits
 
 
-#: Rows of each table that travel from all ranks but the first.
+#: Rows of each table that are sent by all ranks but the first.
 _TABLE_ROWS = 20
 
 Key = tuple[str, Scope]
 
 
 class RankSummary(Struct, frozen=True):
-    """One capture: its document without conclusions, and all that is inferred from. `rows` has an
-    entry for each rank in it, numbered within the capture unless its metadata say more; `numbered`
-    is true where they do. Facts, tables, places, rows of `entities` and predictions are scoped as
-    in the capture; `missing` and `remedies` say by name why a fact has no value and what would give
-    it one. `step_ms` and `capture_ms` are None if only sums were recorded; `predicts` is false where
-    nothing can be estimated from the capture."""
+    """One capture: its document without conclusions, and everything needed to infer them.
+
+    `rows` has an entry for each rank in it, numbered within the capture unless its metadata say more;
+    `numbered` is true if they do. Facts, tables, places, rows of `entities` and predictions are scoped as
+    in the capture; `missing` and `remedies` say by name why a fact has no value and what would supply
+    one. `step_ms` and `capture_ms` are None if only sums were recorded; `predicts` is false if nothing
+    can be estimated from the capture."""
 
     diagnosis: Diagnosis
     facts: tuple[tuple[str, Scope, Value], ...]
@@ -74,8 +76,8 @@ class RankSummary(Struct, frozen=True):
 
 
 def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
-    """The document without what the others' would only repeat; `whole` for the first rank, whose
-    tables stand for all."""
+    """The document without parts that the others' would only repeat; `whole` for the first rank, whose
+    tables represent all."""
     changes: dict[str, object] = {
         **dict.fromkeys(("do", "findings", "overruled", "healthy", "not_evaluated", "facts"), ()),
         "thresholds": (),
@@ -96,14 +98,14 @@ def renamed(summary: RankSummary, path: str) -> RankSummary:
 
 
 def flat_facts(base: FactBase) -> tuple[tuple[str, Scope, Value], ...]:
-    """Facts as bare values; what the catalogue says of them need not travel."""
+    """Facts as bare values; their catalogue entries need not be sent."""
     return tuple((f.name, f.scope, f.value) for f in base)
 
 
 def whole_fact(
     name: str, scope: Scope, value: Value, tables: Iterable[str], window: tuple[int, int] | None
 ) -> Fact:
-    """A bare value with what the catalogue says of it."""
+    """A bare value with its catalogue entry."""
     spec = CATALOGUE[name]
     read, columns = spec.sources(frozenset(tables))
     over = window if spec.windowed else None
@@ -119,7 +121,7 @@ def encode(summary: RankSummary) -> bytes:
 
 
 def decode(data: bytes) -> RankSummary:
-    """What `encode` made. Only for bytes of our own workers: it unpickles."""
+    """The summary from `encode`. Only for bytes of our own workers: it unpickles."""
     document, rest = pickle.loads(zlib.decompress(data))
     return RankSummary(Diagnosis.model_validate_json(document), *rest)
 
@@ -132,8 +134,8 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class Plan(NamedTuple):
-    """The captures of one job in order of rank: a number for each, None if only its place in
-    the list gives it. `why` says what spoke for it."""
+    """The captures of one job in order of rank: a number for each, None if only its place in the list
+    gives it. `why` is the evidence for it."""
 
     files: tuple[tuple[int | None, Path], ...]
     why: str
@@ -157,9 +159,9 @@ def natural_key(path: Path) -> list[tuple[int, int, str]]:
 def recognise(
     paths: Sequence[Path], look: Callable[[Path], Capture], forced: bool | None = None
 ) -> tuple[Plan | None, str | None]:
-    """The plan of a job, None for captures that stand alone; and a hint to the user, if any.
+    """The plan of a job, None for independent captures; and a hint to the user, if any.
 
-    `look` reads a capture's metadata, where names do not give it; `forced`: `--ranks` (True) or
+    `look` reads a capture's metadata, if names do not give the rank; `forced`: `--ranks` (True) or
     `--independent` (False).
     """
     if forced is False or len(paths) < 2:
@@ -172,7 +174,7 @@ def recognise(
         m.rank if m is not None and m.rank is not None else n for m, n in zip(seen, numbers, strict=True)
     ]
     sizes = {m.world_size for m in seen if m is not None} - {None}
-    # A capture that cannot be read says nothing of its rank; it must not hide what the others say.
+    # An unreadable capture has no known rank; it must not hide the results of the others.
     readable = [n for n, m in zip(named, seen, strict=True) if n is not None or m is not None]
     if len(readable) > 1 and _distinct(readable) and len(sizes) <= 1:
         return _plan(paths, named, "the ranks in their metadata"), None

@@ -1,5 +1,6 @@
-"""Waiting and transfer: the shortest duration of a collective over the ranks is its transfer, the
-rest of the others is waiting for the rank that came last. And which rank runs the same kernels slower."""
+"""Waiting and transfer: the shortest duration of a collective over the ranks is its transfer, the rest of
+the others is waiting for the rank that came last. And which rank runs the same kernels slower.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
 from advisor.ranks.match import between_stages, match
 
-#: Calls of a kernel in a step may differ by so much between ranks that run the same program.
+#: Calls of a kernel in a step may differ by this much between ranks that run the same program.
 _SAME_CALLS = 0.1
-#: Of the time of a rank's kernels, so much must be in kernels that the others run as well, and in
-#: so many of them: one kernel alone may work on more data.
+#: At least this share of the time of a rank's kernels must be in kernels that the others run as well, and
+#: in this many of them: one kernel alone may work on more data.
 _COMPARED, _KERNELS = 0.5, 3
 
 
@@ -34,13 +35,13 @@ class SlowerKernel(Struct, frozen=True):
 
     @property
     def slowdown(self) -> float:
-        """1 where it takes as long as on the other ranks."""
+        """1 if it takes as long as on the other ranks."""
         return self.own / self.others
 
 
 class Pace(Struct, frozen=True):
-    """`slowdown` of the compared kernels of one rank together, and the share of their time that is
-    slowed alike, with the heaviest kernel and without it, whichever is less."""
+    """`slowdown` of the compared kernels of one rank together, and the share of their time that is slowed
+    alike, with and without the heaviest kernel, whichever is less."""
 
     slowdown: float
     alike: float
@@ -79,7 +80,7 @@ def _pace(own: dict[int, KernelPace], compared: list[SlowerKernel]) -> Pace | No
     return Pace(mean, alike, tuple(compared))
 
 
-#: Nobody is late to a collective in which no rank waits longer than this, or this share of it.
+#: No rank is late to a collective in which no rank waits longer than this, or this share of it.
 _NOISE_NS, _NOISE_SHARE = 2_000, 0.05
 
 
@@ -105,7 +106,7 @@ class Late(Struct, frozen=True):
 
     @property
     def surplus(self) -> int:
-        """What ends when this rank comes with the last but one."""
+        """The waiting that ends if this rank comes with the last but one."""
         return int(self.ahead.sum())
 
 
@@ -161,8 +162,9 @@ class Waits(Struct, frozen=True, dict=True):
         return self.clocks[i].offset
 
     def window_share(self, i: int, waited: int) -> float:
-        """Share of the window of rank i that waiting of `waited` ns in its matched calls makes. It
-        waits alike in the others: captures of the ranks seldom begin and end together."""
+        """Share of the window of rank i that waiting of `waited` ns in its matched calls makes up. The
+        waiting in its other calls is assumed to be alike: captures of the ranks seldom begin and end
+        together."""
         rows = self.ranks[i]
         known = int(rows.duration[self.found[i]].sum())
         scale = float(rows.duration.sum()) / known if known else 0.0
@@ -170,8 +172,8 @@ class Waits(Struct, frozen=True, dict=True):
 
 
 def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits:
-    """Aligns the clocks (unless the ranks share one), matches the collectives and charges every
-    wait to a rank. The result does not depend on the order of the ranks given: it is by number."""
+    """Aligns the clocks (unless the ranks share one), matches the collectives and charges every wait to a
+    rank. The result does not depend on the order of the given ranks: it is by number."""
     whole = tuple(r.unpacked() for r in sorted(ranks, key=lambda r: (r.rank, r.device)))
     staged = between_stages(whole, one_clock=one_clock)
     if not any(mask.any() for mask in staged):
@@ -275,7 +277,7 @@ def _late(
     charged: Array,
     above_noise: Array,
 ) -> tuple[Late | None, ...]:
-    """For each rank that ever came last: what it did before, beside what the others did."""
+    """For each rank that ever came last: what it did before, compared with the others."""
     if not above_noise.any():
         return (None,) * len(ranks)
     lead = np.concatenate([r.lead for r in ranks])

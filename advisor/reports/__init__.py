@@ -1,1 +1,1 @@
-"""Reports: each renders a finished `Diagnosis` and looks at nothing behind it."""
+"""Reports: each renders a finished `Diagnosis` and uses nothing else."""

@@ -1,4 +1,4 @@
-"""A document as a tree of blocks, said once and written by each format."""
+"""A document as a tree of blocks, built once and written by each format."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from advisor.model.findings import Budget
 from advisor.model.numbers import column, value_text
 from advisor.model.records import Frozen
 
-#: Texts that are aligned like numbers, and the ones allowed among them.
+#: Texts that are aligned like numbers, and cells allowed among them.
 _AMOUNT = re.compile(r"[+-]?[\d,]+(?:\.\d+)?(?: (?:%|x|[num]?s|[kMGT]?i?B|tok/s))?")
 _NONE = frozenset(("", "-", "new", "gone"))
 
 
 class Title(Struct, frozen=True):
-    """The name of what follows, on one line: a path is cut in the middle."""
+    """The name of the following blocks, on one line: a path is cut in the middle."""
 
     text: str
 
@@ -29,7 +29,7 @@ class Heading(Struct, frozen=True):
 
 
 class Paragraph(Struct, frozen=True):
-    """Sentences. Where they are `dense` no empty line comes before them."""
+    """Sentences. If they are `dense` no empty line precedes them."""
 
     text: str
     strong: bool = False
@@ -50,7 +50,7 @@ class Labelled(Struct, frozen=True):
 
 
 def labelled(*lines: tuple[str, str | None]) -> Iterator[Labelled]:
-    """Labels with their texts; what has no text is left out."""
+    """Labels with their texts; empty texts are left out."""
     return (Labelled(label, text) for label, text in lines if text)
 
 
@@ -73,11 +73,11 @@ class Number(Struct, frozen=True):
 
 
 class Grid(Struct, frozen=True):
-    """A table; heads carry units as those of evidence do: ``before:ms``, ``share:ratio``. A column
+    """A table; heads contain units like those of evidence: ``before:ms``, ``share:ratio``. A column
     `severity` shows levels with their sign, `level` the sign alone, `called from` is never cut;
-    `wrapped`: the last column may take several lines. `title` marks it as evidence; `item` names what
-    a row of a long table is, for formats that can search in it; `levels` the depth of each row of a tree,
-    parents first, for formats that can fold."""
+    `wrapped`: the last column may take several lines. `title` marks it as evidence; `item` names a row of
+    a long table, for formats that can search in it; `levels` is the depth of each row of a tree, parents
+    first, for formats that can fold."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell | Number, ...], ...]
@@ -122,8 +122,8 @@ class Heat(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """A list item: a sign (ok, no, partly, a level or another), a code, a text and its notes; `tick`: done
-    or not, in a list of things to do; `below`: blocks indented under it."""
+    """A list item: a sign (ok, no, partly, a level or another), a code, a text and its notes; `tick`:
+    done or not, in a list of things to do; `below`: blocks indented under it."""
 
     text: str
     sign: str = ""
@@ -135,7 +135,7 @@ class Item(Struct, frozen=True):
 
 
 class Do(Struct, frozen=True):
-    """Advice: what to do, lines that carry it out (engine, line, remark), how to verify it."""
+    """Advice: what to do, options that carry it out (engine, line, remark), how to verify it."""
 
     text: str
     lines: tuple[tuple[str, str, str], ...] = ()
@@ -153,14 +153,14 @@ class Gap(Struct, frozen=True):
 
 
 class Next(Struct, frozen=True):
-    """The one thing to type next."""
+    """The next thing to type."""
 
     text: str
 
 
 class Entry(Struct, frozen=True):
-    """A finding: number, level and name, and what belongs to it, which opens on demand; `cost` is its
-    share in a few words."""
+    """A finding: number, level and name, and its details, which open on demand; `cost` is its share in a
+    few words."""
 
     number: int
     level: str
@@ -172,7 +172,7 @@ class Entry(Struct, frozen=True):
 
 
 class Fold(Struct, frozen=True):
-    """A part with a heading of its own, which opens on demand where a format can do that."""
+    """A part with a heading of its own, which opens on demand in formats that can fold."""
 
     text: str
     note: str
@@ -183,7 +183,7 @@ Block = (
     Title | Heading | Paragraph | Labelled | Command | Grid | Places | Bars | Heat | Item | Do | Rule | Gap
     | Next | Entry | Fold
 )  # fmt: skip
-#: Levels of findings, and the word for what is no fault.
+#: Levels of findings, and the word for those that are no fault.
 LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim", "limit": "bold blue"}
 STATE_STYLE = {"new": "bold magenta", "worse": "bold magenta"}
 
@@ -205,9 +205,9 @@ def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tu
 
 
 class Report(Struct, frozen=True):
-    """The result of a verb. `blocks`: by the width of the page in columns; `whole`: every block, where
-    that is more. `details`: versions for a comment with a size limit, longest first; the first that
-    fits is used. `many`: write a list even of one document; `level`: of the first heading."""
+    """The result of a verb. `blocks`: by the width of the page in columns; `whole`: every block, if that
+    is more. `details`: versions for a comment with a size limit, longest first; the first that fits is
+    used. `many`: write a list even of one document; `level`: of the first heading."""
 
     documents: Sequence[Frozen]
     blocks: Callable[[int], Iterable[Block]]

@@ -12,9 +12,8 @@ from advisor.reports.characters import clean
 from advisor.reports.layout import GLUE, Page, pad
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
-#: In the short form: least share of a part that is named below one bar and below several; bars that are
-#: drawn; least share of a part without a finding that is explained, and of compute, which is what the
-#: device is for.
+#: In the short form: least share of a named part below one bar and below several; number of bars; least
+#: share of a part without a finding that is explained, and of compute, which is the device's purpose.
 WORTH, WORTH_OF_MANY, BRIEF, LARGE, MOST = 0.03, 0.05, 2, 0.1, 0.5
 COLUMNS = 8
 NAME = 20
@@ -25,7 +24,7 @@ Signs = dict[str, tuple[str, str]]
 
 
 def signs(parts: list[str], bar: str) -> Signs:
-    """A distinct sign for every part, the same one in every report where the part is known."""
+    """A distinct sign for every part, the same one in every report if the part is known."""
     given: Signs = {}
     for part in parts:
         spec = PARTS.get(part)
@@ -52,8 +51,8 @@ def cells(shares: list[float], width: int) -> list[int]:
 
 
 class Shares(NamedTuple):
-    """Budgets as a table: `parts` of them, and for each what it holds of each budget or, where these are
-    more than there is room for, the least, median and most (`many`); None if it has no such part."""
+    """Budgets as a table: `parts` of them, and for each its share in every budget or, if there are too
+    many budgets, the least, median and most (`many`); None if a budget has no such part."""
 
     parts: list[str]
     cells: dict[str, list[float | None]]
@@ -62,8 +61,8 @@ class Shares(NamedTuple):
 
 
 def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -> Shares:
-    """The table, largest part first, of parts that hold `least` and more of one; of more budgets than
-    `most` the spread."""
+    """The table, largest part first, of parts that hold `least` and more of one; with more than `most`
+    budgets the spread."""
     order = _order(budgets)
     tables = [_shares(b) for b in budgets]
     cells: dict[str, list[float | None]] = {p: [t.get(p) for t in tables] for p in order}
@@ -78,7 +77,7 @@ def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -
 
 
 def full(page: Page, budgets: Sequence[Budget]) -> None:
-    """A bar a device or phase and every part by name; why no finding speaks of the large ones."""
+    """A bar a device or phase and every part by name; why no finding explains the large ones."""
     given = signs(_order(budgets), page.glyphs.bar)
     for phase in dict.fromkeys(b.phase for b in budgets):
         some = [b for b in budgets if b.phase == phase]
@@ -90,7 +89,7 @@ def full(page: Page, budgets: Sequence[Budget]) -> None:
 
 
 def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
-    """Why parts of 3 % and more have no finding (if `brief`, large parts only): one sentence a reason,
+    """Why parts of at least 3 % have no finding (if `brief`, large parts only): one sentence a reason,
     with each part's share on the device where it is largest."""
     largest: dict[str, Part] = {}
     for part in (p for b in budgets for p in b.parts if p.why and not p.findings):
@@ -165,8 +164,8 @@ def _bars(page: Page, labels: list[str], budgets: list[Budget], given: Signs, ma
 
 
 def _columns(page: Page, budgets: list[Budget], given: Signs) -> None:
-    """One column a device, with the time where there is one device only; the least, middle and
-    greatest share where there are more than eight, or more than fit."""
+    """One column a device, with the time if there is one device only; the least, middle and greatest
+    share if there are more than eight, or more than fit."""
     table = shares(budgets, most=min(COLUMNS, (page.width - NAME - 8) // 8))
     ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
     heads = ["least", "median", "most"] if table.many else _labels(budgets) if len(budgets) > 1 else []

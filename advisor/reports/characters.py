@@ -1,10 +1,10 @@
-"""Characters that could control a terminal, or that a format cannot hold."""
+"""Characters that could control a terminal, or that a format cannot contain."""
 
 from __future__ import annotations
 
 import re
 
-#: Could move the cursor or reorder the line, and stand in JSON as they are.
+#: Could move the cursor or reorder the line; JSON contains them unescaped.
 _CONTROL = "\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb"
 _IN_JSON = re.compile(f"[{_CONTROL}]")
 #: With those that JSON escapes, and those that XML cannot hold.

@@ -47,7 +47,7 @@ def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[b.Block]:
 
 
 def _flag(flag: m.FlagText) -> b.Item:
-    """What an option is for, what it supplies and what it costs."""
+    """The purpose of an option, what it supplies and what it costs."""
     supplies = f"supplies {', '.join(flag.supplies)}" if flag.supplies else ""
     cost = f"cost: {flag.overhead}" if flag.overhead not in ("", "none") else ""
     return b.Item("; ".join(t for t in (flag.why, supplies, cost) if t), code=flag.option)
@@ -60,7 +60,7 @@ def _variant(variant: m.Variant) -> b.Item:
 
 
 def goals(doc: m.GoalList) -> Iterator[b.Block]:
-    """What can be planned."""
+    """The goals that can be planned."""
     yield b.Heading("Goals")
     yield from (b.Labelled(name, question) for name, question in doc.goals.items())
     for title, names in (
@@ -102,7 +102,7 @@ def _node(
 
 
 def node(step: m.TroubleNode) -> Iterator[b.Block]:
-    """One node of the tree, where a person walks through it."""
+    """One node of the tree, for a person who walks through it."""
     yield b.Gap()
     if step.say:
         yield b.Paragraph(step.say, strong=True, dense=True)
@@ -111,7 +111,7 @@ def node(step: m.TroubleNode) -> Iterator[b.Block]:
     yield from map(b.Command, step.commands)
 
 
-#: How many rules of a need are named; the rest are counted.
+#: Number of rules of a need that are named; the rest are counted.
 SHOWN_NAMES = 6
 _SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
 
@@ -161,7 +161,7 @@ def _recorded(doc: m.Checkup) -> Iterator[b.Block]:
 
 
 def merged(options: tuple[str, ...]) -> list[str]:
-    """Options as one types them: the trace sources in one list."""
+    """Options as typed: the trace sources in one list."""
     sources = [o[8:] for o in options if o.startswith("--trace=")]
     rest = [o for o in options if not o.startswith("--trace=")]
     return [f"--trace={','.join(sources)}", *rest] if sources else rest

@@ -98,7 +98,7 @@ def _ms(before: float, after: float) -> tuple[str, str]:
 
 
 def _alike(before: str, after: str) -> str:
-    """Both sides, once where they do not differ."""
+    """Both sides, once if they do not differ."""
     return before if before == after else f"{before}, {after}"
 
 
@@ -131,7 +131,7 @@ def span(value: Span | None) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """A relative change, or that something came or went."""
+    """A relative change, or that something appeared or disappeared."""
     if before <= 0 or after <= 0:
         return "" if before <= 0 and after <= 0 else "new" if before <= 0 else "gone"
     if after >= 10 * before:
@@ -162,8 +162,8 @@ def budget(
 def _operations(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     if not doc.operations:
         return
-    # Without -v: operations that came or went and take at least this many ms a step, and others that
-    # changed.
+    # Without -v: operations that appeared or disappeared and take at least this many ms a step, and
+    # others that changed.
     trifle = WORTH * sum(p.before_ms for p in doc.budget if p.phase is None)
     moved = [
         o

@@ -1,5 +1,6 @@
-"""The diagnosis as blocks: the short form, findings in full, and what stands beside them: kernels, what
-is in order, what could not be judged, what the rules saw."""
+"""The diagnosis as blocks: the short form, findings in full, and the other parts: kernels, healthy
+checks, rules that could not be judged, facts.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ STEPS = (
 
 
 class TextOptions(Struct, frozen=True):
-    """How much is said, and in how many columns. `top`: findings listed; `ranking`: the arithmetic
-    of their order; `named`: of several captures, so that each is named."""
+    """How much detail, and in how many columns. `top`: findings listed; `ranking`: the arithmetic of
+    their order; `named`: of several captures, so that each is named."""
 
     width: int = 80
     unicode: bool = True
@@ -87,7 +88,7 @@ def _short(diagnosis: Diagnosis, options: TextOptions, width: int) -> Iterator[b
 
 
 def _quiet(diagnosis: Diagnosis, options: TextOptions) -> Iterator[b.Block]:
-    """The fix and what it wins, with the finding that asks for it; then what the baseline had."""
+    """The fix and its gain, with the finding that asks for it; then the comparison with the baseline."""
     first = summary.headline(diagnosis)
     name = f"{diagnosis.inputs[0].path}: " if options.named else ""
     state = f", {phrases.state(first)}" if first is not None and first.baseline else ""
@@ -124,7 +125,7 @@ def plain(diagnosis: Diagnosis, options: TextOptions) -> str:
 
 
 def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.Block]:
-    """Everything that the document says."""
+    """The whole document."""
     yield from header(d)
     if d.headline is not None:
         yield b.Paragraph(summary.verdict(d), strong=True)
@@ -149,7 +150,7 @@ def entries(d: Diagnosis, detail: Detail) -> Iterator[b.Entry]:
 
 
 def rest(d: Diagnosis, detail: Detail) -> Iterator[b.Block]:
-    """What stands beside the findings; lists only where `detail` has them."""
+    """The parts besides findings; lists only if `detail` has them."""
     yield from gone(d)
     yield from todo(d)
     yield from finding_text.combined(d)
@@ -183,14 +184,14 @@ def gone(d: Diagnosis) -> Iterator[b.Block]:
 
 
 TOP_KERNELS = 20
-#: Least share of kernel time without a known name that gets a line.
+#: Least share of kernel time without a known name that is mentioned.
 UNNAMED = 0.01
 #: Columns of the kernel table that a report shows, under any of their names, in this order.
 KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("kernel", "name"))
 
 
 def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[b.Block]:
-    """The kernels that hold the GPU's time and what to measure next, whatever was found; None: every
+    """The kernels that hold the GPU's time and what to measure next, regardless of findings; None: every
     row and column."""
     parts = list(_kernels(diagnosis, rows))
     if parts:
@@ -219,8 +220,8 @@ def _kernels(diagnosis: Diagnosis, rows: int | None) -> Iterator[b.Block]:
 
 
 def _unnamed(diagnosis: Diagnosis) -> float:
-    """The share of kernel time that only a catch-all names, of the device where it is largest; 0
-    if it is not worth a line."""
+    """The share of kernel time matched only by a catch-all, of the device where it is largest; 0 if it is
+    negligible."""
     shares = [
         float(f.value)
         for f in diagnosis.facts
@@ -230,7 +231,7 @@ def _unnamed(diagnosis: Diagnosis) -> float:
 
 
 def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
-    """Checks that are in order, and those close to a finding, the most relevant first."""
+    """Healthy checks, and those close to a finding, the most relevant first."""
     for title, note, sign, entries in (
         ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
         ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),
@@ -245,8 +246,8 @@ def _looked_at(entry: Healthy, sign: str, conditions: bool) -> b.Item:
 
 
 def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
-    """What was stopped, by what stopped it, and what this capture cannot answer, by what would
-    make it answer; most first."""
+    """Stopped rules, by what stopped them, and those that this capture cannot answer, by what would
+    supply their facts; most first."""
     if not diagnosis.not_evaluated:
         return
     count = len({e.code for e in diagnosis.not_evaluated})
@@ -285,7 +286,7 @@ def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Bloc
 
 
 def facts(diagnosis: Diagnosis) -> Iterator[b.Block]:
-    """Every fact with its value: what the rules saw; then the tables."""
+    """Every fact with its value, as the rules saw it; then the tables."""
     if not diagnosis.facts:
         return
     rows = tuple(
@@ -296,14 +297,14 @@ def facts(diagnosis: Diagnosis) -> Iterator[b.Block]:
 
 
 def tables(diagnosis: Diagnosis, rows: int | None = None) -> Iterator[b.Block]:
-    """The tables of the document but for the kernels, at most so many rows of each."""
+    """The tables of the document except the kernels, at most this many rows of each."""
     for name, table in diagnosis.tables.items():
         if name != "kernels" and table.rows:
             yield grid(table, rows)
 
 
 def todo(diagnosis: Diagnosis) -> Iterator[b.Block]:
-    """What to do, in an order that works."""
+    """What to do, in a feasible order."""
     if diagnosis.do:
         yield b.Heading("Do, in this order")
     for i, item in enumerate(diagnosis.do, 1):
@@ -315,7 +316,7 @@ def todo(diagnosis: Diagnosis) -> Iterator[b.Block]:
 
 
 def sensitivity(diagnosis: Diagnosis, changes: int | None = None) -> Iterator[b.Block]:
-    """An entry a threshold: the number, the threshold tried, and what would become of what."""
+    """An entry a threshold: the number, the threshold tried, and the changed outcomes."""
     flips = diagnosis.sensitivity
     if flips is None:
         return

@@ -1,4 +1,4 @@
-"""Context scaling, engines side by side, the router experiment; how comparisons are delivered."""
+"""Context scaling, engines side by side, the router experiment; and reports of comparisons."""
 
 from __future__ import annotations
 

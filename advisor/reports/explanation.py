@@ -28,8 +28,8 @@ _TRUTH = {True: ("ok", "yes"), False: ("no", "no"), None: ("?", "unknown")}
 
 
 def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Iterator[Block]:
-    """The whole answer; without -v the scopes that matter and the facts that they rest on. In `full`
-    the findings of the rule as well, and without -v they alone."""
+    """The whole answer; without -v the relevant scopes and their facts. With `full` the findings of the
+    rule as well, and without -v only they."""
     yield Title(f"{doc.code} {doc.cause}")
     yield Paragraph(f"{doc.title} ({doc.kind})", strong=True, dense=True)
     yield Labelled("capture", doc.input.path)
@@ -105,7 +105,7 @@ def _related(label: str, item: Related, verbosity: int) -> str:
 
 
 class _Depth(Struct, frozen=True):
-    """A position in the tree; `state` is that of the rule which is explained."""
+    """A position in the tree; `state` is that of the explained rule."""
 
     state: str
     verbosity: int
@@ -120,8 +120,8 @@ class _Depth(Struct, frozen=True):
         return self.verbosity > 0 or not (self.nested and passed)
 
     def goes_on(self, reason: Reason) -> bool:
-        """Whether to print the reasons below: not below a guard that passed nor, where the rule did
-        not fire, below a condition that holds."""
+        """Whether to print the reasons below: not below a guard that passed nor, if the rule did not
+        fire, below a condition that holds."""
         if self.verbosity > 0 or (reason.kind == "guard" and reason.holds is not False):
             return self.verbosity > 0
         return self.state in ("fired", "overruled") or reason.holds is not True

@@ -23,8 +23,8 @@ _PLAIN = (".txt", ".text", ".log", ".out")
 
 
 def check_suffix(path: Path, format: str, others: Container[str], chosen: bool) -> None:
-    """Raise where -o names another kind of file than the `format` writes: one of the `others` (formats and
-    options), or, unless the format was `chosen`, one that nothing writes."""
+    """Raise if -o names another kind of file than the `format` writes: one of the `others` (formats and
+    options), or, unless the format was `chosen`, an unknown one."""
     suffix = path.suffix.lower()
     if path == STDOUT or suffix in _PLAIN or not suffix[1:].isalpha() or _special(path):
         return
@@ -39,7 +39,7 @@ def check_suffix(path: Path, format: str, others: Container[str], chosen: bool) 
 
 
 def check_ending(option: str, path: Path, fitting: Collection[str]) -> None:
-    """Raise where the path of an option has a suffix, and none of the `fitting` ones."""
+    """Raise if the path of an option has a suffix other than the `fitting` ones."""
     other = path.suffix and path.suffix.lower() not in fitting
     if fitting and other and path != STDOUT and not _special(path):
         raise InputError(f"{option} {path}: the name must end with {' or '.join(fitting)}")
@@ -77,7 +77,7 @@ def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Seque
 
 
 def write_into_folder(path: Path, data: bytes, force: bool = False) -> None:
-    """The same as `write_atomic`, with the folders that are missing; those go again where it fails."""
+    """The same as `write_atomic`, with missing folders; these are removed if it fails."""
     made = [p for p in path.parents if not p.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One finding: its words, and the whole of it as blocks; estimates of fixes, and the ranking's arithmetic."""
+"""One finding: its words, and all of it as blocks; estimates of fixes, and the ranking's arithmetic."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from advisor.reports.budget_bar import words
 
 
 class Detail(Struct, frozen=True):
-    """How much is said of findings; None is all. `why`: also conditions that do not hold, and the
-    parameters that move a threshold. `table` and `lists` are for the parts beside the findings."""
+    """How much detail of findings; None is all. `why`: also conditions that do not hold, and the
+    parameters that move a threshold. `table` and `lists` are for the other parts."""
 
     findings: int | None = None
     rows: int | None = None
@@ -44,7 +44,7 @@ Shown = dict[Any, int]
 
 
 def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str = "") -> b.Entry:
-    """The whole finding, less what an earlier finding in `shown` has printed."""
+    """The whole finding, without parts that an earlier finding in `shown` has printed."""
     sure = f"confidence {value_text(found.confidence, 'ratio')}"
     where = ", ".join(t for t in (found.scope.label(), sure) if t)
     level = "limit" if found.kind == "limit" else found.severity
@@ -149,7 +149,7 @@ def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
 
 
 def place_text(where: Interval) -> str:
-    """``1.234567s for 124 us, stream 7, thread 41873: label``, as the viewer shows it."""
+    """``1.234567s for 124 us, stream 7, thread 41873: label``, as in the viewer."""
     text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
     if where.stream is not None:
         text += f", stream {where.stream}"
@@ -179,7 +179,7 @@ def _option_lines(
 
 
 def _alternative(other: Alternative, rank: int, shown: Shown) -> b.Do:
-    """Another way to win, with its estimate where there is one."""
+    """An alternative fix, with its estimate if there is one."""
     notes, gain = [f"effort {other.effort}"], other.gain
     if gain is not None and gain.speedup is not None:
         tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
@@ -190,7 +190,7 @@ def _alternative(other: Alternative, rank: int, shown: Shown) -> b.Do:
 
 
 def verify_text(verify: Verify) -> str:
-    """What must move, and from where: ``launch.idle_ratio falls, now 52.3 %``."""
+    """The number that must move, and from where: ``launch.idle_ratio falls, now 52.3 %``."""
     change = CHANGES[verify.expect]
     now = "" if verify.now is None else f", now {value_text(verify.now, fact_unit(verify.fact, verify.unit))}"
     return f"{verify.fact} {change}{now}"
@@ -199,7 +199,7 @@ def verify_text(verify: Verify) -> str:
 # --- estimates ---------------------------------------------------------------------------------
 
 
-#: A fix that wins less than this share of the step has nothing left to win.
+#: A fix that gains less than this share of the step has nothing left to gain.
 _NOTHING = 0.0005
 
 
@@ -221,7 +221,7 @@ def times_text(span: Span) -> str:
 
 
 def combined(diagnosis: Diagnosis) -> Iterator[b.Block]:
-    """What the top fixes win one after the other; nothing is counted twice."""
+    """The gains of the top fixes one after the other; nothing is counted twice."""
     found = diagnosis.combined
     if found is None:
         return

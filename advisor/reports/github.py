@@ -60,7 +60,7 @@ def _summary(finding: Finding, has_steps: bool) -> list[str]:
 
 def _command(level: str, title: str, file: str, lines: Sequence[str]) -> str:
     """``::error title=...,file=...::message``; a `file` makes GitHub show it at that file."""
-    # GitHub finds paths from the checkout alone, which is the current folder in a workflow.
+    # GitHub resolves paths from the checkout only, which is the current folder in a workflow.
     file = file.removeprefix(os.path.join(os.getcwd(), ""))
     where = f",file={_property(clean(file))}" if file else ""
     message = _data("\n".join(clean(line) for line in lines))

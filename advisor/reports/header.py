@@ -12,12 +12,12 @@ from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, labell
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import devices, machine, step_time, window, workload
 
-#: Captures that are described one by one, unless all are asked for.
+#: Number of captures described one by one, unless all are requested.
 INPUTS = 4
 
 
 def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
-    """A block an input, at most `limit`; before them what the ranks of one job share."""
+    """A block an input, at most `limit`; before them what the ranks of one job have in common."""
     ranks = len(d.inputs) > 1 and all(i.rank is not None for i in d.inputs)
     if ranks:
         yield from job(d)
@@ -32,7 +32,7 @@ def header(d: Diagnosis, limit: int | None = None) -> Iterator[Block]:
 
 
 def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> Iterator[Block]:
-    """One capture, with its steps where they are not those of a whole job (None)."""
+    """One capture, with its steps unless they are those of a whole job (None)."""
     yield Title(entry.path)
     if entry.format != UNREADABLE:
         evidence, startup = "; ".join(entry.serving_evidence), entry.startup_ms
@@ -90,7 +90,7 @@ def rates(entry: Input) -> list[str]:
 
 
 def _method(entry: Input | None) -> str:
-    """How steps were found, and how sure that is."""
+    """How steps were found, and how certain they are."""
     if entry is None or not entry.step_method:
         return ""
     if entry.step_confidence is None:
@@ -100,7 +100,7 @@ def _method(entry: Input | None) -> str:
 
 SHOWN = 16
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
-#: Columns of the table of ranks that are shown here, with a shorter head; all are in the document.
+#: Columns of the table of ranks shown here, with a shorter head; all are in the document.
 _HEADS = {
     "rank": "rank",
     "busy:ratio": "busy:ratio",
@@ -114,7 +114,7 @@ _HEADS = {
 
 
 def job(diagnosis: Diagnosis) -> Iterator[Block]:
-    """The captures of one job in a few lines: what they share, then the warnings of each."""
+    """The captures of one job in a few lines: what they have in common, then the warnings of each."""
     read = [i for i in diagnosis.inputs if i.format != UNREADABLE]
     first, last = diagnosis.inputs[0], diagnosis.inputs[-1]
     yield Title(first.path)
@@ -136,7 +136,7 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
 
 
 def ranks_read(diagnosis: Diagnosis) -> str:
-    """``2 of 3`` were read: of the ranks of the job, as far as its captures say how many there are."""
+    """``2 of 3`` were read: of the ranks of the job, if its captures state their number."""
     read = sum(i.format != UNREADABLE for i in diagnosis.inputs)
     sizes = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
     world = max([len(diagnosis.inputs), *(v for v in sizes if isinstance(v, int))])
@@ -153,7 +153,7 @@ def _same(texts: Sequence[str | None]) -> str | None:
 
 
 def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
-    """The table of ranks, of many those that cause most waiting; nothing where one stands alone."""
+    """The table of ranks, of many those that cause most waiting; empty for a single one."""
     table = diagnosis.tables.get("ranks")
     if table is None or len(table.rows) < 2:
         return

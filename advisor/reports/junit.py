@@ -1,7 +1,7 @@
 """JUnit XML: one test case a rule that was evaluated, so that a CI server shows and counts them.
 
-A rule that found something at or above `low` fails, a rule that could not be judged is skipped. A rule
-that looked at several devices is one case; its text names each of them.
+A rule with a finding at or above `low` fails, a rule that could not be judged is skipped. A rule
+evaluated for several devices is one case; its text names each of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
             _output(case(entry.code, entry.cause), f"{close}{entry.text}")
     for missing in diagnosis.not_evaluated:
         if missing.code in cases:
-            continue  # it could look at another device
+            continue  # it could be evaluated for another device
         why = phrases.why_not_judged(missing)
         flag = f"; {remedy_text(missing.flag)}" if missing.flag else ""
         skipped = Xml.SubElement(case(missing.code, missing.cause), "skipped")
@@ -71,7 +71,7 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
 
 
 def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
-    """One test case a phase, and one for the whole; what cannot be compared is an error."""
+    """One test case a phase, and one for the whole; a failed comparison is an error."""
     suite = Xml.SubElement(root, "testsuite", name="advisor compare")
     texts = (p.why or f"{p.phase}: {p.verdict}, typical {span(p.typical)}" for p in doc.phases)
     phases = ((p.phase, p.verdict, text) for p, text in zip(doc.phases, texts, strict=True))
@@ -129,5 +129,5 @@ def _count(suite: Xml.Element) -> None:
 
 
 def fit(text: str) -> str:
-    """The text in its lines, without what XML cannot hold and what controls a terminal."""
+    """The text in its lines, without characters that XML cannot contain or that control a terminal."""
     return "\n".join(map(clean, text.split("\n")))

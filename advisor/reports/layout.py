@@ -1,7 +1,7 @@
 """Lines of a fixed width: wrapping, cutting and small tables, in terminal cells.
 
-Text from a capture (kernel names, ranges, paths) is data: nothing in it is read as markup, and
-control characters never reach the terminal.
+Text from a capture (kernel names, ranges, paths) is data: nothing in it is read as markup, and control
+characters never reach the terminal.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _ASCII = str.maketrans({UNICODE.arrow: PLAIN.arrow, UNICODE.dot: PLAIN.dot, UNIC
 def wrap(text: str, width: int, first: int | None = None) -> list[str]:
     """Greedy word wrap in cells; a word longer than the line is broken.
 
-    `first` is the room on the first line, where something stands before the text.
+    `first` is the room on the first line, if text precedes it.
     """
     room = width if first is None else first
     lines: list[str] = []
@@ -133,7 +133,7 @@ def pad(text: str, width: int, right: bool = False) -> str:
 
 
 def name_text(name: str) -> str:
-    """A demangled template without what every instance has: return type and argument list."""
+    """A demangled template without the parts common to every instance: return type and argument list."""
     if not name.startswith("void "):
         return name
     name = name.removeprefix("void ")
@@ -154,8 +154,8 @@ class Styled(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A finished line. It becomes one of rich only where colours are wanted: most output is read by
-    programs, and rich's text takes as long to import as a report to write."""
+    """A finished line. It becomes one of rich only for colours: most output is read by programs, and
+    importing rich takes as long as writing a report."""
 
     plain: str
     spans: tuple[Styled, ...] = ()
@@ -184,7 +184,7 @@ class Page:
         return text if self.glyphs is UNICODE else text.translate(_ASCII)
 
     def line(self, *segments: Segment) -> None:
-        """One line of plain or ``(text, style)`` segments; what does not fit is cut."""
+        """One line of plain or ``(text, style)`` segments; text that does not fit is cut."""
         text = " " * self._margin
         spans: list[Styled] = []
         room = self.width
@@ -212,7 +212,7 @@ class Page:
         self.line((text, "bold underline"), (f"  {note}" if note else "", "dim"))
 
     def wrapped(self, text: str, lead: Sequence[Segment] = (), indent: int = 0, style: str = "") -> None:
-        """Wrapped text; `lead` stands before its first line, the others start at `indent`."""
+        """Wrapped text; `lead` precedes its first line, the others start at `indent`."""
         before = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)
         parts = wrap(self.spelled(text), max(self.width - indent, 20), max(self.width - before, 8))
         self.line(*lead, (parts[0], style))
@@ -220,7 +220,7 @@ class Page:
             self.line(" " * indent, (part, style))
 
     def labelled(self, label: str, text: str, indent: int = 2, label_width: int = 10) -> None:
-        """A dim label and wrapped text that hangs behind it."""
+        """A dim label and wrapped text indented behind it."""
         lead = " " * indent + pad(label, label_width)
         self.wrapped(text, [(lead, "dim")], indent + label_width)
 
@@ -233,11 +233,11 @@ class Page:
         wrapped: bool = False,
         whole: bool = False,
     ) -> None:
-        """Aligned columns of ``(cells, is_number)``; text columns share what numbers leave over.
+        """Aligned columns of ``(cells, is_number)``; text columns share the room that numbers leave.
 
-        Columns for which there is no room are left out, from the right. `styles` are by the text
-        of a cell; with `wrapped` the last column goes on in the next line instead of being cut, with
-        `whole` what the first has no room for stands on lines of its own above the row.
+        Columns for which there is no room are left out, from the right. `styles` are by the text of a
+        cell; with `wrapped` the last column continues in the next line instead of being cut, with `whole`
+        text too long for the first column gets lines of its own above the row.
         """
         if not columns or not columns[0][0]:
             return
@@ -305,8 +305,8 @@ _WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"])*"|'[^']*')+""")
 def shell_lines(command: str, width: int, indent: int) -> list[str]:
     """The command on lines of at most `width`, each but the last ended by a backslash.
 
-    A word that is longer than a line is broken too: a backslash before the line end joins it
-    again, inside single quotes only after the quote is closed.
+    A word that is longer than a line is broken too: a backslash before the line end joins it again,
+    inside single quotes only after the quote is closed.
     """
     words = list(_units(_WORD.findall(command), width - indent - 6))
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Lists that verbs print as blocks: facts, what-ifs, baselines, and what a copy leaves out."""
+"""Lists of verbs as blocks: facts, what-ifs, baselines, and the removed parts of a copy."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def whatifs(listed: WhatIfList) -> Iterator[Block]:
 
 
 class SavedBaseline(Frozen):
-    """What is saved under a name; `fault` says why a file cannot be read."""
+    """The baseline saved under a name; `fault` says why a file cannot be read."""
 
     name: str
     diagnoses: tuple[Diagnosis, ...]
@@ -105,7 +105,7 @@ def baselines(listed: BaselineList) -> Iterator[Block]:
 
 
 def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
-    """One name and what it holds."""
+    """One name and its content."""
     yield Title(name)
     for diagnosis in diagnoses:
         yield Labelled("capture", ", ".join(i.path for i in diagnosis.inputs))
@@ -125,7 +125,7 @@ def redacted(
     removed: Sequence[tuple[str, str, int]],
     kept: Sequence[str],
 ) -> Iterator[Block]:
-    """What a copy leaves out: `removed` holds (what, table, count), never a value; `kept` names
+    """The parts left out of a copy: `removed` holds (what, table, count), never a value; `kept` names
     variables that stay."""
     before, after = (value_text(size, "bytes") for size in sizes)
     yield Paragraph(f"{target} ({after}), from {source} ({before}), which is unchanged", strong=True)

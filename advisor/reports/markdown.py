@@ -1,7 +1,7 @@
 """Blocks as GitHub Markdown, such as a comment on a pull request; details fold away.
 
-Names from a capture are data: they stand in code spans, and in text every sign that Markdown,
-HTML or GitHub (mentions, issue numbers, formulas) would read is made harmless.
+Names from a capture are data: they are put into code spans, and in text every sign that Markdown, HTML or
+GitHub (mentions, issue numbers, formulas) would interpret is made harmless.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _item(item: b.Item, level: int) -> str:
     lines = [f"- {tick}{sign}{lead}{shown}", *(f"  - {prose(n)}" for n in item.notes)]
     if item.below:
         inside = write(item.below, level).rstrip().replace("\n", "\n  ")
-        # A list goes on in the next line, anything else is set apart.
+        # A list continues in the next line, other blocks are separated.
         lines.append(f"  {inside}" if _in_list(item.below[0]) else f"\n  {inside}")
     return "\n".join(lines).replace("\n  \n", "\n\n")
 
@@ -148,7 +148,7 @@ def _grid(grid: b.Grid) -> str:
 
 
 def text(value: str) -> str:
-    """Text that stays text in Markdown."""
+    """Text that stays plain in Markdown."""
     out = escape(clean(value), quote=False)
     out = _SPECIAL.sub(r"\\\1", out)
     # An empty comment keeps GitHub from seeing a mention, an issue or a formula.
@@ -175,7 +175,7 @@ def prose(value: str) -> str:
 
 
 def name(value: str) -> str:
-    """A cell: what looks like code in a code span."""
+    """A cell: likely code in a code span."""
     return code(value) if re.search(r"[_<>(){}*`$@#/]|::", value) else text(value)
 
 
@@ -196,7 +196,7 @@ def folded(summary: str, body: str) -> str:
 
 
 def _budget(budgets: Sequence[Budget]) -> str:
-    """Parts as rows, devices as columns; why no finding speaks of the large ones."""
+    """Parts as rows, devices as columns; why no finding explains the large ones."""
     held = shares(budgets, 0.0005)
     heads = [text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets]
     if held.many:
@@ -211,7 +211,7 @@ def _budget(budgets: Sequence[Budget]) -> str:
 
 
 def linked(source: str, links: Mapping[str, str]) -> str:
-    """Names of `links` as links, in text and where one fills a code span; not in headings."""
+    """Names of `links` as links, in text and if one fills a code span; not in headings."""
     names = "|".join(sorted(map(re.escape, links), key=len, reverse=True))
     found = re.compile(
         rf"\[[^\]]*\]\([^)]*\)|`(?P<code>{names})`|`[^`]*`|(?<![\w/#-])(?P<text>{names})(?![\w/-])"

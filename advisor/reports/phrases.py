@@ -12,9 +12,9 @@ from advisor.model.numbers import milliseconds, session_time, value_text
 from advisor.reports.characters import clean
 from advisor.reports.finding_text import cost_text as cost_text
 
-#: An estimate whose ends differ by this factor is worth a measurement.
+#: An estimate whose ends differ by this factor should be measured.
 WIDE = 1.5
-#: In headers: the capture does not record it.
+#: In headers: not recorded in the capture.
 UNKNOWN = "unknown"
 STATUS = {
     "gone": "gone",
@@ -29,7 +29,7 @@ def capture_name(entry: Input) -> str:
 
 
 def title(diagnosis: Diagnosis) -> str:
-    """What the diagnosis is of: the names of its captures."""
+    """The subject of the diagnosis: the names of its captures."""
     names = [capture_name(i) for i in diagnosis.inputs]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -40,7 +40,7 @@ def recorder(entry: Input) -> str:
 
 
 def machine(entry: Input) -> list[str]:
-    """Device and software of a capture; what it does not name is unknown."""
+    """Device and software of a capture; unnamed ones are unknown."""
     if entry.format == UNREADABLE:
         return []
     parts = [
@@ -62,8 +62,8 @@ def workload(entry: Input) -> str:
 
 
 def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
-    """Which GPUs the device numbers of the report are, the first `most` of them; empty if there is
-    one and it has one number only, unless `always`."""
+    """The GPUs behind the device numbers of the report, the first `most` of them; empty if there is one
+    and it has one number only, unless `always`."""
     plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
     if not entry.devices or (plain and not always):
         return ""
@@ -79,8 +79,8 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
 
 
 def step_time(entries: Sequence[Input]) -> str:
-    """Mean step time as captured and, where that is known, without the profiler, with what would
-    narrow the estimate where it is wide; the mean over ranks, empty without steps."""
+    """Mean step time as captured and, if known, without the profiler, with what would narrow a wide
+    estimate; the mean over ranks, empty without steps."""
     traced = [e.step_ms for e in entries if e.step_ms is not None]
     step = over_all([e.untraced_step_ms for e in entries if e.step_ms is not None])
     if not traced:
@@ -125,7 +125,7 @@ def name(finding: Finding | Gone) -> str:
 
 
 def state(finding: Finding) -> str:
-    """``new``, ``known``, ``worse`` or ``better`` where there is a baseline."""
+    """``new``, ``known``, ``worse`` or ``better`` if there is a baseline."""
     return finding.changed or finding.baseline or ""
 
 
@@ -142,14 +142,14 @@ def baseline_text(diagnosis: Diagnosis) -> str:
 
 
 def clock(*captures: Input) -> str:
-    """What the times of places count from, and who else shows them so."""
+    """What the times of places count from, and which tool shows them alike."""
     clocks = dict.fromkeys(clean(i.clock) for i in captures if i.clock)
     return "; ".join(clocks) or "times from the start of the capture"
 
 
 def by_reason(diagnosis: Diagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
-    """What could not be judged, by what stopped it and by what would supply what it lacks: first
-    what an option supplies, most first, then what nothing helps, then what was stopped."""
+    """Rules that could not be judged, by what stopped them and by what would supply their facts: first
+    those that an option supplies, most first, then those that nothing helps, then stopped ones."""
     groups: dict[tuple[str, str], list[NotEvaluated]] = {}
     for entry in diagnosis.not_evaluated:
         key = clean(entry.stopped_by or ""), clean(entry.flag or "")
@@ -165,14 +165,13 @@ def why_not_judged(entry: NotEvaluated) -> str:
     return entry.why or f"needs {', '.join(entry.missing)}"
 
 
-#: The evidence of an engine that was not detected but named.
+#: The evidence of an engine that was named, not detected.
 NAMED = "named by --serving-engine"
 _OPTION = re.compile(r"\A(?:--?[a-z]|[A-Z][A-Z0-9_]*=)")
 
 
 def remedy_lead(flag: str) -> str:
-    """The words before what supplies missing facts: an option of nsys, one of ours, a better
-    run."""
+    """The words before what supplies missing facts: an option of nsys, one of ours, a better run."""
     if flag.startswith("--weight-bytes"):
         return "give advisor"
     return "capture with" if _OPTION.match(flag) else "needs"

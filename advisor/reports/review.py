@@ -1,4 +1,4 @@
-"""What people decide and answer, as blocks: a review, findings from review to review, the checklist."""
+"""People's decisions and answers as blocks: a review, findings from review to review, the checklist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORDER: tuple[State, ...] = ("new", "worse", "same", "better", "unknown", "close
 
 
 def review(doc: Review) -> Iterator[Block]:
-    """Decided findings, then open ones, then the checklist where something was answered."""
+    """Decided findings, then open ones, then the checklist if something was answered."""
     yield Title(f"Review of {doc.workbook}")
     yield Paragraph(summary(doc), strong=True, dense=True)
     if doc.captures:
@@ -74,7 +74,7 @@ def _decision(d: Decision, several: bool) -> Item:
 
 
 def history(doc: History, day: str) -> Iterator[Block]:
-    """A line a finding with what was decided: what is overdue first, what is closed last."""
+    """A line a finding with its decision: overdue ones first, closed ones last."""
     yield Title(sentence(doc, day))
     if doc.meetings:
         last = doc.meetings[-1]
@@ -128,7 +128,7 @@ OPEN = "open"
 
 
 def welcome(checklist: Checklist, place: str) -> Iterator[Block]:
-    """What is answered already and what follows, before the first question."""
+    """The answers so far and what follows, before the first question."""
     answered = [e for e in checklist.entries if not e.open]
     left = len(checklist.entries) - len(answered)
     if checklist.captures:
@@ -145,7 +145,7 @@ def welcome(checklist: Checklist, place: str) -> Iterator[Block]:
 
 
 def question(entry: CheckEntry, number: int, of: int, stage: str | None) -> Iterator[Block]:
-    """One question with why and how, below the title of its stage where that is new."""
+    """One question with why and how, below the title of its stage if that is new."""
     yield Gap()
     if stage is not None:
         yield Heading(stage)
@@ -156,7 +156,7 @@ def question(entry: CheckEntry, number: int, of: int, stage: str | None) -> Iter
 
 
 def checklist(doc: Checklist, verbosity: int = 0) -> Iterator[Block]:
-    """The whole list: every question with its answer; what is to be done stands out."""
+    """The whole list: every question with its answer; open tasks stand out."""
     yield Title("Checklist of a performance analysis")
     if doc.captures:
         yield Paragraph(_names(doc), dense=True)
@@ -185,7 +185,7 @@ def _sign(entry: CheckEntry) -> str:
 
 
 def proof_of(entry: CheckEntry) -> str:
-    """The answer with its number and note, and the capture's where that differs."""
+    """The answer with its number and note, and the capture's if that differs."""
     word = WORDS[entry.answer] if entry.answer else OPEN
     if entry.by == "capture":
         word += ", by the capture"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from advisor.model.findings import Reference
     from advisor.model.rules import Guard, Join, RuleSpec
 
-#: The first letters of a code -> what its rules are about, in the order of the index.
+#: The first letters of a code -> the subject of its rules, in the order of the index.
 FAMILIES = {
     "CAP": "Capture quality",
     "UTL": "Utilisation",
@@ -35,7 +35,7 @@ FAMILIES = {
 
 
 class Example(Struct, frozen=True):
-    """One case of a rule in words: the situation, what is known of it, and the result."""
+    """One case of a rule in words: the situation, its facts, and the result."""
 
     name: str
     known: str
@@ -69,7 +69,7 @@ def lines(rules: Sequence[RuleSpec]) -> Iterator[Block]:
 
 
 def highest_severity(rule: RuleSpec) -> str:
-    """The most that a finding of this rule can be, or the level it always has."""
+    """The highest severity of a finding of this rule, or the one it always has."""
     spec = rule.severity
     if rule.kind in ("note", "question"):
         return rule.kind
@@ -99,8 +99,8 @@ def page(
     examples: Sequence[Example] = (),
     checked: Sequence[str] = (),
 ) -> Iterator[Block]:
-    """One rule in full. `overruled_by` names causes; `checked` are the releases of engines in which
-    the options for its recommendations were looked for."""
+    """One rule in full. `overruled_by` names causes; `checked` are the releases of engines whose options
+    for its recommendations were verified."""
     docs = rule.docs
     yield Title(f"{rule.code} {rule.cause}")
     yield Paragraph(rule.title, strong=True, dense=True)
@@ -197,7 +197,7 @@ def _severity(rule: RuleSpec) -> str:
 
 
 def _withholds(rule: RuleSpec) -> str:
-    """Which other findings it keeps back, as the end of a sentence."""
+    """Which other findings it withholds, as the end of a sentence."""
     if rule.withholds is False:
         return "; where it fires nothing is reported as in order" if rule.withholds_health else ""
     where = "" if rule.withholds is True else f" where {_all(rule, (rule.withholds,))}"
@@ -231,7 +231,7 @@ def _condition(rule: RuleSpec, condition: object) -> str:
 
 
 def _outcome(condition: object) -> tuple[str, str] | None:
-    """The symptom or cause that a condition asks for, and where else than here; None of any other."""
+    """The symptom or cause that a condition refers to, and where else than here; None of any other."""
     for kind in ("symptom", "cause"):
         name = getattr(condition, kind, None)
         if name is not None:
@@ -240,7 +240,7 @@ def _outcome(condition: object) -> tuple[str, str] | None:
 
 
 def if_unknown(guard: Guard) -> str:
-    """What a guard does where its fact is unknown; by default the rule is not evaluated."""
+    """What a guard does if its fact is unknown; by default the rule is not evaluated."""
     return " (passes where that is unknown)" if guard.if_unknown else ""
 
 

@@ -1,7 +1,7 @@
 """SARIF 2.1.0: findings as results of a run, for code scanning and review tools.
 
-One run a capture. Fingerprints depend on the code and scope of a finding alone, so that it is the
-same alert in the next run. What could not be judged is a notification of the run, not a result.
+One run a capture. Fingerprints depend on the code and scope of a finding alone, so that it is the same
+alert in the next run. Rules that could not be judged are notifications of the run, not results.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _diagnosed(diagnosis: Diagnosis) -> Json:
 
 
 def _compared(doc: Comparison) -> Json:
-    """One run over the captures of both sides. Where no phase could be compared there is no
-    result, and the run is marked as failed, so that it does not pass for a clean one."""
+    """One run over the captures of both sides. If no phase could be compared there is no result, and the
+    run is marked as failed, so that it does not pass for a clean one."""
     paths = dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs)
     judged = any(f.invalidates for f in doc.findings)
     return _run(
@@ -99,8 +99,8 @@ def _run(
     failed: str = "",
     ranks: Sequence[int | None] = (),
 ) -> Json:
-    """One run: findings of these files as results; `ranks` are those of the files, where they are
-    ranks. `failed` says why there is no answer at all."""
+    """One run: findings of these files as results; `ranks` are those of the files, if they are ranks.
+    `failed` says why there is no answer at all."""
     uris = list(map(_uri, paths))
     rules = {f.code: f for f in reversed(findings)}
     descriptors = [_rule(rules[code]) for code in sorted(rules)]
@@ -218,7 +218,7 @@ def _about(
     at = list(ranks).index(rank) if rank is not None and rank in ranks else 0
     location: Json = {}
     if uris:
-        # Code scanning wants a region; a capture has no lines but the first.
+        # Code scanning requires a region; a capture has only one line.
         file = {"uri": uris[at], "index": at}
         location["physicalLocation"] = {"artifactLocation": file, "region": {"startLine": 1}}
     named = ((k, v) for k, v in entry.scope.as_dict().items() if v is not None)
@@ -251,7 +251,7 @@ def _uri(path: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in Markdown that stays text."""
+    """Text that stays plain in Markdown."""
     return "".join(f"\\{c}" if c in "\\`*_[]<>|" else c for c in clean(text))
 
 

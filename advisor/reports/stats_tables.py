@@ -27,13 +27,13 @@ ROWS = {"histogram": 8, "tail": 15}
 OTHER_ROWS = 40
 #: Numbers that name something; they get no thousands separators.
 IDS = frozenset(("PID", "TID", "DevId", "CorrId", "Device", "Ctx", "Strm"))
-#: Columns that are shown only where their cells differ.
+#: Columns that are shown only if their cells differ.
 VARYING = IDS | {"Style", "Kind"}
 #: The last column holds the names and gets at least this many cells, other text columns `TEXT`.
 NAME, TEXT = 30, 18
-#: How many columns without room are named.
+#: Number of columns without room that are named.
 NAMED = 6
-#: Times that are read against each other, in the unit that suits their average or median.
+#: Times that are compared with each other, in the unit that suits their average or median.
 SPREAD = re.compile("([TAQK]?)(Avg|Med|Min|Max|StdDev|P\\d\\d)")
 #: Columns of this rank are for programs.
 DATA_ONLY = 6
@@ -53,8 +53,8 @@ WITH = {
     "Sync": "a synchronize call", "Alloc": "an allocation or free call", "Copy": "a copy",
     "Other Stream": "another stream's kernel", "First Iteration": "the first iteration",
 }  # fmt: skip
-#: Slow calls have something in common where it holds for this share of them, and this many times as
-#: often as for all calls.
+#: Slow calls have something in common if it holds for this share of them, and this many times as often as
+#: for all calls.
 COMMON, MORE = 50.0, 1.5
 
 
@@ -104,7 +104,7 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
 
 
 def _informative(column: pd.Series, rank: int) -> bool:
-    """Whether a column is worth its room: it has cells, and distinguishes rows where it is an id."""
+    """Whether a column is informative: it has cells, and distinguishes rows if it is an id."""
     if rank and column.name in VARYING:
         return column.nunique(dropna=False) > 1
     return bool((column.notna() & (column != "")).any())
@@ -171,7 +171,7 @@ def _least(head: str, cells: list[str], number: bool, last: bool) -> int:
 
 
 def _tail_notes(frame: pd.DataFrame) -> list[str]:
-    """What stands below each row of the tail report: the launch shape and what slow calls share."""
+    """Lines below each row of the tail report: the launch shape and what slow calls have in common."""
     out = []
     for row in frame.to_dict("records"):
         shape = f"grid {row['Grid']}, block {row['Block']}"
@@ -235,8 +235,8 @@ DECIMALS = {"ns": 1, "%": 1, "MB": 3, "MB/s": 3, "x": 2}
 
 
 def scaled(values: pd.Series, timeunit: str = "nsec") -> tuple[str, pd.Series, int]:
-    """Heading, numbers as they are printed, and their decimals. Whole ns stay whole; in a larger unit
-    a time keeps all its digits."""
+    """Heading, numbers as printed, and their decimals. Whole ns stay whole; in a larger unit a time keeps
+    all its digits."""
     heading, unit = str(values.name), unit_of(str(values.name))
     places = DECIMALS.get(unit, 0) if pd.api.types.is_float_dtype(values) else 0
     if places:
@@ -249,7 +249,7 @@ def scaled(values: pd.Series, timeunit: str = "nsec") -> tuple[str, pd.Series, i
 
 
 def _inert(cell: object) -> object:
-    """The cell on one line, marked as text where a spreadsheet would take a name of the capture for a
+    """The cell on one line, marked as text if a spreadsheet would take a name of the capture for a
     formula (in Japanese and Chinese ones wide signs begin one, too)."""
     if not isinstance(cell, str):
         return cell
@@ -270,7 +270,7 @@ def csv_text(tables: Sequence[StatsTable], timeunit: str = "nsec", raw: bool = F
             shown[heading] = values.map(form, na_action="ignore") if places else values
         note = f"; {table.note}" if table.note else ""
         head = f"# {table.report}: {table.scope}{note}\n" if len(tables) > 1 else ""
-        # Unasked the writer does not quote a bare carriage return, at which readers end the row.
+        # By default the writer does not quote a bare carriage return, at which readers end the row.
         returns = raw and any("\r" in str(cell) for cells in shown.values() for cell in cells)
         quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
         parts.append(head + pd.DataFrame(shown).to_csv(index=False, lineterminator="\n", quoting=quoting))
@@ -286,13 +286,13 @@ class Tables(Frozen):
 
 
 def report(path: str, tables: Sequence[StatsTable], timeunit: str = "nsec") -> Report:
-    """The tables as they are delivered in every format but text and CSV, which have layouts of their own."""
+    """The report of the tables for every format but text and CSV, which have layouts of their own."""
     reports = []
     for table in tables:
         shown = {}
         for name in table.frame:
             heading, values, places = scaled(table.frame[name], timeunit)
-            if unit_of(heading) == "MB":  # to the byte: three decimals say nothing of small copies
+            if unit_of(heading) == "MB":  # to the byte: three decimals would hide small copies
                 values, places = table.frame[name], 9
             values = values.round(places) if places else values
             shown[heading] = values.astype(object).where(values.notna(), None)

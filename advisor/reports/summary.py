@@ -1,4 +1,4 @@
-"""The short form of a diagnosis: what to do and what it wins, on one screen.
+"""The short form of a diagnosis: what to do and its gain, on one screen.
 
 Several captures get a row each; `advisor show` and -v have the rest.
 """
@@ -23,11 +23,11 @@ from advisor.reports.header import ranks, ranks_read, rates
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200
 WARNINGS = 2
-#: Devices of a capture that are named.
+#: Number of devices of a capture that are named.
 DEVICES = 2
-#: Ranks of a job that are listed: those that cause most waiting.
+#: Number of ranks of a job that are listed: those that cause most waiting.
 RANKS = 3
-#: Advice that changes this number asks for the captures of the other ranks.
+#: Advice to change this number requests the captures of the other ranks.
 MISSING_RANKS = "ranks.missing_count"
 
 
@@ -50,7 +50,7 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
 
 
 def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
-    """Capture, verdict and steps; at most so many `warnings`, and with all of them the whole verdict."""
+    """Capture, verdict and steps; at most this many `warnings`, and with all of them the whole verdict."""
     yield from _capture(d, warnings)
     yield b.Paragraph(verdict(d), strong=True)
     if text := why(d, whole=warnings is None):
@@ -62,15 +62,15 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
 
 
 def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
-    """Findings, counts of what is in order and not judged, and the next command."""
+    """Findings, counts of healthy and not judged rules, and the next command."""
     yield b.Gap()
     yield b.Paragraph(counts(diagnosis) + ("; -v lists them" if verbosity <= 0 else ""))
     yield b.Next(_next(diagnosis, width - len("Next: ")))
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """What to do and what it wins: ``Use CUDA graphs: decode step 9.01 → 2.13 ms, 4.23 x (2.47 to
-    6.09)``; without a fix what the document says."""
+    """What to do and its gain: ``Use CUDA graphs: decode step 9.01 → 2.13 ms, 4.23 x (2.47 to 6.09)``;
+    without a fix the document's verdict."""
     first = headline(diagnosis)
     if first is None:
         return diagnosis.verdict
@@ -91,7 +91,7 @@ def fix(advice: Advice) -> str:
 
 
 def first_fix(finding: Finding) -> str:
-    """What to do first: the action the gain is estimated for, where there is an estimate."""
+    """What to do first: the action of the estimated gain, if there is an estimate."""
     known = finding.recommendations
     if saves(finding):
         known = tuple(a for a in known if a.verify and a.verify.fact != MISSING_RANKS) or known
@@ -201,7 +201,7 @@ def _do(d: Diagnosis, first: Finding) -> str:
 
 
 def _place(d: Diagnosis, found: Finding) -> str:
-    """`` on device 1`` where the finding is not of every device; empty if one is analysed."""
+    """`` on device 1`` if the finding is not about every device; empty if one is analysed."""
     at = found.scope.device
     others = {device.id for entry in d.inputs[:1] for device in entry.devices}
     others -= {f.scope.device for f in d.findings if f.code == found.code}
@@ -226,7 +226,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
 
 
 def why(d: Diagnosis, whole: bool = False) -> str:
-    """What is wrong: shortened to the first numbers, or `whole` as in the document."""
+    """The problem: shortened to the first numbers, or `whole` as in the document."""
     first = headline(d)
     if first is None or whole:
         return d.verdict if first is not None else ""
@@ -276,7 +276,7 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
 
 
 def _unlocked(d: Diagnosis) -> list[tuple[Finding, str]]:
-    """Findings whose fix wins nothing by itself, and what it saves behind the fixes of others."""
+    """Findings whose fix gains nothing alone, and its saving behind the fixes of others."""
     won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
     return [
         (f, f"{first_fix(f)} saves {value_text(won[f.code], 'ratio')} behind those above")
@@ -315,7 +315,7 @@ def _next(d: Diagnosis, room: int) -> str:
     flags = [e.flag for e in d.not_evaluated if e.flag]
     if d.headline is not None and len(d.inputs) > 1:
         return f"advisor explain {d.headline.code}"
-    if d.headline is not None and d.findings:  # some are left by --select
+    if d.headline is not None and d.findings:  # some are left out by --select
         return _command("advisor show", d, str((headline(d) or d.findings[0]).rank), room)
     if d.next_target is not None:
         return f"the {d.next_target.command.partition(' ')[0]} line above"

@@ -134,7 +134,7 @@ def _entry(page: Page, entry: b.Entry) -> None:
 
 
 def level_text(glyphs: Glyphs, level: str) -> str:
-    """``▲ HIGH``: a sign and a word, so that it reads without colour."""
+    """``▲ HIGH``: a sign and a word, readable without colour."""
     return f"{glyphs.levels.get(level, glyphs.levels['info'])} {level.upper()}"
 
 

@@ -14,13 +14,13 @@ from advisor.reports.budget_bar import COLUMNS, shares, signs, unanswered, words
 from advisor.reports.characters import clean
 from advisor.reports.compare_blocks import change
 
-#: A part below this share of every bar is summed up with the other small ones.
+#: A part below this share of every bar is added to the other small ones.
 SMALL = 0.0005
 #: From this share on a piece of the bar is wide enough for its sign and number.
 LABELLED = 0.055
-#: Beyond so many bars there is no room for times beside the shares.
+#: With more bars there is no room for times beside the shares.
 ROOMY = 4
-#: Parts of a comparison smaller than this share of the longer side are in the tables alone.
+#: Parts of a comparison smaller than this share of the longer side are only in the tables.
 COMPARED = 0.005
 
 

@@ -1,5 +1,6 @@
-"""What the HTML report draws: step times, kernel latencies, ranges of gains, events of excerpts, both
-sides of a comparison."""
+"""Drawings of the HTML report: step times, kernel latencies, ranges of gains, events of excerpts, both
+sides of a comparison.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ class StepChart(Struct, frozen=True):
 
 
 class LatencyRow(Struct, frozen=True):
-    """One kernel: numbers as text and as places on a common logarithmic scale of 0..100."""
+    """One kernel: numbers as text and as positions on a common logarithmic scale of 0..100."""
 
     name: str
     full: str
@@ -229,7 +230,7 @@ def latencies(kernels: Table) -> list[LatencyRow]:
 
 
 class Estimate(Struct, frozen=True):
-    """What a fix would win: `low`, `mid` and `high` are places of the speed-up on a scale of 0..100,
+    """The gain of a fix: `low`, `mid` and `high` are positions of the speed-up on a scale of 0..100,
     which ends at `top`."""
 
     rank: int
@@ -242,7 +243,7 @@ class Estimate(Struct, frozen=True):
 
 
 def estimates(diagnosis: Diagnosis) -> list[Estimate]:
-    """The gain of each finding in step time; what counts tokens a second has no place on that scale."""
+    """The gain of each finding in step time; gains in tokens a second have no place on that scale."""
     found = [
         (f, f.gain.speedup)
         for f in diagnosis.findings
@@ -262,7 +263,7 @@ def estimates(diagnosis: Diagnosis) -> list[Estimate]:
 
 
 def _bar(x: float, width: float, part: float) -> str:
-    """One step as a closed path; a gap between bars where there is room for one."""
+    """One step as a closed path; a gap between bars if there is room for one."""
     gap = 1.0 if width > 4 else 0.2
     left, right = x + gap / 2, x + max(width - gap / 2, 0.4)
     return f"M{left:.1f} {_y(0.0)}V{_y(part)}H{right:.1f}V{_y(0.0)}z"

@@ -1,8 +1,8 @@
 """One HTML file with everything in it: no network, light and dark, printable.
 
-Templates escape whatever they are given. The document itself is embedded twice: packed, to be
-saved, and as JSON what the timeline draws of it. A policy in the page lets only our own script run,
-whatever a kernel is called.
+Templates escape all values. The document itself is embedded twice: packed, to be saved, and the part
+drawn in the timeline as JSON. A policy in the page lets only our own script run, whatever the name of a
+kernel.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _source(known: Environment, name: str) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Control characters are no part of a page; what is markup already stays as it is."""
+    """Text without control characters; finished markup is unchanged."""
     return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -116,7 +116,7 @@ class Embedded(NamedTuple):
 
 
 def embedded(diagnosis: Diagnosis) -> Embedded:
-    """What the timeline draws holds no `<`, so that nothing in it can end its element; the whole
+    """The timeline's data contain no `<`, so that nothing in them can end their element; the whole
     document is gzip in base64, a tenth of its length."""
     document = json_report.render([diagnosis])
     whole = json.loads(document.decode("utf-8", "backslashreplace"))

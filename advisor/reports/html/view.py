@@ -26,9 +26,9 @@ from advisor.reports.html.charts import drawn as drawn_events
 from advisor.reports.html.charts import estimates, latencies, sketch_view, step_chart
 from advisor.reports.layout import cut_middle, name_text
 
-#: Captures of a job that are described one by one.
+#: Number of captures of a job described one by one.
 INPUTS = 4
-#: Findings that are unfolded when the page opens, and places that are listed without unfolding.
+#: Number of findings unfolded when the page opens, and of places listed without unfolding.
 OPEN, PLACES = 3, 6
 #: Rows of a tree, and its levels that are unfolded when the page opens.
 BRANCHES, UNFOLDED = 500, 2
@@ -36,7 +36,7 @@ BRANCHES, UNFOLDED = 500, 2
 INDEX = "index"
 #: Width that blocks are made for.
 WIDTH = 80
-#: Sections of a diagnosis by heading: where a link to them leads, and their name in the bar on top.
+#: Sections of a diagnosis by heading: their ids for links, and their names in the bar on top.
 LINKS = {
     "Findings": ("findings", "Findings"),
     "Budget of the window": ("budget", "Budget"),
@@ -79,7 +79,7 @@ class Part(Struct, frozen=True, dict=True):
 
     @cached_property
     def at(self) -> Mapping[str, int]:
-        """Rank of a finding, as it is shown -> its place in the document."""
+        """Printed rank of a finding -> its index in the document."""
         found = self.diagnosis.findings if self.diagnosis is not None else ()
         return {str(f.rank): i for i, f in enumerate(found)}
 
@@ -89,7 +89,7 @@ class Part(Struct, frozen=True, dict=True):
         return [(kind, list(some)) for kind, some in grouped]
 
     def table(self, grid: b.Grid) -> TableView:
-        """A table; rows that are captures or findings lead to what the page says of them."""
+        """A table; rows about captures or findings link to their section of the page."""
         view = table_view(grid)
         if self.id == INDEX:
             for i, row in enumerate(view.rows):
@@ -101,7 +101,7 @@ class Part(Struct, frozen=True, dict=True):
         return view
 
     def opens(self, number: int) -> bool:
-        """Whether a finding is unfolded at first: the few that matter most."""
+        """Whether a finding is unfolded at first: the few most important ones."""
         found = self.diagnosis.findings[number] if self.diagnosis is not None else None
         return found is None or (number < OPEN and (found.severity != "info" or found.invalidates))
 
@@ -119,7 +119,7 @@ class Part(Struct, frozen=True, dict=True):
 
 
 def parts(report: b.Report) -> list[Part]:
-    """The documents of a report: diagnoses one by one, anything else as its blocks."""
+    """The documents of a report: diagnoses one by one, others as their blocks."""
     found = [d for d in report.documents if isinstance(d, Diagnosis)]
     if found:
         named = [(f"c{i}", phrases.title(d) or "advisor", d) for i, d in enumerate(found)]
@@ -172,8 +172,8 @@ def _with_change(blocks: Iterable[b.Block], found: Sequence[Diagnosis]) -> Itera
 def _sections(
     id: str, blocks: Iterable[b.Block | Picture], drawn: Mapping[str, BudgetView] | None = None
 ) -> list[Section]:
-    """What follows each heading. A part that could be unfolded has one of its own where the bar on top
-    leads to it. In a comparison charts of both sides take the place of tables: `drawn`, by heading."""
+    """The blocks below each heading. A foldable part has a section of its own if the bar on top links to
+    it. In a comparison charts of both sides replace tables: `drawn`, by heading."""
     out = [Section(f"{id}-top", "")]
     for block in blocks:
         here = out[-1]
@@ -191,7 +191,7 @@ def _sections(
 
 
 def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
-    """Everything that the page of one diagnosis shows, in its order."""
+    """All blocks of the page of one diagnosis, in order."""
     yield from summary.head(d)
     if d.findings:
         yield b.Heading("At a glance")
@@ -269,13 +269,13 @@ def _lanes(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
 
 
 NAME = 84
-#: Up to here a text stays on one line; from there on it may break anywhere.
+#: Up to this length a text stays on one line; from there on it may break anywhere.
 SHORT, LONG = 22, 40
 
 
 class CellView(Struct, frozen=True):
-    """One cell: `text` is short, `full` the whole name where it was cut, `sort` its number, `bar` its
-    share; `link` is the place in the page that it leads to."""
+    """One cell: `text` is short, `full` the whole name if it was cut, `sort` its number, `bar` its share;
+    `link` is its target in the page."""
 
     text: str
     full: str = ""
@@ -327,18 +327,18 @@ class Branch(Struct, frozen=True):
 
 
 class Tree(Struct, frozen=True):
-    """Rows that lie in each other; `more` smaller ones are left out."""
+    """Nested rows; `more` smaller ones are left out."""
 
     branches: list[Branch]
     more: int
 
 
 def tree(grid: b.Grid) -> Tree:
-    """A grid with levels: the rows that take most, and of them the first levels unfolded."""
+    """A grid with levels: the heaviest rows, and of them the first levels unfolded."""
     view = table_view(grid)
     total = next(i for i, head in enumerate(grid.heads) if head.startswith("total"))
     order = sorted(range(len(view.rows)), key=lambda i: (-(view.rows[i][total].sort or 0.0), i))
-    chosen = sorted(order[:BRANCHES])  # none takes more than what it lies in, so no parent is missing
+    chosen = sorted(order[:BRANCHES])  # no row takes more than its parent, so no parent is missing
     made: list[Branch] = []
     path: list[list[Branch]] = [made]
     for i in chosen:

@@ -1,7 +1,7 @@
 """The review workbook: one file that people who did not run the tool can read, sort and sign.
 
-Nothing is in it that is not in the documents it is made from. Text from a capture stays text.
-Ten sheets at most: Summary, Findings and Checklist are designed, the others declared as tables.
+It contains nothing but the contents of its documents. Text from a capture stays text. Ten sheets at most:
+Summary, Findings and Checklist are designed, the others declared as tables.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def render(
     since: History | None = None,
     day: str = "",
 ) -> bytes:
-    """The workbook of these diagnoses; `review` fills in what was answered and decided before. With
-    `since`, what has become of findings until the last of them, it opens with that; `day` says which
-    of them are overdue."""
+    """The workbook of these diagnoses; `review` fills in earlier answers and decisions. With `since`,
+    what became of findings until the last of them, it begins with that; `day` says which of them are
+    overdue."""
     book = Workbook()
     captures = Captures(tuple(diagnoses))
     first = book.active
@@ -116,7 +116,7 @@ def render(
     return package(book)
 
 
-#: The time in the package; a workbook says nothing of when it was made.
+#: The time stamp in the package; the workbook does not contain the time of its making.
 EPOCH = datetime(2000, 1, 1)
 _STAMP = re.compile(rb"(<dcterms:(?:created|modified)[^>]*>)[^<]*(<)")
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)

@@ -23,7 +23,7 @@ from advisor.reports.workbook.style import HEAD, HEADER, LINE, MUTED, SPARE_COLO
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
 
-#: Parts below this share of every bar are left to the sheet Steps.
+#: Parts below this share of every bar are only on the sheet Steps.
 LEAST = 0.005
 MOST_BARS = 12
 #: Size of a cell of the grid.
@@ -76,11 +76,11 @@ def _bars(captures: Captures) -> list[tuple[str, Budget]]:
 
 
 def _parts(budgets: Sequence[Budget]) -> list[str]:
-    """Parts worth a line, in the order of the document."""
+    """Parts large enough for a line, in the order of the document."""
     order = dict.fromkeys(p.part for b in budgets for p in b.parts)
     share = {p: max((q.share for b in budgets for q in b.parts if q.part == p), default=0.0) for p in order}
     kept = [p for p in order if share[p] >= LEAST]
-    # One bar reads best from its largest part down.
+    # A single bar is easiest to read from its largest part down.
     return kept if len(budgets) > 1 else sorted(kept, key=lambda p: -share[p])
 
 
@@ -137,7 +137,7 @@ def _single(ws: Worksheet, head: int, parts: Sequence[str], first: int) -> BarCh
     series.dLbls.dLblPos = "outEnd"
     chart.legend = None
     chart.gapWidth = 35
-    # The labels say the numbers; room is left for the one of the longest bar.
+    # The labels contain the numbers; room is left for the one of the longest bar.
     chart.y_axis.delete = True
     chart.y_axis.majorGridlines = None
     chart.y_axis.scaling.max = 1.15 * float(ws.cell(head + 1, first + 2).value or 1.0)

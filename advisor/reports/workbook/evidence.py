@@ -1,5 +1,6 @@
-"""The captures of a workbook with the names that they have in it; what proves each finding: conditions,
-tables, places and references, all on one sheet."""
+"""The captures of a workbook with their names in it; the evidence of each finding: conditions, tables,
+places and references, all on one sheet.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from advisor.reports.finding_text import params_text
 from advisor.reports.workbook.sheet import Area, Column, Field, Link, Sheet, field, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
 
-#: File endings that the names leave out.
+#: File suffixes that the names leave out.
 _ENDINGS = (".xz", ".gz", ".sqlite", ".json", ".nsys-rep")
 
 
 class Captures(Struct, frozen=True, dict=True):
-    """The captures; tables name them where there are several."""
+    """The captures; tables name them if there are several."""
 
     diagnoses: tuple[Diagnosis, ...]
 
@@ -35,7 +36,7 @@ class Captures(Struct, frozen=True, dict=True):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """File names without endings; with their folder, or a number, where they are alike."""
+        """File names without suffixes; with their folder, or a number, if they are equal."""
         short = [_short(d) for d in self.diagnoses]
         if len(set(short)) < len(short):
             short = [_long(d) for d in self.diagnoses]
@@ -58,7 +59,7 @@ class Captures(Struct, frozen=True, dict=True):
         records: Callable[[Diagnosis], Iterable[Any]],
         **options: Any,
     ) -> Area:
-        """A table of the records of every capture, with the capture in front where there are several."""
+        """A table of the records of every capture, with the capture in front if there are several."""
         rows = [
             [*([label] if self.many else []), *(f.of(record) for f in fields)]
             for label, diagnosis in self
@@ -68,8 +69,8 @@ class Captures(Struct, frozen=True, dict=True):
 
 
 class Row(Struct, frozen=True):
-    """A finding of one of the captures; `cells` says where the evidence of each code begins, `advice`
-    where the recommendations of each finding do."""
+    """A finding of one of the captures; `cells` is where the evidence of each code begins, `advice` where
+    the recommendations of each finding do."""
 
     label: str
     diagnosis: Diagnosis
@@ -79,7 +80,7 @@ class Row(Struct, frozen=True):
 
     @property
     def actions(self) -> Link | None:
-        """How many recommendations there are, as a link to them."""
+        """The number of recommendations, as a link to them."""
         cell = self.advice.get((self.label, self.finding.identity))
         count = amount(len(self.finding.recommendations), "action")
         return Link(count, sheet="Recommendations", cell=cell) if cell else None
@@ -119,7 +120,7 @@ def _long(diagnosis: Diagnosis) -> str:
     return f"{folder}/{_short(diagnosis)}" if folder else _short(diagnosis)
 
 
-#: Tables of all kinds stand below each other: three columns for texts, the rest for numbers.
+#: Tables of all kinds are stacked: three columns for texts, the rest for numbers.
 TEXTS = (42.0, 22.0, 14.0)
 NUMBERS = 12.0
 #: Columns that a paragraph spans.
@@ -214,7 +215,7 @@ def _lay(sheet: Sheet, columns: Sequence[Column], rows: Sequence[Sequence[Any]])
             break
     spans = [1] * len(columns)
     longest = [max((len(str(row[i] or "")) for row in rows), default=0) for i in range(texts)]
-    # What room is left goes to the longest of them.
+    # The remaining room goes to the longest of them.
     spans[longest.index(max(longest)) if longest else 0] += len(TEXTS) - max(texts, 1)
     sheet.table(columns, rows, spans=spans)
 

@@ -31,7 +31,7 @@ from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Field, Sheet
 from advisor.reports.workbook.style import MUTED, UNDER, align, font
 
 Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment
-#: A relative change: what has not moved is an equals sign. And a change in milliseconds.
+#: A relative change: an unchanged value is an equals sign. And a change in milliseconds.
 CHANGE, CHANGE_MS = '+0.0%;-0.0%;"="', "+#,##0.00;-#,##0.00;0"
 FINE_MS = "+#,##0.0000;-#,##0.0000;0"
 WIDE = 6
@@ -50,7 +50,7 @@ def _known(name: str) -> Any:
     return lambda side: getattr(side[1], name) or UNKNOWN
 
 
-#: A phase, what is compared of its steps (median or mean), and the change of it.
+#: A phase, the compared value of its steps (median or mean), and its change.
 PHASES = (
     field("phase", 26, lambda r: r[0].phase), field("step", 30, lambda r: r[1]),
     field("before (ms)", 22, lambda r: r[0].before and getattr(r[0].before, r[2]), "fixed"),
@@ -263,7 +263,7 @@ def _sides(summary: Sheet, *named: tuple[str, SideDoc]) -> None:
 def _advice(
     summary: Sheet, findings: Sequence[Finding], healthy: Sequence[Healthy], first: Sequence[str] = ()
 ) -> None:
-    """What the rules of the comparison say, and recommend; `first` comes before that."""
+    """Messages and recommendations of the comparison's rules; `first` precedes them."""
     if findings or healthy:
         summary.heading("Findings of the comparison")
     for f in findings:

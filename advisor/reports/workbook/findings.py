@@ -1,5 +1,6 @@
-"""Findings with room for decisions, the recommendations that follow from them, and what has become of
-them since the last review."""
+"""Findings with room for decisions, the recommendations that follow from them, and what became of them
+since the last review.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def speedup(finding: Finding) -> tuple[float | None, str]:
     return gain.speedup.mid, "throughput" if gain.measure == "throughput" else "times"
 
 
-#: Cells to fill in come early, in sight without scrolling.
+#: Cells to fill in come early, visible without scrolling.
 FIELDS = (
     field("#", 4, "finding.rank", "id"), field(SEVERITY, 10, "finding.severity"), field(CODE, 9, "proof"),
     field(CAUSE, 18, "finding.cause", wrap=True), field(FINDING, 30, "finding.title", wrap=True),
@@ -69,8 +70,7 @@ FIELDS = (
 def findings(
     sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None
 ) -> tuple[Area, dict[str, int]]:
-    """The table, filled in with what was decided before; returns where it stands and the column of
-    each header."""
+    """The table, filled in with earlier decisions; returns its place and the column of each header."""
     marked = any(r.finding.baseline for r in rows)
     fields = [f for f in FIELDS if marked or f.head != BASELINE]
     area = captures.table(sheet, fields, _of(rows), filter=True, freeze=True, empty="nothing was found")
@@ -192,7 +192,7 @@ ADVICE = (
 def recommendations(
     sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None
 ) -> dict[tuple[str, str], str]:
-    """One row a recommendation, with the line of the engine in use, how to verify, and room for a
+    """One row a recommendation, with the option of the engine in use, how to verify, and room for a
     decision; returns the cell of the first of each finding, by capture and finding."""
     of = _of(rows)
     listed: list[_Advice] = []
@@ -237,8 +237,8 @@ _STATES = {
 
 
 def since_review(sheet: Sheet, history: History, day: str) -> None:
-    """A row a finding with its state and what was decided about it; those of today are decided anew on
-    the sheet of findings, to which they lead."""
+    """A row a finding with its state and its decision; decisions about today's findings are made on the
+    sheet of findings, to which they link."""
     fields = (
         field(STATE, 10, "state"), field("Due", 11, lambda t: "overdue" if t.overdue(day) else None),
         field(SEVERITY, 10, "severity"),

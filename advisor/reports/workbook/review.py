@@ -57,7 +57,7 @@ _COLOURS = {
 }  # fmt: skip
 
 
-#: Columns of an entry with its number, the listed stages, and what an earlier review says of it.
+#: Columns of an entry with its number, the listed stages, and the outcome of an earlier review.
 FIELDS = (
     field("Stage", 17, lambda e: e.stages[e.entry.stage]), field("#", 5, "number", "id"),
     field(QUESTION, 50, "entry.question", wrap=True), field(ANSWER, 14, "answer"),
@@ -82,7 +82,7 @@ class _Entry(NamedTuple):
 
     @property
     def signed(self) -> str | None:
-        """Nobody has looked at what the capture answered."""
+        """No person has checked the capture's answer."""
         return AUTOMATIC if self.entry.by == "capture" else None
 
     @property
@@ -121,7 +121,7 @@ def _stages(sheet: Sheet, area: Area, listed: Checklist) -> None:
 
 
 def signed(text: str) -> str:
-    """An answer as the checklist knows it: ``not applicable`` is ``not_applicable``."""
+    """An answer in the checklist's spelling: ``not applicable`` is ``not_applicable``."""
     plain = text.strip().lower()
     return next((a for a, word in WORDS.items() if plain in (a, word)), "")
 
@@ -158,15 +158,15 @@ class Row(NamedTuple):
 
 
 def day_text(value: Any) -> str | None:
-    """A date as text; what somebody typed in place of one stays as it is."""
+    """A date as text; other text typed in its place is unchanged."""
     if isinstance(value, datetime):
         value = value.date()
     return str(value or "").strip() or None
 
 
 def read(path: Path, version: str) -> Review:
-    """The review in a workbook. What cannot be understood is among its `problems`, and the rest is
-    read; raises InputError for any file but a review workbook."""
+    """The review in a workbook. Unreadable entries are among its `problems`, and the rest is read; raises
+    InputError for any file but a review workbook."""
     book = _open(path)
     problems: list[CellProblem] = []
     try:
@@ -207,11 +207,11 @@ def _open(path: Path) -> Workbook:
         if tags > _MOST_TAGS:
             raise ValueError(f"{tags:,} tags of XML, at most {_MOST_TAGS:,}")
         with warnings.catch_warnings():
-            # Extensions that other programs write and that we do not need.
+            # Extensions of other programs that are not needed.
             warnings.simplefilter("ignore")
             book = load_workbook(path, read_only=True, data_only=True)
     except Exception as fault:
-        # openpyxl lets through whatever a broken package makes it stumble over.
+        # openpyxl raises whatever a broken package causes.
         raise _unreadable(path, fault) from fault
     if FINDINGS not in book.sheetnames and CHECKLIST not in book.sheetnames:
         raise InputError(
@@ -258,7 +258,7 @@ def _decisions(book: Workbook, problems: list[CellProblem]) -> Iterator[Decision
 
 
 def _closed(book: Workbook) -> Iterator[Decision]:
-    """What was gone already, with what was decided about it."""
+    """Findings that were already gone, with their decisions."""
     for row in _rows(book, SINCE, (STATE, h.KEY), []):
         if row.text(STATE) == "closed":
             yield _decision(row, DUE_ON, decision=row.text(h.DECISION), closed=True)
@@ -282,7 +282,7 @@ def _decision(row: Row, due: str, **known: Any) -> Decision:
 
 
 def _choices(book: Workbook, problems: list[CellProblem]) -> dict[str, list[Choice]]:
-    """What was decided about single recommendations, by finding."""
+    """Decisions about single recommendations, by finding."""
     found: dict[str, list[Choice]] = {}
     if ADVICE not in book.sheetnames:
         return found
@@ -296,7 +296,7 @@ def _choices(book: Workbook, problems: list[CellProblem]) -> dict[str, list[Choi
 
 
 def _meeting(book: Workbook) -> tuple[tuple[str, ...], str | None]:
-    """Who was there, and the day."""
+    """The participants, and the day."""
     filled: dict[str, Any] = {}
     for cells in book["Summary"].iter_rows(values_only=True) if "Summary" in book.sheetnames else ():
         for label, (first, _) in MEETING.items():
@@ -323,7 +323,7 @@ def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:
 
 
 def _word(row: Row, header: str, word: str, known: Collection[str], problems: list[CellProblem]) -> str:
-    """The word as the drop-down spells it; empty, with a problem, for any other."""
+    """The word as spelled in the drop-down; empty, with a problem, for any other."""
     if not word or word in known:
         return word
     near = get_close_matches(word, known, 1)

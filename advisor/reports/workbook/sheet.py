@@ -62,7 +62,7 @@ class Link(Struct, frozen=True):
 
 
 class Area(Struct, frozen=True):
-    """Where a table came to stand: the row of its heads, its first and last row."""
+    """The place of a table: the row of its heads, its first and last row."""
 
     head: int
     first: int
@@ -84,7 +84,7 @@ class Sheet:
         self.row = 1
         self._widths: dict[int, float] = {}
         self._head = 1
-        self._looks: dict[tuple[Any, ...], Any] = {}  # what `look` has made
+        self._looks: dict[tuple[Any, ...], Any] = {}  # styles made by `look`
         worksheet.sheet_view.showGridLines = False
         worksheet.sheet_view.zoomScale = 100
         self.page()
@@ -103,8 +103,8 @@ class Sheet:
     # --- cells ---------------------------------------------------------------------------------
 
     def look(self, cell: XlsxCell, **parts: Any) -> None:
-        """Give a cell a font, fill, border or alignment of `style`. Assigning one makes openpyxl search all
-        of the workbook, so each combination is assigned once."""
+        """Give a cell a font, fill, border or alignment of `style`. Assigning one makes openpyxl search
+        all of the workbook, so each combination is assigned once."""
         looks = (*(cell._style or ()), *((name, id(part)) for name, part in parts.items()))
         if looks not in self._looks:
             for name, part in parts.items():
@@ -178,9 +178,9 @@ class Sheet:
         empty: str = "none",
         spans: Sequence[int] = (),
     ) -> Area:
-        """A table from the current row on; with `freeze` its head stays and is printed on every
-        page. `spans` says how many columns of the sheet each column takes (1 where not given);
-        widths are then those of the sheet."""
+        """A table from the current row on; with `freeze` its head stays and is printed on every page.
+        `spans` says how many columns of the sheet each column takes (1 by default); widths are then those
+        of the sheet."""
         head = self._head = self.row
         at, last = _places(len(columns), spans)
         for i, column in enumerate(columns):
@@ -204,7 +204,7 @@ class Sheet:
                     room = column.width if not spans else self._room(i, at, last)
                     lines = max(lines, style.lines_of(style.plain(value), room - 1.5))
             self._merge(self.row, at, last)
-            # Not every program fits rows to wrapped text by itself.
+            # Some programs do not fit rows to wrapped text.
             self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3
         if not rows and empty:
             self.row += 1
@@ -219,7 +219,7 @@ class Sheet:
         return area
 
     def records(self, fields: Sequence[Field], records: Iterable[Any], **options: Any) -> Area:
-        """A table of declared columns, a row a record; `options` as of :meth:`table`."""
+        """A table of declared columns, a row a record; `options` as for :meth:`table`."""
         return self.table(fields, [[f.of(record) for f in fields] for record in records], **options)
 
     def _merge(self, row: int, at: Sequence[int], last: int) -> None:
@@ -241,7 +241,7 @@ class Sheet:
         return self.table(columns, rows, filter=filter, freeze=freeze)
 
     def widen(self, column: int, width: float) -> None:
-        """Make a column at least this wide; the widest table decides."""
+        """Make a column at least this wide; the widest table wins."""
         self._widths[column] = max(width, self._widths.get(column, 0.0))
         self.ws.column_dimensions[get_column_letter(column)].width = self._widths[column]
 
@@ -328,7 +328,7 @@ class GridSheet(Sheet):
 
 
 def _places(count: int, spans: Sequence[int]) -> tuple[list[int], int]:
-    """Where each column of a table begins, and the last column of the sheet that it takes."""
+    """Where each column of a table begins, and its last column of the sheet."""
     at, next_ = [], 1
     for i in range(count):
         at.append(next_)
@@ -365,6 +365,6 @@ def column_of(heading: str, cells: Sequence[Any]) -> Column:
         return Column(name, NARROW, "id")
     if unit == "s" and name in ("at", "start", "end"):
         return Column(f"{name} (s)", 14.0, "place")
-    # The unit is in the head, so that the numbers of a column compare.
+    # The unit is in the head, so that the numbers of a column can be compared.
     head = f"{name} ({suffix})" if suffix else name
     return Column(head, max(len(head) + 4.0, 11.0), "fixed" if suffix else unit)

@@ -1,4 +1,4 @@
-"""How the workbook looks: colours, fonts, number formats, and cells that stay what they are."""
+"""The look of the workbook: colours, fonts, number formats, and cells that are not reinterpreted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FONT = "Calibri"
 INK, MUTED, LINK, LINE = "1C2127", "59636E", "0A58AE", "D9DFE5"
 SOFT, HEAD, BAND = "F5F7F9", "E3E8EE", "1F3A57"
 FILL_IN = "FFF9E5"
-#: Level -> ink and ground; the word is there too, so that it reads without colour.
+#: Level -> ink and ground; the word is there too, so that it is readable without colour.
 LEVELS = {
     "high": ("A81C12", "FDECEA"),
     "medium": ("7D4B00", "FDF1D8"),
@@ -30,7 +30,7 @@ LEVELS = {
 GOOD, GOOD_BG = "17734A", "E4F5EC"
 SPARE_COLOURS = ("4D84BD", "7A1FA0", "11845B", "B4532A", "3F7078")
 
-#: Unit -> number format. Times and sizes pick their unit by the format; the value stays as it is.
+#: Unit -> number format. Times and sizes pick their unit by the format; the value is unchanged.
 FORMATS = {
     "ratio": "0.0%",
     "times": '0.00" x "',
@@ -57,7 +57,7 @@ INTEGER, DECIMAL, DATE = "#,##0", "#,##0.0##", "yyyy-mm-dd"
 LONGEST = 32_767
 _FORMULA = re.compile(r"^\s*[=+\-@|%]")
 
-#: How `GridSheet.merged` sets the header of a table, and the label of a number.
+#: How `GridSheet.merged` formats the header of a table, and the label of a number.
 HEADER: dict[str, Any] = {"size": 9.5, "color": MUTED, "bold": True, "ground": HEAD}
 LABEL: dict[str, Any] = {"size": 9.5, "color": MUTED, "ground": SOFT, "height": 16}
 
@@ -95,7 +95,7 @@ def number_format(value: Cell, unit: str) -> str | None:
 
 
 def shown_unit(unit: str) -> str:
-    """What stands in a head, where the cells do not say it themselves."""
+    """The unit for a head, if the cells do not contain it themselves."""
     return unit if unit in IN_NS and unit != "ns" else ""
 
 
@@ -117,7 +117,7 @@ def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
     # openpyxl takes text that begins with = for a formula.
     cell.data_type = "s"
     if _FORMULA.match(text):
-        # So that it stays text where somebody edits the cell.
+        # So that it stays text when somebody edits the cell.
         cell.quotePrefix = True
     return cell
 
@@ -139,8 +139,8 @@ _UNIT = 0.507 * 11 / 10.5
 
 
 def lines_of(text: str, width: float, size: float = 10.5) -> int:
-    """How many lines a text takes in a column of this width: rows are given their height, because
-    not every program fits them by itself, and none does for merged cells."""
+    """How many lines a text takes in a column of this width: rows are given their height, because not
+    every program fits them by itself, and none does for merged cells."""
     room = (width - 0.5) * _UNIT * 10.5 / size
     count = 0
     for paragraph in text.split("\n"):

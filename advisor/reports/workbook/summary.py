@@ -36,7 +36,7 @@ MEETING = {DAY: (4, 5), NAMES: (8, LAST)}
 
 
 class Tally(Struct, frozen=True):
-    """Where decisions and answers stand, for formulas that count them."""
+    """Where decisions and answers are, for formulas that count them."""
 
     decisions: str | None = None
     keys: str | None = None
@@ -51,7 +51,7 @@ def summary(worksheet: Worksheet, captures: Captures, rows: Sequence[Row], tally
         _tiles(grid, captures.diagnoses[0])
     _top(grid, rows, captures.many)
     if captures.diagnoses:
-        # The verdict and what follows from it is one page, the rest another.
+        # The verdict and its consequences are one page, the rest another.
         worksheet.row_breaks.append(Break(id=grid.row))
         budget(grid, captures)
         _caveats(grid, captures)
@@ -200,7 +200,7 @@ def _weight(row: Row) -> tuple[bool, float, str, str]:
 
 
 def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
-    """How far the review is: formulas that follow what is filled in."""
+    """The progress of the review: formulas that follow the cells to fill in."""
     cells: dict[str, str] = {}
     if tally.decisions and findings:
         cells = {
@@ -229,7 +229,7 @@ def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
 
 
 def _about(grid: GridSheet, captures: Captures) -> None:
-    """What was read, with what, and how to make this workbook again."""
+    """What was read, with which version, and how to make this workbook again."""
     entries: list[tuple[str, str]] = []
     for d in captures.diagnoses[:1]:
         made_by = f"{d.tool.name} {d.tool.version}, rule engine {d.tool.engine}, schema {d.schema_version}"
@@ -262,7 +262,7 @@ def _best(d: Diagnosis) -> str:
 
 
 def _caveats(grid: GridSheet, captures: Captures) -> None:
-    """What is wrong with the captures themselves, and what they cannot answer."""
+    """Faults of the captures themselves, and questions that they cannot answer."""
     lines: list[tuple[str, str]] = []
     for label, d in captures:
         lead = f"{label}: " if captures.many else ""

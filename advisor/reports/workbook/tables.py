@@ -66,7 +66,7 @@ FACTS = (
     field("How", 54, lambda f: f.method or None, wrap=True),
     field("From", 42, lambda f: ", ".join(f.tables) or None, wrap=True),
 )  # fmt: skip
-#: Of a threshold, a condition that it took part in, and the outcome of its rule.
+#: A threshold, a condition that used it, and the outcome of its rule.
 THRESHOLDS = (
     field("Code", 10, lambda r: r[0].code), field("Parameter", 25, lambda r: r[0].param),
     field("Value", 13, lambda r: Number(r[0].value, r[0].unit)),
@@ -153,8 +153,8 @@ def facts(sheet: Sheet, captures: Captures) -> None:
 
 
 def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
-    """Every threshold with the value that was compared with it; changed ones stand out. Without a
-    sheet of their own they stand below the rules."""
+    """Every threshold with the value that was compared with it; changed ones stand out. Without a sheet
+    of their own they are below the rules."""
     sheet = own or below
     sheet.page(large=True, tall=own is not None)
     if own is None:
@@ -167,7 +167,7 @@ def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
 
 
 def _compared(d: Diagnosis) -> Iterable[tuple[Any, ConditionDoc | None, str | None]]:
-    """Each threshold with every condition that it took part in."""
+    """Each threshold with every condition that used it."""
     found: dict[tuple[str, str], list[tuple[ConditionDoc, str]]] = {}
     sources: list[tuple[str, Sequence[ConditionDoc], str]] = [
         *((f.code, f.conditions, "fired") for f in d.findings),
@@ -187,7 +187,7 @@ def _compared(d: Diagnosis) -> Iterable[tuple[Any, ConditionDoc | None, str | No
 # --- several captures side by side -------------------------------------------------------------
 
 
-#: A fact is compared where it has one value in each capture.
+#: A fact is compared if it has one value in each capture.
 COMPARED_FACTS = (
     "step.time_median_ms", "kernel.per_step", "budget.busy_ratio", "budget.idle_ratio",
     "launch.idle_ratio", "graph.kernel_ratio", "sync.idle_ratio", "copy.exposed_ratio",
@@ -256,7 +256,7 @@ def _largest(cells: Sequence[float | str | None]) -> float:
 
 
 def _facts(sheet: Sheet, captures: Captures) -> None:
-    """Telling facts, and how the others differ from the first capture."""
+    """Important facts, and how the others differ from the first capture."""
     sheet.heading("Facts", "changes are formulas: against the first capture, shares in points")
     columns = [Column("Fact", 36), *_heads(captures)]
     columns += [Column(f"{label}: change", 16) for label in captures.labels[1:]]
