@@ -38,7 +38,8 @@ class Link(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """A condition, the inequality with both its numbers as documents print it, and what was looked at."""
+    """A condition, the inequality with both its numbers as documents print it, and the facts or outcomes
+    that decided it."""
 
     condition: Condition
     doc: ConditionDoc

@@ -69,7 +69,7 @@ def _made_up_of(
 
 
 def _held(inference: Inference, impact: ImpactSpec, scope: Scope) -> dict[str, float]:
-    """The shares of the window of the parts that a rule speaks of."""
+    """The window shares of the parts that a rule refers to."""
     held = {p: inference.view.fact(f"budget.{p}_ratio", scope) for p in impact.parts}
     return {p: float(f.value) for p, f in held.items() if f is not None and isinstance(f.value, int | float)}
 

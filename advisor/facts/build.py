@@ -32,10 +32,10 @@ def build_facts(
     decoder: Decoder | None = None,
     acceptance: float | None = None,
 ) -> FactBase:
-    """Facts, entities and evidence of one trace; `weight_bytes` is what a step reads of weights (where
-    it is not given, the recorded sizes of its products tell), `decoder` the sizes of the model, `ranks`
-    the cross-rank values of several ranks in this capture, `acceptance` the tokens that one
-    verification of drafts yields."""
+    """Facts, entities and evidence of one trace; `weight_bytes` is the size of the weights that a step
+    reads (if not given, it follows from the recorded sizes of its products), `decoder` the sizes of the
+    model, `ranks` the cross-rank values of several ranks in this capture, `acceptance` the number of
+    tokens that one verification of drafts yields."""
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     capture_facts(a, out)

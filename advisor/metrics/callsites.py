@@ -123,8 +123,8 @@ class CallSiteFinder:
     def _summed(
         self, at: Array, source: Source, site: Array, labels: list[str], calls_at: Array
     ) -> CallSites:
-        """Totals by site and API function; `calls_at[i]` is the position of the call that entry i
-        of `site` speaks of (a call, or a sample inside one)."""
+        """Totals by site and API function; `calls_at[i]` is the position of the call of entry i of `site`
+        (a call, or a sample inside one)."""
         calls, (name, names) = self._calls, self._names
         length = calls.end - calls.start
         total = int(length[at].sum())

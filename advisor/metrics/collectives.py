@@ -234,7 +234,7 @@ def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, Array, tup
     # Operations are sorted by start; two of one start differ by their stream.
     at = np.searchsorted(rows_of["start"][order], start)
     hit = np.full(len(mine), MISSING, np.int64)
-    for step in range(4):  # so many streams may start at the same nanosecond
+    for step in range(4):  # all of these streams may start at the same nanosecond
         here = np.minimum(at + step, len(order) - 1)
         same = (rows_of["start"][order[here]] == start) & (rows_of["stream"][order[here]] == stream)
         hit = np.where(same & (hit == MISSING), order[here], hit)

@@ -64,7 +64,7 @@ class Threads:
 
 
 class Ranges:
-    """NVTX ranges of the capture by text; each distinct text is looked at once."""
+    """NVTX ranges of the capture by text; each distinct text is classified once."""
 
     def __init__(self, trace: Trace) -> None:
         self._columns = trace.columns(

@@ -348,8 +348,8 @@ def sums_of(trace: Trace, report: Summed) -> Sums:
 
 
 def weighted_median(values: Array, weight: Array) -> float:
-    """The median of so many of each value; NaN without any. It is exact where all calls of a name
-    take about equally long."""
+    """The median of `values` that each occur `weight` times; NaN without any. It is exact if all calls of
+    a name take about equally long."""
     known = ~np.isnan(values) & (weight > 0)
     values, weight = values[known], weight[known]
     if not len(values):

@@ -246,7 +246,7 @@ def join(keys: Array, wanted: Array) -> Array:
 CONTEXT_NS = 10_000_000
 #: Another call of that name does so again when it takes this share of the time at least.
 _AGAIN = 0.5
-#: So many operations at the beginning of a run tell whether it is the same program again.
+#: This many operations at the beginning of a run show whether it is the same program again.
 _OPENING = 4
 
 

@@ -21,7 +21,7 @@ _FOLLOW = 0.8
 #: CUPTI numbers every call, recorded or not: in 60 whole captures (nsys 2022 to 2026,
 #: PyTorch 1.8 to 2.11) a recorded call takes 15 numbers in the mean at most, and 12 in the median.
 _WHOLE_IDS_PER_CALL, _MOST_MEAN, _MOST_MEDIAN = 15, 30, 20
-#: A product of nothing launches nothing: only where calls are this far apart do such products tell.
+#: A product of empty matrices launches nothing: missing launches count only if calls are this far apart.
 _WIDE_MEAN = 18
 #: Few numbers prove little, and the widest gaps are pauses of the recording.
 _LEAST_OPERATORS, _LEAST_CALLS, _PAUSES = 50, 100, 98

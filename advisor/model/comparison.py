@@ -209,8 +209,8 @@ class AdviceCheck(Frozen):
 
 
 class GainCheck(Frozen):
-    """What a fix was said to win against what the step time did. The prediction is of the step without
-    the profiler; `untraced_after_ms` is that of the step that was measured."""
+    """The predicted gain of a fix against the change of the step time. The prediction is of the step
+    without the profiler; `untraced_after_ms` is that of the measured step."""
 
     code: str
     cause: str

@@ -140,7 +140,7 @@ def gain_text(gain: Gain) -> str:
 
 
 def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
-    """A table of the document, at most so many `rows` of it."""
+    """A table of the document, at most `rows` of its rows."""
     filled = table.filled()
     kept = filled.rows if rows is None else filled.rows[:rows]
     return b.Grid(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
+from tokenize import COMMENT, generate_tokens
 
 import pytest
 import yaml
@@ -30,6 +32,8 @@ PATTERNS = {
     r"\blost its heads\b": "is missing its header row",
     r"\bis said to be\b": "is reported as",
     r"\b(?:seed|peers?)[- ]\d": "the title of the source, not its key in knowledge/references.yaml",
+    r"\b(?-i:None|True|False|MISSING|NaN) where\b": "None if ...",
+    r"\bat (?:most|least) so (?:many|much|few)\b|\bso (?:many|few) at (?:most|least)\b": "at most this many",
 }  # fmt: skip
 #: Texts that may stay, with the reason.
 ALLOWED = {"tell a slow one from a typical one": "to distinguish", "can look cheap": "to seem"}
@@ -37,8 +41,12 @@ CHECKED = {re.compile(pattern, re.I): instead for pattern, instead in PATTERNS.i
 
 
 def literals(path: Path) -> Iterator[tuple[int, str]]:
-    """String literals and docstrings of a module, f-strings as one text."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    """Line and text of a module's comments, docstrings and other string literals, f-strings as one text."""
+    source = path.read_text(encoding="utf-8")
+    for token in generate_tokens(StringIO(source).readline):
+        if token.type == COMMENT:
+            yield token.start[0], token.string
+    tree = ast.parse(source)
     skipped: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -95,7 +103,7 @@ def modules() -> list[Path]:
     return sorted((ROOT / "advisor").rglob("*.py"))
 
 
-def test_messages() -> None:
+def test_messages_docstrings_and_comments() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {problem}"
         for path in modules()
