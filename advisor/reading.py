@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from time import monotonic
@@ -44,10 +43,9 @@ class Reading:
         """Return freed memory, which the C library keeps for new arrays, to the system: now and then,
         after much was read, because each time takes some ms."""
         if self.saves_memory and self.count > _LARGE and monotonic() - self._trimmed > _OFTEN_S:
-            import ctypes
+            from advisor import memory
 
-            with suppress(OSError, AttributeError, TypeError):  # another C library
-                ctypes.CDLL(None).malloc_trim(0)
+            memory.give_back()
             self._trimmed = monotonic()
 
 

@@ -202,15 +202,13 @@ def _terminate(number: int, _frame: object) -> NoReturn:
     raise _Terminated(number)
 
 
-#: Options of glibc's mallopt (malloc.h).
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-
-
 def run() -> None:
     """Console script."""
     # A command leaves few reference cycles, and collecting them takes an eighth of a short one.
     gc.disable()
-    _keep_memory()
+    from advisor import memory
+
+    memory.keep()
     _open_streams()
     # A job that is cancelled must not leave unpacked captures and workers behind.
     for name in ("SIGTERM", "SIGHUP"):
@@ -236,18 +234,6 @@ def run() -> None:
         os._exit(code)
     gc.freeze()  # without the collection, at least
     sys.exit(code)
-
-
-def _keep_memory() -> None:
-    """Let glibc keep the memory of freed arrays: else each array of some MB is memory that the system has
-    to clear, a quarter of the processor time of a capture of 3 million kernels."""
-    import ctypes
-
-    with suppress(OSError, AttributeError, TypeError):  # another C library
-        glibc = ctypes.CDLL(None)
-        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-            glibc.mallopt(option, 2**31 - 1)  # the largest int
-        glibc.mallopt(_ARENA_MAX, 1)  # memory that one thread frees serves all
 
 
 def _open_streams() -> None:

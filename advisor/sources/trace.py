@@ -29,6 +29,8 @@ FAR_NS = 30 * 86_400 * 10**9
 FEW = 0.01
 #: Files of at least this many bytes are read on several threads.
 _LARGE = 32 << 20
+#: A diagnosis takes up to so many times the bytes of the capture.
+_TIMES = 2
 
 
 class Source(Protocol):
@@ -152,6 +154,9 @@ class Trace:
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor
 
+            from advisor import memory
+
+            memory.expect(_TIMES * self.capture.size_bytes)
             self._threads = ThreadPoolExecutor(2)
         for table in tables:
             if self.has(table) and table not in self._kept:
