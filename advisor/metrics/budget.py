@@ -25,11 +25,12 @@ from advisor.metrics.intervals import (
     positions,
     subtract,
     union,
+    within_reach,
 )
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, among, distinct, run_of
+from advisor.model.arrays import Array, among, distinct, inserted, run_of
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 
 if TYPE_CHECKING:
@@ -120,11 +121,10 @@ def device_budget(a: Analysis) -> DeviceBudget:
         by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
     split = _split_idle(found, a.threads, a.states)
     edges = np.concatenate(([0], np.searchsorted(found.start, step_end), [len(found)]))
-    reach = np.zeros(len(found) + 1, np.int64)
+    some = np.flatnonzero(np.diff(edges))
     for name, length in split.items():
         if length.any():
-            np.cumsum(length, out=reach[1:])
-            by_step[:, PARTS.index(name)] = np.diff(reach[edges])
+            by_step[some, PARTS.index(name)] = np.add.reduceat(length, edges[some], dtype=np.int64)
     ns = {p: int(v) for p, v in zip(PARTS, by_step.sum(axis=0), strict=True)}
     return DeviceBudget(device, window, ns, by_step, spans["compute"], found, split)
 
@@ -304,9 +304,11 @@ class _ThreadStates:
         if len(blocked):
             self._spans["os"] = subtract(subtract(blocked, union(start, end)), explained)
         if len(explained):
-            pieces = subtract(Spans(start, end), explained)
-            state = state[positions(start, pieces.start, "right") - 1]
-            start, end = pieces
+            calls = Spans(start, end)
+            near, (start, end) = within_reach(calls, explained), subtract(calls, explained)
+            pieces = start[near.start : len(start) - len(calls) + near.stop]
+            of = near.start + positions(calls.start[near], pieces, "right") - 1
+            state = np.concatenate((state[: near.start], state[of], state[near.stop :]))
         self._start, self._end, self._state = start, end, state
 
     @cached_property
@@ -378,7 +380,7 @@ class _ThreadStates:
             yield host, lo, hi
 
 
-def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
+def thread_states(threads: Threads, thread: int) -> tuple[Array, ...]:
     """Disjoint states of a thread: its outermost calls, and the refill after a wait."""
     calls = threads.of(thread)
     code = np.full(max(Call) + 1, THREAD_STATES.index("launch_call"), np.int8)
@@ -392,9 +394,5 @@ def thread_states(threads: Threads, thread: int) -> tuple[Array, Array, Array]:
     if len(sync) == 0:
         return start, end, state
     # The refill follows its wait and precedes the next call, so inserting keeps the order.
-    where = sync + 1
-    return (
-        np.insert(start, where, end[sync]),
-        np.insert(end, where, refill_end[short]),
-        np.insert(state, where, THREAD_STATES.index("sync")),
-    )
+    refill = THREAD_STATES.index("sync")
+    return tuple(inserted(sync + 1, (start, end[sync]), (end, refill_end[short]), (state, refill)))

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.model.arrays import Array, begins_run, distinct
+from advisor.model.arrays import Array, begins_run, distinct, inserted
 
 try:
     from advisor.sources.sqlite._pages import search
@@ -87,7 +87,7 @@ def joined(*sets: Spans) -> Spans:
     *others, most = some
     more = union(*map(np.concatenate, zip(*others, strict=True)))
     at = positions(most.start, more.start)
-    return union(np.insert(most.start, at, more.start), np.insert(most.end, at, more.end))
+    return union(*inserted(at, (most.start, more.start), (most.end, more.end)))
 
 
 def union_by(key: Array, start: Array, end: Array) -> dict[int, Spans]:
@@ -121,10 +121,22 @@ def gaps(spans: Spans, lo: int, hi: int) -> Spans:
     return Spans(start, end) if keep.all() else Spans(start[keep], end[keep])
 
 
+def within_reach(a: Spans, b: Spans) -> slice:
+    """Which intervals of merged set `a` end after the first of `b` (not empty) begins and begin before the
+    last of it ends: the others meet none of it."""
+    first = int(np.searchsorted(a.end, b.start[0], "right"))
+    return slice(first, max(int(np.searchsorted(a.start, b.end[-1])), first))
+
+
 def subtract(a: Spans, b: Spans) -> Spans:
     """Points of merged set `a` that are not in merged set `b`."""
     if len(a) == 0 or len(b) == 0:
         return a
+    near = within_reach(a, b)
+    if near.stop - near.start < len(a):
+        cut = subtract(Spans(a.start[near], a.end[near]), b)
+        parts = ((all_[: near.start], some, all_[near.stop :]) for all_, some in zip(a, cut, strict=True))
+        return Spans(*map(np.concatenate, parts))
     lo, hi = int(min(a.start[0], b.start[0])), int(max(a.end[-1], b.end[-1]))
     if _FEWER * len(a) < len(b):  # only what meets it counts
         at = _meeting(a, b)[1]

@@ -108,6 +108,19 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
     return mask
 
 
+def inserted(at: Array, *columns: tuple[Array, Array | int]) -> list[Array]:
+    """`np.insert` of values into each of some columns before the same ascending positions, which it would
+    look up anew for each of them, and by a mask."""
+    new = at + np.arange(len(at))
+    old = np.flatnonzero(~marked(len(columns[0][0]) + len(at), new))
+    out = []
+    for column, values in columns:
+        whole = np.empty(len(old) + len(new), column.dtype)
+        whole[old], whole[new] = column, values
+        out.append(whole)
+    return out
+
+
 def where(mask: Array) -> Array | slice:
     """An index of the rows of a mask: a slice, which copies no column, if they are all rows."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
