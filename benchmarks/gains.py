@@ -264,7 +264,7 @@ def replay_table(captures: Captures) -> str:
         at, steps = replayer.excerpt.measured, captures[name].steps
         captured = float((steps.gpu_end[at] - steps.gpu_end[at - 1]).mean())
         changed = usual(replayer.taken.inputs)
-        coarse = replayer.mean_step(changed, replay(changed))
+        coarse = replayer.times.mean(changed, replay(changed))
         out.append(
             [
                 name,

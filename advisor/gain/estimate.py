@@ -8,6 +8,7 @@ sides alike. Independent errors add in quadrature, here of logarithms, since a s
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import KEEPS_WORK, LEANING, SHORTENS, apply
-from advisor.gain.inputs import NONE, Inputs, Waits
+from advisor.gain.inputs import Inputs, Waits
 from advisor.gain.profiler import (
     Scenario,
     corrected,
@@ -28,11 +29,12 @@ from advisor.gain.profiler import (
     node_inflation,
     without_inflation,
 )
-from advisor.gain.replay import DIAGNOSIS_OPS, Played, Replayed, choose_steps, recorded_ends, replay
+from advisor.gain.replay import DIAGNOSIS_OPS, Replayed, choose_steps, recorded_ends, replay
+from advisor.gain.timing import StepTimes
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by
-from advisor.model.arrays import Array, begins_run, distinct, percentiles
+from advisor.model.arrays import distinct, percentiles
 from advisor.model.findings import Span
 
 #: Interquartile range of a normal distribution over its standard deviation.
@@ -41,6 +43,7 @@ _IQR = 1.349
 _HALVINGS = 10
 #: Number of inputs that are kept: the scenarios of a few fixes.
 _KEPT = 16
+_NO_WAITS = Waits.none()
 
 
 class Estimate(Struct, frozen=True):
@@ -72,6 +75,7 @@ class Replayer:
         self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
+        self.times = StepTimes(self.excerpt, self.taken.main, self.work.remembered)
         self.by_software = a.trace_method != "hardware"
         self.wider_gaps = not a.trace.capture.recorder.nsys_options
         self.inflation = node_inflation(a)
@@ -79,8 +83,7 @@ class Replayer:
         self._known: dict[tuple[Any, ...], float] = {}
         #: The latest inputs, from which steps and bounds, and the next fix or scenario, start.
         self.latest: dict[tuple[Any, ...], Inputs] = {}
-        self._order: tuple[Array, Array, Array, Array] | None = None
-        self._ending: tuple[Array, Array, Array, Array] | None = None
+        self._bounds: deque[tuple[Inputs, float]] = deque(maxlen=_KEPT)
 
     # ------------------------------------------------------------ times
 
@@ -115,7 +118,9 @@ class Replayer:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            step = max(self.mean_step(inputs, replay(inputs)), self._least(fixes, inputs))
+            step = max(
+                self.times.mean(inputs, replay(inputs, self.work.remembered)), self._least(fixes, inputs)
+            )
             if fixes and inputs.no_longer_than(self.inputs((), scenario)):
                 # The steps before the measured ones may have ended sooner than these.
                 step = min(step, self._replayed((), replace(scenario, leans=())))
@@ -128,21 +133,21 @@ class Replayer:
         names = {fix.what_if for fix in fixes}
         if not names <= KEEPS_WORK | SHORTENS:
             return 0.0
-        after = float(inputs.ops.duration[self._measured(inputs)[0]].sum())
+        after = self.times.work(inputs)
         before = after if names <= KEEPS_WORK else max(self._recorded_work, after)
         return self._recorded_busy * before - (before - after) / len(self.excerpt.measured)
 
     @cached_property
     def _recorded_work(self) -> float:
         """The summed time of the operations of all measured steps, ns."""
-        return float(self.taken.inputs.ops.duration[self._measured(self.taken.inputs)[0]].sum())
+        return self.times.work(self.taken.inputs)
 
     @cached_property
     def _recorded_busy(self) -> float:
         """The longest that a device is busy in a measured step, over the summed time of the
         operations of all measured steps."""
         ops = self.a.ops
-        at = self.taken.inputs.ops.at[self._measured(self.taken.inputs)[0]]
+        at = self.taken.inputs.ops.at[self.times.measured(self.taken.inputs)[0]]
         window = self.a.window
         start, end = np.maximum(ops.start[at], window.start), np.minimum(ops.end[at], window.end)
         busy = union_by(ops.device[at], start, np.maximum(start, end)).values()
@@ -193,56 +198,7 @@ class Replayer:
     @cached_property
     def captured_ns(self) -> float:
         """Mean step time of the unchanged replay, which is that of the capture."""
-        return self.mean_step(self.taken.inputs, replay(self.taken.inputs))
-
-    def step_ends(self, inputs: Inputs, played: Played) -> Array:
-        """When each replayed step ended on the stream that steps end on, ns."""
-        ops = inputs.ops
-        if self._ending is None or self._ending[0] is not ops.stream or self._ending[1] is not ops.step:
-            # Streams that a fix added hold copies only; the steps end where they did.
-            main = self.taken.main
-            mine = np.flatnonzero((ops.step != NONE) & ((ops.stream == main) if main != NONE else True))
-            mine = mine[np.argsort(ops.step[mine], kind="stable")]
-            self._ending = ops.stream, ops.step, mine, np.flatnonzero(begins_run(ops.step[mine]))
-        mine, begins = self._ending[2:]
-        ends = np.full(self.excerpt.last - self.excerpt.first + 1, -np.inf)
-        if len(mine):
-            reached = np.maximum.reduceat(played.op_end[mine], begins)
-            ends[ops.step[mine[begins]] - self.excerpt.first] = reached
-        return np.maximum.accumulate(ends)
-
-    def mean_step(self, inputs: Inputs, played: Played) -> float:
-        """Mean time of the measured steps, ns; no stream can run its work in less."""
-        ends = self.step_ends(inputs, played)
-        at = self.excerpt.measured - self.excerpt.first
-        at = at[np.isfinite(ends[at - 1])]  # a damaged capture may begin with steps that left no work
-        mean = float((ends[at] - ends[at - 1]).mean()) if len(at) else 0.0
-        return max(mean, self.busiest(inputs))
-
-    def busiest(self, inputs: Inputs) -> float:
-        """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph overlap,
-        though they are replayed as one chain. A kernel that ran long before the one launched before it
-        takes no time away from the others: what counts is the latest end of each step's work."""
-        ops = inputs.ops
-        mine, first = self._measured(inputs)
-        if len(mine) == 0:
-            return 0.0
-        alone = ops.duration[mine] + np.minimum(ops.gap[mine], 0.0)
-        reached = np.cumsum(alone)
-        time = np.maximum.reduceat(reached, first) - (reached - alone)[first]
-        busy = np.bincount(ops.stream[mine[first]], np.maximum(time, 0.0))
-        return float(busy.max()) / len(self.excerpt.measured)
-
-    def _measured(self, inputs: Inputs) -> tuple[Array, Array]:
-        """The operations of the measured steps by stream and step, and where each of these begins."""
-        ops = inputs.ops
-        # Fixes change times, hardly ever where the work runs.
-        if self._order is None or self._order[0] is not ops.stream or self._order[1] is not ops.step:
-            mine = np.flatnonzero(np.isin(ops.step, self.excerpt.measured))
-            mine = mine[np.lexsort((ops.step[mine], ops.stream[mine]))]
-            begins = np.flatnonzero(begins_run(ops.stream[mine], ops.step[mine]))
-            self._order = ops.stream, ops.step, mine, begins
-        return self._order[2:]
+        return self.times.mean(self.taken.inputs, replay(self.taken.inputs, self.work.remembered))
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario if the host took no time at all and nothing waited. It is
@@ -256,11 +212,20 @@ class Replayer:
         key = ("bound", tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            still = np.zeros(len(inputs.calls))
-            free = inputs.with_calls(pre=still, own=still)
-            free = replace(free, waits=Waits.none())
-            self._known[key] = max(self.mean_step(free, replay(free)), self._least(fixes, free))
+            self._known[key] = max(self._free_step(inputs), self._least(fixes, inputs))
         return self._known[key]
+
+    def _free_step(self, inputs: Inputs) -> float:
+        """Mean step time where calls take no time and nothing waits for the device: the same for inputs
+        that differ on the host's side alone."""
+        for before, known in self._bounds:
+            if inputs.same_work(before):
+                return known
+        still = np.zeros(len(inputs.calls))
+        free = replace(inputs.with_calls(pre=still, own=still), waits=_NO_WAITS)
+        step = self.times.mean(free, replay(free, self.work.remembered))
+        self._bounds.append((inputs, step))
+        return step
 
     @cached_property
     def noise(self) -> float:

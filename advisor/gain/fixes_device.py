@@ -168,31 +168,44 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     A repeated copy or gather moves several tensors, such as the cache of each layer: its time remains."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     ops = inputs.ops
-    order = np.argsort(ops.stream, kind="stable")
+    if not (work.unfused & (ops.duration > 0)).any():
+        raise NoEstimate("the replayed steps hold no elementwise kernels")
+    order = ops.stream, ops.step, inputs.waits.op, inputs.joins.on
+    found = work.remembered(_chained, work.unfused, ops.duration, *order, work.name, work.moves)
+    if found is None:  # a chain of one kernel stays as it is
+        return inputs
+    gone, shorter = found
+    return _shortened(inputs, gone, np.where(shorter, stays, 1.0), stays)
+
+
+def _chained(
+    unfused: Array, duration: Array, stream: Array, step: Array, waited: Array, joined: Array,
+    name: Array, moves: Array,
+) -> tuple[Array, Array] | None:  # fmt: skip
+    """Masks of the kernels of chains but the longest of each, and of those of them that move other tensors
+    than the kernel before; None where no such kernel follows another."""
+    order = np.argsort(stream, kind="stable")
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    candidate = (work.unfused & (ops.duration > 0))[order]
-    stream, step = ops.stream[order], ops.step[order]
-    waited = marked(len(ops), inputs.waits.op)
-    waited[inputs.joins.on] = True
-    cut = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1]) | waited[order][:-1]
+    candidate = (unfused & (duration > 0))[order]
+    stream, step = stream[order], step[order]
+    ends = marked(len(order), waited)
+    ends[joined] = True
+    cut = (stream[1:] != stream[:-1]) | (step[1:] != step[:-1]) | ends[order][:-1]
     follows = np.concatenate(([False], candidate[:-1] & ~cut)) & candidate
-    if not candidate.any():
-        raise NoEstimate("the replayed steps hold no elementwise kernels")
-    if not follows.any():  # a chain of one kernel stays as it is
-        return inputs
+    if not follows.any():
+        return None
     # Chains are numbered; of each, the first of the longest kernels remains.
     chain = np.cumsum(candidate & ~follows) - 1
-    duration = ops.duration[order]
+    duration = duration[order]
     longest = np.zeros(int(chain[-1]) + 1)
     np.maximum.at(longest, chain[candidate], duration[candidate])
     at = np.flatnonzero(candidate & (duration == longest[np.maximum(chain, 0)]))
     keeper = marked(len(order), at[np.unique(chain[at], return_index=True)[1]])
-    name = work.name[order]
-    moves = work.family(frozenset(("index", "copy")))[order]
-    alike = follows & moves & np.concatenate(([False], name[1:] == name[:-1]))
+    name = name[order]
+    alike = follows & moves[order] & np.concatenate(([False], name[1:] == name[:-1]))
     gone = (candidate & ~keeper)[back]
-    return _shortened(inputs, gone, np.where(gone & ~alike[back], stays, 1.0), stays)
+    return gone, gone & ~alike[back]
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

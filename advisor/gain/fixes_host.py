@@ -32,17 +32,16 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
         dropped |= _waits_in_steps(inputs)
     inputs = _without_waits(inputs, dropped)
     calls, ops = inputs.calls, inputs.ops
-    eager = marked(len(calls), ops.calls_of((work.kind != Kind.COPY) & (ops.step != NONE)))
-    eager &= calls.kind != Call.GRAPH_LAUNCH
-    if not eager.any():
+    eager = work.remembered(_eager, work.kind, ops.step, ops.latency, ops.call, calls.kind)
+    if eager is None:
         raise NoEstimate("no kernel of these steps is launched by a call of its own")
-    piece, first = _pieces(inputs, eager)
+    order = calls.thread, calls.kind, calls.step, inputs.waits.call, inputs.origin
+    piece, first = work.remembered(_pieces, eager, *order)
     if lean < 0:
-        piece, first = _repeated(piece, first, ops.call, work.shape)
+        piece, first = work.remembered(_repeated, piece, first, ops.call, work.shape)
     if len(first) == 0:
         return inputs
-    inside = piece != NONE
-    nodes = np.bincount(piece[ops.call][(piece[ops.call] != NONE)], minlength=len(first))
+    inside, nodes, later, node_or_later = work.remembered(_nodes, piece, first, ops.call, ops.node)
     cost = constant("graph_launch") + constant("graph_launch_node") * nodes
     stays = np.where(calls.host_code, calls.pre, np.minimum(calls.gc + calls.os, calls.pre))
     stays[first] = calls.pre[first]
@@ -53,15 +52,33 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     own = np.where(inside, 0.0, calls.own)
     pre = np.where(inside, 0.0, calls.pre)
     own[first], pre[first] = np.minimum(cost, singly - before), before
-    of_op = piece[ops.call]
-    node = (of_op != NONE) & ~ops.node
-    heads = np.unique(np.where(node, of_op, NONE), return_index=True)
-    later = node.copy()
-    later[heads[1][heads[0] != NONE]] = False
     gap = np.where(later, scenario.node_gap * constant("graph_node_gap"), ops.gap)
-    latency = np.where(later, NEVER, ops.latency)
+    latency = work.remembered(_never, later, ops.latency)
     changed = inputs.with_calls(own=own, pre=pre)
-    return changed.with_ops(gap=gap, latency=latency, node=ops.node | later)
+    return changed.with_ops(gap=gap, latency=latency, node=node_or_later)
+
+
+def _eager(of_kind: Array, step: Array, latency: Array, call: Array, call_kind: Array) -> Array | None:
+    """Mask of the calls that launch work of steps one by one; None where none does."""
+    eager = marked(len(call_kind), call[(of_kind != Kind.COPY) & (step != NONE) & (latency > NEVER)])
+    eager &= call_kind != Call.GRAPH_LAUNCH
+    return eager if eager.any() else None
+
+
+def _nodes(piece: Array, first: Array, call: Array, node: Array) -> tuple[Array, Array, Array, Array]:
+    """Mask of the calls of pieces; the nodes of each piece; masks of the operations that follow another
+    of their piece, and of all that are nodes then."""
+    of_op = piece[call]
+    nodes = np.bincount(of_op[of_op != NONE], minlength=len(first))
+    own = (of_op != NONE) & ~node
+    heads = np.unique(np.where(own, of_op, NONE), return_index=True)
+    later = own.copy()
+    later[heads[1][heads[0] != NONE]] = False
+    return piece != NONE, nodes, later, node | later
+
+
+def _never(mine: Array, latency: Array) -> Array:
+    return np.where(mine, NEVER, latency)
 
 
 def _repeated(piece: Array, first: Array, call: Array, shape: Array) -> tuple[Array, Array]:
@@ -76,20 +93,21 @@ def _repeated(piece: Array, first: Array, call: Array, shape: Array) -> tuple[Ar
     return np.asarray(number[piece]), first[kept]
 
 
-def _pieces(inputs: Inputs, eager: Array) -> tuple[Array, Array]:
+def _pieces(
+    eager: Array, of_thread: Array, kind: Array, step: Array, waiting: Array, origin: Array
+) -> tuple[Array, Array]:
     """Piece of each call that becomes part of a graph (NONE for others) and each piece's first
     call. A piece is cut where a call waits, and at the end of a step."""
-    calls = inputs.calls
-    waits = marked(len(calls), inputs.waits.call)
-    piece = np.full(len(calls), NONE)
+    waits = marked(len(kind), waiting)
+    piece = np.full(len(kind), NONE)
     first: list[int] = []
-    member = among(calls.kind, _LAUNCHING) | among(calls.kind, (Call.ALLOC, Call.FREE))
-    for thread in range(len(inputs.origin)):
-        mine = np.flatnonzero(calls.thread == thread)
+    member = among(kind, _LAUNCHING) | among(kind, (Call.ALLOC, Call.FREE))
+    for thread in range(len(origin)):
+        mine = np.flatnonzero(of_thread == thread)
         if not eager[mine].any():
             continue
         cut = np.cumsum(waits[mine])
-        key = calls.step[mine] * (int(cut[-1]) + 2) + cut
+        key = step[mine] * (int(cut[-1]) + 2) + cut
         launch = eager[mine]
         keys, at = np.unique(key, return_inverse=True)
         lo = np.full(len(keys), len(mine))

@@ -6,6 +6,9 @@ Times are ns as float64, so that fixes may scale them; a capture's int64 ns fit 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +24,28 @@ from advisor.sources.schema import Call
 NONE = -1
 #: A constraint that never binds.
 NEVER = -np.inf
+#: So many results are kept for the next replays.
+_REMEMBERED = 32
+
+T = TypeVar("T")
+
+
+class Remembered:
+    """Results by the very arrays that they were made of: scenarios and what-ifs change times, hardly ever
+    where work runs and what waits for what."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[tuple[Array, ...], Any]] = {}
+
+    def __call__(self, make: Callable[..., T], *given: Array) -> T:
+        """What `make` returns of these arrays, which nobody changes."""
+        key = (make, *map(id, given))
+        found = self._known.pop(key, None) or (given, make(*given))
+        self._known[key] = found  # the last in the order of use; it keeps the arrays, and so their ids
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        result: T = found[1]
+        return result
 
 
 class Calls(Rows, frozen=True):
@@ -129,6 +154,17 @@ class Inputs(Struct, frozen=True):
 
     def with_ops(self, **columns: Array) -> Inputs:
         return replace(self, ops=replace(self.ops, **columns))
+
+    def same_work(self, other: Inputs) -> bool:
+        """Whether operations, and what they wait for but the times of calls, are those of the other."""
+        tables = (self.ops, other.ops), (self.joins, other.joins), (self.handovers, other.handovers)
+        pairs = [(getattr(a, n), getattr(b, n)) for a, b in tables for n in a.__struct_fields__]
+        pairs += [
+            (self.calls.thread, other.calls.thread),
+            (self.origin, other.origin),
+            (self.ready, other.ready),
+        ]
+        return all(a is b or np.array_equal(a, b) for a, b in pairs)
 
     def no_longer_than(self, other: Inputs) -> bool:
         """Whether each call and operation is one of the other's and takes no more time than there."""

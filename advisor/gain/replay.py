@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from advisor.gain.inputs import Inputs
+from advisor.gain.inputs import Inputs, Remembered
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
 from advisor.model.arrays import Array, begins_run, distinct, marked
@@ -44,62 +44,59 @@ class Played:
         return self._calls[1]
 
 
-def replay(inputs: Inputs) -> Played:
+def replay(inputs: Inputs, remembered: Remembered | None = None) -> Played:
     """Times of all calls and operations. Waits must be ascending by call."""
-    return _Replay(inputs).run()
+    return _Replay(inputs, remembered or Remembered()).run()
 
 
 class _Replay:
-    def __init__(self, inputs: Inputs) -> None:
-        self.inputs = inputs
+    def __init__(self, inputs: Inputs, remembered: Remembered) -> None:
+        self.inputs, self.remembered = inputs, remembered
         calls, ops = inputs.calls, inputs.ops
         self.threads = max(len(inputs.origin), 1)
         #: End of each call if nothing waited, by its thread's own clock.
         self.clock = _running(calls.pre + calls.own, calls.thread, inputs.origin)
-        self.order = _by(ops.stream)
         self.total = _running(ops.gap + ops.duration, ops.stream, np.zeros(len(inputs.ready)))
-        self.thread = calls.thread[ops.call] if len(calls) else np.zeros(len(ops), np.int64)
-        submitted = (
-            self.clock[ops.call] - np.where(ops.by_start, calls.own[ops.call], 0.0)
-            if len(calls)
-            else np.zeros(len(ops))
-        )
+        submitted = self.clock.take(ops.call) if len(calls) else np.zeros(len(ops))
+        if len(calls) and ops.by_start.any():
+            submitted -= np.where(ops.by_start, calls.own.take(ops.call), 0.0)
         #: The demand of each operation on its stream's running maximum, unshifted.
         self.asked = submitted + ops.latency + ops.duration - self.total
 
     @cached_property
     def segment(self) -> Array:
-        return _segments(self.inputs)  # without waits they are not needed
+        inputs = self.inputs
+        waits, joins, calls = inputs.waits, inputs.joins, inputs.handovers.call
+        given = inputs.calls.thread, inputs.ops.call, waits.call, waits.op, joins.op, joins.on, calls
+        return self.remembered(_segments, *given)
 
     def run(self) -> Played:
         inputs, ops = self.inputs, self.inputs.ops
         shift_of_op, joined = self._walk()
-        asked = self.asked + shift_of_op
+        asked = self.asked if shift_of_op is None else self.asked + shift_of_op
         if len(inputs.joins):
             np.maximum.at(asked, inputs.joins.op, joined)
         end = np.empty(len(ops))
-        for stream, at in _groups(ops.stream, self.order):
+        for stream, at in self.remembered(_groups, ops.stream):
             reached = np.maximum.accumulate(np.maximum(asked[at], inputs.ready[stream]))
             end[at] = reached + self.total[at]
         return Played(self, end)
 
-    def _walk(self) -> tuple[Array, Array]:
+    def _walk(self) -> tuple[Array | None, Array]:
         """Carries stream and clock state from segment to segment. Returns the shift of each operation's clock
-        and what each join asks of its stream; keeps the shifts of waits and handovers."""
+        (None where nothing waits) and what each join asks of its stream; keeps the shifts of waits and
+        handovers."""
         inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, self.inputs.joins
         if not (len(waits) or len(joins) or len(inputs.handovers)):  # nothing shifts a clock
             self.wait_shift, self.hand_shift = np.empty(0), np.empty(0)
-            return np.zeros(len(ops)), np.empty(0)
+            return None, np.empty(0)
         # One group of operations for each segment, stream and thread: their highest demand.
-        of_op = self.segment[ops.call] if len(self.segment) else np.zeros(len(ops), np.int64)
-        key = (of_op * max(len(inputs.ready), 1) + ops.stream) * self.threads + self.thread
-        order = _by(key)
-        ranked = key[order]
-        first = np.flatnonzero(begins_run(ranked))
+        sizes = inputs.origin, inputs.ready
+        order, (of_op, first, size, *of_group) = self.remembered(
+            _groups_of_segments, self.segment, ops.call, ops.stream, inputs.calls.thread, *sizes
+        )
         highest = np.maximum.reduceat(self.asked[order], first) if len(first) else np.empty(0)
-        streams = max(len(inputs.ready), 1)
-        at_stream, at_thread = np.divmod(ranked[first], self.threads)
-        group = iter(_listed(at_stream // streams, at_stream % streams, at_thread, highest))
+        group = iter(_listed(*of_group, highest))
         keeps = distinct(np.concatenate((waits.op, joins.on)))
         keep_at = np.argsort(of_op[keeps], kind="stable")
         kept = keeps[keep_at]
@@ -112,7 +109,7 @@ class _Replay:
         thread = inputs.calls.thread
         offset = self.clock[after] + delay - self.clock[call] + inputs.calls.own[call]
         hand = _listed(self.segment[call], thread[after], thread[call], offset)
-        at, early = waits.call, _early(inputs)
+        at, early = waits.call, self.remembered(_early, thread, ops.call, waits.call, waits.op)
         wait = _listed(self.segment[at], waits.op, thread[at], waits.lag, self.clock[at], early)
         level = inputs.ready.tolist()
         shift = [0.0] * self.threads
@@ -159,7 +156,6 @@ class _Replay:
                 w += 1
         shift_of_op = np.empty(len(ops))
         if len(first):
-            size = np.diff(np.append(first, len(ranked)))
             shift_of_op[order] = np.repeat(np.array(group_shift), size)
         self.wait_shift, self.hand_shift = np.array(wait_shift), np.array(hand_shift)
         return shift_of_op, np.array(joined)
@@ -187,33 +183,50 @@ def _listed(*columns: Array) -> list[tuple[Any, ...]]:
     return list(zip(*(c.tolist() for c in columns), strict=True))
 
 
-def _segments(inputs: Inputs) -> Array:
+def _segments(
+    thread: Array, op_call: Array, wait_call: Array, wait_op: Array, join: Array, join_on: Array, hand: Array
+) -> Array:
     """Segment of each call. A segment ends with a waiting call and with the call of an operation
-    that something waits for, and begins with a call that takes over from another thread, one that
-    waits before it launches, and with the call of an operation that joins."""
-    calls, ops = len(inputs.calls), inputs.ops
-    edge = marked(calls + 1, inputs.waits.call + 1)
-    edge[ops.call[inputs.waits.op] + 1] = True
-    edge[ops.call[inputs.joins.on] + 1] = True
-    edge[ops.call[inputs.joins.op]] = True
-    edge[inputs.handovers.call] = True
-    edge[inputs.waits.call[_early(inputs)]] = True
+    that something waits for, and begins with a call that takes over from another thread (`hand`), one
+    that waits before it launches, and with the call of an operation that joins."""
+    edge = marked(len(thread) + 1, wait_call + 1)
+    edge[op_call[wait_op] + 1] = True
+    edge[op_call[join_on] + 1] = True
+    edge[op_call[join]] = True
+    edge[hand] = True
+    edge[wait_call[_early(thread, op_call, wait_call, wait_op)]] = True
     edge[0] = False
-    return np.cumsum(edge[:calls])
+    return np.cumsum(edge[: len(thread)])
 
 
-def _early(inputs: Inputs) -> Array:
+def _early(thread: Array, op_call: Array, wait_call: Array, wait_op: Array) -> Array:
     """Mask of the waits for earlier work by calls that also launch work: that work waits, too. Copies
     that hold their own call are not included."""
-    waits, ops = inputs.waits, inputs.ops
-    issues = marked(len(inputs.calls) + 1, ops.call)
-    return np.asarray((ops.call[waits.op] < waits.call) & issues[waits.call])
+    issues = marked(len(thread) + 1, op_call)
+    return np.asarray((op_call[wait_op] < wait_call) & issues[wait_call])
 
 
-def _by(key: Array) -> Array:
-    """Positions in ascending order of the key, equal keys as they came."""
+def _groups_of_segments(
+    segment: Array, call: Array, stream: Array, thread: Array, origin: Array, ready: Array
+) -> tuple[Array | slice, tuple[Array, ...]]:
+    """The order that puts operations of one segment, stream and thread together. The segment of each; where
+    each such group begins in that order, and its size; and the groups' segment, stream and thread."""
+    threads, streams = max(len(origin), 1), max(len(ready), 1)
+    of_op = segment[call] if len(segment) else np.zeros(len(call), np.int64)
+    of_thread = thread[call] if len(thread) else np.zeros(len(call), np.int64)
+    key = (of_op * streams + stream) * threads + of_thread
+    order = _by(key)
+    ranked = key[order]
+    first = np.flatnonzero(begins_run(ranked))
+    at_stream, at_thread = np.divmod(ranked[first], threads)
+    size = np.diff(np.append(first, len(ranked)))
+    return order, (of_op, first, size, at_stream // streams, at_stream % streams, at_thread)
+
+
+def _by(key: Array) -> Array | slice:
+    """Positions in ascending order of the key, equal keys as they came; a slice where they are in order."""
     if len(key) < 2 or bool((key[1:] >= key[:-1]).all()):
-        return np.arange(len(key))
+        return slice(None)
     return np.argsort(key, kind="stable")
 
 
@@ -233,12 +246,14 @@ def _running(values: Array, group: Array, origin: Array) -> Array:
     return out
 
 
-def _groups(key: Array, order: Array) -> list[tuple[int, Array]]:
+def _groups(key: Array) -> list[tuple[int, Array | slice]]:
     """Each key with the positions that have it."""
-    if len(key) == 0:
-        return []
+    order = _by(key)
     ranked = key[order]
     first = np.flatnonzero(begins_run(ranked))
+    if isinstance(order, slice):
+        ends = np.append(first[1:], len(key)).tolist()
+        return [(int(ranked[i]), slice(i, j)) for i, j in zip(first.tolist(), ends, strict=True)]
     return [(int(ranked[i]), at) for i, at in zip(first, np.split(order, first[1:]), strict=True)]
 
 

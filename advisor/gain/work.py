@@ -11,7 +11,7 @@ from advisor.facts.copies import copied, practical_rate
 from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
-from advisor.gain.inputs import NONE
+from advisor.gain.inputs import NONE, Remembered
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
@@ -50,6 +50,7 @@ class Work:
         self.taken = taken
         self.weight_bytes = weight_bytes
         self.at = taken.inputs.ops.at
+        self.remembered = Remembered()
 
     def __len__(self) -> int:
         return len(self.at)
@@ -106,6 +107,11 @@ class Work:
     @cached_property
     def unfused(self) -> Array:
         return self.family(UNFUSED)
+
+    @cached_property
+    def moves(self) -> Array:
+        """Mask of the kernels that copy or gather."""
+        return self.family(frozenset(("index", "copy")))
 
     @cached_property
     def placed(self) -> tuple[Analysis, Array, Array]:

@@ -36,7 +36,7 @@ def check_identity(path: Path) -> None:
             return
         inputs = r.taken.inputs
         played = replay(inputs)
-        ends = r.step_ends(inputs, played)
+        ends = r.times.ends(inputs, played)
         captured = a.steps.gpu_end[r.excerpt.first : r.excerpt.last + 1]
         predicted, real = np.diff(ends), np.diff(captured)
         assert predicted == pytest.approx(real, rel=IDENTITY)

@@ -92,7 +92,7 @@ def test_kernels_that_ran_out_of_order_hold_the_stream_for_their_own_time(tmp_pa
         e.launch(at=t + 2 * US, dur=US, kernel="b", kernel_start=t + 10 * US, kernel_dur=40 * US)
 
     r = replayer(scenes.capture(step, 100), tmp_path)
-    assert r.busiest(r.taken.inputs) == 20 * US
+    assert r.times.busiest(r.taken.inputs) == 20 * US
     assert r.estimate([fix("cuda_graphs")]).bound.low > 0
 
 
@@ -105,7 +105,7 @@ def test_branches_of_a_graph_overlap(tmp_path: Path) -> None:
 
     r = replayer(scenes.capture(step, 121), tmp_path)
     assert r.captured_ns == 121 * US
-    assert r.busiest(r.taken.inputs) == 120 * US
+    assert r.times.busiest(r.taken.inputs) == 120 * US
     assert r.step_ns((), Scenario(node_gap=1.0)) <= 121 * US
 
 
@@ -176,7 +176,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     )
     pre = np.minimum(faster.calls.pre, 20 * US)
     faster = faster.with_calls(pre=pre)
-    assert r.mean_step(faster, replay(faster)) == 50 * US
+    assert r.times.mean(faster, replay(faster)) == 50 * US
 
 
 # ---------------------------------------------------------------- which steps
