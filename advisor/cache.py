@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 from tempfile import NamedTemporaryFile
 from time import time
 from typing import Any, TypeVar
@@ -32,6 +33,10 @@ _T = TypeVar("_T")
 _MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
 #: At most this many files of a name stay, the newest: several versions or checkouts can share the folder.
 _KEPT = 8
+#: Files that changed longer ago than this have other times after the next change, on any file system.
+_SETTLED_NS = 3_000_000_000
+#: The most that is read of one file to tell its content; a larger one is refused as rules.
+_MOST_READ = 1 << 20
 #: Suffix of a file that is being written; after an hour its process was killed.
 _PART, _PART_S = ".part", 3_600
 
@@ -63,6 +68,38 @@ def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
         _write(path, pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
         _remove_old(where, name)
     return made
+
+
+def content_of(paths: Iterable[str]) -> bytes:
+    """A digest of the content of files. They are read again only where a size, an inode or a time of one
+    is another than when they were read, or one had just changed then: the next change may have had the
+    same times. Of what is no file, or cannot be read, these count."""
+    stamps: list[tuple[str, Any]] = []
+    newest = 0
+    for path in paths:
+        try:
+            known = os.stat(path)
+        except OSError as error:
+            stamps.append((path, error.errno))
+            continue
+        newest = max(newest, known.st_mtime_ns, known.st_ctime_ns)
+        times = known.st_mtime_ns, known.st_ctime_ns
+        stamps.append((path, (known.st_mode, known.st_ino, known.st_size, *times)))
+    if time() * 1e9 - newest < _SETTLED_NS:
+        return _read(stamps)
+    return cached("content", [repr(stamps).encode()], lambda: _read(stamps))
+
+
+def _read(stamps: Iterable[tuple[str, Any]]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for path, known in stamps:
+        what = repr(known).encode()
+        if isinstance(known, tuple) and S_ISREG(known[0]) and known[2] <= _MOST_READ:
+            with suppress(OSError), open(path, "rb") as file:
+                what = file.read(_MOST_READ)
+        digest.update(len(what).to_bytes(8, "little"))
+        digest.update(what)
+    return digest.digest()
 
 
 def _digest(content: Iterable[bytes]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from advisor import cache
-from advisor.cache import cached
+from advisor.cache import cached, content_of
 from advisor.engine.load import builtin_dir, load_rules, read_rules
 from advisor.knowledge import files
 from advisor.knowledge.shapes import Sign
@@ -226,3 +226,62 @@ def test_rules_from_the_cache_are_the_rules_of_the_files(monkeypatch: pytest.Mon
     assert not problems
     code = read.rules[0].code
     assert kept.problem(code, ("title",), "is wrong") == read.problem(code, ("title",), "is wrong")
+
+
+def test_content_counts_not_when_it_was_written(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.yaml"
+    rule.write_text("limit: 1")
+    first, known = content_of([str(rule)]), rule.stat()
+    os.utime(rule, ns=(0, 0))
+    assert content_of([str(rule)]) == first
+    rule.write_text("limit: 2")  # as long as before, and made to look as old
+    os.utime(rule, ns=(known.st_atime_ns, known.st_mtime_ns))
+    assert content_of([str(rule)]) != first
+    rule.write_text("limit: 1")
+    assert content_of([str(rule)]) == first
+
+
+def test_files_that_have_not_changed_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = tmp_path / "rule.yaml"
+    rule.write_text("limit: 1")
+    monkeypatch.setattr(cache, "_SETTLED_NS", 0)  # as if it had been there for long
+    first = content_of([str(rule)])
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "_read", lambda _: never())
+        assert content_of([str(rule)]) == first
+    rule.write_text("limit: 2")
+    assert content_of([str(rule)]) != first
+
+
+def test_a_file_that_just_changed_is_read_again(tmp_path: Path, folder: Path) -> None:
+    rule = tmp_path / "rule.yaml"
+    rule.write_text("limit: 1")
+    content_of([str(rule)])
+    assert not folder.exists()  # the next change may come within the resolution of the times
+
+
+def test_what_cannot_be_read_as_a_file_has_a_content(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
+    paths = [str(tmp_path / name) for name in ("pipe.yaml", "link.yaml")]
+    assert content_of(paths) == content_of(paths)
+    assert content_of(paths[:1]) != content_of(paths[1:])
+
+
+def test_rules_with_the_same_content_are_not_compiled_again(tmp_path: Path) -> None:
+    rule = next(builtin_dir().rglob("SYN101.yaml"))
+    (tmp_path / "own").mkdir()
+    own = tmp_path / "own" / rule.name
+    own.write_bytes(rule.read_bytes())
+    folders = builtin_dir(), tmp_path / "own"
+    compiled = partial(diagnose.program_about, "trace", folders, ())
+    first = compiled()
+    os.utime(own, ns=(0, 0))
+    assert compiled() is first
+    known = own.stat()
+    text = own.read_text()
+    own.write_text(text.replace("title: ", "title: X", 1)[: len(text)])
+    os.utime(own, ns=(known.st_atime_ns, known.st_mtime_ns))
+    assert compiled() is not first

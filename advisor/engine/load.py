@@ -6,7 +6,6 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from advisor.cache import cached
+from advisor.cache import cached, content_of
 from advisor.errors import InputError, RuleError
 from advisor.model.facts import Subject
 from advisor.model.rules import RuleSpec
@@ -135,7 +134,7 @@ def load_rules(*directories: Path) -> RuleSet:
     places = directories or (builtin_dir(),)
     if places != (builtin_dir(),):
         return _load_rules(places)
-    return cached("rules", content(places[0]), lambda: _load_rules(places))
+    return cached("rules", [content(places[0])], lambda: _load_rules(places))
 
 
 def _load_rules(directories: Sequence[Path]) -> RuleSet:
@@ -144,15 +143,11 @@ def _load_rules(directories: Sequence[Path]) -> RuleSet:
     return rules
 
 
-def content(directory: Path) -> Iterator[bytes]:
-    """Names of all files that are looked at, with size and time of the rules among them: to read hundreds of
-    small files takes as long as to match the rules."""
-    for path in yaml_files(directory):
-        yield path.encode()
-        if not path.endswith(CASES_SUFFIX):
-            with suppress(OSError):
-                known = os.stat(path)
-                yield f"{known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}".encode()
+def content(directory: Path) -> bytes:
+    """What tells the rules of a folder apart: the names of all files that are looked at, and a digest of the
+    rules among them."""
+    files = yaml_files(directory)
+    return os.fsencode("\0".join(files)) + content_of(f for f in files if not f.endswith(CASES_SUFFIX))
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:

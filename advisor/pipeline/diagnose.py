@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, lru_cache
@@ -249,27 +248,25 @@ def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
 
 
 def all_rules(folders: tuple[Path, ...]) -> RuleSet:
-    """The rules of the folders. Read again only if a file has changed: few processes read many ranks, and
-    `advisor doctor` asks for two subjects."""
-    return _rules_of(folders, _stamps(folders))
+    """The rules of the folders. Read again only if their content has changed: few processes read many ranks,
+    and `advisor doctor` asks for two subjects."""
+    return _rules_of(folders, _contents(folders))
 
 
 def program_about(subject: Subject, folders: tuple[Path, ...], params: Iterable[str]) -> Program:
-    """The compiled rules of the folders about a subject; compiled again only if a file has changed.
+    """The compiled rules of the folders about a subject; compiled again only if their content has changed.
     `params` as given on the command line. RuleError for invalid rules or parameters."""
-    return _program_of(subject, folders, tuple(params), _stamps(folders))
+    return _program_of(subject, folders, tuple(params), _contents(folders))
 
 
-def _stamps(folders: tuple[Path, ...]) -> tuple[tuple[str, int, int], ...]:
-    """Path, time and size of every file with rules."""
-    from advisor.engine.load import yaml_files
+def _contents(folders: tuple[Path, ...]) -> tuple[bytes, ...]:
+    from advisor.engine.load import content
 
-    found = ((p, os.stat(p)) for folder in folders for p in yaml_files(folder))
-    return tuple((path, s.st_mtime_ns, s.st_size) for path, s in found)
+    return tuple(map(content, folders))
 
 
 @lru_cache(maxsize=2)
-def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ...]) -> RuleSet:
+def _rules_of(folders: tuple[Path, ...], _contents: tuple[bytes, ...]) -> RuleSet:
     from advisor.engine.load import load_rules
 
     return load_rules(*folders)
@@ -277,20 +274,17 @@ def _rules_of(folders: tuple[Path, ...], _stamps: tuple[tuple[str, int, int], ..
 
 @lru_cache(maxsize=4)
 def _program_of(
-    subject: Subject,
-    folders: tuple[Path, ...],
-    params: tuple[str, ...],
-    stamps: tuple[tuple[str, int, int], ...],
+    subject: Subject, folders: tuple[Path, ...], params: tuple[str, ...], contents: tuple[bytes, ...]
 ) -> Program:
     from advisor.cache import cached
     from advisor.engine.compile import compile_rules
-    from advisor.engine.load import builtin_dir, content
+    from advisor.engine.load import builtin_dir
     from advisor.engine.params import parse_params
 
     def compiled() -> Program:
-        rules = _rules_of(folders, stamps).about(subject)
+        rules = _rules_of(folders, contents).about(subject)
         return compile_rules(rules, parse_params(rules, params))
 
     if params or folders != (builtin_dir(),):
         return compiled()
-    return cached(f"program_{subject}", content(folders[0]), compiled)
+    return cached(f"program_{subject}", contents, compiled)
