@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 def compact(values: Array) -> Array:
     """The same values; a column of one value takes no memory, and is read-only."""
-    same = len(values) > 0 and bool((values[1:] == values[0]).all())
+    same = len(values) > 0 and bool(values[0] == values[-1]) and bool((values[1:] == values[0]).all())
     return np.broadcast_to(values[0], values.shape) if same else values
 
 

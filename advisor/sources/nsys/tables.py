@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from advisor.model.arrays import compact, constant
 from advisor.sources.raw import Ints
 from advisor.sources.schema import MARK, MEMORY_KINDS, MISSING, PUSH_POP, START_END
 
@@ -86,12 +87,22 @@ def plain(column: str) -> Filled:
 
 def process_of(global_id: Ints) -> Ints:
     """The process in a serialised globalPid or globalTid."""
-    return np.where(global_id == MISSING, MISSING, (global_id >> PID_SHIFT) & ID_MASK)
+    return _bits_of(global_id, PID_SHIFT)
 
 
 def thread_of(global_id: Ints) -> Ints:
     """The thread in a serialised globalTid."""
-    return np.where(global_id == MISSING, MISSING, global_id & ID_MASK)
+    return _bits_of(global_id, 0)
+
+
+def _bits_of(global_id: Ints, shift: int) -> Ints:
+    known = compact(global_id)
+    alone = constant(known)  # one thread, one process: most captures
+    some = known[:1] if alone else known
+    found = some >> shift
+    found &= ID_MASK
+    found[some == MISSING] = MISSING
+    return np.broadcast_to(found, known.shape) if alone else found
 
 
 def _product(x: Ints, y: Ints, z: Ints) -> Ints:
