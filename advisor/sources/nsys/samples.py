@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.model.arrays import begins_run
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.nsys.tables import number as as_number
 from advisor.sources.overlay import with_coarser
@@ -139,12 +140,11 @@ def _gpu_metrics(raw: RawTables) -> Columns:
 
 def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[str, Any]:
     """One device: `time` and a column per known metric."""
-    if (time[1:] < time[:-1]).any():
-        times, row = np.unique(time, return_inverse=True)
-    else:  # the file is in order of time, as the sampler wrote it: no sort
-        new = np.ones(len(time), np.bool_)
-        np.not_equal(time[1:], time[:-1], out=new[1:])
-        times, row = time[new], np.cumsum(new) - 1
+    if (time[1:] < time[:-1]).any():  # the file is not in order of time, as the sampler writes it
+        order = np.argsort(time, kind="stable")
+        time, metric, value = time[order], metric[order], value[order]
+    new = begins_run(time)
+    times, row = time[new], np.cumsum(new) - 1
     wide: dict[str, Any] = {"time": times}
     for number, column in names.items():
         mine = np.flatnonzero(metric == number)
