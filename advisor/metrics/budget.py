@@ -316,12 +316,12 @@ class _ThreadStates:
         """Own code of the thread that lasts LONG_HOST_NS or more between calls: the device may have worked
         off its queue for most of it."""
         others = joined(*self._spans.values())
-        start, end = self._end[:-1], self._start[1:]
+        after = np.flatnonzero(self._start[1:] - self._end[:-1] >= LONG_HOST_NS)
+        start, end = self._end[after], self._start[after + 1]
         if len(others):  # may lie before the first call or behind the last
-            first, last = others.start[:1], others.end[-1:]
-            start = np.concatenate((first, self._end)) if len(self._end) else first
-            end = np.concatenate((self._start, last)) if len(self._end) else last
-        free = np.flatnonzero(end - start >= LONG_HOST_NS)
+            start = np.concatenate((others.start[:1], start, self._end[-1:]))
+            end = np.concatenate((self._start[:1], end, others.end[-1:]))
+        free = end - start >= LONG_HOST_NS
         found = subtract(Spans(start[free], end[free]), others)
         long = found.end - found.start >= LONG_HOST_NS
         return Coverage(Spans(found.start[long], found.end[long]))
