@@ -11,6 +11,11 @@ from msgspec import Struct
 from advisor.metrics.intervals import positions, union
 from advisor.model.arrays import Array
 
+try:
+    from advisor.sources.sqlite._pages import shares as compiled
+except ImportError:  # installed without a C compiler
+    compiled = None  # type: ignore[assignment]
+
 #: Samples whose equations are worked into a solution at once: as many as fit into a core's cache.
 _BLOCK = 1 << 11
 #: Samples whose misfits are taken as related.
@@ -39,6 +44,8 @@ class Runs(Struct, frozen=True):
 
     def shares(self, lo: Array, period: int) -> Array:
         """Share of each [lo, lo + period), ascending by lo, that each column takes."""
+        if compiled is not None:
+            return self._shares(lo, period)
         blocks = (lo[at : at + _BLOCK] for at in range(0, len(lo), _BLOCK))
         return np.concatenate([self._shares(some, period) for some in blocks])
 
@@ -48,6 +55,11 @@ class Runs(Struct, frozen=True):
             int(np.searchsorted(self.reach, lo[0], "right")), int(np.searchsorted(self.start, hi[-1]))
         )
         start, end, column = self.start[mine], self.end[mine], self.column[mine]
+        if compiled is not None and start.dtype == end.dtype == lo.dtype == np.int64:
+            out = np.zeros((len(lo), self.columns))
+            compiled(start, end, column.astype(np.int32, copy=False), lo, hi, self.columns, out)
+            out /= period
+            return out
         first = positions(hi, start, "right")
         held = np.minimum(end, hi.take(first)) - np.maximum(start, lo.take(first))
         cells = len(lo) * self.columns

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.files import kernel_families
+from advisor.metrics import design
 from advisor.metrics.activity import Activity, Samples, kernel_activity, launch_groups
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.design import robust_covariance
+from advisor.metrics.design import Runs, robust_covariance
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import Names
 from advisor.pipeline.diagnose import open_trace
@@ -139,3 +140,16 @@ def test_products_of_an_8b_model_read_their_weights(capture: str) -> None:
             assert read - error <= level <= read + 2 * error, (tile, read, level, error)
             if tile == "64x8_64x16_2x1":
                 assert level >= 0.65
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_shares_are_the_same_with_and_without_a_compiler(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    start = np.cumsum(rng.integers(0, 400, 500))
+    end = start + rng.integers(-2 if seed % 2 else 0, 600, 500)  # some end before they begin
+    lo = np.cumsum(rng.integers(90, 110, 700)) + 5_000  # not at regular times
+    runs = Runs(start, end, rng.integers(0, 5, 500), 5, np.maximum.accumulate(end))
+    found = runs.shares(lo, 100)
+    monkeypatch.setattr(design, "compiled", None)
+    np.testing.assert_array_equal(found, runs.shares(lo, 100))
+    assert found.any()

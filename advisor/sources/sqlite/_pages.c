@@ -1,5 +1,5 @@
-/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays of int64; and searches in
- * sorted columns.
+/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays of int64; searches in sorted
+ * columns; and how much of some intervals others take.
  *
  * The same values as pages.py decodes with NumPy, or nothing: whatever is not a plain case, or would
  * be read outside its page, ends the call with -1, and the caller decodes these pages in Python.
@@ -265,9 +265,44 @@ static PyObject *search(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* shares(start, end, column, lo, hi, columns, out): adds to the cells of `out`, a row for each [lo, hi), how
+ * much of it the runs of each column take; runs ascend by start, intervals by both ends */
+static PyObject *shares(PyObject *module, PyObject *args)
+{
+    Py_buffer in[5], out; /* start, end, column, lo, hi */
+    Py_ssize_t columns, first = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nw*", &in[0], &in[1], &in[2], &in[3], &in[4], &columns, &out))
+        return NULL;
+    const int64_t *start = in[0].buf, *end = in[1].buf, *lo = in[3].buf, *hi = in[4].buf;
+    const int32_t *column = in[2].buf;
+    double *cells = out.buf;
+    Py_ssize_t runs = in[0].len / (Py_ssize_t)sizeof(int64_t), count = in[3].len / (Py_ssize_t)sizeof(int64_t);
+    int fits = columns > 0 && in[1].len == in[0].len && in[2].len * 2 == in[0].len && in[4].len == in[3].len &&
+               out.len / columns >= in[3].len;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t r = 0; fits && r < runs; r++) {
+        if (column[r] < 0 || column[r] >= columns)
+            continue;
+        while (first < count && hi[first] <= start[r])
+            first++;
+        for (Py_ssize_t i = first; i < count && lo[i] < end[r]; i++) {
+            int64_t from = start[r] > lo[i] ? start[r] : lo[i], to = end[r] < hi[i] ? end[r] : hi[i];
+            if (to > from)
+                cells[i * columns + column[r]] += (double)(to - from);
+        }
+    }
+    Py_END_ALLOW_THREADS
+    for (int i = 0; i < 5; i++)
+        PyBuffer_Release(&in[i]);
+    PyBuffer_Release(&out);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"decode", decode, METH_VARARGS, "Decode leaf pages; the row behind the last, or -1."},
     {"search", search, METH_VARARGS, "Positions in a sorted array, as numpy.searchsorted has them."},
+    {"shares", shares, METH_VARARGS, "How much of each of some intervals runs of some kinds take."},
     {NULL, NULL, 0, NULL},
 };
 
