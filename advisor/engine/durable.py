@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from advisor.engine.compile import Program
-from advisor.engine.emit import Emitter, EngineRule, Masks, Record, masks_of
+from advisor.engine.emit import Absent, Emitter, EngineRule, Masks, Record, absent_of, masks_of
 from advisor.engine.interpret import OutcomeLog
 from advisor.errors import AdvisorError
 from advisor.model.facts import Scope
@@ -179,7 +179,7 @@ class Session:
 
 #: Cleared sessions, the last used at the end: registering the rules takes as long as matching the facts
 #: of a small capture. A session in use is taken out, so that threads share none.
-_idle: dict[tuple[Program, Masks], tuple[Emitter, Session]] = {}
+_idle: dict[tuple[Program, Masks, Absent], tuple[Emitter, Session]] = {}
 _MOST_IDLE = 4
 
 
@@ -187,10 +187,11 @@ class Matcher:
     """Finds what fires, stratum by stratum, with durable-rules."""
 
     def __init__(self, program: Program, log: OutcomeLog) -> None:
-        self._key = (program, masks_of(program, log.view))
+        absent = absent_of(program, log.view)
+        self._key = (program, masks_of(program, log.view), absent)
         kept = _idle.pop(self._key, None)
         if kept is None:
-            emitter = Emitter(program, log.view)
+            emitter = Emitter(program, log.view, absent)
             kept = (emitter, Session(emitter.rules))
         self._kept = kept
         self._emitter, self._session = kept[0].over(log.view), kept[1]

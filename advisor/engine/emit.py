@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
 from itertools import product
-from typing import Any
+from typing import Any, TypeGuard
 
 from advisor.engine.compile import CompiledGuard, CompiledJoin, CompiledRule, Program, State, Test
 from advisor.engine.interpret import FactView, OutcomeLog
@@ -41,6 +41,31 @@ Meaning = tuple[str, int | str]
 Masks = tuple[tuple[tuple[str, ...], ...], ...]
 
 
+#: Facts that branches of rules need, with the level of the rule, and that no scope of it sees.
+Absent = frozenset[tuple[str, str]]
+
+
+def absent_of(program: Program, view: FactView) -> Absent:
+    """What keeps branches from firing, whatever else holds: the engine takes longer to build their rules
+    than to match the others."""
+    needed = {
+        (test.fact, level)
+        for rule in program.by_code.values()
+        for level in (rule.level,)
+        for branch in rule.branches
+        for test in branch
+        if _is_needed(test)
+    }
+    return frozenset(
+        (name, level) for name, level in needed if all(view.atom(name, s) is None for s in view.scopes(level))
+    )
+
+
+def _is_needed(condition: Test | State) -> TypeGuard[Test]:
+    """Whether it holds only where one fact has a value."""
+    return isinstance(condition, Test) and condition.over is None and condition.op != "known"
+
+
 def masks_of(program: Program, view: FactView) -> Masks:
     rules = program.by_code.values()
     return tuple(_masks(j, r.level, view) for r in rules for j in r.required)
@@ -54,22 +79,25 @@ def _masks(join: CompiledJoin, level: str, view: FactView) -> tuple[tuple[str, .
 class Emitter:
     """The engine rules of one program over the scopes of one fact base, and their records."""
 
-    def __init__(self, program: Program, view: FactView) -> None:
-        self.program, self.view = program, view
+    def __init__(self, program: Program, view: FactView, absent: Absent = frozenset()) -> None:
+        """Without the branches that need a fact which is `absent` from these facts."""
+        self.program, self.view, self._absent = program, view, absent
         self.rules: dict[str, EngineRule] = {}
         self.meaning: dict[str, Meaning] = {}
         self._ids: dict[Hashable, str] = {}
         self._uses: dict[Hashable, int] = {}
         self._columns: dict[str, dict[str, int]] = {}
         self._scopes: dict[str, Scope] = {}
+        live = []
         for stratum, rules in enumerate(program.strata):
             for rule in rules:
-                self._emit(stratum, rule)
+                if self._emit(stratum, rule):
+                    live.append(rule)
         levels: dict[str, set[str]] = {}
         self._gaps: set[str] = set()
         self._asked: set[str] = set()  # whether they are known
         self._wide: dict[Test, set[str]] = {}  # tests of several values, with their levels
-        for rule in program.by_code.values():
+        for rule in live:
             for test in rule.tests():
                 if test.over is not None:
                     self._wide.setdefault(test, set()).add(rule.level)
@@ -91,20 +119,29 @@ class Emitter:
 
     # --- rules -------------------------------------------------------------------------------
 
-    def _emit(self, stratum: int, rule: CompiledRule) -> None:
-        spec = rule.spec
+    def _emit(self, stratum: int, rule: CompiledRule) -> bool:
+        """The engine rules of a rule; false where none of its branches can fire."""
+        spec, level = rule.spec, rule.level
+        branches = [
+            (number, branch)
+            for number, branch in enumerate(rule.branches)
+            if not any(_is_needed(c) and (c.fact, level) in self._absent for c in branch)
+        ]
+        if not branches:
+            return False
         for join in rule.required:
             for bound in _masks(join, rule.level, self.view):
                 anchor = self._use(("join-anchor", stratum, rule.level, join.on, bound))
                 self._add((spec.code, join.alias), [anchor, self._row_tests(join, bound)])
         joined = [[*self._use(("joined", spec.code, j.alias)), *_HERE] for j in rule.required]
         states = [self._state(r, {"$neq": {"truth": "1"}}) for r in rule.overrulers]
-        for number, branch in enumerate(rule.branches):
+        for number, branch in branches:
             choices = [self._positive(c) for c in branch]
             choices += [self._negative(g) for g in rule.guards]
             for chosen in product(*choices):
                 anchor = self._use(("anchor", stratum, rule.level))
                 self._add((spec.code, number), [anchor, *chosen, *joined, *states])
+        return True
 
     def _add(self, meaning: Meaning, tests: Iterable[list[dict[str, Any]]]) -> None:
         name = str(len(self.rules))
