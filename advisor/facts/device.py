@@ -219,8 +219,8 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     out.put("graph.replay_idle_ratio", idle / window)
     out.put("graph.replay_call_idle_ratio", (idle - code) / window)
     at = a.device_ops(device)
-    at = at[(a.ops.kind[at] == Kind.KERNEL) & (a.ops.api[at] >= 0)]
-    alone = at[a.ops.graph_node[at] == 0]
+    at = at[(picked(a.ops.kind, at) == Kind.KERNEL) & (picked(a.ops.api, at) >= 0)]
+    alone = at[picked(a.ops.graph_node, at) == 0]
     if len(at):
         out.put("launch.eager_kernel_ratio", len(alone) / len(at))
     if len(alone):

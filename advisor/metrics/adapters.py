@@ -42,7 +42,7 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     main = np.flatnonzero(~helper)  # a product's reduction belongs to it
     row, kind = order[main], sign[main]
     product = kind == _PRODUCT
-    if not (product[:-2] & product[1:-1] & among(kind[2:], (_SCALE, _BOTH))).any():
+    if not among(kind[np.flatnonzero(product[:-2] & product[1:-1]) + 2], (_SCALE, _BOTH)).any():
         return out  # no two products followed by a scale
     products = np.flatnonzero(product)
     if len(products) < 3:

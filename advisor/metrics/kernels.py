@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
-from advisor.model.arrays import Array, begins_run, constant, marked, median_of, ordered
+from advisor.model.arrays import Array, begins_run, constant, marked, median_of, sorting
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 
@@ -208,11 +208,13 @@ class Distribution(Struct, frozen=True):
 
 def nth_alike(*columns: Array) -> Array:
     """The number of earlier rows that equal each row in all columns."""
-    order = ordered(*columns)
-    place = np.arange(len(order))
-    out = np.empty(len(order), np.int64)
-    begins = begins_run(*(column[order] for column in columns))
-    out[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    order, rows = sorting(*columns), len(columns[0])
+    first = np.flatnonzero(begins_run(*(column[order] for column in columns)))
+    nth = np.arange(rows) - np.repeat(first, np.diff(np.append(first, rows)))
+    if isinstance(order, slice):
+        return nth
+    out = np.empty(rows, np.int64)
+    out[order] = nth
     return out
 
 

@@ -300,9 +300,8 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     program once more."""
     calls = trace.columns("api_calls", ("start", "end", "process", "call", "name_id"))
     length = calls["end"] - calls["start"]
-    slow = np.flatnonzero(
-        (length >= CONTEXT_NS) & ~among(calls["call"], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))
-    )
+    slow = np.flatnonzero(length >= CONTEXT_NS)
+    slow = slow[~among(calls["call"][slow], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))]
     slow = slow[np.argsort(calls["start"][slow], kind="stable")]
     busy = Coverage(union(ops.start, ops.end))
     found = []

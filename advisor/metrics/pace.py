@@ -14,7 +14,7 @@ from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, by_number, distinct, marked, median_of
+from advisor.model.arrays import Array, distinct, marked, median_of, picked, sorting, where
 from advisor.sources.schema import MISSING, Call
 
 #: A kernel changes like the rest where it changes by at least this part of the mean change.
@@ -220,36 +220,45 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
 def _place(name: Array, shape: Array, stream: Array) -> Array:
     """A key of each call's kernel, launch shape and neighbours on its stream."""
     call = call_key(name, shape)
-    order = by_number(stream)  # calls are sorted by start within a stream
+    order = sorting(stream)  # calls are sorted by start within a stream
     ranked = call[order]
-    before, after = np.roll(ranked, 1), np.roll(ranked, -1)
-    key = np.empty(len(call), np.uint64)
-    key[order] = (
-        ranked * np.uint64(0xC2B2AE3D27D4EB4F)
-        ^ (before + np.uint64(1)) * np.uint64(0x165667B19E3779F9)
-        ^ (after + np.uint64(2)) * np.uint64(0x27D4EB2F165667C5)
-    )
-    return key
+    key = ranked * np.uint64(0xC2B2AE3D27D4EB4F)
+    for places, added, by in ((1, 1, 0x165667B19E3779F9), (-1, 2, 0x27D4EB2F165667C5)):
+        neighbour = ranked + np.uint64(added)
+        neighbour *= np.uint64(by)
+        key ^= np.roll(neighbour, places)
+    if isinstance(order, slice):
+        return key
+    call[order] = key
+    return call
 
 
 #: With fewer calls the shortest one proves little about a place in the step.
 _PLACE_CALLS = 5
+#: Entries of a table of all places; where there were more, those that are used are numbered.
+_MOST_PLACES = 1 << 18
 
 
 def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
     """By how much (ns) even the shortest call at a place of the steps exceeds the median of its group; 0 if
     steps are unknown. The first call of a group in a step is one place, the second another."""
     out = np.zeros(len(like.at), np.int64)
-    step = a.steps.op_step[like.at].astype(np.int64)
-    inside = np.flatnonzero(step >= 0)
-    if not len(inside):
+    step = picked(a.steps.op_step, like.at)
+    inside = where(step >= 0)
+    step, group, duration = step[inside], like.group[inside], like.duration[inside]
+    if not len(step):
         return out
-    group, duration = like.group[inside].astype(np.int64), like.duration[inside]
-    nth = nth_alike(step[inside], group)  # calls are sorted by start
-    places, place = dense(group * (int(nth.max()) + 1) + nth)
-    least = np.full(len(places), np.iinfo(np.int64).max)
+    nth = nth_alike(step, group)  # calls are sorted by start
+    wide = int(nth.max()) + 1
+    place = group * np.int64(wide)
+    place += nth
+    places = (int(group.max()) + 1) * wide
+    if places > _MOST_PLACES:
+        known, place = dense(place)
+        places = len(known)
+    least = np.full(places, np.iinfo(np.int64).max)
     np.minimum.at(least, place, duration)
-    least = np.where(np.bincount(place) >= _PLACE_CALLS, least, 0)
+    least = np.where(np.bincount(place, minlength=places) >= _PLACE_CALLS, least, 0)
     out[inside] = np.maximum(least[place] - like.spread.p50[group], 0)
     return out
 

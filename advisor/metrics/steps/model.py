@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, distinct, marked
+from advisor.model.arrays import Array, distinct, marked, where
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -227,7 +227,8 @@ def timed(
 ) -> Steps:
     """The steps with their times. `op_step` covers the operations of this work only; `host` are the times
     of ranges, else of the first and the last call that issued work of the step."""
-    op_step = np.where(work.mine, op_step, MISSING).astype(np.int32, copy=False)
+    op_step = op_step if work.mine.all() else np.where(work.mine, op_step, MISSING)
+    op_step = op_step.astype(np.int32, copy=False)
     gpu_start, gpu_end = _gpu_bounds(work, op_step, count)
     host_start, host_end = host or _host_bounds(work, op_step, gpu_start, gpu_end)
     phases, times = phase or ("unknown",) * count, (host_start, host_end, gpu_start, gpu_end)
@@ -242,7 +243,7 @@ def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
     main &= inside
     if count == 1:
         main = inside
-    first, last = _bounds(work.ops.start, work.ops.end, op_step, main, count)
+    first, last = _bounds(work.ops.start, work.ops.end, op_step, where(main), count)
     bare = last == _FIRST
     if bare.any():
         whole = _bounds(work.ops.start, work.ops.end, op_step, inside, count)

@@ -87,8 +87,8 @@ def _steps_of(
         call_step[calls["process"] != work.process] = MISSING
 
     held = marked(len(start) + 1, call_step)[:-1]  # the last of those in none
-    op_step = np.append(call_step, MISSING).take(ops.api)  # the last for those without a call
-    op_step[~work.mine] = MISSING
+    op_step = call_step.take(ops.api) if len(call_step) else np.full(len(ops), MISSING, np.int32)
+    op_step[(ops.api < 0) | ~work.mine] = MISSING
     phases = tuple(phase_of.get(int(t), "unknown") for t in rows["text"][chosen])
     works = marked(len(start) + 1, op_step)[:-1]
     empty = tuple((int(a), int(b)) for a, b in zip(start[~held], end[~held], strict=True))
