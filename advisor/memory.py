@@ -19,8 +19,8 @@ def keep() -> None:
     to clear, a quarter of the processor time of a capture of 3 million kernels."""
     with suppress(OSError, AttributeError, TypeError):
         glibc = ctypes.CDLL(None)
-        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-            glibc.mallopt(option, 2**31 - 1)  # the largest int
+        glibc.mallopt(_MMAP_THRESHOLD, 2**31 - 1)  # the largest int
+        glibc.mallopt(_TRIM_THRESHOLD, -1)  # never
         glibc.mallopt(_ARENA_MAX, 1)  # memory that one thread frees serves all
         expect(_SMALL)
 
