@@ -116,7 +116,7 @@ def dense(values: Array) -> tuple[Array, Array]:
     inverse, by table instead of sorting a million of them (3 to 10 times faster)."""
     if len(values) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    lo, hi = int(values.min()), int(values.max())
+    lo, hi = (int(values[0]),) * 2 if constant(values) else (int(values.min()), int(values.max()))
     if lo == hi:  # one process, one device: most captures
         return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
-from advisor.model.arrays import Array, among, compact, constant, distinct, merged
+from advisor.model.arrays import Array, among, compact, constant, distinct, merged, picked, where
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 
@@ -179,18 +179,20 @@ def _issuing_calls(trace: Trace, process: Array, correlation: Array, start: Arra
     result = none
     # Some libraries issue work through calls of other classes (batched copies, prefetches), so the rest is
     # looked up among all calls.
-    for candidates in (np.flatnonzero(issuing), np.flatnonzero(linked & ~issuing)):
-        open_ = np.flatnonzero(result == MISSING)
-        if len(candidates) == 0 or len(open_) == 0:
+    for tried in (False, True):
+        open_ = where(result == MISSING)
+        if tried and not isinstance(open_, slice) and len(open_) == 0:
+            break
+        candidates = np.flatnonzero(linked & ~issuing if tried else issuing)
+        if len(candidates) == 0:
             continue
-        keys, wanted = call_keys(
-            calls["process"][candidates], calls["correlation"][candidates], process[open_], correlation[open_]
-        )
+        of_call, ids = (picked(calls[name], candidates) for name in ("process", "correlation"))
+        keys, wanted = call_keys(of_call, ids, process[open_], correlation[open_])
         at = join(keys, wanted)
         if not (keys[1:] > keys[:-1]).all() and len(distinct(keys)) < len(keys):
             at = _latest(trace, candidates, keys, wanted, start[open_], at)
-        hit = at != MISSING
-        result[open_[hit]] = candidates[at[hit]]
+        hit = where(at != MISSING)
+        result[hit if isinstance(open_, slice) else open_[hit]] = candidates[at[hit]]
     return result
 
 

@@ -134,7 +134,9 @@ def run_of(rows: Array) -> Array | slice:
 
 
 def picked(values: Array, rows: Array) -> Array:
-    """`values[rows]` of ascending rows: a view if they are consecutive."""
+    """`values[rows]` of ascending rows: a view if they are consecutive, or all values equal."""
+    if constant(values):
+        return np.broadcast_to(values[0], rows.shape)
     at = run_of(rows)
     return values[at] if isinstance(at, slice) else values.take(at)
 
