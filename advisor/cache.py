@@ -33,9 +33,9 @@ _T = TypeVar("_T")
 _MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
 #: At most this many files of a name stay, the newest: several versions or checkouts can share the folder.
 _KEPT = 8
-#: Files that changed longer ago than this have other times after the next change, on any file system.
+#: A later change of a file whose last change is older than this has different times on any file system.
 _SETTLED_NS = 3_000_000_000
-#: The most that is read of one file to tell its content; a larger one is refused as rules.
+#: The most that is read of one file for its digest; a larger file is refused as rules.
 _MOST_READ = 1 << 20
 #: Suffix of a file that is being written; after an hour its process was killed.
 _PART, _PART_S = ".part", 3_600
@@ -71,9 +71,9 @@ def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
 
 
 def content_of(paths: Iterable[str]) -> bytes:
-    """A digest of the content of files. They are read again only where a size, an inode or a time of one
-    is another than when they were read, or one had just changed then: the next change may have had the
-    same times. Of what is no file, or cannot be read, these count."""
+    """A digest of the content of files. They are read again only if the size, inode or times of a file have
+    changed since, or one had just changed when they were read: the next change may have the same times.
+    For special files and files that cannot be read, size, inode and times are the content."""
     stamps: list[tuple[str, Any]] = []
     newest = 0
     for path in paths:

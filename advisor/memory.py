@@ -1,4 +1,4 @@
-"""What the C library does with memory: glibc only, elsewhere nothing."""
+"""Memory settings of the C library. Without glibc nothing happens."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _HUGE_PAGES = 14
 _HUGE_PAGE = 2 << 20
-#: What the arrays of a small capture take, and the most that is asked for at once: more would not come of
-#: the heap.
+#: Memory of the arrays of a small capture, and the largest single allocation: larger ones would not come
+#: from the heap.
 _SMALL, _MOST = 64 << 20, 1 << 30
 
 
@@ -26,8 +26,8 @@ def keep() -> None:
 
 
 def expect(size: int) -> None:
-    """Use huge pages for the next bytes of the heap, which are kept: each page of 4 KiB costs the system some
-    us when it is first written to, together a tenth of a diagnosis. What is never written to takes none."""
+    """Use huge pages for the next `size` bytes of the heap: each page of 4 KiB costs some us when it is first
+    written to, in total a tenth of a diagnosis. Memory that is never written to is not allocated."""
     with suppress(OSError, AttributeError, TypeError):
         glibc = ctypes.CDLL(None)
         glibc.malloc.restype = ctypes.c_void_p
@@ -43,6 +43,6 @@ def expect(size: int) -> None:
 
 
 def give_back() -> None:
-    """Give the system back what glibc keeps."""
+    """Return free memory to the system."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

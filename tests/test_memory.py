@@ -1,4 +1,4 @@
-"""What the C library does with memory; nothing where it is not glibc."""
+"""Memory settings of the C library; without glibc nothing happens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(huge, used)
 def test_what_is_expected_lies_in_huge_pages_and_takes_no_memory_yet() -> None:
     ran = subprocess.run([sys.executable, "-c", HEAP], capture_output=True, text=True, check=True)
     huge, used = map(int, ran.stdout.split())  # KiB
-    assert huge > 0.99 * (3 << 20)  # it stays, though it is larger than what glibc gives back by itself
+    assert huge > 0.99 * (3 << 20)  # kept, although glibc would trim as much
     assert used < 32 << 10
 
 

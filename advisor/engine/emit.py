@@ -41,13 +41,13 @@ Meaning = tuple[str, int | str]
 Masks = tuple[tuple[tuple[str, ...], ...], ...]
 
 
-#: Facts that branches of rules need, with the level of the rule, and that no scope of it sees.
+#: Facts that branches of rules need and that have no value in any scope of the rule, with its level.
 Absent = frozenset[tuple[str, str]]
 
 
 def absent_of(program: Program, view: FactView) -> Absent:
-    """What keeps branches from firing, whatever else holds: the engine takes longer to build their rules
-    than to match the others."""
+    """Facts whose absence keeps branches from firing: building the engine's rules for these takes longer
+    than matching the others."""
     needed = {
         (test.fact, level)
         for rule in program.by_code.values()
@@ -62,7 +62,7 @@ def absent_of(program: Program, view: FactView) -> Absent:
 
 
 def _is_needed(condition: Test | State) -> TypeGuard[Test]:
-    """Whether it holds only where one fact has a value."""
+    """Whether the condition can only hold if one fact has a value."""
     return isinstance(condition, Test) and condition.over is None and condition.op != "known"
 
 
@@ -80,7 +80,7 @@ class Emitter:
     """The engine rules of one program over the scopes of one fact base, and their records."""
 
     def __init__(self, program: Program, view: FactView, absent: Absent = frozenset()) -> None:
-        """Without the branches that need a fact which is `absent` from these facts."""
+        """Leaves out the branches that need a fact in `absent`."""
         self.program, self.view, self._absent = program, view, absent
         self.rules: dict[str, EngineRule] = {}
         self.meaning: dict[str, Meaning] = {}
@@ -120,7 +120,7 @@ class Emitter:
     # --- rules -------------------------------------------------------------------------------
 
     def _emit(self, stratum: int, rule: CompiledRule) -> bool:
-        """The engine rules of a rule; false where none of its branches can fire."""
+        """Emit the engine rules of a rule; false if none of its branches can fire."""
         spec, level = rule.spec, rule.level
         branches = [
             (number, branch)

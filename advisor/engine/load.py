@@ -144,8 +144,7 @@ def _load_rules(directories: Sequence[Path]) -> RuleSet:
 
 
 def content(directory: Path) -> bytes:
-    """What tells the rules of a folder apart: the names of all files that are looked at, and a digest of the
-    rules among them."""
+    """The content of a folder of rules: the names of all YAML files, and a digest of those with rules."""
     files = yaml_files(directory)
     return os.fsencode("\0".join(files)) + content_of(f for f in files if not f.endswith(CASES_SUFFIX))
 

@@ -216,8 +216,8 @@ class Replayer:
         return self._known[key]
 
     def _free_step(self, inputs: Inputs) -> float:
-        """Mean step time where calls take no time and nothing waits for the device: the same for inputs
-        that differ on the host's side alone."""
+        """Mean step time if calls take no time and nothing waits for the device: the same for inputs that
+        only differ in the times of calls."""
         for before, known in self._bounds:
             if inputs.same_work(before):
                 return known

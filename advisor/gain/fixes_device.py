@@ -182,8 +182,8 @@ def _chained(
     unfused: Array, duration: Array, stream: Array, step: Array, waited: Array, joined: Array,
     name: Array, moves: Array,
 ) -> tuple[Array, Array] | None:  # fmt: skip
-    """Masks of the kernels of chains but the longest of each, and of those of them that move other tensors
-    than the kernel before; None where no such kernel follows another."""
+    """Masks of the kernels of chains except the longest of each chain, and of these without copies and
+    gathers that repeat the kernel before; None if no elementwise kernel follows another."""
     order = np.argsort(stream, kind="stable")
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))

@@ -59,15 +59,15 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def _eager(of_kind: Array, step: Array, latency: Array, call: Array, call_kind: Array) -> Array | None:
-    """Mask of the calls that launch work of steps one by one; None where none does."""
+    """Mask of the calls that launch kernels of steps one by one; None if there are none."""
     eager = marked(len(call_kind), call[(of_kind != Kind.COPY) & (step != NONE) & (latency > NEVER)])
     eager &= call_kind != Call.GRAPH_LAUNCH
     return eager if eager.any() else None
 
 
 def _nodes(piece: Array, first: Array, call: Array, node: Array) -> tuple[Array, Array, Array, Array]:
-    """Mask of the calls of pieces; the nodes of each piece; masks of the operations that follow another
-    of their piece, and of all that are nodes then."""
+    """Mask of the calls in pieces; the number of nodes of each piece; mask of the operations after the first
+    of their piece; mask of all graph nodes with these."""
     of_op = piece[call]
     nodes = np.bincount(of_op[of_op != NONE], minlength=len(first))
     own = (of_op != NONE) & ~node

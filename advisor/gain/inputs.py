@@ -24,24 +24,24 @@ from advisor.sources.schema import Call
 NONE = -1
 #: A constraint that never binds.
 NEVER = -np.inf
-#: So many results are kept for the next replays.
+#: Results that are kept for the next replays.
 _REMEMBERED = 32
 
 T = TypeVar("T")
 
 
 class Remembered:
-    """Results by the very arrays that they were made of: scenarios and what-ifs change times, hardly ever
-    where work runs and what waits for what."""
+    """Results by the identity of the arrays they were computed from: scenarios and what-ifs change times,
+    rarely streams and dependencies, so most replays share these results."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[tuple[Array, ...], Any]] = {}
 
     def __call__(self, make: Callable[..., T], *given: Array) -> T:
-        """What `make` returns of these arrays, which nobody changes."""
+        """`make(*given)`, computed once for the same array objects; they must not be modified."""
         key = (make, *map(id, given))
         found = self._known.pop(key, None) or (given, make(*given))
-        self._known[key] = found  # the last in the order of use; it keeps the arrays, and so their ids
+        self._known[key] = found  # last in the order of use; keeps the arrays alive, so that ids stay unique
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         result: T = found[1]
@@ -156,7 +156,7 @@ class Inputs(Struct, frozen=True):
         return replace(self, ops=replace(self.ops, **columns))
 
     def same_work(self, other: Inputs) -> bool:
-        """Whether operations, and what they wait for but the times of calls, are those of the other."""
+        """Whether both are equal except for the times of calls and the waits of the host."""
         tables = (self.ops, other.ops), (self.joins, other.joins), (self.handovers, other.handovers)
         pairs = [(getattr(a, n), getattr(b, n)) for a, b in tables for n in a.__struct_fields__]
         pairs += [

@@ -84,7 +84,7 @@ class _Replay:
 
     def _walk(self) -> tuple[Array | None, Array]:
         """Carries stream and clock state from segment to segment. Returns the shift of each operation's clock
-        (None where nothing waits) and what each join asks of its stream; keeps the shifts of waits and
+        (None if nothing waits) and what each join asks of its stream; keeps the shifts of waits and
         handovers."""
         inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, self.inputs.joins
         if not (len(waits) or len(joins) or len(inputs.handovers)):  # nothing shifts a clock
@@ -209,8 +209,8 @@ def _early(thread: Array, op_call: Array, wait_call: Array, wait_op: Array) -> A
 def _groups_of_segments(
     segment: Array, call: Array, stream: Array, thread: Array, origin: Array, ready: Array
 ) -> tuple[Array | slice, tuple[Array, ...]]:
-    """The order that puts operations of one segment, stream and thread together. The segment of each; where
-    each such group begins in that order, and its size; and the groups' segment, stream and thread."""
+    """An order in which operations of the same segment, stream and thread are adjacent; then the segment of
+    each operation, the begin of each such group in the order, its size, segment, stream and thread."""
     threads, streams = max(len(origin), 1), max(len(ready), 1)
     of_op = segment[call] if len(segment) else np.zeros(len(call), np.int64)
     of_thread = thread[call] if len(thread) else np.zeros(len(call), np.int64)
@@ -224,7 +224,7 @@ def _groups_of_segments(
 
 
 def _by(key: Array) -> Array | slice:
-    """Positions in ascending order of the key, equal keys as they came; a slice where they are in order."""
+    """Positions in ascending order of the key, equal keys as they came; a slice if they are in order."""
     if len(key) < 2 or bool((key[1:] >= key[:-1]).all()):
         return slice(None)
     return np.argsort(key, kind="stable")

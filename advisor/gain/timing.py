@@ -10,10 +10,10 @@ from advisor.model.arrays import Array, begins_run
 
 
 class StepTimes:
-    """Times of the measured steps; which work they hold is found once, as fixes change times only."""
+    """Times of the measured steps. The operations of each step are looked up once for all replays."""
 
     def __init__(self, excerpt: Replayed, main: int, remembered: Remembered) -> None:
-        """`main` is the stream that steps end on, NONE where each may."""
+        """`main` is the stream that steps end on, NONE if it may be any."""
         self._excerpt, self._main, self._remembered = excerpt, main, remembered
 
     def ends(self, inputs: Inputs, played: Played) -> Array:

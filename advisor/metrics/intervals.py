@@ -122,8 +122,8 @@ def gaps(spans: Spans, lo: int, hi: int) -> Spans:
 
 
 def within_reach(a: Spans, b: Spans) -> slice:
-    """Which intervals of merged set `a` end after the first of `b` (not empty) begins and begin before the
-    last of it ends: the others meet none of it."""
+    """The intervals of merged set `a` between the begin of the first and the end of the last interval of `b`
+    (not empty): no other interval overlaps `b`."""
     first = int(np.searchsorted(a.end, b.start[0], "right"))
     return slice(first, max(int(np.searchsorted(a.start, b.end[-1])), first))
 

@@ -235,7 +235,7 @@ def _place(name: Array, shape: Array, stream: Array) -> Array:
 
 #: With fewer calls the shortest one proves little about a place in the step.
 _PLACE_CALLS = 5
-#: Entries of a table of all places; where there were more, those that are used are numbered.
+#: Entries of a table of all places; if there are more, only places in use get an entry.
 _MOST_PLACES = 1 << 18
 
 

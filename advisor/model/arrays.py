@@ -109,8 +109,8 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
 
 
 def inserted(at: Array, *columns: tuple[Array, Array | int]) -> list[Array]:
-    """`np.insert` of values into each of some columns before the same ascending positions, which it would
-    look up anew for each of them, and by a mask."""
+    """`np.insert` of values into several columns before the same ascending positions. NumPy would look the
+    positions up for each column, with a mask."""
     new = at + np.arange(len(at))
     old = np.flatnonzero(~marked(len(columns[0][0]) + len(at), new))
     out = []

@@ -29,7 +29,7 @@ FAR_NS = 30 * 86_400 * 10**9
 FEW = 0.01
 #: Files of at least this many bytes are read on several threads.
 _LARGE = 32 << 20
-#: A diagnosis takes up to so many times the bytes of the capture.
+#: Memory of a diagnosis over the size of the capture.
 _TIMES = 2
 
 
