@@ -118,15 +118,13 @@ def run_cases(settings: Settings, directories: Directories = argument("[DIR...]"
     """Run the cases beside our rules, and beside those in DIR."""
     from advisor.compare.facts import EVERY_FACT
     from advisor.engine.cases import run_all
-    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.engine.load import builtin_dir, load_rules, refuse
     from advisor.model.numbers import amount
 
     rules = load_rules(builtin_dir(), *(directories or ()))
     units = {name: spec.unit for name, spec in EVERY_FACT.items()}
     runs = run_all(rules, engine=settings.engine or "python", units=units)
-    problems = [str(problem) for run in runs for problem in run.all_problems]
-    if problems:
-        raise RuleError("\n".join(problems))
+    refuse(problem for run in runs for problem in run.all_problems)
     cases = amount(sum(len(run.results) for run in runs), "case")
     typer.echo(f"{cases} of {amount(len(runs), 'rule')} passed")
 

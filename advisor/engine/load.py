@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from msgspec.structs import force_setattr
 from advisor.cache import cached, content_of
 from advisor.errors import InputError, RuleError
 from advisor.model.facts import Subject
+from advisor.model.numbers import amount
 from advisor.model.rules import RuleSpec
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
@@ -39,9 +41,26 @@ class Problem(NamedTuple):
         return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
 
 
+#: Problems that are listed of one file, and of all: nobody reads more before the first are mended.
+MOST_OF_A_FILE, MOST_LISTED = 50, 500
+
+
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise one RuleError with a line a problem, in order of place; nothing if there is none."""
-    lines = [str(p) for p in sorted(set(problems))]
+    """Raise one RuleError with a line a problem, in order of place, and how many more there are; nothing
+    if there is none."""
+    found = sorted(set(problems))
+    lines: list[str] = []
+    listed = 0
+    for path, group in groupby(found, key=lambda p: p.path):
+        here = list(group)
+        shown = here[: min(MOST_OF_A_FILE, MOST_LISTED - listed)]
+        if not shown:
+            lines.append(f"and {len(found) - listed:,} more problems in other files")
+            break
+        lines += map(str, shown)
+        if more := len(here) - len(shown):
+            lines.append(f"{path}: and {amount(more, 'more problem')}")
+        listed += len(here)
     if lines:
         raise RuleError("\n".join(lines))
 

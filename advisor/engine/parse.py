@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from advisor.engine.load import Loc, Problem, Source
+from advisor.engine.load import MOST_OF_A_FILE, Loc, Problem, Source
 from advisor.errors import InputError
 from advisor.model.checks import fields_of
 from advisor.model.records import Frozen
@@ -25,8 +26,6 @@ from advisor.reading import MOST_WRITTEN_BYTES, read_text
 M = TypeVar("M", bound=Frozen)
 
 MAX_DEPTH = 50
-#: Number of problems listed for one file: each is looked up in the whole file.
-_MOST_PROBLEMS = 100
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _INT = re.compile(r"\A[-+]?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"\A[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?\Z")
@@ -227,9 +226,10 @@ def _scalar(text: str) -> Any:
 def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Iterator[Problem]:
     """Pydantic's errors in the project's words, one a place."""
     found = exc.errors(include_url=False)
-    if len(found) > _MOST_PROBLEMS:
-        yield source.problem((), f"{len(found):,} mistakes; the first {_MOST_PROBLEMS} are listed")
-    for error in found[:_MOST_PROBLEMS]:
+    # Each line is looked up in the whole file, which takes long for thousands; the rest is only counted.
+    for number in range(MOST_OF_A_FILE, len(found)):
+        yield Problem(source.path, sys.maxsize, str(number))
+    for error in found[:MOST_OF_A_FILE]:
         loc = error["loc"]
         where = dotted(loc) or "the document"
         kind, given = error["type"], error.get("input")

@@ -212,12 +212,27 @@ def test_deep_nesting_is_an_error_not_a_crash(tmp_path: Path, text: str) -> None
     assert found.endswith("ABC101.yaml:1: nested too deeply; flatten the document")
 
 
-def test_of_thousands_of_mistakes_the_first_hundred_are_listed(tmp_path: Path) -> None:
-    write(tmp_path, GOOD + "".join(f"key{i}: 1\n" for i in range(20_000)))
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("key{i}: 1\n", "key49 is an unknown key; remove it"),
+        ("title: x\n", "the key `title` appears twice; keep one"),
+    ],
+)
+def test_of_thousands_of_mistakes_the_first_are_listed(tmp_path: Path, line: str, told: str) -> None:
+    path = write(tmp_path, GOOD + "".join(line.format(i=i) for i in range(20_000)))
     found = failing(tmp_path)
-    assert len(found) == 101
-    assert found[0].endswith(":1: 20,000 mistakes; the first 100 are listed")
-    assert found[-1].endswith("key99 is an unknown key; remove it")
+    assert len(found) == 51
+    assert found[-2].endswith(told)
+    assert found[-1] == f"{path}: and 19,950 more problems"
+
+
+def test_of_hundreds_of_files_with_mistakes_the_first_are_listed(tmp_path: Path) -> None:
+    for number in range(600):
+        write(tmp_path, GOOD + "key: 1\n", f"ABC{number:03}.yaml")
+    found = failing(tmp_path)
+    assert len(found) == 501
+    assert found[-1] == "and 100 more problems in other files"
 
 
 def test_the_same_code_twice(tmp_path: Path) -> None:
