@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
-from advisor.engine.load import RuleSet
+from advisor.engine.load import MOST_OF_A_FILE, RuleSet
 from advisor.errors import RuleError
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
@@ -43,7 +43,8 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
             continue
         values[key] = checked
     if problems:
-        raise RuleError("\n".join(problems))
+        more = len(problems) - MOST_OF_A_FILE
+        raise RuleError("\n".join(problems[:MOST_OF_A_FILE] + [f"and {more:,} more"] * (more > 0)))
     for rule in rules.active:
         for name, param in rule.params.items():
             if param.sets is not None and (rule.code, name) in overrides:

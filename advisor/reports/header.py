@@ -10,7 +10,7 @@ from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
 from advisor.model.numbers import column, digits, milliseconds, percent_range, value_text
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, labelled
 from advisor.reports.layout import GLUE
-from advisor.reports.phrases import devices, machine, step_time, window, workload
+from advisor.reports.phrases import devices, machine, missing, step_time, window, workload
 
 #: Number of captures described one by one, unless all are requested.
 INPUTS = 4
@@ -129,8 +129,8 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
         busy = [i.busy_share for i in read if i.busy_share is not None]
         if busy:
             yield Labelled("load", f"GPUs busy {percent_range(busy)} of their windows")
-    for entry in (i for i in diagnosis.inputs if i.format == UNREADABLE):
-        yield Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
+    for text in missing(diagnosis):
+        yield Labelled("missing", text)
     for rank, text in ((i.rank, w) for i in read for w in i.warnings):
         yield Labelled("warning", f"rank {rank}: {text}")
 

@@ -8,12 +8,14 @@ from math import fsum
 
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated
 from advisor.model.gain import over_all
-from advisor.model.numbers import milliseconds, session_time, value_text
+from advisor.model.numbers import amount, milliseconds, session_time, value_text
 from advisor.reports.characters import clean
 from advisor.reports.finding_text import cost_text as cost_text
 
 #: An estimate whose ends differ by this factor should be measured.
 WIDE = 1.5
+#: Captures of a job that cannot be read and are listed one by one.
+_MOST_MISSING = 10
 #: In headers: not recorded in the capture.
 UNKNOWN = "unknown"
 STATUS = {
@@ -32,6 +34,14 @@ def title(diagnosis: Diagnosis) -> str:
     """The subject of the diagnosis: the names of its captures."""
     names = [capture_name(i) for i in diagnosis.inputs]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def missing(diagnosis: Diagnosis) -> list[str]:
+    """The first captures of a job that could not be read, with why, and how many more there are."""
+    texts = [f"rank {i.rank}: {'; '.join(i.warnings)}" for i in diagnosis.inputs if i.format == UNREADABLE]
+    if (more := len(texts) - _MOST_MISSING) > 0:
+        texts[_MOST_MISSING:] = [f"and {amount(more, 'more rank')}"]
+    return texts
 
 
 def recorder(entry: Input) -> str:

@@ -139,9 +139,8 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
         yield b.Paragraph(" · ".join(about), dense=True)
     if len(d.inputs) == 1 and read and (numbers := phrases.devices(read[0], most=DEVICES)):
         yield b.Labelled("devices", numbers)
-    for entry in d.inputs:
-        if entry.format == UNREADABLE:
-            yield b.Labelled("missing", f"rank {entry.rank}: {'; '.join(entry.warnings)}")
+    for text in phrases.missing(d):
+        yield b.Labelled("missing", text)
     texts = [f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings]
     found = Counter(texts)
     for text in list(found)[:warnings]:

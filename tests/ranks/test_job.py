@@ -86,6 +86,17 @@ def test_a_file_that_cannot_be_read_is_a_missing_rank(paths: list[Path], tmp_pat
     assert "missing   rank 4" in plain(found, TextOptions())
 
 
+def test_of_many_missing_ranks_the_first_are_listed(paths: list[Path], tmp_path: Path) -> None:
+    for rank in range(4, 120):
+        (tmp_path / f"rank{rank}.sqlite").write_text("")
+    files = [(rank, tmp_path / f"rank{rank}.sqlite") for rank in range(4, 120)]
+    found = diagnose_ranks([*enumerate(paths), *files], run=reduced_once)
+    for shown in (plain(found, TextOptions()), plain(found, TextOptions(verbosity=1))):
+        lines = [line.split()[0:4] for line in shown.splitlines() if line.startswith("  missing ")]
+        assert [line[:3] for line in lines[:10]] == [["missing", "rank", f"{rank}:"] for rank in range(4, 14)]
+        assert lines[10:] == [["missing", "and", "106", "more"]]
+
+
 def test_a_rank_without_gpu_work(paths: list[Path], tmp_path: Path) -> None:
     from tests.builder import Export
 
