@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from difflib import get_close_matches
 from pathlib import Path
@@ -110,10 +111,27 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+#: Names in documents of advisor whose numbers are shares, lie not below 0, or are the ends of a range.
+_SHARES = frozenset(
+    ("share", "busy_share", "collectives_share", "marginal_share", "saved", "saves", "saved_in_plan", "was",
+     "confidence", "serving_confidence", "step_confidence", "workload_confidence")
+)  # fmt: skip
+_AMOUNTS = frozenset(
+    ("ms", "window_ms", "step_ms", "startup_ms", "median_ms", "mean_ms", "p99_ms", "bound_ms", "kernel_ms",
+     "step_before_ms", "step_after_ms", "bin_ns", "count", "steps", "ranks", "calls", "kernel_calls",
+     "kernels_per_step", "attention", "matmul", "layers", "gpu_count", "tokens_per_s")
+)  # fmt: skip
+_ORDERED = (("low", "mid", "high"), ("start_ns", "end_ns"), ("median_ms", "p99_ms"),
+            ("blocks_min", "blocks_max"))  # fmt: skip
+_ROUNDED = 1e-6
+
+
 def parse_saved(text: str | bytes) -> Any:
-    """The same for a document written by advisor. Refuses numbers beyond 64 bits: nothing measured is as
-    large, and their sums overflow."""
-    return parse_json(text, parse_int=_amount, parse_float=_amount, parse_constant=_amount)
+    """The same for a document written by advisor. Refuses numbers beyond 64 bits, whose sums overflow,
+    and those that it cannot have written: shares beyond 0 to 1, amounts below 0, ranges that end before
+    they begin."""
+    hooks = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), _amount)
+    return parse_json(text, **hooks, object_hook=_possible)
 
 
 def _amount(text: str) -> int | float:
@@ -121,3 +139,16 @@ def _amount(text: str) -> int | float:
     if not abs(value) < 2.0**63:
         raise ValueError(f"number out of range: {text[:20]}")
     return value if set(text) & set(".eE") else int(text)
+
+
+def _possible(entry: dict[str, Any]) -> dict[str, Any]:
+    for name, value in entry.items():
+        if name in _SHARES or name in _AMOUNTS:
+            most = 1 + _ROUNDED if name in _SHARES else math.inf
+            if isinstance(value, int | float) and not -_ROUNDED <= value <= most:
+                raise ValueError(f"impossible number: {name} is {value:g}")
+    for names in _ORDERED:
+        ends = [end for name in names if isinstance(end := entry.get(name), int | float)]
+        if len(ends) == len(names) and ends != sorted(ends):
+            raise ValueError(f"impossible range: {', '.join(map(str, ends))} are {', '.join(names)}")
+    return entry

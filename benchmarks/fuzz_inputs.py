@@ -25,6 +25,7 @@ from benchmarks.fuzz_mutations import (
     bytes_mutated,
     columns_mutated,
     json_mutated,
+    json_varied,
     sql_mutations,
     text_mutated,
 )
@@ -105,7 +106,8 @@ def make_seeds(folder: Path, slow: bool = True) -> None:
     if not slow:
         return
     for line in ("good.sqlite --format json -o saved.json", "good.sqlite --xlsx review.xlsx",
-                 "review import review.xlsx --format json -o review.json"):  # fmt: skip
+                 "review import review.xlsx --format json -o review.json",
+                 "review record saved.json --folder ."):  # fmt: skip
         if (done := quietly(args := line.split(), folder))[0]:
             raise SystemExit(f"{args}: {done[2]}")
     from tests.sources.test_nsys_columnar import exported
@@ -181,14 +183,33 @@ def _sampler(folder: Path, rng: random.Random) -> Case:
     return Case("sampler log", _verb("t.csv", rng) if alone else ["good.sqlite", "--gpu-metrics", "t.csv"])
 
 
+#: Documents that advisor saves, with the verbs that read them.
+SAVED = {
+    "saved.json": (
+        "good.sqlite --baseline {}", "compare {} saved.json", "compare saved.json {} --format json",
+        "compare --context {} saved.json --tokens 1,2", "compare {} saved.json --xlsx o.xlsx",
+        "good.sqlite --review {}", "review record {} --folder h", "baseline save b {} --folder h",
+        "checklist {} --no-input", "{} -v", "{} --html o.html", "{} --xlsx o.xlsx", "{} --format sarif",
+    ),
+    "review.json": ("good.sqlite --review {}", "saved.json --review {} --xlsx o.xlsx",
+                    "checklist --answers {} --no-input", "review record saved.json --review {} --folder h"),
+    "history/findings.json": ("review status", "review record saved.json", "good.sqlite",
+                              "review status --format html -o o.html"),
+}  # fmt: skip
+
+
 def _saved(folder: Path, rng: random.Random) -> Case:
-    document = json_mutated(json.loads((folder / "saved.json").read_bytes()), rng)
-    (folder / "t.json").write_text(json.dumps(document))
-    return Case("saved diagnosis", rng.choice((
-        ["good.sqlite", "--baseline", "t.json"], ["compare", "t.json", "saved.json"],
-        ["compare", "saved.json", "t.json", "--format", "json"], ["good.sqlite", "--review", "t.json"],
-        ["review", "record", "t.json", "--folder", "h"], ["t.json", "-v"], ["t.json", "--html", "o.html"],
-        ["compare", "t.json", "saved.json", "--xlsx", "o.xlsx"])))  # fmt: skip
+    seed = rng.choices(list(SAVED), (4, 1, 1))[0]
+    change = json_varied if rng.random() < 0.5 else json_mutated
+    document = json.dumps(change(json.loads((folder / seed).read_bytes()), rng))
+    args = rng.choice(SAVED[seed]).format("t.json").split()
+    if seed == "history/findings.json":
+        args += ["--folder", "kept"]
+        (folder / "kept/history").mkdir(parents=True)
+        (folder / "kept" / seed).write_text(document)
+    else:
+        (folder / "t.json").write_text(document)
+    return Case("saved document", args)
 
 
 def _bench(folder: Path, rng: random.Random) -> Case:
@@ -271,7 +292,7 @@ KINDS: dict[str, tuple[int, Callable[[Path, random.Random], Case]]] = {
     "kineto bytes": (3, _bytes_of("kineto bytes", "seed.json", "t.json")),
     "columnar": (3, _columnar),
     "sampler log": (4, _sampler),
-    "saved diagnosis": (5, _saved),
+    "saved document": (5, _saved),
     "benchmark report": (3, _bench),
     "rule file": (3, _rule),
     "model config": (2, _config),

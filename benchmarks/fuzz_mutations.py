@@ -90,6 +90,45 @@ def json_mutated(document: Any, rng: random.Random) -> Any:
     return document
 
 
+def json_varied(document: Any, rng: random.Random) -> Any:
+    """Values of a document replaced by others of their type, mostly by those that stand under the same key
+    elsewhere; items of lists dropped, doubled and put in another order, keys left out."""
+    document = json.loads(json.dumps(document))
+    alike: dict[Any, list[Any]] = {}
+    todo = [document]
+    while todo:
+        at = todo.pop()
+        for key, value in at.items() if isinstance(at, dict) else enumerate(at):
+            if isinstance(value, dict | list):
+                todo.append(value)
+            else:
+                alike.setdefault(key if isinstance(at, dict) else type(value), []).append(value)
+                alike.setdefault(type(value), []).append(value)
+    for _ in range(rng.choice((1, 1, 2, 6))):
+        holder, key = None, None
+        at = document
+        while isinstance(at, dict | list) and at and (holder is None or rng.random() < 0.9):
+            holder, key = at, rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+            at = at[key]
+        if isinstance(at, bool):
+            holder[key] = not at
+        elif isinstance(at, int | float):
+            others = [v for v in alike.get(key, alike[type(at)]) if type(v) is type(at)]
+            holder[key] = rng.choice(
+                (-at, 0 * at, at + 1, at * 10, at * 1_000_000, *rng.choices(others, k=5))
+            )
+        elif isinstance(at, str):
+            others = [v for v in alike.get(key, alike[str]) if type(v) is str]
+            holder[key] = rng.choice((rng.choice(others), rng.choice(alike[str]), "", at[::-1]))
+        elif isinstance(at, list) and at and rng.random() < 0.7:
+            one = rng.randrange(len(at))
+            way = rng.randrange(4)
+            holder[key] = [at[:one] + at[one + 1 :], at[:one] + at[one:][:1] + at[one:], at[::-1], []][way]
+        elif rng.random() < 0.5:
+            del holder[key]
+    return document
+
+
 def sql_mutations(path: Path, rng: random.Random) -> list[str]:
     """Statements that damage an nsys export: values, rows, columns, tables and their kinds."""
     db = sqlite3.connect(path)

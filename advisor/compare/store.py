@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
+from collections.abc import Callable, Iterator
 from functools import reduce
+from itertools import pairwise
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from advisor.errors import InputError
+from advisor.model.facts import Cell
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.reading import STDIN, held, parse_saved, read_bytes, similar
 
@@ -19,6 +23,11 @@ from advisor.reading import STDIN, held, parse_saved, read_bytes, similar
 FOLDER = Path(".advisor")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
+#: What numbers of a document may differ by where they are the same, as a share.
+_ROUNDED = 1e-6
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
 _SAVE = "save one with 'advisor baseline save NAME TRACE'"
 
 
@@ -58,7 +67,7 @@ def documents(path: Path, label: str, hint: str) -> list[Any]:
     found = many if isinstance(many, list) else [document]
     if not found:
         raise InputError(f"{label}: holds no diagnosis; {hint}")
-    for entry in found:
+    for entry in (document, *found):
         fields = entry if isinstance(entry, dict) else {}
         version = fields.get("schema_version", "missing")
         if version != SCHEMA_VERSION and isinstance(version, int):
@@ -89,16 +98,55 @@ def _diagnosis(path: Path, entry: Any) -> Diagnosis:
     if isinstance(entry, dict) and entry.get("inputs") == []:
         raise InputError(f"{path}: not a saved diagnosis (inputs: empty); {_SAVE}")
     try:
-        return Diagnosis.model_validate(entry)
+        return _checked(path, entry)
     except ValidationError as error:
         faults = error.errors()
     for fault in (f for f in faults if f["type"] == "extra_forbidden"):
         *parents, last = fault["loc"]
         reduce(operator.getitem, parents, entry).pop(last, None)
     try:
-        return Diagnosis.model_validate(entry)
+        return _checked(path, entry)
     except ValidationError as error:
         raise InputError(f"{path}: not a saved diagnosis ({fault_text(error)}); {_SAVE}") from None
+
+
+def _checked(path: Path, entry: Any) -> Diagnosis:
+    found = Diagnosis.model_validate(entry)
+    if fault := next(contradictions(found), None):
+        raise InputError(f"{path}: changed since it was saved ({fault}); {_SAVE}")
+    return found
+
+
+def contradictions(d: Diagnosis) -> Iterator[str]:
+    """Where the numbers of a diagnosis contradict each other: somebody has changed them."""
+    if any(a.rank >= b.rank for a, b in pairwise(d.findings)):
+        yield "findings out of order"
+    if len({f.identity for f in d.findings}) < len(d.findings) and len(d.inputs) == 1:
+        yield "a finding twice"
+    known: dict[str, set[Cell]] = {}
+    for fact in d.facts:
+        known.setdefault(fact.name, set()).add(fact.value)
+    for finding in d.findings:
+        for c in finding.conditions:
+            if c.value not in (None, *known.get(c.fact, (c.value,))):
+                yield f"{finding.code}: {c.fact} is {c.value}, among the facts another number"
+            held = _COMPARED.get(c.op)
+            numbers = isinstance(c.value, int | float) and isinstance(c.threshold, int | float)
+            if numbers and held and c.holds not in (None, held(c.value, c.threshold)):
+                yield f"{finding.code}: whether {c.fact} is {c.op} {c.threshold}"
+    for b in d.budget:
+        if abs(math.fsum(p.ms for p in b.parts) - b.window_ms) > _ROUNDED * max(b.window_ms, 1.0):
+            yield f"{b.place}: the parts of the budget do not add up to its window"
+        if any(b.window_ms and abs(p.share - p.ms / b.window_ms) > _ROUNDED for p in b.parts):
+            yield f"{b.place}: shares of the budget that are not those of its times"
+    for phase in d.work.phases if d.work is not None else ():
+        ms, calls = (math.fsum(getattr(k, name) for k in phase.kernels) for name in ("ms", "calls"))
+        if ms > 1.001 * phase.kernel_ms + 0.001 or calls > 1.001 * phase.kernel_calls + 0.01:
+            yield f"{phase.phase}: kernels that take more than all of them"
+    if d.work is not None and d.steps and len(d.inputs) == 1:
+        counts = {s.phase: s.count for s in d.main_steps}
+        if counts != {p.phase: p.steps for p in d.work.phases} or d.inputs[0].steps != sum(counts.values()):
+            yield "the numbers of steps"
 
 
 # ---------------------------------------------------------------- by name

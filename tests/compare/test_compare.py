@@ -564,6 +564,7 @@ def test_a_diagnosis_of_an_older_or_newer_version_is_read(base: Diagnosis, tmp_p
         ('{"schema_version": 7, "tool": {}}', "schema version 7, this advisor reads 1"),
         ('{"schema_version": 1, "kind": "comparison"}', "a saved comparison, not a diagnosis"),
         ('{"schema_version": 1, "diagnoses": []}', "holds no diagnosis"),
+        ('{"schema_version": 2, "diagnoses": [{"schema_version": 1}]}', "schema version 2, this advisor"),
         ('{"schema_version": 1,', "not a JSON document"),
         ('{"schema_version": 1, "verdict": 1e308}', "not a saved diagnosis .number out of range: 1e308"),
     ],
@@ -571,6 +572,43 @@ def test_a_diagnosis_of_an_older_or_newer_version_is_read(base: Diagnosis, tmp_p
 def test_what_is_no_diagnosis_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
+    with pytest.raises(InputError, match=said) as error:
+        pipeline_compare.load(str(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("findings.0.impact.share", 1.5, "impossible number: share is 1.5"),
+        ("work.phases.0.kernel_calls", -1.0, "impossible number: kernel_calls is -1"),
+        ("inputs.0.untraced_step_ms.low", 1e6, "impossible range: .* are low, mid, high"),
+        ("findings.0.time_ranges.0.end_ns", -1, "impossible range: .* are start_ns, end_ns"),
+        ("findings.0.rank", 2, "changed since it was saved .findings out of order"),
+        ("findings.0.conditions.1.value", 0.123, "LCH101: .* is 0.123, among the facts another number"),
+        ("findings.0.conditions.1.holds", False, "LCH101: whether "),
+        ("budget.0.window_ms", 1.0, "device 0: the parts of the budget do not add up to its window"),
+        ("budget.0.parts.0.share", 0.0, "device 0: shares of the budget that are not those of its times"),
+        ("work.phases.0.kernel_ms", 0.5, "decode: kernels that take more than all of them"),
+        ("work.phases.0.kernel_calls", 9.0, "decode: kernels that take more than all of them"),
+        ("steps.0.count", 7, "the numbers of steps"),
+        ("inputs.0.steps", 7, "the numbers of steps"),
+        ("findings.1", {"rank": 2, "like": 0}, "a finding twice"),
+    ],
+)  # fmt: skip
+def test_a_diagnosis_whose_numbers_contradict_each_other(
+    tmp_path: Path, place: str, value: Any, said: str
+) -> None:
+    document = json.loads(document_bytes(committed_diagnosis("decode_eager_bs1")))
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(document))
+    assert pipeline_compare.load(str(path))
+    *holders, last = (int(p) if p.isdigit() else p for p in place.split("."))
+    at = document
+    for step in holders:
+        at = at[step]
+    at[last] = {**at[value["like"]], "rank": value["rank"]} if isinstance(value, dict) else value
+    path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=said) as error:
         pipeline_compare.load(str(path))
     assert "\n" not in str(error.value)
