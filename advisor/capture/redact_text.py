@@ -24,11 +24,13 @@ MARK = "redacted"
 
 #: Names of variables and options that hold a secret; `tokens` and `num_tokens` are counts.
 SECRET_NAME = re.compile(
-    r"(?i)(?:^|[^a-z]|auth|access|bearer)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
-    r"|(?:access|account|private|signing)[_-]?key|credential|[_-]pwd$|(?:^|[_-])auth$"
+    r"(?i)(?:^|[^a-z]|auth|access|bearer|refresh|session)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
+    r"|(?:access|account|private|signing)[_-]?key|credential|[_-](?:pass|pwd)$|(?:^|[_-])auth$"
 )
 #: Names among these whose every value is a secret; behind the others words and counts may follow.
-_ALWAYS_SECRET = re.compile(r"(?i)(?:secret|credential)(?!s)|passw|passphrase|key|pwd$")
+_ALWAYS_SECRET = re.compile(
+    r"(?i)(?:secret|credential)(?!s)|passw|passphrase|key|(?:pass|pwd|(?:api|access|hub|lab)_token)$"
+)
 #: Placeholders for a secret, which are none.
 _NO_SECRET = frozenset({"none", "null", "true", "false", "yes", "no", "unset", MARK})
 #: Variables that name a person or a machine.
@@ -56,9 +58,10 @@ _KNOWN_SECRET = re.compile(
     r"|GR1348941|AGE-SECRET-KEY-1|dp\.[cps]t\.|do[opr]_v1_|SG\.[\w-]{16,40}\.)[\w=-]{16,}"
     r"|(?:A[KS]IA|ABIA|ACCA)[0-9A-Z]{12,}|(?:dapi|SK|local-|shp(?:at|ca|pa|ss)_|pul-)[0-9a-f]{32,}(?:-\d)?"
     r"|eyJ[\w-]{10,}(?:\.[\w-]*){1,4}|[\w~.]{3}\dQ~[\w~.-]{30,}|[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{20,}"
+    r"|\$(?:apr1|argon2\w{1,2}|[1-7]|2[abxy]|y)\$[\w./$=,+-]{16,}|AAAA[BCE]3Nza[\w/+=-]{20,}"
     r"|\d{8,10}:AA[\w-]{30,}|[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}|hooks\.slack\.com/\S+)"
 )
-_ASSIGNED = re.compile(r"(?P<name>[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
+_ASSIGNED = re.compile(r"(?P<name>(?:\$env:)?[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
                        r"(?P<value>\\?\"[^\"\n]{1,2000}\"|\\?'[^'\n]{1,2000}'|[^\s,;\"']+)")  # fmt: skip
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:[\w-]++\.)+[A-Za-z]{2,}\b")
@@ -70,7 +73,8 @@ _GPU = re.compile(r"\b((?:GPU|MIG)-)([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-
 _ANNOUNCED = re.compile(
     r"(?i)(?P<head>\bauthorization\\?[\"']?\s?[:=]\s?\\?[\"']?(?:[a-z][\w-]{1,20}\s+)?(?=[^\s\"',;]{4})"
     r"|\b(?:bearer|basic)\s+(?=[\w.~+/-]{8})"
-    r"|(?<![\w-])--?[\w-]{0,40}(?:passw(?:or)?d|passphrase|token|secret|api-?key|credentials?)(?:[ \t]+|=)"
+    r"|(?<![\w-])--?[\w-]{0,40}(?:passw(?:or)?d|passphrase|pass(?=[ \t=]+\S{4})|token|secret|api-?key"
+    r"|credentials?)(?:[ \t]+|=)"
     r"|\b(?:login|sshpass|mysql\w{0,10}|twine)\b[^\n;|&]{0,80}?\s-p[ =]?"
     r"|\b(?:curl|wget)\b[^\n;|&]{0,200}?\s(?:-u|--user)[ =]?[^\s:]{1,64}:"
     r")[^\s'\">)]+"
@@ -84,6 +88,7 @@ _PLACED = tuple(
         (r"([?&](?:sig(?:nature)?|key|awsaccesskeyid|x-(?:amz|goog)-[a-z-]{1,30})=)[^\s'\"&]+", rf"\1{MARK}"),
         (r"\b((?:ssh|scp|sftp|rsync)\b[^\n;|&]{0,120}?\s)[\w.-]{1,64}@[\w.-]+", rf"\1{MARK}"),
         (r"(?<![\w.@-])[\w.-]{1,64}@[\w.-]{1,253}(?=:[~/])", MARK),
+        (r"(jdbc:oracle:\w{1,9}:)[^\s@]{1,200}(?=@)", rf"\1{MARK}"),
         (r"\b(Linux )[\w.-]+(?= \d+\.\d+\.\d)", rf"\1{MARK}"),
     )
 )
@@ -102,17 +107,20 @@ _FQDN = re.compile(r"(?i)(?<![\w.@/-])(?=[a-z0-9.-]{5,253}(?![\w.-]))"
                    r"(?![\w.-])")  # fmt: skip
 _IPV6 = re.compile(r"(?i)(?<![\w:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
                    r"|(?=[0-9a-f:]*\d)(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6})(?![\w:])")  # fmt: skip
-_MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])")
+#: Sizes and versions look alike with dashes and dots, so these forms need a letter.
+_MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
+                  r"|(?<![\w.-])(?=[0-9.-]{0,13}[A-Fa-f])(?:(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}"
+                  r"|(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4})(?![\w.-])")  # fmt: skip
 
 _PART = r"[^\s/\\\"'`,;:|<>()\[\]{}=&?*\0]+"
 #: Folders may have blanks in their names if another folder follows; the last part may not.
-_FOLDER = rf"(?:{_PART}(?: {_PART}){{0,3}}[/\\])"
+_FOLDER = rf"(?:{_PART}(?: {_PART}){{0,3}}[/\\]{{1,2}})"
 _ENDINGS = (
     "py|pyc|so|sh|json|ya?ml|txt|log|bin|sqlite|nsys-rep|qdrep|qdstrm|cu|cpp|cc|c|h|rs|toml|cfg"
     "|ini|conf|pth?|safetensors|onnx|engine|plan|gguf|csv|exe|dll|ipynb|jar|[jt]s|html|md"
 )
 _PATH = re.compile(
-    rf"(?<![\w/\\.~<>-])(?:~\w*|[A-Za-z]:|\\)?[/\\]{_FOLDER}+(?:{_PART})?"  # from the root
+    rf"(?<![\w/\\.~>-])(?:~\w*|[A-Za-z]:|\\|(?<!:)/)?[/\\]{{1,2}}{_FOLDER}+(?:{_PART})?"  # from the root
     rf"|^(?:~\w*)?/{_PART}/?$"
     rf"|(?<![^\s\"'`,;:|()\[\]{{}}=&?*\0])(?:\.\.?/)?(?:{_PART}/)+{_PART}\.(?:{_ENDINGS})(?![\w/])"
     rf"|(?<![\w/\\.~<>-])\.\.?/{_FOLDER}+(?:{_PART})?"
@@ -121,6 +129,7 @@ _PATH = re.compile(
 _PACKAGE = re.compile(r"(?:^|[/\\])((?:(?:site|dist)-packages|python\d(?:\.\d+)*)[/\\].+)$")
 _BUILD = re.compile(r"(?:^|[/\\])((?:debug|release)[/\\][^/\\]+)$")
 _FILE = re.compile(rf"\.(?:{_ENDINGS})(?:\.[\d.]+)?$|[/\\]s?bin[/\\][^/\\]+$|[/\\]\[[^/\\]+$")
+_HOME = re.compile(r"(?:[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\]+[/\\]?$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_.%()]*=")
 _PRIVATE_KEY = re.compile(
     r"(?i)^(?:.*env(?:ironment)?(?:variables?)?|host(?:name)?|user(?:name)?|login|cwd|pwd|home"
@@ -313,7 +322,9 @@ def _path(path: str, program: bool) -> str:
         return path  # no folder in it
     if kept:
         return f"{start}/{kept[1]}"
-    return f"{start}/{last}" if program or _FILE.search(path) else start
+    if _HOME.match(path) or not (program or _FILE.search(path)):
+        return start
+    return f"{start}/{last}"
 
 
 def _any_of(texts: tuple[str, ...], before: str = "", after: str = "") -> re.Pattern[str] | None:
