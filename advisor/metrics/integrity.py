@@ -35,6 +35,15 @@ _DEPENDENT = re.compile("LaunchKernelEx")
 #: Calls that return when all work of one stream has ended; which one, the table of waits says.
 _WAITS_FOR_STREAM = re.compile(r"StreamSynchronize")
 _LAST = np.iinfo(np.int64).max
+#: By `Kind`, calls that issue none of it: no operation of a real capture has the id of one. AMD copies and
+#: fills with kernels.
+_IDLE_CALLS = (Call.SYNC, Call.FREE, Call.EVENT, Call.PROFILER)
+_OTHER_WORK = {
+    Kind.KERNEL: (*_IDLE_CALLS, Call.COPY, Call.MEMSET),
+    Kind.COPY: (*_IDLE_CALLS, Call.MEMSET),
+    Kind.MEMSET: (*_IDLE_CALLS, Call.COPY),
+    Kind.GRAPH_RUN: (*_IDLE_CALLS, Call.COPY, Call.MEMSET, Call.LAUNCH),
+}
 #: Columns of each table that hold a size; readers write `MISSING` where a row has none.
 _SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("bytes",)}
 #: Samplers round and average; a share of a peak beyond this is invalid.
@@ -126,7 +135,14 @@ def _checks_of_ops(trace: Trace, ops: Operations) -> dict[str, Array]:
         "one launch for several": _sharing_a_launch(ops, alone[ops.kind[alone] == Kind.KERNEL]),
         "overlap of replays": _overlapping_replays(trace, ops, calls["call"], alone),
         "after its wait": _outlasting(trace, ops, calls["call"]),
+        "issued by another kind of call": joined & _misissued(trace, ops.kind, calls["call"][api]),
     }
+
+
+def _misissued(trace: Trace, kind: Array, call: Array) -> Array:
+    """Which operations are of a kind that their call does not issue."""
+    other = {k: _IDLE_CALLS if trace.capture.vendor == "AMD" else v for k, v in _OTHER_WORK.items()}
+    return np.asarray(np.logical_or.reduce([(kind == k) & among(call, v) for k, v in other.items()]))
 
 
 def _counts_finely(start: Array) -> bool:

@@ -388,6 +388,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.before_launch_count": 0,
             "capture.stream_overlap_count": 0,
             "capture.outlasted_wait_count": 0,
+            "capture.misissued_count": 0,
             "capture.call_overlap_count": 0,
             "capture.impossible_size_count": 0,
             "capture.repeated_row_count": 0,

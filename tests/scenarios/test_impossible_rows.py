@@ -142,6 +142,15 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
     "kernels after the wait for their stream": (
         lambda: waited_for_stream(300), (),
         "50 of 50 kernels end after a call has returned that waited for them"),
+    "kernels of a call that waits": (
+        eager, ("insert into StringIds values (9999, 'cudaStreamSynchronize_v3020')",
+                f"update {RUNTIME} set nameId = 9999 where rowid % 2 = 0"),
+        "100 of 200 kernels carry the correlation id of a call that issues no such work"),
+    "copies of a call that fills": (
+        copied, ("insert into StringIds values (9999, 'cudaMemsetAsync_v3020')",
+                 f"update {RUNTIME} set nameId = 9999 "
+                 "where nameId = (select id from StringIds where value like 'cudaMemcpy%')"),
+        "200 of 200 copies carry the correlation id of a call that issues no such work"),
     "ids of calls in no order": (
         hidden_replays, (f"update {RUNTIME} set correlationId = correlationId * 7 % 101",),
         "API calls carry a lower correlation id than the call ahead on their thread"),
