@@ -25,6 +25,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
 #: What numbers of a document may differ by where they are the same, as a share.
 _ROUNDED = 1e-6
+#: To what times (ms) and calls of kernels a step are rounded, at most.
+_LAST_DIGIT = 1e-4
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
 }
@@ -141,7 +143,8 @@ def contradictions(d: Diagnosis) -> Iterator[str]:
             yield f"{b.place}: shares of the budget that are not those of its times"
     for phase in d.work.phases if d.work is not None else ():
         ms, calls = (math.fsum(getattr(k, name) for k in phase.kernels) for name in ("ms", "calls"))
-        if ms > 1.001 * phase.kernel_ms + 0.001 or calls > 1.001 * phase.kernel_calls + 0.01:
+        rounded = _LAST_DIGIT * (len(phase.kernels) + 1)
+        if ms > phase.kernel_ms + rounded or calls > phase.kernel_calls + rounded:
             yield f"{phase.phase}: kernels that take more than all of them"
     if d.work is not None and d.steps and len(d.inputs) == 1:
         counts = {s.phase: s.count for s in d.main_steps}
