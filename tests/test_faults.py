@@ -143,6 +143,7 @@ def test_a_file_that_shrinks_while_it_is_read(
     monkeypatch.setattr(pipeline, "opened", shrunk)
     with pytest.raises(AdvisorError, match="changed while it was read"):
         pipeline.diagnose(capture)
+    assert [p.name for p in capture.parent.iterdir()] == ["a.sqlite"]
 
 
 def test_a_file_that_is_deleted_while_it_is_read(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +157,7 @@ def test_a_file_that_is_deleted_while_it_is_read(capture: Path, monkeypatch: pyt
     monkeypatch.setattr(pipeline, "opened", deleted)
     with pytest.raises(AdvisorError, match="it was deleted while it was read"):
         pipeline.diagnose(capture)
+    assert list(capture.parent.iterdir()) == []
 
 
 def test_twenty_runs_on_one_file_say_the_same(capture: Path) -> None:
