@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from contextlib import suppress
+from threading import RLock
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -38,12 +39,15 @@ class RecordField(NamedTuple):
 
 
 _adapters: dict[type, TypeAdapter[Any]] = {}
+#: Held while schemas are made: another thread would find half of one.
+_making = RLock()
 
 
 def adapter(record: type[_R]) -> TypeAdapter[_R]:
     """Checks and writes records of this class."""
     if record not in _adapters:
-        _adapters[record] = TypeAdapter(record)
+        with _making:
+            _adapters.setdefault(record, TypeAdapter(record))
     return _adapters[record]
 
 
@@ -105,14 +109,15 @@ _open: list[type[Frozen]] = []
 def schema_of(record: type[Frozen], handler: GetCoreSchemaHandler) -> CoreSchema:
     """The core schema by which pydantic checks and writes a record."""
     ref = f"{record.__module__}.{record.__qualname__}:{id(record)}"
-    if record in _open:
-        return core_schema.definition_reference_schema(ref)
-    _open.append(record)
-    try:
-        fields = fields_of(record)
-        inside = {f.name: _field_schema(f, handler) for f in fields}
-    finally:
-        _open.pop()
+    with _making:
+        if record in _open:
+            return core_schema.definition_reference_schema(ref)
+        _open.append(record)
+        try:
+            fields = fields_of(record)
+            inside = {f.name: _field_schema(f, handler) for f in fields}
+        finally:
+            _open.pop()
     names = tuple(f.name for f in fields)
     table = core_schema.typed_dict_schema(
         inside,
