@@ -43,19 +43,22 @@ sys.path.insert(0, str(ROOT))
 #: Package -> its modules and the tests that are about them.
 PACKAGES: dict[str, tuple[str, str]] = {
     "nsys": ("sources/nsys sources/schema.py sources/open.py sources/trace.py",
-             "sources/test_nsys_*.py sources/test_calls.py sources/test_open.py sources/test_peek.py"),
-    "sqlite": ("sources/sqlite", "sources/test_sqlite_*.py sources/test_ledger.py sources/test_open.py"),
-    "kineto": ("sources/kineto", "sources/test_kineto*.py"),
+             "sources/test_nsys_*.py sources/test_calls.py sources/test_open.py sources/test_peek.py "
+             "sources/test_ledger.py sources/test_read_ahead.py"),
+    "sqlite": ("sources/sqlite", "sources/test_sqlite_*.py sources/test_ledger.py sources/test_open.py "
+               "sources/test_read_ahead.py"),
+    "kineto": ("sources/kineto", "sources/test_kineto*.py sources/test_ledger.py ranks/test_recognise.py"),
     "logs": ("sources/samplers sources/pasted", "sources/test_samplers.py sources/test_pasted.py"),
     "redaction": ("capture/redact.py capture/redact_tables.py capture/redact_text.py", "redact"),
     "guards": ("reading.py scratch.py cache.py config.py sources/packed.py sources/raw.py "
                "compare/baseline.py compare/store.py compare/history.py",
                "test_reading.py test_scratch.py test_cache.py test_faults.py fuzz cli/test_config.py "
-               "sources/test_open.py sources/test_packed.py "
-               "compare/test_baseline.py compare/test_history.py"),
+               "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
+               "compare/test_baseline.py compare/test_history.py compare/test_compare.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
                    "metrics/pace.py metrics/kernels.py",
-                   "compare/test_statistics.py model metrics/test_intervals.py metrics/test_kernels.py "
+                   "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "
+                   "metrics/test_kernels.py facts/test_values.py "
                    "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "
                    "stats/test_tails.py stats/test_sums.py facts/test_sums.py"),
     "thresholds": ("engine/interpret.py engine/values.py engine/sensitivity.py engine/states.py "

@@ -8,6 +8,7 @@ from advisor.model.numbers import (
     condition_text,
     distance,
     milliseconds,
+    named_unit,
     session_time,
     signed,
     times,
@@ -187,3 +188,20 @@ def test_what_a_capture_does_not_name_is_unknown() -> None:
 )
 def test_distance(off: float, wanted: str) -> None:
     assert distance(off) == wanted
+
+
+@pytest.mark.parametrize(
+    ("fact", "unit"),
+    [("operation.max_over_p50", "times"), ("capture.cuda_traced", ""), ("launch.rate_per_s", "count_per_s")],
+)
+def test_the_unit_that_a_name_ends_in(fact: str, unit: str) -> None:
+    assert named_unit(fact) == unit
+
+
+def test_distances_to_a_threshold_have_three_digits_and_the_smallest_all() -> None:
+    assert distance(0.0543210123) == "off by 5.43 % of the threshold"
+    assert distance(0.0000123456789) == "off by 0.001235 % of the threshold"
+
+
+def test_numbers_stand_to_the_right() -> None:
+    assert column("share", (0.5, None))[2]

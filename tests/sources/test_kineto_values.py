@@ -18,7 +18,7 @@ from advisor.sources.kineto.columns import (
     triples,
 )
 from advisor.sources.open import open_trace
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import ALLOCATED, FREED, MISSING
 from tests.kineto_builder import Profile
 
 LATEST_US = 1 << 52  # 142 years
@@ -84,3 +84,27 @@ def test_the_version_of_cuda(number: Any, version: str | None, tmp_path: Path) -
     profile = Profile().launch(at=0).head(cuda_runtime_version=number)
     with open_trace(profile.write(tmp_path / "t.json")) as trace:
         assert trace.capture.cuda == version
+
+
+def test_a_job_of_one_rank_has_a_size(tmp_path: Path) -> None:
+    profile = Profile().gpu().process(1).launch(at=0, dur=5, kernel="k", kernel_start=9, kernel_dur=2)
+    path = profile.head(distributedInfo={"rank": 0, "world_size": 1}).write(tmp_path / "t.json")
+    capture = open_trace(path).capture
+    assert (capture.rank, capture.world_size) == (0, 1)
+
+
+def test_sources_are_the_kinds_that_are_known(tmp_path: Path) -> None:
+    profile = Profile().gpu().process(1).launch(at=0, dur=5, kernel="k", kernel_start=9, kernel_dur=2)
+    profile.event(ph="X", cat="my_own", name="x", pid=1, tid=1, ts=0, dur=1)
+    sources = open_trace(profile.write(tmp_path / "t.json")).capture.trace_sources
+    assert {"cuda_runtime", "kernel"} < set(sources)
+    assert "my_own" not in sources
+
+
+def test_memory_of_a_device_is_taken_and_given_back(tmp_path: Path) -> None:
+    profile = Profile().gpu().process(1)
+    for at, total in ((0, 100), (10, 300), (20, 300), (30, 50)):
+        profile.memory(at=at, reserved=total, allocated=total)
+    read = open_trace(profile.write(tmp_path / "t.json")).columns("allocations", ("kind", "bytes"))
+    assert read["bytes"].tolist() == [100, 200, 250]
+    assert read["kind"].tolist() == [ALLOCATED, ALLOCATED, FREED]

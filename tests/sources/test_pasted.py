@@ -99,8 +99,15 @@ def test_a_count_of_none_follows_from_total_and_average() -> None:
     assert rows[0].values["count"] == 5
 
 
+def test_the_median_of_an_odd_number_of_rows_is_the_middle_one() -> None:
+    rows = "".join(f"{i},{t},k\n" for i, t in enumerate((70, 10, 20)))
+    (row,) = by_report(f"Start (ns),Duration (ns),Name\n{rows}")["kernels"].rows
+    assert row.values["median"] == 20
+
+
 @pytest.mark.parametrize(
-    ("percent", "total", "rest"), [("0.5", 5, 995), ("99.0", 990, None), ("50.0", 0, None)]
+    ("percent", "total", "rest"),
+    [("0.5", 5, 995), ("99.0", 990, None), ("50.0", 0, None), ("0.0", 5, None), ("50.0", 0.5, 0.5)],
 )
 def test_what_was_not_pasted_follows_from_the_shares(percent: str, total: int, rest: float | None) -> None:
     rows = by_report(f"Time (%),Total Time (ns),Instances,Name\n{percent},{total},5,gemm\n")["kernels"].rows

@@ -522,3 +522,21 @@ def test_years_that_no_clock_shows_are_lines_that_could_not_be_read(tmp_path: Pa
         assert samples["time"].tolist()[-1] - samples["time"].tolist()[0] == 2_000_000_000
         (row,) = trace.ledger.rows()
         assert (row.severity, row.count, row.rows) == ("warning", 2, 4)
+
+
+def test_bits_tell_what_is_heat(tmp_path: Path) -> None:
+    """Bit 2 is a limit of power, bit 5 one of heat."""
+    for bits, expected in (("0x4", [1.0, 0.0]), ("0x20", [1.0, 1.0]), ("0x1", [0.0, 0.0])):
+        text = f"index, utilization.gpu [%], clocks_event_reasons.active\n0, 90 %, {bits}\n"
+        read = columns(log(tmp_path, text), "throttled", "overheated")
+        assert [read["throttled"][0], read["overheated"][0]] == expected
+
+
+def test_without_time_each_gpu_counts_for_itself(tmp_path: Path) -> None:
+    found = log(tmp_path, "index, utilization.gpu [%]\n0, 1 %\n1, 2 %\n0, 3 %\n1, 4 %\n")
+    assert columns(found, "time")["time"].tolist() == [0, 0, 10**9, 10**9]
+
+
+def test_quoted_cells_may_stand_behind_a_space(tmp_path: Path) -> None:
+    found = log(tmp_path, 'index, "utilization.gpu [%]", "power.draw [W]"\n0, "90 %", "3,5 W"\n')
+    assert columns(found, "gr_active")["gr_active"].tolist() == [0.9]
