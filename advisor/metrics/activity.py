@@ -371,7 +371,15 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
 
 def launch_kinds(name: Array, blocks: Array) -> Array:
     """Number of each launch's kernel and block count."""
-    return dense(name * (int(blocks.max(initial=0)) + 1) + blocks)[1].astype(np.int32)
+    blocks, width = _grids(blocks)
+    return dense(name * width + blocks)[1].astype(np.int32)
+
+
+def _grids(blocks: Array) -> tuple[Array, int]:
+    """Grids no larger than any can be, so that a key with a name stays in 64 bits, and one more than the
+    largest."""
+    most = int(blocks.max(initial=0))
+    return (blocks, most + 1) if most < 1 << 40 else (np.minimum(blocks, 1 << 40), (1 << 40) + 1)
 
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
@@ -381,7 +389,7 @@ def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list
     heavy = names.mask(lambda k: k.family in HEAVY or is_unknown(k))
     families = sorted(set(names.families))
     family = np.array([families.index(f) for f in names.families], np.int64)
-    most = int(blocks.max(initial=0)) + 1
+    blocks, most = _grids(blocks)
     key = np.where(heavy[name], len(families) + name * most + blocks, family[name])
     keys, group = dense(key)
     labels = []
