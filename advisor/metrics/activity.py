@@ -355,8 +355,7 @@ def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
 
 
 def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, float] | None:
-    """5th and 95th percentile of SM Active (else GR Active) in bins of at least 100 ms; None under
-    10 bins."""
+    """5th and 95th percentile of SM Active (else GR Active) in bins of 100 ms; None under 10 bins."""
     values = samples.values.get("sm_active", samples.values.get("gr_active"))
     if values is None or len(samples) < 2:
         return None
@@ -371,15 +370,14 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, fl
 
 def launch_kinds(name: Array, blocks: Array) -> Array:
     """Number of each launch's kernel and block count."""
-    blocks, width = _grids(blocks)
-    return dense(name * width + blocks)[1].astype(np.int32)
+    grid, most = _grids(blocks)
+    return dense(name * most + grid)[1].astype(np.int32)
 
 
 def _grids(blocks: Array) -> tuple[Array, int]:
-    """Grids no larger than any can be, so that a key with a name stays in 64 bits, and one more than the
-    largest."""
-    most = int(blocks.max(initial=0))
-    return (blocks, most + 1) if most < 1 << 40 else (np.minimum(blocks, 1 << 40), (1 << 40) + 1)
+    """Grids bounded so that a key with a name stays in 64 bits, and one more than the largest."""
+    most = min(int(blocks.max(initial=0)), 1 << 40)
+    return np.minimum(blocks, most), most + 1
 
 
 def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list[tuple[str, str]]]:
