@@ -243,6 +243,8 @@ CURRENT = [
 
 SERVING = [
     ("_markov_sample_partial_kernel", "sampling"),
+    ("void at::native::(anonymous namespace)::grid_sampler_2d_kernel<float, int>(int)", "index"),
+    ("void at::native::(anonymous namespace)::grid_sampler_3d_backward_kernel<float, int>(int)", "index"),
     ("plan_compress_prefill_kernel_1", "index"),
     ("_prefill_schedule_prep_kernel", "index"),
     ("_pack_qkv_destination_major_kernel", "copy"),
