@@ -13,13 +13,14 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS, capture_ranges
-from advisor.metrics.intervals import union
+from advisor.metrics.intervals import Spans, subtract, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
 from advisor.metrics.startup import KINDS
 from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
 from advisor.model.arrays import among, median_of
+from advisor.model.numbers import percent
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
@@ -39,6 +40,7 @@ _CLIENT = re.compile(
 _TRACED = Need("the capture does not list what was traced")
 _COMMAND = Need("the command line is not in the export")
 _SCHEMA = Need("the export does not record its schema version")
+_REST = Need("start-up and the steady part are all that the capture holds")
 _TWO_SAMPLES = Need("fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1)  # fmt: skip
 _WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
 _WORK = Need("no kernels and no steps to infer it from", needs.CUDA, lambda a: a.workload != NO_KERNELS)
@@ -75,6 +77,7 @@ FACTS = (
         Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over the time from start-up or the first launch to the last GPU operation and tear-down", columns=origin.GAPS),
         Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**origin.OPS, "api_calls": origin.CALLS}),
         Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("capture.rest", "text", "", "What the rest of the capture is, beside start-up and the steady part", "host code before the first GPU operation, tear-down, and what else lies outside the window, of half a percent and more", columns={**origin.OPS, "api_calls": origin.CALLS}, needs=(_REST,)),
         Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True, over_ranks="median"),
         Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
         Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
@@ -315,18 +318,20 @@ _WORDS = {
     "graphs": ("building of CUDA graphs", "capture graphs for the usual sizes before serving"),
     "ranges": ("warm-up, loading, compilation", "caches of compiled and tuned kernels that outlive the process"),
     "upload": ("upload of weights", "pinned memory, asynchronous copies, large pieces"),
-    "allocation": ("allocations before work", "one pool instead of many allocations"),
+    "allocation": ("allocations before work", "one pool instead of many allocations; pin only what is copied often"),
     "autotuning": ("autotuning", "keep the chosen kernels: a cache of tuned kernels on disk, fewer shapes"),
     "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
 }  # fmt: skip
 
 _WARM_UP = Need("no first step is slower than the rest")
+#: Less than this share of the capture is no part of its own.
+_REST_SHARE = 0.005
 
 STARTUP_FACTS = (
     *group("trace", needs.CUDA, [
         Entry("startup.context_ratio", "ratio", "api_calls", "Share of the capture in which the context is created", "the first call of 10 ms or more before any GPU work"),
-        Entry("startup.modules_ratio", "ratio", "api_calls", "Share of the capture in module loads and first launches of kernels", "calls from 100 us; first launches from ten times the median launch"),
-        Entry("startup.libraries_ratio", "ratio", "api_calls", "Share of the capture in which libraries are set up", "allocations, frees and other calls from 1 ms before the last first launch, at most three a name"),
+        Entry("startup.modules_ratio", "ratio", "api_calls", "Share of the capture in module loads and first launches of kernels", "calls from 100 us; first launches from ten times the median launch, or from 1 ms"),
+        Entry("startup.libraries_ratio", "ratio", "api_calls", "Share of the capture in which libraries are set up", "frees and other calls from 1 ms before the first GPU work; allocations as well before the last first launch, all at most three a name once there is work"),
         Entry("startup.graphs_ratio", "ratio", "api_calls", "Share of the capture in which CUDA graphs are built", "graph instantiation calls, where graphs are then replayed"),
         Entry("startup.ranges_ratio", "ratio", "", "Share of the capture in ranges named warm-up, loading, autotuning or compilation", "names of knowledge/step_ranges.yaml"),
         Entry("startup.upload_ratio", "ratio", "", "Share of the capture in which weights are uploaded", "most of the uploaded bytes, before 1 % of the kernel time"),
@@ -353,8 +358,16 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         "capture.startup_ratio": cold,
         "capture.steady_ratio": steady,
         "capture.teardown_ratio": teardown,
-        "capture.unused_ratio": max(1.0 - cold - steady - teardown, 0.0),
+        "capture.unused_ratio": (unused := max(1.0 - cold - steady - teardown, 0.0)),
     }
+    begun = max(int(a.ops.start.min()), found.end) if len(a.ops) else found.end
+    early = Spans(np.array([found.end]), np.array([begun]))
+    before = min(subtract(early, found.spans).total / span, unused)
+    rest = (
+        ("host code before the first GPU operation", before), ("tear-down", teardown),
+        ("outside the window", unused - before),
+    )  # fmt: skip
+    out.put("capture.rest", ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= _REST_SHARE) or None)
     out.put("startup.warm", found.warm)
     out.put("startup.in_window_ratio", float(idle) / a.window.length if a.window.length else None)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}

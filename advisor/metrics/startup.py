@@ -155,6 +155,10 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     # A range named start-up may hold most of the work, if some work follows.
     until = limit if len(steps) else _kernel_time_quantile(run, _LATE_RANGE)
     end = _head(begin, [e for e in mine if e.end <= (until if e.kind == "ranges" else limit)])
+    # A kernel may run before its launch call, the last one that is cold, has returned.
+    loads = found.get("modules", counted)
+    ran = run.start[among(run.api, loads[calls["end"][loads] == end])]
+    end = max(int(ran.min(initial=end)), begin)
     if len(steps) and end < steps.gpu_start[0]:
         end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
     parts = _parts(calls, found, events)
@@ -184,14 +188,14 @@ def _cold_calls(
     at = at[np.lexsort((start[at], process[at]))]
     context = long[at[np.unique(process[at], return_index=True)[1]]]
     at = np.flatnonzero((kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"][long] <= first))
-    allocation = long[at[np.argsort(process[at], kind="stable")]]
+    allocation = np.setdiff1d(long[at], context)
     loads = long[(kind == Call.MODULE) & (start < int(ops.end.max()))]
     modules = np.concatenate((loads, _first_launches(calls, ops, op_name, whole, own)))
     found: dict[str, Any] = {
         "context": context,
         "modules": modules,
         "allocation": allocation,
-        "libraries": _library_calls(calls, long[length >= _SETUP_NS], modules),
+        "libraries": np.setdiff1d(_library_calls(calls, long, first, modules), allocation),
         "graphs": _graph_calls(trace, calls, long),
     }
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
@@ -209,12 +213,17 @@ def _first_work(keys: Array, own: Array, start: Array) -> Array:
     return first
 
 
-def _library_calls(calls: Columns, slow: Array, modules: Array) -> Array:
-    """Handles and workspaces come with the first use of a library: before its last kernel."""
-    rows = slow[among(calls["call"][slow], (Call.ALLOC, Call.FREE, Call.OTHER))]
-    rows = rows[calls["start"][rows] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))]
+def _library_calls(calls: Columns, long: Array, first: Array, modules: Array) -> Array:
+    """Handles and workspaces come with the first use of a library: before its last kernel, and all of
+    them where the process has had no work yet (`first`, one for each of the calls)."""
+    setup = among(calls["call"][long], (Call.ALLOC, Call.FREE, Call.OTHER))
+    setup &= calls["end"][long] - calls["start"][long] >= _SETUP_NS
+    before = setup & (calls["end"][long] <= first) & (first < np.iinfo(np.int64).max)
+    later = setup & ~before
+    later &= calls["start"][long] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
+    rows = long[later]
     _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
-    return np.asarray(rows[count[name] <= _SETUP_CALLS])
+    return np.concatenate((long[before], rows[count[name] <= _SETUP_CALLS]))
 
 
 def _graph_calls(trace: Trace, calls: Columns, long: Array) -> Array:
@@ -261,7 +270,9 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):
         every = length[calls["call"] == kind]
         if len(every):
-            limit = max(least, _COLD_LAUNCH * median_of(every))
+            usual = _COLD_LAUNCH * median_of(every)
+            # Where most launches are first ones, their median is that of cold launches.
+            limit = max(least, min(usual, _SETUP_NS) if kind == Call.LAUNCH else usual)
             cold.append(rows[(calls["call"][rows] == kind) & (length[rows] >= limit)])
     rows = np.concatenate(cold) if cold else np.empty(0, np.int64)
     if not len(rows):

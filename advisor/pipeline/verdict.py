@@ -47,6 +47,11 @@ def verdict(
     if main:
         first = main[0]
         sentence = f"{first.title}: {first.message}"
+        # That the capture could be better does not say what is wrong with what it holds.
+        about = [f for f in main if not f.code.startswith(CAPTURE_RULES)]
+        if first not in about and about:
+            sentence += f" In the program: {about[0].title}: {about[0].message}"
+            main = [about[0], *(f for f in main[1:] if f is not about[0])]
         if rest := causes_behind(main, 2):
             sentence += f" Then: {', '.join(rest)}."
         if a.trace.summed:

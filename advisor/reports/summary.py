@@ -74,8 +74,18 @@ def verdict(diagnosis: Diagnosis) -> str:
     first = headline(diagnosis)
     if first is None:
         return diagnosis.verdict
-    do = _do(diagnosis, first)
-    win = _win(diagnosis, first)
+    text = _advice(diagnosis, first)
+    about = [f for f in diagnosis.findings if f.severity != "info" and not f.code.startswith("CAP")]
+    if first not in about and about:  # a better capture is not all there is to do
+        behind = _advice(diagnosis, about[0])
+        text += f"; in the program, {behind[:1].lower()}{behind[1:]}"
+    return text
+
+
+def _advice(diagnosis: Diagnosis, found: Finding) -> str:
+    """The fix, and what it wins or what the cause holds."""
+    do = _do(diagnosis, found)
+    win = _win(diagnosis, found)
     return f"{do}: {win}" if win else do
 
 

@@ -1,9 +1,11 @@
-"""The sentence at the top, where nothing is at fault."""
+"""The sentence at the top: what it says where nothing is at fault, and behind a fault of the capture."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from advisor.reports import summary
+from tests.builder import Export
 from tests.scenarios.machine import Kernel, Machine
 from tests.scenarios.support import diagnosed, fact, ranked
 
@@ -34,3 +36,21 @@ def test_what_costs_nothing_is_no_candidate(tmp_path: Path) -> None:
     assert fact(d, "alloc.calls_per_step") == 32
     assert ranked(d) == []
     assert "candidate" not in d.verdict
+
+
+def test_start_up_first_leaves_room_for_what_is_wrong_with_the_program(tmp_path: Path) -> None:
+    """A context for 200 ms, 300 ms of code on the host, then 60 pageable uploads of 1 ms with a kernel
+    each, and 150 ms of frees."""
+    export = Export().gpu().process(1).call("cudaFree_v3020", 0, 200_000_000)
+    for i in range(60):
+        at = 500_000_000 + i * 2_000_000
+        export.copy(at, 1_500_000, "HtoD", bytes=8 << 20, copy_start=at + 100_000, copy_dur=1_300_000)
+        export.launch(at=at + 1_510_000, kernel="render", kernel_start=at + 1_520_000, kernel_dur=200_000)
+    export.call("cudaFreeHost_v3020", 630_000_000, 150_000_000)
+    d = diagnosed(export, tmp_path)
+    assert ranked(d)[0] == "startup-in-window"
+    rest = "39 % host code before the first GPU operation, 19.5 % tear-down"
+    assert fact(d, "capture.rest", None) == rest
+    second = d.findings[1]
+    assert f"In the program: {second.title}: {second.message}" in d.verdict
+    assert f"in the program, {summary.first_fix(second)}" in summary.verdict(d)

@@ -425,6 +425,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             # 19 steps of what lies between the first call and the end of the last copy.
             "capture.steady_ratio": 19 / 19.345,
             "capture.unused_ratio": 0.345 / 19.345,
+            "capture.rest": "1.68 % outside the window",  # and 0.02 ms before the first kernel
             "capture.step_confidence": 0.95,
             "capture.event_count": 40 + 40 + 100 + 20,
             "capture.startup_ratio": 0.0,

@@ -128,6 +128,43 @@ def test_the_first_long_call_creates_the_context(tmp_path: Path) -> None:
     assert a.budgets[0].ns["startup"] == 0
 
 
+def test_all_long_calls_before_the_first_work_are_start_up(tmp_path: Path) -> None:
+    """A library frees something for a second, asks for properties eight times, and the program pins and
+    allocates its buffers; its kernels are loaded later."""
+    export = Export().process(1).call("cudaFree_v3020", 0, 200 * MS)
+    export.call("cudaFree_v3020", 201 * MS, 1000 * MS)
+    for i in range(8):
+        export.call("cudaGetDeviceProperties_v2_v12000", (1201 + 3 * i) * MS, 3 * MS)
+    export.call("cudaHostAlloc_v3020", 1225 * MS, 220 * MS).call("cudaMalloc_v3020", 1445 * MS, 2 * MS)
+    for i in range(40):
+        at = 1448 * MS + i * 100 * US
+        export.launch(at=at, kernel="k", kernel_start=at + 10 * US, kernel_dur=50 * US)
+    a = analysis(export, tmp_path)
+    parts = {kind: spans.total // MS for kind, spans in a.startup.parts.items()}
+    assert parts == {"context": 200, "libraries": 1024, "allocation": 222}
+    assert a.startup.end == 1447 * MS
+
+
+def test_first_launches_are_cold_where_no_launch_is_warm(tmp_path: Path) -> None:
+    """Each of twelve kernels runs once; a launch call of a loaded kernel takes microseconds."""
+    export = Export().process(1)
+    for i in range(12):
+        at, done = 4 * i * MS, (4 * i + 3) * MS
+        export.launch(at=at, dur=3 * MS, kernel=f"k{i}", kernel_start=done + 10 * US, kernel_dur=50 * US)
+    a = analysis(export, tmp_path)
+    assert a.startup.parts["modules"].total == 12 * 3 * MS
+
+
+def test_a_kernel_that_runs_before_its_cold_launch_returns_is_work(tmp_path: Path) -> None:
+    """The only long kernel is launched cold and starts 2 us before that call has returned."""
+    export = Export().gpu().process(1).call("cudaMalloc_v3020", 0, 100 * MS)
+    export.launch(at=101 * MS, dur=9 * MS, kernel="long", kernel_start=110 * MS - 2 * US, kernel_dur=500 * MS)
+    export.launch(at=111 * MS, kernel="reduce", kernel_start=611 * MS, kernel_dur=20 * US)
+    a = analysis(export, tmp_path)
+    assert a.startup.end == 110 * MS - 2 * US
+    assert a.budgets[0].busy_ratio > 0.99
+
+
 def test_an_upload_that_is_all_a_program_does_is_its_work(tmp_path: Path) -> None:
     export = Export().process(1)
     for i in range(5):
