@@ -15,7 +15,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.waited import (
@@ -75,6 +75,7 @@ FACTS = (
     *group("device", needs.CPU_SWITCHES, [
         Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
         Entry("host.off_cpu_of_gap_ratio", "ratio", "cpu_switches host_calls api_calls", "How much of the host gaps that is", "the same in host gaps alone / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
+        Entry("host.gap_asleep_ratio", "ratio", "cpu_switches api_calls", "How much of the host gaps the thread of the loop spends off its CPU otherwise: it waits there for something that no recorded call names, or has no CPU", "the same without leaving out waiting states, without what host.off_cpu_of_gap_ratio counts / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
     ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **origin.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
     *group("device", needs.GPU_SWITCHES, [
         Entry("launch.held_by_others_ratio", "ratio", "gpu_switches kernels api_calls", "Idle with work queued while a context that holds none of the work of the capture is on the device", "budget part queued, inside the times of contexts in which less than 1 % of the operations begin"),
@@ -149,15 +150,25 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if feeder is None:
         return
     thread = loop_thread(budget, feeder)
-    away = off_cpu(a.trace, thread) if a.trace.has("host_calls") else None
-    if away is not None:
-        calls = a.threads.of(thread)
-        away = subtract(subtract(away, union(calls.start, calls.end)), a.states.os.get(thread, EMPTY))
+    asleep = off_cpu(a.trace, thread, waiting=True)
+    if asleep is not None:
+        calls, gaps = a.threads.of(thread), budget.ns["host_gap"]
         on_pages = Spans(budget.gaps.start[budget.gaps.migrated], budget.gaps.end[budget.gaps.migrated])
-        away = subtract(away, on_pages)
-        lost, gaps = _inside(budget, away, ("host_gap", "host_between_launches")), budget.ns["host_gap"]
-        out.put("host.off_cpu_idle_ratio", lost / length)
-        out.put("host.off_cpu_of_gap_ratio", _inside(budget, away, ("host_gap",)) / gaps if gaps else None)
+        named = (union(calls.start, calls.end), a.states.os.get(thread, EMPTY), on_pages)
+        asleep = subtract(asleep, joined(*named))
+        # Without the calls of the operating system nothing tells a wait from a lack of a CPU.
+        away = off_cpu(a.trace, thread) if a.trace.has("host_calls") else None
+        lost = 0
+        if away is not None:
+            away = intersect(away, asleep)
+            lost = _inside(budget, away, ("host_gap",))
+            out.put(
+                "host.off_cpu_idle_ratio",
+                _inside(budget, away, ("host_gap", "host_between_launches")) / length,
+            )
+            out.put("host.off_cpu_of_gap_ratio", lost / gaps if gaps else None)
+        if gaps:
+            out.put("host.gap_asleep_ratio", (_inside(budget, asleep, ("host_gap",)) - lost) / gaps)
     held = held_by_others(a.trace, device, a.ops.start[a.device_ops(device)])
     if held is not None:
         lost = _inside(budget, held, ("queued",))

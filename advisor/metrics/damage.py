@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Kind, Operations, calls_named, combinations
+from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, calls_named, combinations
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct, marked, median_of, sorting, where
 from advisor.sources.schema import MISSING, Call
@@ -112,11 +112,12 @@ _HELD_UP, _WAITED_NS = 0.01, 5_000_000
 
 def earlier_work(trace: Trace, ops: Operations) -> Spans:
     """Stretches in which the first operation of a stream was queued and its device ran nothing recorded:
-    work launched before the recording began, which leaves no rows, held it up."""
+    work launched before the recording began, which leaves no rows, held it up. A process that creates its
+    context in the capture has none."""
     if not trace.has("api_calls") or not len(ops):
         return EMPTY
     first, _ = combinations(ops.device, ops.stream)
-    first = first[ops.api[first] >= 0]
+    first = first[(ops.api[first] >= 0) & ~np.isin(ops.process[first], _fresh(trace, ops))]
     queued = trace.columns("api_calls", ("end",))["end"][ops.api[first]]
     late = ops.start[first] - queued >= _WAITED_NS
     first, queued = first[late], queued[late]
@@ -128,6 +129,18 @@ def earlier_work(trace: Trace, ops: Operations) -> Spans:
         idle = worked <= _HELD_UP * (end - start)
         found = joined(found, union(start[idle], end[idle]))
     return found
+
+
+def _fresh(trace: Trace, ops: Operations) -> Array:
+    """The processes that create their context before their first work: a call that allocates, or sets
+    something up, of that length."""
+    calls = trace.columns("api_calls", ("start", "end", "process", "call"))
+    slow = calls["end"] - calls["start"] >= CONTEXT_NS
+    at = np.flatnonzero(slow & among(calls["call"], (Call.ALLOC, Call.OTHER)))
+    process, first = calls["process"][at], np.full(len(at), np.iinfo(np.int64).max)
+    for one in distinct(process).tolist():
+        first[process == one] = ops.start[ops.process == one].min(initial=np.iinfo(np.int64).max)
+    return distinct(process[calls["start"][at] < first])
 
 
 # ---------------------------------------------------------------- launches without their work

@@ -213,9 +213,9 @@ _WAITS = (2, 3, 4, 7, 8)
 _OWN = 0.01
 
 
-def off_cpu(trace: Trace, thread: int) -> Spans | None:
-    """Times between a switch of the thread from its CPU and the next one to a CPU, without those in which
-    it is recorded as waiting; None if the capture records no switch of it."""
+def off_cpu(trace: Trace, thread: int, *, waiting: bool = False) -> Spans | None:
+    """Times between a switch of the thread from its CPU and the next one to a CPU; those in which it is
+    recorded to wait only if `waiting`. None where the capture records no switch of it."""
     if not trace.has("cpu_switches"):
         return None
     rows = trace.columns("cpu_switches", ("time", "thread", "running", "state"))
@@ -223,7 +223,8 @@ def off_cpu(trace: Trace, thread: int) -> Spans | None:
     if not mine.any():
         return None
     time, running, state = (rows[name][mine] for name in ("time", "running", "state"))
-    return _between(time, (running == 0) & ~among(state, _WAITS), running != 0)
+    gone = (running == 0) & (waiting | ~among(state, _WAITS))
+    return _between(time, gone, running != 0)
 
 
 def held_by_others(trace: Trace, device: int, starts: Array) -> Spans | None:

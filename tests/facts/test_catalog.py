@@ -215,6 +215,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         # switches of threads and contexts: see tests/scenarios/test_host.py and test_launching.py
         "host.off_cpu_idle_ratio",
         "host.off_cpu_of_gap_ratio",
+        "host.gap_asleep_ratio",
         "launch.held_by_others_ratio",
         # network cards: see tests/scenarios/test_kernels.py
         "network.card_count",

@@ -235,6 +235,22 @@ def test_a_thread_that_faults_on_pages_of_the_gpu_waits_for_them(tmp_path: Path)
     assert fact(d, "host.off_cpu_idle_ratio") == pytest.approx(0, abs=0.01)
 
 
+def test_a_loop_that_sleeps_until_its_input_comes_does_no_work(tmp_path: Path) -> None:
+    """A camera gives a picture each 4 ms, and calls of the operating system are not recorded."""
+
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        m.work(200)
+        m.preempted(2_700)
+
+    d = diagnosed(serve(body), tmp_path)
+    assert fact(d, "host.gap_asleep_ratio") == pytest.approx(27 / 29, abs=0.02)
+    assert "cpu-contention" not in ranked(d)
+    (gap,) = [f for f in d.findings if f.cause == "host-gap"]
+    assert gap.severity == "medium"
+    assert "of it the thread is on no CPU" in gap.message
+
+
 def test_a_thread_that_gives_up_its_cpu_in_a_call_has_a_reason(tmp_path: Path) -> None:
     def body(m: Machine, _: int) -> None:
         m.wait()

@@ -185,6 +185,17 @@ def test_a_note_on_the_capture_is_no_candidate_for_a_fix(tmp_path: Path) -> None
     assert "earlier-work-unrecorded" in causes(d)
 
 
+def test_a_process_that_creates_its_context_has_no_earlier_work(tmp_path: Path) -> None:
+    """Its first copy waits 17 ms until its buffers are pinned."""
+    e = Export().process(1).call("cudaHostAlloc_v3020", 0, 300_000 * US)
+    e.copy(301_000 * US, 20 * US, "HtoD", bytes=10**8, copy_start=318_000 * US, copy_dur=7_600 * US)
+    for i in range(40):
+        e.launch((302_000 + 10 * i) * US, 5 * US, "my_kernel", (325_600 + 500 * i) * US, 499 * US)
+    d = diagnosed(e, tmp_path)
+    assert fact(d, "capture.earlier_work_ms", None) == 0
+    assert "earlier-work-unrecorded" not in causes(d)
+
+
 def test_a_stream_that_waits_for_recorded_work(tmp_path: Path) -> None:
     d = diagnosed(one_pass(held_up=True), tmp_path)
     assert fact(d, "capture.earlier_work_ms", None) == 0
