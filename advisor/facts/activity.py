@@ -32,6 +32,9 @@ _RESOLVED = {
     "samples": "time device dram_read dram_write sm_active tensor_active",
     "kernels": f"{origin.SPAN} name_id {origin.SHAPE}",
 }
+_SEVERAL = Need("one device is sampled, or what the devices do is recorded")
+#: A program is on the device where it is active for this share, or holds so much of its memory.
+_USED, _HELD = 0.01, 0.02
 _BUSY_SAMPLES = {**origin.OPS, "samples": "time device gr_active"}
 _DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}
 #: Least activity of a sample that counts as busy.
@@ -56,6 +59,7 @@ FACTS = (
         Entry("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
         Entry("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples", columns=_RESOLVED),
         Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without it, samples are the only source", "operations of the device, and no graph launches of which nothing is recorded", columns={**origin.OPS, "api_calls": origin.CALLS, "samples": "device"}, needs=()),
+        Entry("activity.unused", "flag", "samples", "No program uses the device, of several that are sampled: another one works", "mean GR Active below 1 %, at most 2 % of the memory in use, and 1 % or more on another device", columns={"samples": "time device gr_active memory_used_bytes"}, needs=(_SEVERAL,)),
         Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without it, they give only means over the busy time", "standard error of the least-squares estimate", columns=_RESOLVED),
@@ -101,6 +105,7 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     if not work_recorded(a, device, out):
         _alone(samples, out)
+        out.put("activity.unused", _unused(a, device))
     out.put("activity.sm_ratio", samples.mean("sm_active"))
     out.put("activity.gr_ratio", samples.mean("gr_active"))
     out.put("activity.dram_ratio", _mean_dram(samples))
@@ -109,6 +114,20 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("activity.burst_low_ratio", bursts[0])
         out.put("activity.burst_high_ratio", bursts[1])
     clock_facts(a, device, out)
+
+
+def _unused(a: Analysis, device: int) -> bool | None:
+    """The samples of this device show neither work nor memory of a program, and those of another one do;
+    None where one device is sampled."""
+    rows = a.trace.columns("samples", ("device", "gr_active", "memory_used_bytes"))
+    mine = rows["device"] == device
+    if mine.all():
+        return None
+    about, active = a.device(device), rows["gr_active"]
+    size = about.memory_bytes if about is not None else None
+    works = [np.nanmean(active[at]) >= _USED for at in (mine, ~mine) if not np.isnan(active[at]).all()]
+    held = size and np.nanmax(rows["memory_used_bytes"][mine], initial=0) > _HELD * size
+    return works == [False, True] and not held
 
 
 def _alone(samples: Samples, out: FactWriter) -> None:

@@ -208,6 +208,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "clock.temperature_max_c",
         "clock.limit",
         "clock.limited_ratio",
+        # samples of several devices: see tests/scenarios/test_samples_alone.py
+        "activity.unused",
         # device memory that grows: see tests/scenarios/test_host.py
         "memory.full_in_ns",
         "memory.growth_device_ratio",

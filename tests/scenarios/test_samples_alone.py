@@ -161,6 +161,23 @@ def test_a_gpu_that_waits(tmp_path: Path, source: Source) -> None:
     assert "samples alone do not show" in found.message
 
 
+def _two_gpus(folder: Path, held: int) -> Diagnosis:
+    """One works; the other one stands idle with so many MiB in use."""
+    head = "timestamp, index, utilization.gpu [%], memory.total [MiB], memory.used [MiB]"
+    busy = [f"2024/11/23 12:00:{i:02d}.000, 0, 95 %, 49140 MiB, 25073 MiB" for i in range(60)]
+    idle = [f"2024/11/23 12:00:{i:02d}.001, 1, 0 %, 49140 MiB, {held} MiB" for i in range(60)]
+    lines = [row for pair in zip(busy, idle, strict=True) for row in pair]
+    return advisor.diagnose(_written(folder / "smi.csv", head, lines))
+
+
+def test_a_gpu_that_no_program_uses_has_nothing_to_mend(tmp_path: Path) -> None:
+    assert ranked(_two_gpus(tmp_path, 15)) == []
+
+
+def test_a_gpu_that_holds_a_model_and_waits(tmp_path: Path) -> None:
+    assert ranked(_two_gpus(tmp_path, 25_000)) == ["low-gpu-utilisation"]
+
+
 @pytest.mark.parametrize("source", PROFILING)
 def test_the_bandwidth_limit(tmp_path: Path, source: Source) -> None:
     d = judged(source, tmp_path, always(STREAMING))

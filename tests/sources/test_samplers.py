@@ -120,6 +120,13 @@ def test_dcgm_profiling_fields_are_sm_activity(tmp_path: Path) -> None:
     assert read["tensor_active"][first].tolist() == [0.703, 0.7]
 
 
+def test_rows_without_headings_are_refused_with_what_adds_them(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text("2026/04/25 16:06:06.780, 0 %, 0 %, 2 MiB, 20146 MiB, 27, 11.64 W\n" * 20)
+    with pytest.raises(InputError, match="without headings.*record with --format=csv in place"):
+        open_trace(path)
+
+
 def test_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no sampler log that is known") as refused:
         log(tmp_path, "a,b\n1,2\n")
