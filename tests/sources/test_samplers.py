@@ -123,7 +123,7 @@ def test_dcgm_profiling_fields_are_sm_activity(tmp_path: Path) -> None:
 def test_rows_without_headings_are_refused_with_what_adds_them(tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
     path.write_text("2026/04/25 16:06:06.780, 0 %, 0 %, 2 MiB, 20146 MiB, 27, 11.64 W\n" * 20)
-    with pytest.raises(InputError, match="without headings.*record with --format=csv in place"):
+    with pytest.raises(InputError, match=r"without headings.*record with --format=csv in place"):
         open_trace(path)
 
 
