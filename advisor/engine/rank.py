@@ -81,12 +81,29 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     """The findings in order, with severity, score and `rank` (from 1); run again once gains are
     known. `rules` by code say which fix needs which other one first."""
     rated = [graded(f) for f in findings]
+    rated = [_behind_causes(f, rated) for f in rated]
     if any(_wins_latency(f) or f.invalidates for f in rated):
         sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
         cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
         rated = [_behind_latency(f, cap) for f in rated]
     placed = required_first(sorted(rated, key=_place), rules, lambda a, b: _group(a) == _group(b))
     return tuple(f.replaced(rank=number) for number, f in enumerate(placed, 1))
+
+
+def _behind_causes(finding: Finding, rated: Sequence[Finding]) -> Finding:
+    """A symptom is no more severe than the causes there that hold more of the step: they say what to do."""
+    if finding.kind != "symptom":
+        return finding
+    causes = (f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding))
+    larger = [f.severity for f in causes if _held(f) > _held(finding) > 0]
+    most = max(larger, key=SEVERITIES.index) if larger else None
+    return finding.replaced(severity=least(finding.severity, most))
+
+
+def _held(finding: Finding) -> float:
+    """Share of the step that the finding holds; 0 where it says nothing of the step."""
+    impact = finding.impact
+    return impact.share or 0.0 if impact is not None and impact.part != "capture" else 0.0
 
 
 def _wins_latency(finding: Finding) -> bool:
@@ -126,7 +143,8 @@ def _place(finding: Finding) -> tuple[object, ...]:
     # Findings that invalidate the capture: by how much of the analysis they affect, regardless of
     # confidence.
     weight = terms.share if terms.tier == 0 else terms.score
-    own = (_group(finding), terms.throughput, finding.kind == "limit", -weight)
+    kind = ("symptom", "limit").index(finding.kind) + 1 if finding.kind in ("symptom", "limit") else 0
+    own = (_group(finding), terms.throughput, kind, -weight)
     return (*own, finding.code, finding.scope.sort_key())
 
 

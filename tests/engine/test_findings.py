@@ -315,6 +315,15 @@ def test_what_to_do_begins_with_what_is_required_however_little_it_wins() -> Non
     assert because(todo[1], (), rules_) == ""
 
 
+def test_a_symptom_stands_behind_a_cause_that_holds_more() -> None:
+    """An idle device holds 0.15 of the step and tells no fix; a cause holds 0.2, of which 0.07 are saved."""
+    idle, cause = finding("UTL100", 0.15, kind="symptom"), finding("COM101", 0.2, gain=latency(1 / 0.93))
+    less = finding("KRN105", 0.1, gain=latency(1 / 0.93))
+    assert order(idle, cause) == ["COM101", "UTL100"]
+    assert [f.severity for f in rank([idle, cause], {})] == ["low", "low"]
+    assert order(idle, less) == ["UTL100", "KRN105"]
+
+
 def test_ties_by_code_then_scope() -> None:
     wide, narrow = Scope(device=0), Scope(device=0, phase="decode")
     ranked = rank(
