@@ -118,7 +118,7 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _unused(a: Analysis, device: int) -> bool | None:
     """The samples of this device show neither work nor memory of a program, and those of another one do;
-    None where one device is sampled."""
+    None if one device is sampled."""
     rows = a.trace.columns("samples", ("device", "gr_active", "memory_used_bytes"))
     mine = rows["device"] == device
     if mine.all():

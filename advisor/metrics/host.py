@@ -215,7 +215,7 @@ _OWN = 0.01
 
 def off_cpu(trace: Trace, thread: int, *, waiting: bool = False) -> Spans | None:
     """Times between a switch of the thread from its CPU and the next one to a CPU; those in which it is
-    recorded to wait only if `waiting`. None where the capture records no switch of it."""
+    recorded to wait only if `waiting`. None if the capture records no switch of it."""
     if not trace.has("cpu_switches"):
         return None
     rows = trace.columns("cpu_switches", ("time", "thread", "running", "state"))
