@@ -24,6 +24,9 @@ _BETWEEN = 12
 _SCORES = 0.2
 #: A softmax by hand subtracts the maximum, sums up powers and divides by the sum.
 _BY_HAND = ("max / min", "unary math", "sum")
+#: What its backward pass has of it: the gradient is multiplied, divided and summed up, with a scatter to the
+#: maximum where that is not detached.
+_BACKWARD = ("multiply", "divide", "sum")
 _BETWEEN_PRODUCTS = UNFUSED | {"memset", "reduction"}
 #: Operators of products with weights, and of two activations.
 _OF_WEIGHTS, _OF_ACTIVATIONS = ("linear", "addmm", "_addmm_activation"), ("bmm", "baddbmm")
@@ -115,6 +118,17 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     if found.any():
         kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
         found &= (np.bincount(kind, found) > len(distinct(q.run[first[found]])))[kind]
+    if (forward := np.flatnonzero(found & by_hand & (softmaxes == 0))).size:
+        # Behind the forward pass, as often as in it: a norm by hand comes more often.
+        scatter = a.names.mask(lambda k: k.family == "index")[q.name]
+        back = np.logical_and.reduce([some(operation) for operation in _BACKWARD]) & ~by_hand & ~found
+        back &= product[first] & product[second] & (q.run[first] == q.run[second]) & (softmaxes == 0)
+        back &= (second - first - 1 <= 2 * _BETWEEN) & (within(~small & ~scatter) == 0)
+        back &= within(q.length) >= _SCORES * (q.length[first] + q.length[second])
+        last = np.full(int(q.run[-1]) + 1, len(first))
+        last[q.run[first[forward]]] = forward  # ascending: the last one of each run stays
+        back &= np.arange(len(first)) > last[q.run[first]]
+        found |= back & (np.bincount(kind, back) == len(forward))[kind]
     edge = np.zeros(len(q.of) + 1, np.int64)
     edge[first[found] + 1] += 1
     edge[second[found]] -= 1
