@@ -53,6 +53,8 @@ _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
     "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "stretches", "runs",
 )  # fmt: skip
+#: Of these, what a device that ran another program has of its own.
+_OF_RUN = ("runs", "startup", "damage", "pauses", "states", "stretches")
 
 
 class Analysis:
@@ -87,8 +89,10 @@ class Analysis:
             return self
         if device not in self._views:
             view = Analysis(self.trace, self.selection, device)
-            for name in _SHARED:
-                view.__dict__[name] = getattr(self, name)
+            runs = self.runs.on(device, self.ops)
+            own = _OF_RUN if runs.since != self.runs.since else ()
+            view.__dict__.update((name, getattr(self, name)) for name in _SHARED if name not in own)
+            view.__dict__["runs"] = runs
             self._views[device] = view
         return self._views[device]
 

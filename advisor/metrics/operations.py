@@ -254,7 +254,7 @@ _OPENING = 4
 
 class Runs(Struct, frozen=True):
     """Where each program but the last ends, ns, ascending, and [since, until) of the analysed one: that
-    with most GPU time."""
+    with most GPU time, on one device or on all."""
 
     ends: Array
     since: int
@@ -270,14 +270,21 @@ class Runs(Struct, frozen=True):
     def holds(self, time: Array) -> Array:
         return np.asarray((time >= self.since) & (time < self.until))
 
+    def on(self, device: int, ops: Operations) -> Runs:
+        """The same programs, of which the one with most GPU time on this device is analysed."""
+        return _heaviest_run(self.ends, ops.take(ops.device == device)) if len(self.ends) else self
+
 
 def find_runs(trace: Trace, ops: Operations, op_name: Array) -> Runs:
     """The programs of a capture; one that is all of it where no other begins."""
-    ends = np.array(_run_ends(trace, ops, op_name), np.int64)
+    return _heaviest_run(np.array(_run_ends(trace, ops, op_name), np.int64), ops)
+
+
+def _heaviest_run(ends: Array, ops: Operations) -> Runs:
     edges = [0, *ends.tolist(), int(np.iinfo(np.int64).max)]
     run = np.searchsorted(ends, ops.start, "right")
-    time = np.bincount(run, np.maximum(ops.length, 0), len(edges) - 1)
-    return Runs(ends, edges[int(np.argmax(time))], edges[int(np.argmax(time)) + 1])
+    most = int(np.argmax(np.bincount(run, np.maximum(ops.length, 0), len(edges) - 1)))
+    return Runs(ends, edges[most], edges[most + 1])
 
 
 def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from advisor.model.findings import Finding
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, GEMV, Kernel, Machine
-from tests.scenarios.support import alarms, diagnosed
+from tests.scenarios.support import alarms, diagnosed, fact
 
 ARGMAX = Kernel(
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)"
@@ -83,3 +83,19 @@ def test_a_busy_one_does_not_bound_what_the_other_can_win(tmp_path: Path) -> Non
     # The other's kernels are another process's: they do not say what tracing does to these.
     assert d.inputs[0].untraced_step_ms is not None
     assert d.inputs[0].untraced_step_ms.mid == pytest.approx(1.27, rel=0.05)
+
+
+def test_programs_that_follow_each_other_on_two_gpus_are_both_judged(tmp_path: Path) -> None:
+    """Of the second, which begins when the first is over, nine tenths of the time are host code."""
+    e = Export().gpu(id=0).gpu(id=1)
+    first = Machine(e, pid=100, device=0)
+    for _ in range(20):
+        token(first)
+    second = Machine(e, pid=200, device=1, start=first.now + 5_000)
+    for _ in range(20):
+        token(second, 10_000)
+    d = diagnosed(e, tmp_path)
+    found = d.findings[0]
+    assert (found.cause, found.severity, found.scope.device) == ("host-gap", "high", 1)
+    assert [(s.process, s.device, s.count) for s in d.steps] == [(100, 0, 19), (200, 1, 19)]
+    assert fact(d, "capture.outside_work_ratio", None) == pytest.approx(0, abs=0.02)
