@@ -217,7 +217,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
         window_ms=window.length / 1e6,
         window_ns=(window.start, window.end),
         window_method=window.method,
-        steps=len(a.window_steps) or len(a.repeated) or None,
+        steps=len(a.window_steps) or (len(a.repeated) if a.repeated.level != "layer" else 0) or None,
         step_method=a.repeated.method if len(a.repeated) else _SUMS if a.trace.summed else None,
         step_confidence=a.repeated.confidence if len(a.repeated) else None,
         step_levels=dict(a.steps.levels),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.scenarios.machine import DECODE_LAYER, GEMM, NORM, PREFILL_ATTENTION, Kernel, Machine
 from tests.scenarios.support import diagnosed, fact, severity
 
@@ -67,3 +69,18 @@ def test_what_the_host_does_before_an_encoder_makes_a_step_slow(tmp_path: Path) 
     lost = fact(d, "host.slowest_step_lost_ms")
     assert isinstance(lost, float)
     assert 8.5 < lost < 9.5
+
+
+@pytest.mark.parametrize("read_back", [False, True])
+def test_layers_of_the_only_pass_are_no_steps(read_back: bool, tmp_path: Path) -> None:
+    """A forward pass without ranges: what repeats holds one attention each."""
+    m = Machine()
+    for _ in range(24):
+        m.layers(1, ENCODER)
+        if read_back:
+            m.read_back()
+    m.wait()
+    d = diagnosed(m, tmp_path)
+    assert d.inputs[0].steps is None
+    assert fact(d, "capture.step_count", None) == 0
+    assert severity(d, "window-too-short") == "info"

@@ -34,6 +34,7 @@ from advisor.metrics.steps.sequence import (
     copy_sequences,
     kernel_sequences,
     layer_sequences,
+    once_each,
     opaque_graphs,
     periodic_graphs,
     segmented,
@@ -178,6 +179,8 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
             continue  # repetitions in the only marked iteration may well be layers
+        elif once_each(steps, attention):
+            steps = replace(steps, level="layer")
         # The calls that launch graphs are recorded even if the work of some is lost.
         certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
         if not certain and work.lost * len(steps) > _LOST_ENDS:
@@ -286,7 +289,7 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
         return False
     held = np.bincount(steps.op_step[waited_behind(work)] + 1, minlength=len(steps) + 1)[2:-1]
     often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
-    return bool((held == often).all())
+    return bool((held == often).all()) and not once_each(steps, attention)
 
 
 def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:

@@ -309,3 +309,9 @@ def _coincidences(marked: Array) -> Array:
     count = len(marked)
     spectrum = np.fft.rfft(marked, 2 * count)
     return np.asarray(np.rint(np.fft.irfft(np.abs(spectrum) ** 2, 2 * count))[:count])
+
+
+def once_each(steps: Steps, operations: Array) -> bool:
+    """True where each part holds one of these operations, as a layer holds one attention."""
+    held = np.bincount(steps.op_step[operations] + 1, minlength=len(steps) + 1)[2:-1]
+    return bool(len(held) and (held == 1).all())
