@@ -168,8 +168,9 @@ def _busy_parts(
 
 
 #: Work starts within microseconds of its launch, within 3 ms if its module is loaded first; after a longer
-#: time something held it back on the device.
-HELD_NS = 10_000_000
+#: time something held it back on the device. Work launched less than `_START_NS` before the work ahead of
+#: it ended was launched late.
+_START_NS, HELD_NS = 2_000, 10_000_000
 #: `_edges`: time that belongs to a thread.
 _THREAD = -1
 
@@ -180,13 +181,13 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     migrated = found.migrated & ~found.internal
     orphan = ~found.internal & (found.call == MISSING) & ~(migrated & (found.thread != MISSING))
     open_ = ~(found.internal | orphan | migrated)
-    queued = open_ & (found.call_end <= found.start)
+    queued = open_ & (found.call_end + _START_NS <= found.start)
     before = np.full(len(found), _THREAD, np.int8)
     for part, mask in (("graph_internal", found.internal), ("unknown", orphan), ("queued", queued)):
         before[mask] = IDLE_PARTS.index(part)
     # The driver issued migrations, upon a fault. Else back from the end: launch latency after the
     # call's return, queueing where that is long; all of it if the call returned before.
-    until = np.where(open_ & ~queued, np.minimum(found.call_end, found.end), found.end)
+    until = np.where(open_ & ~queued, np.clip(found.call_end, found.start, found.end), found.end)
     until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
     latency, memory, queue = map(IDLE_PARTS.index, ("launch_latency", "unified_memory", "queued"))
     held = open_ & ((found.end - until > HELD_NS) | found.held)

@@ -54,6 +54,15 @@ def test_work_that_was_queued_before_the_gap_is_not_the_hosts(tmp_path: Path) ->
     assert parts(found) == {"compute": 20_000, "queued": 80_000}
 
 
+@pytest.mark.parametrize(("returned", "part"), [(19_000, "launch_latency"), (18_000, "queued")])
+def test_work_that_is_launched_as_the_one_ahead_ends_is_late(
+    returned: int, part: str, tmp_path: Path
+) -> None:
+    """The kernel ahead ends at 20 us; starting takes 2 us from the end of the call."""
+    found = budget(two_launches(at=returned - 5_000, dur=5_000), tmp_path)
+    assert parts(found) == {"compute": 20_000, part: 80_000}
+
+
 def test_a_launch_call_that_lasts_past_the_kernels_start(tmp_path: Path) -> None:
     found = budget(two_launches(at=90_000, dur=30_000), tmp_path)
     assert parts(found) == {"compute": 20_000, "host_between_launches": 70_000, "launch_call": 10_000}

@@ -46,6 +46,7 @@ ATEN_BAG = Kernel(f"{ATEN}EmbeddingBag_updateOutputKernel_sum_mean<float, long>(
 ADAM = Kernel(
     "void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float>>"
 )
+NLL = Kernel(f"{ATEN}nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*)", 1)
 WGRAD = Kernel("void at::native::batch_norm_backward_kernel<float, float, float, int>(int)")
 FAN = Kernel("Fan2(float *, float *, float *, int, int, int)")
 OFFLOADED = Kernel("nvkernel_solve_F1L204_2")
@@ -98,6 +99,12 @@ SCENES = {
         "training",
         passes([*DECODE_LAYER, (WGRAD, 9), (ADAM, 8)] * 4, name="train_step"),
     ),
+    "a loss and an update, products alone between them": (
+        "training",
+        passes([*[(NORM, 8), (GEMM, 40), (SILU, 5)] * 4, (NLL, 8), *[(GEMM, 40)] * 16, (ADAM, 8)]),
+    ),
+    "a test of a language model by its loss": ("LLM prefill", passes(
+        [*[(NORM, 5), (GEMM, 80), (PREFILL_ATTENTION, 40), (SILU, 9)] * 8, (NLL, 8)], name="prefill")),
     "a diffusion model": ("diffusion inference", passes(UNET)),
     "denoising steps": (
         "diffusion inference", passes([(GEMM, 9), (ADD, 3)] * 8, name="denoise_step"),
