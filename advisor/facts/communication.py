@@ -19,6 +19,7 @@ from advisor.metrics.collectives import (
     device_collectives,
     find_turns,
     overlap,
+    rows_of_collectives,
 )
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
@@ -63,6 +64,8 @@ FACTS = (
         Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, ALIKE)),
         *needs.counted("comm.small_calls", "kernels collectives", "Collectives below 1 MiB that run exposed,", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
+        *needs.counted("comm.row_calls", "kernels", "Collectives in a row,", "those shorter than 100 us that follow another one of their kind, with no other kernel beside them or between", needs=(needs.COLLECTIVES,)),
+        Entry("comm.row_exposed_ratio", "ratio", "kernels", "Share of the window in which they run exposed", "sum / window", needs=(needs.COLLECTIVES,)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}),
     *group("trace", needs.CUDA, [
         Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", columns={}, needs=()),
@@ -176,6 +179,8 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
     calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place)
+    row = rows_of_collectives(a, device, found)
+    small_calls = float(small.sum()) if sized.any() else None
     out |= {
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
@@ -184,7 +189,8 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(calls, waits, waits >= 0, exposed, window),
-        **a.rates(device, {"comm.small_calls": float(small.sum()) if sized.any() else None}),
+        "comm.row_exposed_ratio": float(found.exposed[row].sum()) / window,
+        **a.rates(device, {"comm.small_calls": small_calls, "comm.row_calls": float(len(row))}),
     }
     _evidence(found, window, out)
 

@@ -253,6 +253,7 @@ _DEVICE = (
     "fp8_weights", "int4_weights",
     "int8_weights", "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "shorten_node_gaps",
     "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication", "one_shot_collectives",
+    "merge_collectives",
 )  # fmt: skip
 FIXES: dict[str, Change] = {
     **{name: getattr(fixes_host, name) for name in _HOST},

@@ -287,3 +287,14 @@ def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenari
     goes = constant("one_shot_saves") * {-1: 0.25, 0: 0.5, 1: 1.0}[lean]
     share = np.where(mine, goes * work.exposed, 0.0)
     return inputs.with_ops(duration=inputs.ops.duration * (1 - share))
+
+
+def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Each but the first of a row begins no transfer of its own: the shortest of them, which moves next to
+    nothing, shows what that takes (pessimistic: half of it)."""
+    mine = work.collectives_in_rows
+    if not mine.any():
+        raise NoEstimate("the replayed steps hold no collectives in a row")
+    begins = inputs.ops.duration[mine].min() * {-1: 0.5, 0: 0.75, 1: 1.0}[lean]
+    share = np.where(mine, 1 - begins / np.maximum(inputs.ops.duration, begins), 1.0)
+    return _shortened(inputs, mine, share, 0.0)

@@ -142,6 +142,26 @@ def small_collectives(a: Analysis, device: int) -> Array:
     return np.asarray(mine[(size != MISSING) & (size < SMALL_BYTES)])
 
 
+#: A collective this short (ns) moves a few MiB at most; so much of it runs beside no other kernel.
+_ROW_NS, _ALONE = 100_000, 0.9
+
+
+def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:
+    """Positions in `found` of short collectives that follow another one of their kind, with no other kernel
+    beside them or between: gradients that are exchanged one by one. Sends to one rank are none."""
+    short = (found.duration < _ROW_NS) & (found.exposed >= _ALONE * found.duration)
+    short &= np.array([kind not in (SEND, RECEIVE) for kind in found.kinds] or [False])[found.kind]
+    next_, ahead = np.arange(1, len(found)), np.arange(len(found) - 1)
+    alike = (found.kind[next_] == found.kind[ahead]) & (found.stream[next_] == found.stream[ahead])
+    between = Coverage(a.budgets[device].compute).within(found.end[ahead], found.start[next_])
+    return np.asarray(next_[short[next_] & short[ahead] & alike & (between == 0)])
+
+
+def collectives_in_rows(a: Analysis, device: int) -> Array:
+    """The same as positions in `ops`."""
+    return _rows(a, device)[rows_of_collectives(a, device, device_collectives(a, device))]
+
+
 def _places(a: Analysis, mine: Array, kind: Array) -> Array:
     """Which call of its kind in its step each collective is; equal places of one phase repeat."""
     out = np.full(len(mine), MISSING, np.int64)

@@ -648,6 +648,28 @@ def test_collectives(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_collectives_in_rows(named: bool, tmp_path: Path) -> None:
+    """Steps of 1 ms: eight products of 20 us, then an all-reduce of 150 and five of 40 us; a last product,
+    and one more of 40 us. Four follow another one that is as short."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        if named:
+            e.range(f"decode_step {i}", t, t + 900 * US)
+        work = (
+            [(GEMM, 20)] * 8 + [(ALL_REDUCE, us) for us in (150, *[40] * 5)] + [(GEMM, 20), (ALL_REDUCE, 40)]
+        )
+        at = t + 100 * US
+        for j, (kernel, us) in enumerate(work):
+            e.launch(t + j * 5 * US, 3 * US, kernel.name, at, us * US)
+            at += (us + 1) * US
+    base = built(e, tmp_path)
+    assert base.value("comm.row_exposed_ratio", DEVICE) == pytest.approx(0.16, rel=0.1)
+    name, count = ("step", 4) if named else ("100_kernels", 4 / 16 * 100)
+    assert base.value(f"comm.row_calls_per_{name}", DEVICE) == pytest.approx(count, rel=0.02)
+
+
 def sampled(seconds: int = 2, name: str = GEMM.name) -> Export:
     """A kernel of 9 ms every 10 ms, and samples of 10 ms: SM Active 80 %, DRAM 20 + 10 %, Tensor
     Active 40 %, GR Active 90 %; in every other tenth of a second SM Active is 20 %."""

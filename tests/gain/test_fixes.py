@@ -831,6 +831,14 @@ def test_large_collectives_and_those_of_unknown_size_take_their_trips(tmp_path: 
             step_us(made, fix("one_shot_collectives"))
 
 
+def test_collectives_in_a_row_begin_once(tmp_path: Path) -> None:
+    """Of all but the first the time of the shortest, 12 us, goes, or down to half of it."""
+    row = [(scenes.NCCL, us) for us in (12, 12, 30, 50)]
+    made = replayer(scenes.kernels((scenes.GEMM, 100), *row), tmp_path)
+    won = [step_us(made) - step_us(made, fix("merge_collectives"), lean=lean) for lean in (-1, 0, 1)]
+    assert won == [pytest.approx(3 * 12 * part, rel=0.05) for part in (0.5, 0.75, 1.0)]
+
+
 def test_what_kernels_hide_already_is_not_won_again(tmp_path: Path) -> None:
     """One collective of 100 us behind the other, far behind the host, and 60 us of kernels beside each:
     of the 40 us that are exposed 60 % are won, and never more than all."""
