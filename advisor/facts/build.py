@@ -18,7 +18,7 @@ from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_f
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
-from advisor.facts.waits import interruption_facts, switch_facts, wait_facts
+from advisor.facts.waits import interruption_facts, other_call_facts, switch_facts, wait_facts
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
@@ -64,6 +64,7 @@ def build_facts(
         layer_facts(own, device, put)
         host_facts(own, device, put)
         wait_facts(own, device, put)
+        other_call_facts(own, device, put)
         switch_facts(own, device, put)
         memory_facts(own, device, put)
         copy_facts(own, device, put)

@@ -4,6 +4,7 @@ and long stretches between the steps in which no kernel runs.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
-from advisor.metrics.kernels import heaviest
-from advisor.metrics.operations import Kind
+from advisor.metrics.kernels import dense, heaviest
+from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.waited import (
     CONTEXT,
     EVENT,
@@ -30,7 +31,7 @@ from advisor.metrics.waited import (
 )
 from advisor.model.arrays import Array, median_of, pairs
 from advisor.model.numbers import session_time
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, Call, base_name
 
 _ROWS = 12
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
@@ -43,6 +44,10 @@ _NAMED = Need("no wait for a known stream is recorded")
 
 _WORK = {"waits": "start end stream event process correlation", "api_calls": origin.CALLS, "kernels": f"{origin.SPAN} {origin.JOIN} stream"}  # fmt: skip
 
+#: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
+_OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
+_NO_OTHERS = Need("the device idles in no such call")
+
 _NONE = Need("no stretch without a kernel is that long")
 _AWAKE = Need("the launching thread is in no operating-system call for half of them")
 _COVERED = Need("no range or function covers most of them", "NVTX ranges around the host's work")
@@ -50,6 +55,12 @@ _SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs
 _ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITCHES)
 
 FACTS = (
+    *group("device", needs.CUDA, [
+        Entry("call.other_idle_ratio", "ratio", "kernels api_calls", "Share of the window in which the device idles inside CUDA calls of one name that issue, allocate and wait for nothing, of the launching thread: that name which has most of it", "device idle inside them, without start-up and calls on graphs / window"),
+        Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
+        Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
+        *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
+    ], columns={"kernels": origin.SPAN, "api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("trace", needs.CUDA, [
         Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps (a single one: five) and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
         Entry("interruption.time_ratio", "ratio", "kernels", "Share of the time between the first and the last step that they take", "sum / (sum + window)"),
@@ -138,6 +149,31 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
         names, time = os_time(a, feeder, found)
         if 2 * time.sum() > total:
             out.put("interruption.os_call", names[int(time.argmax())])
+
+
+# --- CUDA calls that issue, allocate and wait for nothing ------------------------------------------
+
+
+def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Which of these calls the device idles in for longest, of the thread that launches; calls on graphs
+    have facts of their own, and what is cold is start-up."""
+    budget, feeder = a.budgets[device], a.feeder(device)
+    if feeder is None:
+        return
+    calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
+    rows = a.calls_of(Call.OTHER)
+    rows = rows[calls["thread"][rows] == feeder]
+    rows = rows[~calls_named(a.trace, rows, _OF_THEIR_OWN)]
+    ids, of = dense(calls["name_id"][rows])
+    gaps = union(budget.gaps.start, budget.gaps.end)
+    idle = Coverage(subtract(gaps, a.startup.spans)).within(calls["start"][rows], calls["end"][rows])
+    time = np.bincount(of, idle, len(ids))
+    most = int(np.argmax(time)) if len(ids) else MISSING
+    out.put("call.other_idle_ratio", float(time.max(initial=0)) / budget.window.nonzero_length)
+    out.put("call.other_of_idle_ratio", float(time.max(initial=0)) / max(budget.idle_ns, 1))
+    if most != MISSING and time[most]:
+        out.put("call.other_name", base_name(a.trace.texts([int(ids[most])])[0]))
+        out |= a.rates(device, {"call.others": float((of == most).sum())})
 
 
 # --- who had the CPU of the loop, and who had the GPU, while the program waited for it -------------

@@ -670,6 +670,26 @@ def test_collectives_in_rows(named: bool, tmp_path: Path) -> None:
     assert base.value(f"comm.row_calls_per_{name}", DEVICE) == pytest.approx(count, rel=0.02)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_cuda_calls_that_issue_nothing(named: bool, tmp_path: Path) -> None:
+    """Steps of 1 ms: 100 us of a kernel, 300 us in cudaMemGetInfo, 50 us in cudaGetDevice, and a callback
+    that is queued in 400 us."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        if named:
+            e.range(f"decode_step {i}", t, t + 999 * US)
+        e.launch(t, 5 * US, GEMM.name, t + 10 * US, 100 * US)
+        for at, us, name in ((150, 300, "MemGetInfo"), (460, 50, "GetDevice"), (520, 400, "LaunchHostFunc")):
+            e.call(f"cuda{name}_v3020", t + at * US, us * US)
+    base = built(e, tmp_path)
+    assert base.value("call.other_name", DEVICE) == "cudaMemGetInfo"
+    assert base.value("call.other_idle_ratio", DEVICE) == pytest.approx(0.3, rel=0.06)
+    assert base.value("call.other_of_idle_ratio", DEVICE) == pytest.approx(1 / 3, rel=0.06)
+    name, count = ("step", 1) if named else ("100_kernels", 95)
+    assert base.value(f"call.others_per_{name}", DEVICE) == pytest.approx(count, rel=0.06)
+
+
 def sampled(seconds: int = 2, name: str = GEMM.name) -> Export:
     """A kernel of 9 ms every 10 ms, and samples of 10 ms: SM Active 80 %, DRAM 20 + 10 %, Tensor
     Active 40 %, GR Active 90 %; in every other tenth of a second SM Active is 20 %."""

@@ -509,3 +509,30 @@ def test_a_first_launch_beside_few_steps_is_startup(tmp_path: Path) -> None:
 def test_many_first_launches_are_startup(tmp_path: Path) -> None:
     d = diagnosed(warm_loop(cold=6), tmp_path)
     assert d.findings[0].cause == "startup-in-window"
+
+
+def asked(call: str | None) -> Machine:
+    """A graph a step, before which the host calls something that takes 450 us."""
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}"):
+            if call:
+                m.call(call, 450)
+            m.replay(16, call=25)
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize("call", ["cudaMemGetInfo_v3020", "cudaGetDeviceProperties_v2_v12000"])
+def test_a_call_that_issues_nothing_holds_up_each_step(call: str, tmp_path: Path) -> None:
+    d = diagnosed(asked(call), tmp_path)
+    (tmp_path / "twin").mkdir()
+    made = diagnosed(asked(None), tmp_path / "twin").inputs[0].untraced_step_ms
+    found = d.findings[0]
+    assert (found.cause, found.severity) == ("costly-cuda-calls", "high")
+    assert call.partition("_v")[0] in found.message
+    assert not {"graph-replay-gaps", "host-gap", "launch-bound"} & set(ranked(d))
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert made is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(made.mid, rel=0.05)
