@@ -176,6 +176,8 @@ def run_again(pause: int, process: int = 0, *, anew: bool = False) -> Edit:
 
     def edit(db: Db) -> None:
         first, last = db.execute(f"SELECT min(start), max(end) FROM {RUNTIME}").fetchone()
+        for table, column in each(db, "timestamp"):  # samples of both runs must not mix
+            db.execute(f'DELETE FROM "{table}" WHERE "{column}" NOT BETWEEN {first} AND {last}')
         ids = 1 + int(db.execute(f"SELECT max(correlationId) FROM {RUNTIME}").fetchone()[0])
         later = dict.fromkeys(TIMES, last - first + pause) | {"correlationId": 0 if anew else ids}
         later |= dict.fromkeys(("globalPid", "globalTid"), process << 24)
@@ -467,6 +469,37 @@ def gaps_closed(db: Db) -> None:
         "earlier", 1, lambda x: x - ([0, *cut][bisect_left(starts, x + 1)]), deterministic=True
     )
     change(db, TIMES, "earlier({x})")
+
+
+def idle_squeezed(times: int) -> Edit:
+    """Time in which no kernel runs passes so many times as fast, for the host as well."""
+
+    def edit(db: Db) -> None:
+        starts, ends = [], [0]
+        for start, end in db.execute(f"SELECT start, end FROM {KERNEL} ORDER BY 1").fetchall():
+            if start > ends[-1]:
+                starts.append(start)
+                ends.append(end)
+            ends[-1] = max(ends[-1], end)
+        gone = [0]  # of the idle time ahead of each stretch
+        for end, start in zip(ends[1:], starts[1:], strict=False):
+            gone.append(gone[-1] + (start - end) * (times - 1) // times)
+
+        def earlier(x: int) -> int:
+            i = bisect_left(starts, x + 1) - 1
+            if i < 0:
+                return x
+            idle = max(x - ends[i + 1], 0) if i + 1 < len(starts) else 0
+            return x - gone[i] - idle * (times - 1) // times
+
+        db.create_function("earlier", 1, earlier, deterministic=True)
+        change(db, TIMES, "earlier({x})")
+
+    return edit
+
+
+def both(*edits: Edit) -> Edit:
+    return lambda db: [edit(db) for edit in edits]
 
 
 def ranges_removed(pattern: str) -> Edit:

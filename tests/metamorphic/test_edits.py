@@ -90,6 +90,7 @@ CASES = [
     Case("the program once more", "cold", e.run_again(50 * MS)),
     Case("the program once more after 3 s", "cold", e.run_again(3_000 * MS)),
     Case("the program once more after 3 s", "bound", e.run_again(3_000 * MS), appears="long-interruptions"),
+    Case("the program once more at once", "bound", e.run_again(MS), "", stays="memory-bandwidth-bound"),
     Case("another process after it", "cold", e.run_again(3_000 * MS, 7)),
     Case("another process after it", "eager", e.run_again(3_000 * MS, 7)),
     Case("no enumerations", "pageable", e.without_enums, "all"),
@@ -141,6 +142,9 @@ CASES = [
     Case("uploads from pinned memory", "pageable", e.copies_pinned, "steps", goes="pageable-copies", stays="transfer-bound"),
     Case("uploads removed", "pageable-u", e.uploads_removed, "steps", goes="pageable-copies transfer-bound"),
     # ---- lost and doubled rows
+    Case("no ranges, and a kernel in 100 lost", "gap", e.both(e.dropped(NVTX), e.rows_lost(KERNEL, 100)), "steps", stays="host-gap"),
+    Case("no ranges, and a kernel in ten lost", "pageable-u", e.both(e.dropped(NVTX), e.rows_lost(KERNEL, 10)), "", "damaged-capture"),
+    Case("no ranges, and half of the kernels lost", "gap", e.both(e.dropped(NVTX), e.rows_lost(KERNEL, 2)), "", "damaged-capture"),
     Case("no calls", "eager", e.dropped(RUNTIME), "", goes="launch-bound", unjudged="launch-bound"),
     Case("no calls", "gap", e.dropped(RUNTIME), "", goes="host-gap", unjudged="host-gap"),
     Case("no kernels", "launched", e.dropped(KERNEL), "", "damaged-capture"),
@@ -307,6 +311,23 @@ def test_a_pause_between_two_runs_leaves_the_gains(tmp_path: Path) -> None:
         assert found.gain.speedup is not None
         gains.append(found.gain.speedup.mid)
     assert gains[1] == pytest.approx(gains[0], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("capture", "cause", "times"), [("eager-u", "launch-bound", 50), ("gap", "host-gap", 250)]
+)
+def test_without_idle_time_a_step_takes_as_long_as_promised(
+    capture: str, cause: str, times: int, tmp_path: Path
+) -> None:
+    was, now = before(capture), after(capture, e.idle_squeezed(times), tmp_path / "edited.sqlite")
+    assert cause in costly(was) - costly(now)
+    assert costly(now) <= costly(was) | {"unfused-elementwise"}
+    gain = next(f.gain for f in was.findings if f.cause == cause)
+    made = now.inputs[0].step_ms
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert made is not None
+    assert 0.9 * gain.step_after_ms.low < made < 1.1 * gain.step_after_ms.high
 
 
 def test_the_suite_is_as_large_as_promised() -> None:
