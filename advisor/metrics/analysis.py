@@ -53,8 +53,7 @@ _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
     "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "stretches", "runs",
 )  # fmt: skip
-#: Of these, what a device that ran another program has of its own.
-_OF_RUN = ("runs", "startup", "damage", "pauses", "states", "stretches")
+_OF_PROGRAM = ("startup", "damage", "pauses", "states", "stretches")  # but if it ran another program
 
 
 class Analysis:
@@ -90,9 +89,8 @@ class Analysis:
         if device not in self._views:
             view = Analysis(self.trace, self.selection, device)
             runs = self.runs.on(device, self.ops)
-            own = _OF_RUN if runs.since != self.runs.since else ()
-            view.__dict__.update((name, getattr(self, name)) for name in _SHARED if name not in own)
-            view.__dict__["runs"] = runs
+            names = (n for n in _SHARED if runs.since == self.runs.since or n not in _OF_PROGRAM)
+            view.__dict__.update({name: getattr(self, name) for name in names} | {"runs": runs})
             self._views[device] = view
         return self._views[device]
 
@@ -367,8 +365,7 @@ class Analysis:
 
     @cached_property
     def calls_in_window(self) -> Array:
-        """Rows of api_calls that start inside the host side of the window: that of its steps where
-        these are known, as the host runs ahead of the device."""
+        """Rows of api_calls that start on the host side of the window."""
         if not self.trace.has("api_calls"):
             return np.empty(0, np.int64)
         calls = self.trace.columns("api_calls", ("start", "process"))
@@ -381,8 +378,7 @@ class Analysis:
     @cached_property
     def host_window(self) -> tuple[int, int]:
         """Host times of the window: from the end of the step before the first one to the end of the last
-        one, which holds as many gaps between steps as steps, like step times on the device; the window
-        itself where steps are unknown or the user named the window."""
+        one, like step times; the window itself where steps are unknown or the user named the window."""
         at = self.window_steps
         named = self.selection.window or self.selection.nvtx
         if len(at) and self.steps.method != "opaque graph launches" and not named:

@@ -167,9 +167,8 @@ def _busy_parts(
     return out
 
 
-#: Work starts within microseconds of its launch, within 3 ms if its module is loaded first; after a longer
-#: time something held it back on the device. Work launched less than `_START_NS` before the work ahead of
-#: it ended was launched late.
+#: Work starts within microseconds of its launch, within 3 ms if its module is loaded first; after longer
+#: the device held it back. Launched less than `_START_NS` before the work ahead of it ended, it is late.
 _START_NS, HELD_NS = 2_000, 10_000_000
 #: `_edges`: time that belongs to a thread.
 _THREAD = -1

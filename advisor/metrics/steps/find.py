@@ -275,10 +275,9 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
 
 
 def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
-    """True if all parts are equally long and the host waits once in each: layers and blocks are launched
-    without waiting, while a loop waits for the result of a pass. Parts without any of the operations
-    `attention` are no layers, and may wait several times, equally often. Parts that repeat one thing may
-    hold several passes."""
+    """True if all parts are equally long and the host waits once in each, for the result of a pass. Parts
+    that hold one of the operations `attention` each are layers; without any, they may wait several times,
+    equally often. Parts that repeat one thing may hold several passes."""
     parts = steps.size[1:-1]
     name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
     name = name[name >= 0]

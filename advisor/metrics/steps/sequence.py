@@ -312,6 +312,6 @@ def _coincidences(marked: Array) -> Array:
 
 
 def once_each(steps: Steps, operations: Array) -> bool:
-    """True where each part holds one of these operations, as a layer holds one attention."""
+    """True if each part holds one of these operations, as a layer holds one attention."""
     held = np.bincount(steps.op_step[operations] + 1, minlength=len(steps) + 1)[2:-1]
     return bool(len(held) and (held == 1).all())
