@@ -116,6 +116,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
     only_elsewhere = {
         # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
         "host.gil_wait_ratio",
+        "call.others_per_100_kernels",
         "memory.tensors_ratio",
         "host.gil_idle_ratio",
         "host.os_idle_ratio",
