@@ -12,11 +12,12 @@ from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
+from advisor.metrics.collectives import collectives_in_rows
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
 from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.passes import narrowed_weights, sampling_sorts
 from advisor.metrics.workload import TRAINING
-from advisor.model.arrays import Array, marked
+from advisor.model.arrays import Array, distinct, marked
 from advisor.sources.schema import Call
 
 #: Poor and very good overlap, around the requested one (nsys-ai).
@@ -292,7 +293,9 @@ def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenari
 def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Each but the first of a row begins no transfer of its own: the shortest of them, which moves next to
     nothing, shows what that takes (pessimistic: half of it)."""
-    mine = work.collectives_in_rows
+    devices = distinct(work.device).tolist()
+    rows = [collectives_in_rows(work.a, device) for device in devices]
+    mine = np.isin(work.at, np.concatenate(rows)) if rows else np.zeros(len(work), bool)
     if not mine.any():
         raise NoEstimate("the replayed steps hold no collectives in a row")
     begins = inputs.ops.duration[mine].min() * {-1: 0.5, 0: 0.75, 1: 1.0}[lean]

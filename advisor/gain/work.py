@@ -18,7 +18,7 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.adapters import adapter_kernels
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import collectives_in_rows, small_collectives
+from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
@@ -146,12 +146,6 @@ class Work:
         """Mask of the collectives whose size is known and below a mebibyte."""
         small = [small_collectives(self.a, device) for device in distinct(self.device).tolist()]
         return np.isin(self.at, np.concatenate(small)) if small else np.zeros(len(self), bool)
-
-    @cached_property
-    def collectives_in_rows(self) -> Array:
-        """Mask of the short collectives that follow another one of their kind."""
-        rows = [collectives_in_rows(self.a, device) for device in distinct(self.device).tolist()]
-        return np.isin(self.at, np.concatenate(rows)) if rows else np.zeros(len(self), bool)
 
     @cached_property
     def exposed(self) -> Array:
