@@ -162,7 +162,7 @@ def test_a_gpu_that_waits(tmp_path: Path, source: Source) -> None:
 
 
 def _two_gpus(folder: Path, held: int) -> Diagnosis:
-    """One works; the other one stands idle with so many MiB in use."""
+    """One works; the other one idles with `held` MiB in use."""
     head = "timestamp, index, utilization.gpu [%], memory.total [MiB], memory.used [MiB]"
     busy = [f"2024/11/23 12:00:{i:02d}.000, 0, 95 %, 49140 MiB, 25073 MiB" for i in range(60)]
     idle = [f"2024/11/23 12:00:{i:02d}.001, 1, 0 %, 49140 MiB, {held} MiB" for i in range(60)]
@@ -170,12 +170,16 @@ def _two_gpus(folder: Path, held: int) -> Diagnosis:
     return advisor.diagnose(_written(folder / "smi.csv", head, lines))
 
 
-def test_a_gpu_that_no_program_uses_has_nothing_to_mend(tmp_path: Path) -> None:
-    assert ranked(_two_gpus(tmp_path, 15)) == []
+def test_a_gpu_that_no_program_uses_has_nothing_to_fix(tmp_path: Path) -> None:
+    d = _two_gpus(tmp_path, 15)
+    assert ranked(d) == []
+    assert [f.value for f in d.facts if f.name == "activity.unused"] == [False, True]
 
 
 def test_a_gpu_that_holds_a_model_and_waits(tmp_path: Path) -> None:
-    assert ranked(_two_gpus(tmp_path, 25_000)) == ["low-gpu-utilisation"]
+    d = _two_gpus(tmp_path, 25_000)
+    assert ranked(d) == ["low-gpu-utilisation"]
+    assert [f.value for f in d.facts if f.name == "activity.unused"] == [False, False]
 
 
 @pytest.mark.parametrize("source", PROFILING)

@@ -292,7 +292,7 @@ RECORDER = Recorder(clock="no times: sums of the whole recording")
 #: More than all reports of the longest known capture.
 _MOST_BYTES = 256 << 20
 #: A row of nvidia-smi, which begins with the time where the query does.
-_SMI_ROW = re.compile(r"\s*\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+,")
+_SMI_ROW = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+,")
 _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
 
 
@@ -302,7 +302,7 @@ class PastedTables(InMemory):
 
     def __init__(self, shown: Path, text: str) -> None:
         tables = read_tables(text)
-        if not tables and _SMI_ROW.match(text):
+        if not tables and _SMI_ROW.match(text.lstrip()):
             raise InputError(
                 f"{shown}: rows of nvidia-smi without headings, which say what the columns are; add them as "
                 "the first line, or record with --format=csv in place of --format=csv,noheader"
