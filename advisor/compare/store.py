@@ -23,9 +23,9 @@ from advisor.reading import STDIN, held, parse_saved, read_bytes, similar
 FOLDER = Path(".advisor")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
-#: What numbers of a document may differ by where they are the same, as a share.
+#: Relative difference up to which two numbers of a document count as equal.
 _ROUNDED = 1e-6
-#: To what times (ms) and calls of kernels a step are rounded, at most.
+#: Largest rounding of times (ms) and of calls of kernels a step.
 _LAST_DIGIT = 1e-4
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
@@ -120,7 +120,7 @@ def _checked(path: Path, entry: Any) -> Diagnosis:
 
 
 def contradictions(d: Diagnosis) -> Iterator[str]:
-    """Where the numbers of a diagnosis contradict each other: somebody has changed them."""
+    """Contradictions between the numbers of a diagnosis: it was changed after it was saved."""
     if any(a.rank >= b.rank for a, b in pairwise(d.findings)):
         yield "findings out of order"
     if len({f.identity for f in d.findings}) < len(d.findings) and len(d.inputs) == 1:

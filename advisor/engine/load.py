@@ -41,7 +41,7 @@ class Problem(NamedTuple):
         return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
 
 
-#: Problems that are listed of one file, and of all: nobody reads more before the first are mended.
+#: Number of problems listed for one file, and in all: the first have to be fixed before others are read.
 MOST_OF_A_FILE, MOST_LISTED = 50, 500
 
 

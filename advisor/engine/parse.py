@@ -226,7 +226,7 @@ def _scalar(text: str) -> Any:
 def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Iterator[Problem]:
     """Pydantic's errors in the project's words, one a place."""
     found = exc.errors(include_url=False)
-    # Each line is looked up in the whole file, which takes long for thousands; the rest is only counted.
+    # Looking up lines in the whole file takes long for thousands of problems; the rest is only counted.
     for number in range(MOST_OF_A_FILE, len(found)):
         yield Problem(source.path, sys.maxsize, str(number))
     for error in found[:MOST_OF_A_FILE]:

@@ -101,7 +101,7 @@ def _behind_causes(finding: Finding, rated: Sequence[Finding]) -> Finding:
 
 
 def _held(finding: Finding) -> float:
-    """Share of the step that the finding holds; 0 where it says nothing of the step."""
+    """Share of the step that the finding holds; 0 if it is not about the step."""
     impact = finding.impact
     return impact.share or 0.0 if impact is not None and impact.part != "capture" else 0.0
 

@@ -33,7 +33,7 @@ _RESOLVED = {
     "kernels": f"{origin.SPAN} name_id {origin.SHAPE}",
 }
 _SEVERAL = Need("one device is sampled, or what the devices do is recorded")
-#: A program is on the device where it is active for this share, or holds so much of its memory.
+#: A program uses the device if it is active for this share of the time, or this share of its memory is in use.
 _USED, _HELD = 0.01, 0.02
 _BUSY_SAMPLES = {**origin.OPS, "samples": "time device gr_active"}
 _DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}

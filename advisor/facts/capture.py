@@ -324,7 +324,7 @@ _WORDS = {
 }  # fmt: skip
 
 _WARM_UP = Need("no first step is slower than the rest")
-#: Less than this share of the capture is no part of its own.
+#: A part with less than this share of the capture is not named.
 _REST_SHARE = 0.005
 
 STARTUP_FACTS = (

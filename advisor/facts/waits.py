@@ -192,7 +192,7 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
         on_pages = Spans(budget.gaps.start[budget.gaps.migrated], budget.gaps.end[budget.gaps.migrated])
         named = (union(calls.start, calls.end), a.states.os.get(thread, EMPTY), on_pages)
         asleep = subtract(asleep, joined(*named))
-        # Without the calls of the operating system nothing tells a wait from a lack of a CPU.
+        # Without operating-system calls a wait cannot be distinguished from the lack of a CPU.
         away = off_cpu(a.trace, thread) if a.trace.has("host_calls") else None
         lost = 0
         if away is not None:

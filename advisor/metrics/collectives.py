@@ -142,7 +142,7 @@ def small_collectives(a: Analysis, device: int) -> Array:
     return np.asarray(mine[(size != MISSING) & (size < SMALL_BYTES)])
 
 
-#: A collective this short (ns) moves a few MiB at most; so much of it runs beside no other kernel.
+#: A collective this short (ns) moves a few MiB at most; at least this share of it is exposed.
 _ROW_NS, _ALONE = 100_000, 0.9
 
 
