@@ -16,7 +16,7 @@ _PAIR = "TRACE is two recordings of one program: nsys' and PyTorch's."
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """Options shared by several verbs: of the analysis, then of reports, then those that no file sets."""
+    """Options shared by several verbs: of the analysis, of reports, and options that files cannot set."""
 
     format: Annotated[
         str, one_of("Kind of report.", *format_names("findings"))._replace(short=("--output-format",))

@@ -64,15 +64,21 @@ def text_mutated(text: str, rng: random.Random) -> str:
     return "\n".join(lines)
 
 
+def _chosen(document: Any, rng: random.Random, deeper: float) -> tuple[Any, Any, Any]:
+    """A random place of a document (holder, key, value); `deeper` is the chance to go on from each level."""
+    holder, key = None, None
+    at = document
+    while isinstance(at, dict | list) and at and (holder is None or rng.random() < deeper):
+        holder, key = at, rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        at = at[key]
+    return holder, key, at
+
+
 def json_mutated(document: Any, rng: random.Random) -> Any:
     """Values and keys anywhere in a document replaced, doubled, removed or nested."""
     document = json.loads(json.dumps(document))
     for _ in range(rng.choice((1, 1, 2, 6))):
-        holder, key = None, None
-        at = document
-        while isinstance(at, dict | list) and at and (holder is None or rng.random() < 0.8):
-            holder, key = at, rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
-            at = at[key]
+        holder, key = _chosen(document, rng, 0.8)[:2]
         if holder is None:
             break
         way = rng.randrange(8)
@@ -105,11 +111,7 @@ def json_varied(document: Any, rng: random.Random) -> Any:
                 alike.setdefault(key if isinstance(at, dict) else type(value), []).append(value)
                 alike.setdefault(type(value), []).append(value)
     for _ in range(rng.choice((1, 1, 2, 6))):
-        holder, key = None, None
-        at = document
-        while isinstance(at, dict | list) and at and (holder is None or rng.random() < 0.9):
-            holder, key = at, rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
-            at = at[key]
+        holder, key, at = _chosen(document, rng, 0.9)
         if isinstance(at, bool):
             holder[key] = not at
         elif isinstance(at, int | float):

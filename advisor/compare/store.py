@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import reduce
 from itertools import pairwise
 from json import JSONDecodeError
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from advisor.engine.values import ORDER
 from advisor.errors import InputError
 from advisor.model.facts import Cell
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
@@ -27,9 +28,6 @@ _HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
 _ROUNDED = 1e-6
 #: Largest rounding of times (ms) and of calls of kernels a step.
 _LAST_DIGIT = 1e-4
-_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
-}
 _SAVE = "save one with 'advisor baseline save NAME TRACE'"
 
 
@@ -132,7 +130,7 @@ def contradictions(d: Diagnosis) -> Iterator[str]:
         for c in finding.conditions:
             if c.value not in (None, *known.get(c.fact, (c.value,))):
                 yield f"{finding.code}: {c.fact} is {c.value}, among the facts another number"
-            held = _COMPARED.get(c.op)
+            held = ORDER.get(c.op)
             numbers = isinstance(c.value, int | float) and isinstance(c.threshold, int | float)
             if numbers and held and c.holds not in (None, held(c.value, c.threshold)):
                 yield f"{finding.code}: whether {c.fact} is {c.op} {c.threshold}"

@@ -91,7 +91,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
 
 
 def _behind_causes(finding: Finding, rated: Sequence[Finding]) -> Finding:
-    """A symptom is no more severe than the causes there that hold more of the step: they say what to do."""
+    """The symptom, at most as severe as the causes in the same place that hold more of the step."""
     if finding.kind != "symptom":
         return finding
     causes = (f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding))
@@ -143,7 +143,7 @@ def _place(finding: Finding) -> tuple[object, ...]:
     # Findings that invalidate the capture: by how much of the analysis they affect, regardless of
     # confidence.
     weight = terms.share if terms.tier == 0 else terms.score
-    kind = ("symptom", "limit").index(finding.kind) + 1 if finding.kind in ("symptom", "limit") else 0
+    kind = {"symptom": 1, "limit": 2}.get(finding.kind, 0)
     own = (_group(finding), terms.throughput, kind, -weight)
     return (*own, finding.code, finding.scope.sort_key())
 

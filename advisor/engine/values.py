@@ -16,7 +16,8 @@ from typing import Any
 Atom = float | str
 Operand = Atom | tuple[str, ...]
 
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
+#: Comparisons of two values of one class, by operator.
+ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
 }
 _OPPOSITES = {"lt": "ge", "le": "gt", "eq": "ne"}
@@ -68,7 +69,7 @@ def compare(value: Atom | None, op: str, threshold: Operand) -> bool | None:
         return None
     if isinstance(threshold, tuple):
         return (value in threshold) == (op == "one_of")
-    return _ORDER[op](value, threshold)
+    return ORDER[op](value, threshold)
 
 
 def key(value: Any) -> str | None:

@@ -12,12 +12,12 @@ from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.work import SHORT_NS, NoEstimate, Work
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.collectives import collectives_in_rows
+from advisor.metrics.collectives import collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
 from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.passes import narrowed_weights, sampling_sorts
 from advisor.metrics.workload import TRAINING
-from advisor.model.arrays import Array, distinct, marked
+from advisor.model.arrays import Array, marked
 from advisor.sources.schema import Call
 
 #: Poor and very good overlap, around the requested one (nsys-ai).
@@ -282,7 +282,7 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
 def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Half of what one trip over NVLink can save of the exposed time; optimistic: all of it,
     pessimistic: a quarter."""
-    mine = work.small_collectives
+    mine = work.found_by(small_collectives)
     if not mine.any():
         raise NoEstimate("the replayed steps hold no collectives that are known to be small")
     goes = constant("one_shot_saves") * {-1: 0.25, 0: 0.5, 1: 1.0}[lean]
@@ -293,9 +293,7 @@ def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenari
 def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Each but the first of a row begins no transfer of its own: the shortest of them, which moves next to
     nothing, shows what that takes (pessimistic: half of it)."""
-    devices = distinct(work.device).tolist()
-    rows = [collectives_in_rows(work.a, device) for device in devices]
-    mine = np.isin(work.at, np.concatenate(rows)) if rows else np.zeros(len(work), bool)
+    mine = work.found_by(collectives_in_rows)
     if not mine.any():
         raise NoEstimate("the replayed steps hold no collectives in a row")
     begins = inputs.ops.duration[mine].min() * {-1: 0.5, 0: 0.75, 1: 1.0}[lean]

@@ -18,7 +18,6 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.adapters import adapter_kernels
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import small_collectives
 from advisor.metrics.experts import Routing, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
@@ -51,6 +50,7 @@ class Work:
         self.weight_bytes = weight_bytes
         self.at = taken.inputs.ops.at
         self.remembered = Remembered()
+        self._found: dict[Callable[[Analysis, int], Array], Array] = {}
 
     def __len__(self) -> int:
         return len(self.at)
@@ -141,11 +141,12 @@ class Work:
     def communication(self) -> Array:
         return np.asarray(self.a.communication[self.at])
 
-    @cached_property
-    def small_collectives(self) -> Array:
-        """Mask of the collectives whose size is known and below a mebibyte."""
-        small = [small_collectives(self.a, device) for device in distinct(self.device).tolist()]
-        return np.isin(self.at, np.concatenate(small)) if small else np.zeros(len(self), bool)
+    def found_by(self, find: Callable[[Analysis, int], Array]) -> Array:
+        """Mask of the operations that `find` gives for one of the devices; searched once."""
+        if find not in self._found:
+            found = [find(self.a, device) for device in distinct(self.device).tolist()]
+            self._found[find] = np.isin(self.at, np.concatenate(found) if found else [])
+        return self._found[find]
 
     @cached_property
     def exposed(self) -> Array:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, calls_named, combinations
+from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, calls_named, combinations, first_work
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct, marked, median_of, sorting, where
 from advisor.sources.schema import MISSING, Call
@@ -137,10 +137,9 @@ def _fresh(trace: Trace, ops: Operations) -> Array:
     calls = trace.columns("api_calls", ("start", "end", "process", "call"))
     slow = calls["end"] - calls["start"] >= CONTEXT_NS
     at = np.flatnonzero(slow & among(calls["call"], (Call.ALLOC, Call.OTHER)))
-    process, first = calls["process"][at], np.full(len(at), np.iinfo(np.int64).max)
-    for one in distinct(process).tolist():
-        first[process == one] = ops.start[ops.process == one].min(initial=np.iinfo(np.int64).max)
-    return distinct(process[calls["start"][at] < first])
+    keys, of = dense(calls["process"][at])
+    first = first_work(keys, ops.process, ops.start)[of]
+    return distinct(keys[of[calls["start"][at] < first]])
 
 
 # ---------------------------------------------------------------- launches without their work

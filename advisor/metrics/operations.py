@@ -137,6 +137,18 @@ def combinations(*columns: Array) -> tuple[Array, Array]:
     return first, key
 
 
+def first_work(keys: Array, own: Array, start: Array) -> Array:
+    """When each of the processes (keys, ascending) first has work on a device, of operations with these
+    keys and starts; the largest integer if it has none."""
+    first = np.full(len(keys), np.iinfo(np.int64).max)
+    if not len(keys):
+        return first
+    at = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
+    known = keys[at] == own
+    np.minimum.at(first, at[known], start[known])
+    return first
+
+
 def calls_named(trace: Trace, rows: Array, pattern: re.Pattern[str]) -> Array:
     """Which of these rows of `api_calls` have a name that holds the pattern."""
     ids, of = dense(trace.columns("api_calls", ("name_id",))["name_id"][rows])

@@ -17,7 +17,7 @@ from advisor.metrics.autotuning import find_autotuning
 from advisor.metrics.damage import stream_captures
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs, combinations
+from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs, combinations, first_work
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, where
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
@@ -181,7 +181,7 @@ def _cold_calls(
     length, kind, start = whole[long], calls["call"][long], calls["start"][long]
     keys, process = dense(runs.keys(calls["process"][long], start))
     own = runs.keys(ops.process, ops.start)
-    first = _first_work(keys, own, ops.start)[process]
+    first = first_work(keys, own, ops.start)[process]
     slow = (length >= CONTEXT_NS) & (start < first)
     slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     at = np.flatnonzero(slow)
@@ -199,18 +199,6 @@ def _cold_calls(
         "graphs": _graph_calls(trace, calls, long),
     }
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
-
-
-def _first_work(keys: Array, own: Array, start: Array) -> Array:
-    """When each of the processes (keys, ascending) first has work on a device, of operations with these
-    keys and starts; the largest integer if it has none."""
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    if not len(keys):
-        return first
-    at = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
-    known = keys[at] == own
-    np.minimum.at(first, at[known], start[known])
-    return first
 
 
 def _library_calls(calls: Columns, long: Array, first: Array, modules: Array) -> Array:
@@ -242,7 +230,7 @@ def _before_replays(calls: Columns, rows: Array) -> Array:
         return rows
     replays = np.flatnonzero(calls["call"] == Call.GRAPH_LAUNCH)
     keys, process = dense(calls["process"])
-    first = _first_work(keys, calls["process"][replays], calls["start"][replays])
+    first = first_work(keys, calls["process"][replays], calls["start"][replays])
     early = calls["start"][rows] < first[process[rows]]
     return rows if (~early).sum() <= max(_SETUP_CALLS, len(replays) // 2) else rows[early]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,11 @@ def run_of(rows: Array) -> Array | slice:
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1:
         return slice(int(rows[0]), int(rows[-1]) + 1)
     return rows
+
+
+def each(values: Array, change: Callable[[Array], Array]) -> Array:
+    """`change` of each value, computed once for a column of one value."""
+    return np.broadcast_to(change(values[:1]), values.shape) if constant(values) else change(values)
 
 
 def picked(values: Array, rows: Array) -> Array:

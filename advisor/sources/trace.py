@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from advisor.model.arrays import Array, compact, constant, distinct, median_of
+from advisor.model.arrays import Array, compact, distinct, each, median_of
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
 
@@ -255,11 +255,12 @@ class Trace:
 
 def _narrow(values: Column) -> Column:
     """The values in half of the memory, if they and sums of two fit; in none, if all are equal."""
-    values = compact(values)
-    some = values[:1] if constant(values) else values
-    fits = len(values) > 0 and max(int(some.max()), -int(some.min())) < 1 << 30
-    some = some.astype(np.int32) if fits else some
-    return np.broadcast_to(some, values.shape) if len(some) < len(values) else some
+    return each(compact(values), _halved)
+
+
+def _halved(values: Column) -> Column:
+    fits = len(values) > 0 and max(int(values.max()), -int(values.min())) < 1 << 30
+    return values.astype(np.int32) if fits else values
 
 
 def _near(start: Column) -> Column | None:

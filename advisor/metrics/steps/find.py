@@ -32,6 +32,7 @@ from advisor.metrics.steps.sequence import (
     constant_stride,
     copied,
     copy_sequences,
+    inner_counts,
     kernel_sequences,
     layer_sequences,
     once_each,
@@ -275,9 +276,8 @@ def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
 
 
 def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
-    """True if all parts are equally long and the host waits once in each, for the result of a pass. Parts
-    that hold one of the operations `attention` each are layers; without any, they may wait several times,
-    equally often. Parts that repeat one thing may hold several passes."""
+    """True if all parts are equally long and the host waits once in each, for the result of a pass; without
+    any of the operations `attention`, of which layers hold one, all alike. Equal kernels are no proof."""
     parts = steps.size[1:-1]
     name = work.name[work.main_stream[steps.op_step[work.main_stream] == 1]]
     name = name[name >= 0]
@@ -286,7 +286,7 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
         return False
     if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * median_of(parts):
         return False
-    held = np.bincount(steps.op_step[waited_behind(work)] + 1, minlength=len(steps) + 1)[2:-1]
+    held = inner_counts(steps, waited_behind(work))
     often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
     return bool((held == often).all()) and not once_each(steps, attention)
 

@@ -311,7 +311,12 @@ def _coincidences(marked: Array) -> Array:
     return np.asarray(np.rint(np.fft.irfft(np.abs(spectrum) ** 2, 2 * count))[:count])
 
 
+def inner_counts(steps: Steps, operations: Array) -> Array:
+    """How many of these operations each part holds, without the first and the last, which may be cut."""
+    return np.bincount(steps.op_step[operations] + 1, minlength=len(steps) + 1)[2:-1]
+
+
 def once_each(steps: Steps, operations: Array) -> bool:
     """True if each part holds one of these operations, as a layer holds one attention."""
-    held = np.bincount(steps.op_step[operations] + 1, minlength=len(steps) + 1)[2:-1]
+    held = inner_counts(steps, operations)
     return bool(len(held) and (held == 1).all())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advisor.model.arrays import compact, constant
+from advisor.model.arrays import compact, each
 from advisor.sources.raw import Ints
 from advisor.sources.schema import MARK, MEMORY_KINDS, MISSING, PUSH_POP, START_END
 
@@ -96,13 +96,13 @@ def thread_of(global_id: Ints) -> Ints:
 
 
 def _bits_of(global_id: Ints, shift: int) -> Ints:
-    known = compact(global_id)
-    alone = constant(known)  # one thread, one process: most captures
-    some = known[:1] if alone else known
-    found = some >> shift
-    found &= ID_MASK
-    found[some == MISSING] = MISSING
-    return np.broadcast_to(found, known.shape) if alone else found
+    def bits(known: Ints) -> Ints:
+        found = known >> shift
+        found &= ID_MASK
+        found[known == MISSING] = MISSING
+        return found
+
+    return each(compact(global_id), bits)  # one thread, one process: most captures
 
 
 def _product(x: Ints, y: Ints, z: Ints) -> Ints:
