@@ -29,8 +29,9 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain import catalog, fixes_device, fixes_host, profiler, work
 from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Estimate, Replayer
+from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay
 from advisor.gain.inputs import Inputs
-from advisor.gain.replay import DIAGNOSIS_OPS, MOST_OPS, NoReplay, replay
+from advisor.gain.replay import replay
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import diagnose, open_trace
 

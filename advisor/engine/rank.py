@@ -20,16 +20,11 @@ from advisor.engine.infer import Inference
 from advisor.engine.interpret import check_fact
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Finding, Related, Severity
-from advisor.model.gain import HELD_FACTOR, WORTH, Gain, Ranking, saved_by
+from advisor.model.gain import HELD_FACTOR, HOLDS_MUCH, WORTH, Gain, Ranking, saved_by
 from advisor.model.rules import Requirement, RuleSpec
 
 #: Severity from this share of the step saved on; below the last one, info.
 SEVERITY_TABLE: tuple[tuple[float, Severity], ...] = ((0.20, "high"), (0.10, "medium"), (WORTH, "low"))
-
-
-#: A cause that holds this share of the step is tried behind the fixes of others: saving all of it would
-#: be of medium severity.
-_HOLDS_MUCH = 0.10
 
 
 def by_share(share: float) -> Severity:
@@ -41,8 +36,10 @@ def least(*severities: Severity | None) -> Severity:
 
 
 def saved_of(gain: Gain | None) -> float | None:
-    """Share of the step that the fix saves; None without an estimate."""
-    return None if gain is None or gain.speedup is None else saved_by(gain.speedup)
+    """Share of the step that the fix saves, alone or as part of several; None without an estimate."""
+    if gain is None or gain.speedup is None:
+        return None
+    return saved_by(gain.speedup) if gain.joint is None else gain.joint.part
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
@@ -74,6 +71,8 @@ def graded(finding: Finding) -> Finding:
         tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
     )
     severity = severity_of(known, max(held, known.tail), saved)
+    if (gain := finding.gain) is not None and (gain.joint is not None or gain.of == "window"):
+        severity = least(severity, "medium")  # the fix needs others; or no step was seen to repeat
     return finding.replaced(severity=severity, score=ranking.score, ranking=ranking)
 
 
@@ -200,7 +199,7 @@ def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> l
 def hidden(findings: Iterable[Finding]) -> list[Finding]:
     """Causes that hold much time although their fix gains nothing alone: it may once another one is done."""
     causes = (f for f in findings if f.severity == "info" and f.kind == "cause" and f.recommendations)
-    return [f for f in causes if f.gain is not None and (f.share or 0.0) >= _HOLDS_MUCH]
+    return [f for f in causes if f.gain is not None and (f.share or 0.0) >= HOLDS_MUCH]
 
 
 def because(finding: Finding, later: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> str:

@@ -11,7 +11,7 @@ from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import doubts_of
 from advisor.model.facts import Scope, Value
 from advisor.model.findings import ConditionDoc
-from advisor.model.gain import WORTH, Choice
+from advisor.model.gain import WORTH, Choice, Timed
 from advisor.model.numbers import IN_NS, digits, duration, percent, times, value_text
 from advisor.model.rules import RuleSpec
 
@@ -106,7 +106,9 @@ def show(shown: Shown, form: str) -> str:
     return digits(float(value))
 
 
-def without_fault(options: Sequence[Choice] | None, load: str, captures: str, bound: str = "") -> str:
+def without_fault(
+    options: Sequence[Choice] | None, load: str, captures: str, bound: str = "", of: Timed = "step"
+) -> str:
     """The verdict without a fault: possible improvements (`options`; None if nothing can be predicted
     from the `captures`), or how busy the GPU is (`load`)."""
     if options:
@@ -114,7 +116,7 @@ def without_fault(options: Sequence[Choice] | None, load: str, captures: str, bo
         return f"No fault{bound}. Options: {offered}."
     if options is None:
         return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
-    return f"Nothing to fix above {percent(WORTH)} of the step: {load}{bound}."
+    return f"Nothing to fix above {percent(WORTH)} of the {of}: {load}{bound}."
 
 
 def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:

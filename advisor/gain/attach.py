@@ -9,15 +9,26 @@ from advisor.engine.judge import predicted
 from advisor.errors import InputError
 from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
+from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
-from advisor.gain.replay import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import threads_elsewhere
 from advisor.model.arrays import distinct
 from advisor.model.findings import Finding
-from advisor.model.gain import WORTH, Choice, Combined, CombinedStep, Gain, Prediction, Span, saved_by
+from advisor.model.gain import (
+    HOLDS_MUCH,
+    WORTH,
+    Choice,
+    Combined,
+    CombinedStep,
+    Gain,
+    Joint,
+    Prediction,
+    Span,
+    saved_by,
+)
 
 #: The combination holds at most this many fixes.
 MOST_FIXES = 5
@@ -28,6 +39,8 @@ NEAR_OWN = 1.3
 LOSES = 0.0005
 #: A fix that gains this many times the time of its cause must explain why.
 CLEARLY = 1.5
+#: Fixes are worthwhile together if they save this many times what any saves alone.
+JOINTLY = 2.0
 #: A given step time that differs by more than this from what tracing explains is questioned.
 _EXPLAINED = 0.25
 
@@ -62,9 +75,9 @@ class Gains:
 
     @cached_property
     def untraced(self) -> Span | None:
-        """Step time without the profiler, ms: the starting point of every gain; None if the capture
-        cannot be replayed."""
-        if self._replayer is None:
+        """Step time without the profiler, ms: the starting point of every gain; None if no step can be
+        replayed."""
+        if self._replayer is None or self._replayer.excerpt.of != "step":
             return None
         found = self._replayer.untraced_ms()
         return found if found.mid > 0 else None
@@ -77,7 +90,46 @@ class Gains:
 
     def with_gains(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings, each with its estimate or the reason why it has none."""
-        return tuple(predicted(f, self.prediction(f)) for f in findings)
+        return self._joined([predicted(f, self.prediction(f)) for f in findings])
+
+    def _joined(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings; causes that hold much and gain little alone with what their fixes gain together, if
+        that is much more than any fix gains alone."""
+        alone = [self._saved_alone(f) for f in findings]
+        held = {
+            i: f.share
+            for i, (f, saved) in enumerate(zip(findings, alone, strict=True))
+            if f.kind == "cause" and f.recommendations and f.share and f.share >= HOLDS_MUCH
+            if saved is not None and saved < WORTH
+        }
+        fixes = self._latency_fixes([findings[i] for i in held])
+        if self._replayer is None or len(fixes) < 2:
+            return tuple(findings)
+        found = combine(self._replayer, fixes)
+        saved = saved_by(found.speedup)
+        if saved < max(HOLDS_MUCH, *(JOINTLY * (share or 0.0) for share in alone)):
+            return tuple(findings)
+        codes = tuple(findings[i].code for i in held)
+        joined = list(findings)
+        for i, share in held.items():
+            gain = findings[i].gain
+            assert gain is not None
+            joint = Joint(
+                codes=codes,
+                step_before_ms=found.step_before_ms,
+                step_after_ms=found.step_after_ms,
+                speedup=found.speedup,
+                part=saved * share / sum(held.values()),
+            )
+            joined[i] = findings[i].replaced(gain=gain.replaced(joint=joint))
+        return tuple(joined)
+
+    def _saved_alone(self, finding: Finding) -> float | None:
+        """Share of the step that a fix which makes it shorter saves; None without an estimate."""
+        gain = finding.gain
+        if gain is None or gain.measure != "latency" or gain.speedup is None:
+            return None
+        return saved_by(gain.speedup) if self._of(finding) is self else None
 
     def prediction(self, finding: Finding) -> Prediction:
         """What the fix of a finding and its alternatives would gain in this capture."""
@@ -138,6 +190,7 @@ class Gains:
         assert self._replayer is not None
         return asked.replaced(
             params=fix.shown,
+            of=self._replayer.excerpt.of,
             step_before_ms=found.before,
             step_after_ms=found.after,
             speedup=found.speedup,
@@ -164,8 +217,8 @@ class Gains:
 
     def options(self, language_model: bool) -> tuple[Choice, ...] | None:
         """The what-ifs for a capture without a fault that save at least `WORTH` of the step, the largest
-        first; None if nothing can be estimated."""
-        if self._replayer is None:
+        first; None if no step can be estimated."""
+        if self._replayer is None or self._replayer.excerpt.of != "step":
             return None
         found = []
         for name, spec in catalogue().whatifs.items():
@@ -251,6 +304,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
     found = replayer.estimate(used)
     return Combined(
         steps=tuple(steps),
+        of=replayer.excerpt.of,
         step_before_ms=found.before,
         step_after_ms=found.after,
         speedup=found.speedup,
@@ -306,6 +360,8 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
         out.append("the fix is made on every device")
     if len(inputs.origin) > 1:
         out.append("host threads keep their own pace: what they wait for among themselves stays")
+    if replayer.excerpt.alone:
+        out.append(f"the {replayer.excerpt.of} was captured once: nothing shows how others differ")
     if replayer.excerpt.note:
         out.append(replayer.excerpt.note)
     return tuple(dict.fromkeys(out))

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.gain.catalog import Fix, catalogue, constant
+from advisor.gain.excerpt import DIAGNOSIS_OPS, Replayed, as_one_pass, choose_steps, recorded_times
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import KEEPS_WORK, LEANING, SHORTENS, apply
 from advisor.gain.inputs import Inputs, Waits
@@ -29,7 +30,7 @@ from advisor.gain.profiler import (
     node_inflation,
     without_inflation,
 )
-from advisor.gain.replay import DIAGNOSIS_OPS, Replayed, choose_steps, recorded_ends, replay
+from advisor.gain.replay import replay
 from advisor.gain.timing import StepTimes
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
@@ -70,7 +71,7 @@ class Replayer:
     ) -> None:
         """`unprofiled_ns` is the step time of a run without the profiler, if known: all times are scaled
         to it. Raises NoReplay if the capture cannot be replayed."""
-        self.a = a
+        self.a = a = as_one_pass(a)
         self.unprofiled_ns = unprofiled_ns
         self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
@@ -231,12 +232,12 @@ class Replayer:
     def noise(self) -> float:
         """Relative spread of the captured step times of one phase, as a measure of the variation between
         runs: interquartile range over 1.349 (standard deviation below four steps), at least the noise
-        floor."""
+        floor; that of most programs if one pass alone is timed."""
+        if self.excerpt.alone:
+            return constant("lone_noise")
         steps = self.a.steps
-        at = self.excerpt.measured
-        ends = recorded_ends(self.a)
-        time = (ends[at] - ends[at - 1]).astype(float)
-        phase = np.array([steps.phase[i] for i in at.tolist()])
+        time = recorded_times(self.a, self.excerpt).astype(float)
+        phase = np.array([steps.phase[i] for i in self.excerpt.measured.tolist()])
         spread, weight = 0.0, 0.0
         for one in distinct(phase).tolist():
             mine = time[phase == one]

@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.gain.catalog import constant
+from advisor.gain.excerpt import NoReplay, Replayed, host_span
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
-from advisor.gain.replay import NoReplay, Replayed, host_span
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
@@ -50,7 +50,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     """The excerpt's calls, operations and waits. Raises NoReplay."""
     lo, hi = host_span(a, excerpt)
     elsewhere = threads_elsewhere(a)
-    at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]))
+    at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]), excerpt.of == "window")
     if elsewhere is not None:
         at = at[a.ops.device[at] == a.main_device]
     if len(at) == 0:
@@ -79,9 +79,9 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     return Extract(excerpt, inputs, streams, _main_stream(a, built, ops.take(ranked), excerpt))
 
 
-def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
+def _operations(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Array:
     """Positions in `ops` of operations issued by the calls in [lo, hi) that began in time, outside
-    pauses."""
+    pauses; with those `queued` before, which then wait for no call."""
     first, last = np.searchsorted(a.ops.start, (lo, until))
     at = np.arange(first, last)
     at = at[~a.pauses.holds(a.ops.start[at])]
@@ -90,7 +90,7 @@ def _operations(a: Analysis, lo: int, hi: int, until: int) -> Array:
     start = a.trace.columns("api_calls", ("start",))["start"]
     api = a.ops.api[at]
     begun = np.where(api >= 0, start[np.maximum(api, 0)], a.ops.start[at])
-    return np.asarray(at[(begun >= lo) & (begun < hi)])
+    return np.asarray(at[(queued | (begun >= lo)) & (begun < hi)])
 
 
 def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | None) -> CallTimes:
@@ -158,9 +158,13 @@ def _recording(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
     shapes = constant("shapes_trace_cost")
     kinds = []
     if a.trace.has("ranges"):
-        columns = a.trace.columns("ranges", ("start", "thread", "domain", "operands_id"))
-        mine = columns["domain"] == OPERATIONS
-        each = constant("operator_trace_cost") + shapes * (columns["operands_id"][mine] >= 0)
+        columns = a.trace.columns("ranges", ("start", "thread", "domain", "operands_id", "text_id"))
+        written, sized = a.ranges.operator_texts
+        text = np.searchsorted(a.ranges.text_ids, columns["text_id"])
+        mine = (columns["domain"] == OPERATIONS) | written[text]
+        sizes = (columns["operands_id"] >= 0) | sized[text]
+        cost = np.where(written[text], constant("nvtx_operator_cost"), constant("operator_trace_cost"))
+        each = (cost + shapes * sizes)[mine]
         kinds.append((columns["start"][mine], columns["thread"][mine], each, True))
     if a.trace.has("python_rows"):
         columns = a.trace.columns("python_rows", ("start", "thread"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.gain.excerpt import Replayed
 from advisor.gain.inputs import NONE, Inputs, Remembered
-from advisor.gain.replay import Played, Replayed
+from advisor.gain.replay import Played
 from advisor.model.arrays import Array, begins_run
 
 
@@ -35,9 +36,11 @@ class StepTimes:
     def mean(self, inputs: Inputs, played: Played) -> float:
         """Mean time of the measured steps, ns; no stream can run its work in less."""
         ends = self.ends(inputs, played)
+        # A pass that is alone begins with its first call.
+        begins = np.concatenate(([inputs.origin.min(initial=np.inf)], ends[:-1]))
         at = self._excerpt.measured - self._excerpt.first
-        at = at[np.isfinite(ends[at - 1])]  # a damaged capture may begin with steps that left no work
-        mean = float((ends[at] - ends[at - 1]).mean()) if len(at) else 0.0
+        at = at[np.isfinite(begins[at])]  # a damaged capture may begin with steps that left no work
+        mean = float((ends[at] - begins[at]).mean()) if len(at) else 0.0
         return max(mean, self.busiest(inputs))
 
     def busiest(self, inputs: Inputs) -> float:

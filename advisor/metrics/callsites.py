@@ -13,7 +13,7 @@ from msgspec import Struct
 from advisor.knowledge.files import FrameKind, call_site_patterns, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS
-from advisor.metrics.host import ThreadCalls, innermost
+from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, among, begins_run
@@ -32,7 +32,6 @@ _FRAMES = 3
 #: Fewer samples inside the calls locate them less well than ranges do.
 _LEAST_SAMPLES = 20
 
-_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 _BRACKETS = re.compile(r"<[^<>]*>")
 _LAMBDA = re.compile(r"\{lambda\(.{0,2000}?\)#\d+\}")
 _OPERATOR = re.compile(r"operator *(?:<=>|<<=?|>>=?|<=?|>=?|->\*?) *")
@@ -289,12 +288,12 @@ class CallSiteFinder:
         codes = []
         for k in used.tolist():
             text = self._ranges.texts[int(np.argmax(kind_of == k))]
-            name = _TRAITS.sub("", named[k])  # numbered ranges (layers) are one site
+            name = OPERATOR_TRAITS.sub("", named[k])  # numbered ranges (layers) are one site
             if self._steps.step(text) is not None or self._steps.role(text) in _NOT_SITES:
                 codes.append(MISSING)
                 continue
             codes.append(known.setdefault(name, len(known)))
-            if self._frames.is_operation(_TRAITS.sub("", text)):
+            if self._frames.is_operation(OPERATOR_TRAITS.sub("", text)):
                 operations.add(codes[-1])
         labels = list(known)
         label = np.array(codes, np.int64)[kind]

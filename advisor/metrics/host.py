@@ -19,6 +19,8 @@ from advisor.sources.trace import Trace
 T = TypeVar("T")
 
 _DIGITS = re.compile(r"\d+")
+#: What `torch.autograd.profiler.emit_nvtx` writes behind the name of an operator.
+OPERATOR_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 #: Deeper nesting is ignored.
 _DEPTH = 64
 
@@ -113,6 +115,12 @@ class Ranges:
     def by_profiler(self) -> Array:
         """Which texts a profiler put around the operators of a framework."""
         return marked(len(self.texts), self._inverse[self._columns["domain"] == OPERATIONS])
+
+    @cached_property
+    def operator_texts(self) -> tuple[Array, Array]:
+        """Which texts `emit_nvtx` wrote around operators, and which of these hold the sizes of operands."""
+        written = np.array([OPERATOR_TRAITS.search(text) is not None for text in self.texts], bool)
+        return written, written & np.array([", sizes = [" in text for text in self.texts], bool)
 
     def rows(self, chosen: list[int]) -> dict[str, Array]:
         """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),

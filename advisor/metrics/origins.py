@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from advisor.errors import InputError
 from advisor.metrics.align import Match, align, match_calls
-from advisor.metrics.host import Ranges, innermost
+from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, OPERATIONS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 #: Sizes in the text of an operator's NVTX range, as torch.autograd.profiler.emit_nvtx(record_shapes) writes.
 _SIZES = re.compile(r", sizes = (\[.*\])(?:,|$)")
-_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 _NUMBER = re.compile(r"_\d+$")
 #: Folders above the last one of a source file carry little information.
 _FOLDERS = re.compile(r"^.*/(?=[^/]+/[^/]+$)")
@@ -155,7 +154,7 @@ def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[
     used = distinct(text).tolist()
     name, operands = (np.full(len(ranges.texts), MISSING, np.int64) for _ in range(2))
     for i in used:
-        name[i] = names.setdefault(_TRAITS.sub("", ranges.texts[i]), len(names))
+        name[i] = names.setdefault(OPERATOR_TRAITS.sub("", ranges.texts[i]), len(names))
         if written[i] and (sizes_of := _SIZES.search(ranges.texts[i])) is not None:
             operands[i] = sizes.setdefault(sizes_of[1], len(sizes))
     ids, at = np.unique(found["operands_id"], return_inverse=True)

@@ -22,7 +22,7 @@ from advisor.model.findings import (
     Severity,
     Tool,
 )
-from advisor.model.gain import CombinedStep, Span
+from advisor.model.gain import CombinedStep, Span, Timed
 from advisor.model.records import Frozen
 
 State = Literal["fired", "overruled", "quiet", "not_evaluated"]
@@ -151,6 +151,7 @@ class WhatIfReport(Shown):
     fixes: tuple[CombinedStep, ...]
     measure: Literal["latency", "throughput"]
     per: Literal["step", "token", "item"]
+    of: Timed = "step"
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span
@@ -162,9 +163,7 @@ class WhatIfReport(Shown):
     def _sentence(self) -> str:
         names = ", ".join(f.what_if for f in self.fixes)
         before, after = self.step_before_ms.mid, self.step_after_ms.mid
-        return (
-            f"{names}: {before:.3g} ms a {self.per} to {after:.3g} ms, {self.speedup.mid:.3g} times as fast"
-        )
+        return f"{names}: {before:.3g} ms a {self.of} to {after:.3g} ms, {self.speedup.mid:.3g} times as fast"
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((f.what_if, f"{f.step_before_ms:.3g} ms", f"{f.step_after_ms:.3g} ms") for f in self.fixes)

@@ -34,10 +34,16 @@ def over_all(spans: Sequence[Span | None]) -> Span | None:
 
 #: A fix that saves less than this share of the step is not reported.
 WORTH = 0.03
+#: A cause that holds this share of the step is tried together with others: saving all of it would be of
+#: medium severity.
+HOLDS_MUCH = 0.10
 #: Reports print a smaller speed-up as 1.00 x: an alternative that gains no more is not offered.
 LEAST = 1.005
 #: A fix saves at most what its cause holds, and usually less: without an estimate this part of it counts.
 HELD_FACTOR = 0.3
+
+#: What is timed: the usual step, or all of a window without steps.
+Timed = Literal["step", "window"]
 
 
 def saved_terms(speedup: Span) -> tuple[float, ...]:
@@ -53,20 +59,34 @@ def saved_by(speedup: Span) -> float:
     return round(sum(terms) / len(terms), 9)
 
 
+class Joint(Frozen):
+    """The gain of the fixes of several causes of which none alone gains much: where host and device take
+    about the same time, a faster one waits for the other. `part` is this finding's part of the share that
+    they save, by the shares that the causes hold."""
+
+    codes: tuple[str, ...]
+    step_before_ms: Span
+    step_after_ms: Span
+    speedup: Span
+    part: float
+
+
 class Gain(Frozen):
     """The gain of a fix, or the reason why there is no estimate; `why_more`: why it gains more than the
-    time of its cause."""
+    time of its cause. `of`: what is timed."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     measure: Literal["latency", "throughput"] | None = None
     per: Literal["step", "token", "item"] | None = None
+    of: Timed = "step"
     step_before_ms: Span | None = None
     step_after_ms: Span | None = None
     speedup: Span | None = None
     why_more: str | None = None
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
+    joint: Joint | None = None
 
 
 class Prediction(NamedTuple):
@@ -99,9 +119,10 @@ class CombinedStep(Frozen):
 
 class Combined(Frozen):
     """The gain of the top fixes together: no time is counted twice. The bound is the time that the GPU
-    itself then needs: no step is shorter, no speed-up larger, whatever the host."""
+    itself then needs: no step is shorter, no speed-up larger, whatever the host. `of`: what is timed."""
 
     steps: tuple[CombinedStep, ...]
+    of: Timed = "step"
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span

@@ -21,7 +21,7 @@ from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
-from advisor.model.gain import WORTH, Choice, Combined, Gain
+from advisor.model.gain import WORTH, Choice, Combined, Gain, Joint, Timed
 from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec
 
@@ -70,7 +70,8 @@ def verdict(
     load = f"the GPU is busy {percent(busy)} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not be judged." if lacking else ""
-    return what + without_fault(options, load, "this capture", _bound(findings)) + unknown
+    of: Timed = "step" if a.step_count else "window"
+    return what + without_fault(options, load, "this capture", _bound(findings), of) + unknown
 
 
 def unmeasured(a: Analysis, facts: FactBase) -> str:
@@ -135,7 +136,7 @@ def headline(
     if own is not None:
         before = [f for f in order[:own] if _needed(first, f, order[:own], rules)]
         do = [*before, order[own]][0].recommendations[0].action
-        together = _as_one(first, combined([*before, order[own]])) if before else None
+        together = _as_one(first, combined([*before, order[own]]) if before else _joint(first))
     return Headline(code=first.code, cause=first.cause, do=do, saves=_of_the_step(first), together=together)
 
 
@@ -149,7 +150,11 @@ def _needed(
     return any(requirement(f, other, rules) is not None for f in between)
 
 
-def _as_one(finding: Finding, combined: Combined | None) -> Gain | None:
+def _joint(finding: Finding) -> Joint | None:
+    return finding.gain.joint if finding.gain is not None else None
+
+
+def _as_one(finding: Finding, combined: Combined | Joint | None) -> Gain | None:
     """The estimate of a finding's fix together with the fixes that it requires."""
     if finding.gain is None or combined is None:
         return None
@@ -157,7 +162,7 @@ def _as_one(finding: Finding, combined: Combined | None) -> Gain | None:
         step_before_ms=combined.step_before_ms,
         step_after_ms=combined.step_after_ms,
         speedup=combined.speedup,
-        assumptions=combined.assumptions,
+        assumptions=combined.assumptions if isinstance(combined, Combined) else finding.gain.assumptions,
     )
 
 

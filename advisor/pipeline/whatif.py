@@ -12,7 +12,7 @@ from advisor.errors import InputError
 from advisor.gain.attach import combine
 from advisor.gain.catalog import Fix, catalogue, make_fix, near, split_fix
 from advisor.gain.estimate import Replayer
-from advisor.gain.replay import MOST_OPS, NoReplay
+from advisor.gain.excerpt import MOST_OPS, NoReplay, recorded_times
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
 from advisor.model.explanation import Replay, WhatIfReport
@@ -67,13 +67,14 @@ def answer(
     specs = [catalogue().whatifs[f.what_if] for f in fixes]
     throughput = any(s.measure == "throughput" for s in specs)
     excerpt = replayer.excerpt
-    captured = (a.steps.gpu_end[excerpt.measured] - a.steps.gpu_end[excerpt.measured - 1]).mean()
+    captured = recorded_times(replayer.a, excerpt).mean()
     return WhatIfReport(
         tool=tool,
         input=source,
         fixes=found.steps,
         measure="throughput" if throughput else "latency",
         per=("token" if a.program.is_language_model else "item") if throughput else "step",
+        of=found.of,
         step_before_ms=found.step_before_ms,
         step_after_ms=found.step_after_ms,
         speedup=found.speedup,

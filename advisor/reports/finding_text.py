@@ -10,7 +10,7 @@ from msgspec import Struct
 from advisor.model.explanation import WhatIfReport
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Diagnosis, Finding, Gain, Option, Verify
-from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, saved_terms
+from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_terms
 from advisor.model.numbers import (
     CHANGES,
     condition_parts,
@@ -129,14 +129,23 @@ def gain_text(gain: Gain) -> str:
     step = ""
     if gain.step_before_ms is not None and gain.step_after_ms is not None:
         before, after = span_text(gain.step_before_ms), span_text(gain.step_after_ms)
-        step = f"step {before} → {after} ms"
+        step = f"{gain.of} {before} → {after} ms"
     if gain.speedup is None:
         return step + by
     speedup = times_text(gain.speedup)
     if gain.measure == "throughput":
         # It counts tokens a second; the step itself does not get shorter.
         return f"throughput {speedup} in {gain.per}s/s{by}" + (f"; {step}" if step else "")
-    return ", ".join(part for part in (step, speedup) if part) + by
+    return ", ".join(part for part in (step, speedup) if part) + by + _joint_text(gain)
+
+
+def _joint_text(gain: Gain) -> str:
+    """What the fix gains together with those of other causes; empty if it gains as much alone."""
+    if (joint := gain.joint) is None:
+        return ""
+    before, after = milliseconds(joint.step_before_ms.mid), span_text(joint.step_after_ms)
+    whole = f"{gain.of} {before} → {after} ms, {times_text(joint.speedup)}"
+    return f"; fixes of {' and '.join(dict.fromkeys(joint.codes))} together: {whole}"
 
 
 def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
@@ -225,14 +234,14 @@ def combined(diagnosis: Diagnosis) -> Iterator[b.Block]:
     found = diagnosis.combined
     if found is None:
         return
-    yield b.Heading("Fixes together", "in this order, nothing counted twice; ms a step")
-    yield from _steps(found.steps, found.step_before_ms.mid)
+    yield b.Heading("Fixes together", f"in this order, nothing counted twice; ms a {found.of}")
+    yield from _steps(found.steps, found.step_before_ms.mid, found.of)
     yield from _sum(found)
     for text in found.assumptions:
         yield b.Labelled("assumes", text)
 
 
-def _steps(steps: Sequence[CombinedStep], first: float) -> Iterator[b.Block]:
+def _steps(steps: Sequence[CombinedStep], first: float, of: Timed) -> Iterator[b.Block]:
     rows: list[tuple[str, ...]] = [("now", milliseconds(first), "", "", "")]
     notes = []
     for step in steps:
@@ -244,17 +253,17 @@ def _steps(steps: Sequence[CombinedStep], first: float) -> Iterator[b.Block]:
         elif step.measure == "latency" and abs(step.marginal_share) < _NOTHING:
             left = "wins nothing here" if step is steps[0] else "nothing left to win after those before it"
             notes.append(f"{name}: {left}")
-    yield b.Grid(("", "step ms", "wins ms", "of step", "so far x"), tuple(rows))
+    yield b.Grid(("", f"{of} ms", "wins ms", f"of {of}", "so far x"), tuple(rows))
     for note in notes:
         yield b.Labelled("", note)
 
 
 def _sum(found: Combined | WhatIfReport) -> Iterator[b.Block]:
     before, after = milliseconds(found.step_before_ms.mid), span_text(found.step_after_ms)
-    yield b.Labelled("together", f"step {before} → {after} ms, {times_text(found.speedup)}")
+    yield b.Labelled("together", f"{found.of} {before} → {after} ms, {times_text(found.speedup)}")
     yield b.Labelled(
         "bound",
-        f"the GPU alone needs {span_text(found.bound_ms)} ms a step then; no faster host wins more "
+        f"the GPU alone needs {span_text(found.bound_ms)} ms a {found.of} then; no faster host wins more "
         f"than {times_text(found.bound_speedup)} (Amdahl)",
     )
 
@@ -265,12 +274,14 @@ def whatif(report: WhatIfReport) -> Iterator[b.Block]:
     replay = report.replay
     yield b.Labelled(
         "replayed",
-        f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a step "
+        f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a {report.of} "
         f"(captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})",
     )
-    yield b.Labelled("untraced", f"{span_text(report.step_before_ms)} ms a step, without the profiler's part")
+    yield b.Labelled(
+        "untraced", f"{span_text(report.step_before_ms)} ms a {report.of}, without the profiler's part"
+    )
     yield b.Gap()
-    yield from _steps(report.fixes, report.step_before_ms.mid)
+    yield from _steps(report.fixes, report.step_before_ms.mid, report.of)
     yield b.Gap()
     yield from _sum(report)
     if report.measure == "throughput":

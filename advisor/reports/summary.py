@@ -205,6 +205,10 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if first.recommendations and (ranks := fix(first.recommendations[0])) != own:
         before.append(ranks)
     text = ", then ".join(part for part in (", ".join(before), own) if part)
+    joint = first.gain.joint if first.gain is not None else None
+    if joint is not None:
+        fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
+        text = " and ".join(dict.fromkeys((text, *fixes)))
     text = (text or first.cause.replace("-", " ")) + _place(d, first)
     return text[:1].upper() + text[1:]
 
@@ -227,7 +231,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
         return f"more {gain.per}s/s; no step gets shorter"
     at = first.scope.device
     phases = {s.phase for s in (d.main_steps if at is None else d.steps) if at in (None, s.device)}
-    step = f"{_phase(phases.pop())}step" if len(phases) == 1 else "step"
+    step = f"{_phase(phases.pop())}step" if len(phases) == 1 else gain.of
     if gain.step_before_ms is None or gain.step_after_ms is None:
         return times_text(gain.speedup)
     before, after = milliseconds(gain.step_before_ms.mid), milliseconds(gain.step_after_ms.mid)
@@ -267,8 +271,14 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     unlocked = _unlocked(d)
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
-        yield b.Labelled("together", f"step {before} → {after} ms, {times_text(c.speedup)}")
+        yield b.Labelled("together", f"{c.of} {before} → {after} ms, {times_text(c.speedup)}")
     yield from b.listed("then", [f"#{f.rank} {f.code} {f.cause}: {text}" for f, text in unlocked])
+    joined = [f for f in faults[:top] if f.gain is not None and f.gain.joint is not None]
+    if joined:
+        numbers = " and ".join(dict.fromkeys(f"#{f.rank}" for f in joined))
+        yield b.Labelled(
+            "saves", f"{numbers}: what both fixes save together; each alone leaves the other limit"
+        )
     more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
     yield from b.listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]

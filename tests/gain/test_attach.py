@@ -11,12 +11,12 @@ from advisor.engine.rank import rank
 from advisor.errors import InputError
 from advisor.gain.attach import Gains, combine
 from advisor.gain.work import NoEstimate
-from advisor.model.findings import Alternative, Finding, Impact, Input, Tool
-from advisor.model.gain import Gain, Ranking
+from advisor.model.findings import Advice, Alternative, Finding, Impact, Input, Tool
+from advisor.model.gain import Gain, Ranking, saved_by
 from advisor.pipeline.whatif import answer
 from tests.builder import Export
 from tests.gain import scenes
-from tests.gain.support import fix, replayer
+from tests.gain.support import US, fix, replayer
 from tests.metrics.support import analysis
 
 RULES = load_rules(builtin_dir()).by_code
@@ -98,13 +98,56 @@ def test_a_rule_that_names_no_known_what_if(tmp_path: Path) -> None:
     assert "unknown what-if 'magic'" in (one.gain.reason or "")
 
 
-def test_a_capture_without_steps_says_so(tmp_path: Path) -> None:
-    found = gains(Export().process(1).launch(at=0), tmp_path)
+def test_a_capture_without_gpu_work_says_so(tmp_path: Path) -> None:
+    found = gains(Export().process(1).call("cudaFree_v3020", 0), tmp_path)
     (one,) = found.with_gains([finding("LCH101")])
     assert one.gain is not None
-    assert one.gain.reason == "no steps were found, so there is no step time to predict"
+    assert one.gain.reason == "the capture holds no GPU operations to replay"
     assert one.gain.what_if == "cuda_graphs"
     assert found.combined([one]) is None
+
+
+def held(code: str, share: float) -> Finding:
+    advice = Advice(id="r1", action="do-this")
+    impact = Impact(share=share, part="compute")
+    return finding(code).model_copy(update={"impact": impact, "recommendations": (advice,)})
+
+
+def balanced(kernel: int) -> Export:
+    """A launch each 20 us, and FP32 products of `kernel` us on a device with tensor cores."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(20):
+            at = t + 20 * k * US
+            product = {"kernel": "ampere_sgemm_128x64_tn", "kernel_dur": kernel * US}
+            e.launch(at=at, dur=5 * US, kernel_start=at + 7 * US, **product)
+
+    return scenes.capture(step, 400, name="NVIDIA H200", capability=(9, 0))
+
+
+def test_fixes_that_gain_only_together(tmp_path: Path) -> None:
+    """Without tracing, host and device take the same 320 us a step: a faster one waits for the other."""
+    some = gains(balanced(kernel=16), tmp_path)
+    found = some.with_gains([held("KRN106", 0.6), held("LCH101", 0.2), finding("SYN101")])
+    precision, graphs, other = (f.gain for f in found)
+    assert precision is not None
+    assert graphs is not None
+    assert other is not None
+    assert precision.joint is not None
+    assert graphs.joint is not None
+    assert other.joint is None
+    assert precision.joint.codes == ("KRN106", "LCH101")
+    assert precision.joint.part == pytest.approx(3 * graphs.joint.part)
+    assert precision.joint.part + graphs.joint.part == pytest.approx(saved_by(precision.joint.speedup))
+    assert precision.joint.speedup.mid > 3
+    ranked = rank(found, RULES)
+    assert [(f.code, f.severity) for f in ranked[:2]] == [("KRN106", "medium"), ("LCH101", "medium")]
+
+
+def test_a_fix_that_gains_alone_is_not_joined(tmp_path: Path) -> None:
+    """The device idles three quarters of the time: graphs alone save most of it."""
+    found = gains(balanced(kernel=5), tmp_path).with_gains([held("KRN106", 0.25), held("LCH101", 0.7)])
+    assert all(f.gain is not None and f.gain.joint is None for f in found)
 
 
 def test_the_gain_decides_the_rank(tmp_path: Path) -> None:
@@ -199,8 +242,8 @@ def test_options_where_nothing_is_at_fault(tmp_path: Path) -> None:
     assert found[0].saved == pytest.approx(1 - 1 / found[0].speedup.mid)
     assert some.options(language_model=False) == ()
     (tmp_path / "other").mkdir()
-    stepless = gains(Export().process(1).launch(at=0), tmp_path / "other")
-    assert stepless.options(language_model=True) is None
+    idle = gains(Export().process(1).call("cudaFree_v3020", 0), tmp_path / "other")
+    assert idle.options(language_model=True) is None
 
 
 def test_a_launch_bound_step_that_tracing_alone_may_have_made(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import yaml
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain.catalog import make_fix
 from advisor.gain.estimate import Replayer
-from advisor.gain.replay import NoReplay, replay
+from advisor.gain.excerpt import NoReplay
+from advisor.gain.replay import replay
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
 

@@ -154,6 +154,22 @@ def test_recorded_operators_cost_up_to_3_4_us_each_and_their_sizes_2_4(
     assert 10 * stays < step_us(r, scenario=MIDDLE) < 600
 
 
+def test_operators_written_as_nvtx_ranges_cost_up_to_6_2_us_each_and_their_sizes_2_4(tmp_path: Path) -> None:
+    """Launches every 60 us, two operators behind each: 60 - 16 - 2 x 8.6 us stay."""
+    export = Export().process(1)
+    for i in range(60):
+        now = 60 * i * US
+        if i % 10 == 0:
+            export.range(f"iteration {i // 10}", now, now + 600 * US - 1)
+        export.launch(at=now, dur=5 * US, kernel_start=now + 7 * US, kernel_dur=2 * US)
+        for k in range(2):
+            begin = now + (10 + 4 * k) * US
+            export.range(f"aten::mul, seq = {i}, op_id = {2 * i + k}, sizes = [[8], []]", begin, begin + US)
+    r = replayer(export, tmp_path)
+    assert step_us(r, scenario=NOTHING) == pytest.approx(600)
+    assert step_us(r, scenario=ALL) == pytest.approx(10 * (60 - 16 - 2 * 8.6))
+
+
 def test_timed_python_calls_cost_up_to_1_6_us_each(tmp_path: Path) -> None:
     def record(trace: Profile, now: int) -> None:
         for k in range(10):

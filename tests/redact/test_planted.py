@@ -319,7 +319,7 @@ def test_no_answer_to_an_agent_shows_one(tmp_path: Path) -> None:
     answers += [tools.compare("in.sqlite", "in.sqlite"), tools.doctor("in.sqlite")]
     for report in ("kernels", "trace", "nvtx", "launch"):
         answers += every_page(tools, report)
-    for wrong in (lambda: tools.whatif("in.sqlite", ["cuda_graphs"]), lambda: tools.diagnose("none.sqlite")):
+    for wrong in (lambda: tools.whatif("in.sqlite", ["fp8_kv_cache"]), lambda: tools.diagnose("none.sqlite")):
         with pytest.raises(AdvisorError) as error:
             wrong()
         answers.append(tools.error_text(error.value, False))

@@ -235,8 +235,9 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
             sheet.row += 2
         return
     tokens = gain.measure == "throughput"
-    speedup = ("tokens a second", "throughput") if tokens else ("speed-up of a step", "times")
-    spans = [("step before", gain.step_before_ms, "ms"), ("step after", gain.step_after_ms, "ms")]
+    speedup = ("tokens a second", "throughput") if tokens else (f"speed-up of a {gain.of}", "times")
+    times = (("before", gain.step_before_ms), ("after", gain.step_after_ms))
+    spans = [(f"{gain.of} {when}", span, "ms") for when, span in times]
     spans.append((speedup[0], gain.speedup, speedup[1]))
     known = [span for span in spans if span[1] is not None]
     note = f"what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
