@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from advisor.facts import needs, origin
+from advisor.facts.damage import hidden_graph_ratio
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
@@ -103,7 +104,7 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     samples = a.samples(device)
     if samples is None:
         return
-    if not work_recorded(a, device, out):
+    if not work_recorded(a, device):
         _alone(samples, out)
         out.put("activity.unused", _unused(a, device))
     out.put("activity.sm_ratio", samples.mean("sm_active"))
@@ -165,11 +166,10 @@ def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWr
         out.put("activity.dram_bound_window_ratio", min(held, busy))
 
 
-def work_recorded(a: Analysis, device: int, out: FactWriter) -> bool:
+def work_recorded(a: Analysis, device: int) -> bool:
     """False if the capture lacks the device's work: samples alone, and graphs of which neither the
     kernels nor the runs are recorded."""
-    hidden = out.value("capture.hidden_graph_ratio") or 0.0
-    return device in a.devices and hidden < HIDDEN_GRAPHS
+    return device in a.devices and hidden_graph_ratio(a) < HIDDEN_GRAPHS
 
 
 def _mean_dram(samples: Samples) -> float | None:
@@ -197,7 +197,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
             held = min(read / ACHIEVABLE, 1.0) * min(time / window, busy)
             out.put("activity.dram_bound_window_ratio", held)
     samples = a.samples(device)
-    if not work_recorded(a, device, out):
+    if not work_recorded(a, device):
         return
     _busy_share(busy, True, out)
     if samples is None:

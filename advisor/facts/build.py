@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+
 from advisor.facts.activity import activity_facts, sampled_devices, sampled_facts
 from advisor.facts.capture import capture_facts
 from advisor.facts.catalog import CATALOGUE
@@ -22,7 +25,12 @@ from advisor.facts.waits import interruption_facts, other_call_facts, switch_fac
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
+from advisor.model.arrays import Array
 from advisor.model.facts import FactBase, Scope
+from advisor.model.once import at_once
+
+#: A device, the analysis of it, and where its facts go.
+View = tuple[Analysis, int, FactWriter]
 
 
 def build_facts(
@@ -35,9 +43,29 @@ def build_facts(
     """Facts, entities and evidence of one trace; `weight_bytes` is the size of the weights that a step
     reads (if not given, it follows from the recorded sizes of its products), `decoder` the sizes of the
     model, `ranks` the cross-rank values of several ranks in this capture, `acceptance` the number of
-    tokens that one verification of drafts yields."""
+    tokens that one verification of drafts yields.
+
+    Parts of it run at the same time for a large capture: none reads facts of another.
+    """
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
+    views = [(a.on(device), device, out.at(Scope(device=device))) for device in a.devices]
+    waits = ranks.waits if ranks else {}
+    at_once(
+        a.trace.large,
+        lambda: (a.budgets, a.activity),  # most others need them, and they take longest
+        partial(_of_trace, a, out, ranks),
+        partial(_of_kernels, views),
+        partial(_of_host, views),
+        partial(_of_operations, views, waits),
+        partial(_of_model, views, weight_bytes, decoder, acceptance),
+        partial(_evidence, views),
+    )
+    out.explain_missing(a)
+    return out.base
+
+
+def _of_trace(a: Analysis, out: FactWriter, ranks: CrossRank | None) -> None:
     capture_facts(a, out)
     side_facts(a, out)
     sums_facts(a, out)
@@ -54,38 +82,55 @@ def build_facts(
         put = out.at(Scope(device=device))
         sampled_facts(a, device, put)
         memory_facts(a, device, put)
-    for device in a.devices:
-        own, put = a.on(device), out.at(Scope(device=device))
-        device_facts(own, device, put)
-        in_use_facts(own, device, put)
-        shape_facts(own, device, put)
-        pass_facts(own, device, put)
-        expert_facts(own, device, put)
-        layer_facts(own, device, put)
-        host_facts(own, device, put)
-        wait_facts(own, device, put)
-        other_call_facts(own, device, put)
-        switch_facts(own, device, put)
-        memory_facts(own, device, put)
-        copy_facts(own, device, put)
-        unified_facts(own, device, put)
+
+
+def _of_kernels(views: Sequence[View]) -> None:
+    for view in views:
+        device_facts(*view)
+        in_use_facts(*view)
+        shape_facts(*view)
+        pass_facts(*view)
+        expert_facts(*view)
+        layer_facts(*view)
+
+
+def _of_host(views: Sequence[View]) -> None:
+    for view in views:
+        host_facts(*view)
+        wait_facts(*view)
+        other_call_facts(*view)
+        switch_facts(*view)
+        memory_facts(*view)
+        copy_facts(*view)
+        unified_facts(*view)
+        transfer_facts(*view)  # reads those of the host
+
+
+def _of_operations(views: Sequence[View], waits: Mapping[int, Array]) -> None:
+    for own, device, put in views:
+        operation_facts(own, device, put, waits.get(device))
+        drift_facts(own, device, put)
+        communication_facts(own, device, put, waits.get(device))
+        network_facts(own, device, put)
+        sampled_facts(own, device, put)
+
+
+def _of_model(
+    views: Sequence[View], weight_bytes: int | None, decoder: Decoder | None, acceptance: float | None
+) -> None:
+    for own, device, put in views:
         sized = matmuls(own, device)
         provenance_facts(own, device, put, sized)
         weights = weight_bytes or recorded_weights(own, sized)
         activity_facts(own, device, put, weights)
         phase_facts(own, device, put, weights)
         speculation_facts(own, device, put, acceptance)
-        transfer_facts(own, device, put)
         batch_facts(own, put)
         rate_facts(own, device, put, weights, decoder.parameters if decoder else None)
         product_facts(own, device, put, decoder)
-        waits = ranks.waits.get(device) if ranks else None
-        operation_facts(own, device, put, waits)
-        drift_facts(own, device, put)
-        communication_facts(own, device, put, waits)
-        network_facts(own, device, put)
-        sampled_facts(own, device, put)
-        evidence(own, device, put)
-        call_site_tables(own, device, put)
-    out.explain_missing(a)
-    return out.base
+
+
+def _evidence(views: Sequence[View]) -> None:
+    for view in views:
+        evidence(*view)
+        call_site_tables(*view)

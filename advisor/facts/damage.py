@@ -175,9 +175,14 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     out.put("capture.lost_call_ratio", losses.lost_calls / max(losses.kernels, 1))
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
     out.put("capture.opaque_graph_ratio", 1.0 if runs else opaque)
-    hidden = losses.rowless_graphs / max(losses.graph_launches, 1)
-    out.put("capture.hidden_graph_ratio", hidden)
+    out.put("capture.hidden_graph_ratio", hidden_graph_ratio(a))
     return _signs(losses, kernels + runs)
+
+
+def hidden_graph_ratio(a: Analysis) -> float:
+    """Share of the graph launches that left neither kernels nor a run as a whole; 0 if unknown."""
+    hidden = a.losses.rowless_graphs / max(a.losses.graph_launches, 1)
+    return hidden if hidden and a.trace.has("api_calls") and _linked(a) else 0.0
 
 
 def _linked(a: Analysis) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 from msgspec.structs import replace
@@ -45,6 +44,7 @@ from advisor.metrics.window import (
 from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
 from advisor.model.arrays import Array, constant, grouped, picked
 from advisor.model.capture import Device
+from advisor.model.once import cached_property, kept
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -69,12 +69,6 @@ class Analysis:
         self.trace: Trace = trace
         self.selection = selection or Selection()
         self._device = device
-        self._views: dict[int, Analysis] = {}
-        self._ops_of: dict[int, Array] = {}
-        self._kernels: dict[int, DeviceKernels] = {}
-        self._samples: dict[int, Samples | None] = {}
-        self._groups: dict[int, tuple[Array, list[tuple[str, str]]]] = {}
-        self._feeders: dict[int, int | None] = {}
 
     def release(self) -> None:
         """Drop all computed metrics: they take more memory than the columns they come from."""
@@ -84,15 +78,14 @@ class Analysis:
 
     def on(self, device: int) -> Analysis:
         """The analysis of another device; metrics of the whole trace are shared."""
-        if device == self.main_device:
-            return self
-        if device not in self._views:
-            view = Analysis(self.trace, self.selection, device)
-            runs = self.runs.on(device, self.ops)
-            names = (n for n in _SHARED if runs.since == self.runs.since or n not in _OF_PROGRAM)
-            view.__dict__.update({name: getattr(self, name) for name in names} | {"runs": runs})
-            self._views[device] = view
-        return self._views[device]
+        return self if device == self.main_device else kept(self, "view", device, lambda: self._view(device))
+
+    def _view(self, device: int) -> Analysis:
+        view = Analysis(self.trace, self.selection, device)
+        runs = self.runs.on(device, self.ops)
+        names = (n for n in _SHARED if runs.since == self.runs.since or n not in _OF_PROGRAM)
+        view.__dict__.update({name: getattr(self, name) for name in names} | {"runs": runs})
+        return view
 
     @cached_property
     def main_device(self) -> int:
@@ -308,11 +301,12 @@ class Analysis:
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
-        if device not in self._ops_of:
+
+        def found() -> Array:
             mine = self.on(device).in_window
-            mine = mine if constant(self.ops.device) else mine & (self.ops.device == device)
-            self._ops_of[device] = np.flatnonzero(mine)
-        return self._ops_of[device]
+            return np.flatnonzero(mine if constant(self.ops.device) else mine & (self.ops.device == device))
+
+        return kept(self, "ops", device, found)
 
     def device_copies(self, device: int) -> Array:
         """Positions in `ops` of a device's copies in its window."""
@@ -325,23 +319,27 @@ class Analysis:
 
     def kernels(self, device: int) -> DeviceKernels:
         """A device's kernels in the window."""
-        if device not in self._kernels:
+
+        def found() -> DeviceKernels:
             at = self.device_ops(device)
-            self._kernels[device] = DeviceKernels(self, at[picked(self.op_name, at) >= 0])
-        return self._kernels[device]
+            return DeviceKernels(self, at[picked(self.op_name, at) >= 0])
+
+        return kept(self, "kernels", device, found)
 
     def feeder(self, device: int) -> int | None:
         """The thread that issued most of the device's operations in the window."""
-        if device not in self._feeders:
+
+        def found() -> int | None:
             api = picked(self.ops.api, self.device_ops(device))
             threads = self.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]
-            self._feeders[device] = heaviest(threads) if len(threads) else None
-        return self._feeders[device]
+            return heaviest(threads) if len(threads) else None
+
+        return kept(self, "feeder", device, found)
 
     def samples(self, device: int) -> Samples | None:
-        if device not in self._samples:
-            self._samples[device] = device_samples(self.trace, device, self.on(device).window)
-        return self._samples[device]
+        return kept(
+            self, "samples", device, lambda: device_samples(self.trace, device, self.on(device).window)
+        )
 
     @cached_property
     def activity(self) -> dict[int, Activity | None]:
@@ -358,10 +356,8 @@ class Analysis:
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
         """Group of each of `device_kernels`, and the labels of groups, as `launch_groups`."""
-        if device not in self._groups:
-            ran = self.kernels(device)
-            self._groups[device] = launch_groups(self.names, ran.name, ran.blocks)
-        return self._groups[device]
+        ran = self.kernels(device)
+        return kept(self, "groups", device, lambda: launch_groups(self.names, ran.name, ran.blocks))
 
     @cached_property
     def calls_in_window(self) -> Array:

@@ -7,7 +7,6 @@ thread was doing (docs/definitions.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +30,7 @@ from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
 from advisor.model.arrays import Array, among, distinct, inserted, run_of
+from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, among, begins_run
+from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
 
 Source = Literal["backtraces", "stacks", "samples", "ranges"]

@@ -4,7 +4,6 @@ kernels spend most of their time on such gathers.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from advisor.metrics.kernels import launch_shape
 from advisor.metrics.passes import Pieces, attention_pieces
 from advisor.model.arrays import Array, where
+from advisor.model.once import cached_property
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
 from advisor.model.arrays import Array, among, distinct, marked
+from advisor.model.once import cached_property
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END
 from advisor.sources.trace import Trace
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
 from advisor.model.arrays import Array, begins_run, constant, marked, median_of, sorting
+from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
 

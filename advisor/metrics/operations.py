@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from msgspec import Struct
 from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, among, compact, constant, distinct, merged, picked, where
+from advisor.model.once import cached_property
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
 from advisor.sources.trace import Trace
 

@@ -6,7 +6,6 @@ or as another recording of the same program shows them (`Provenance`).
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from advisor.metrics.align import Match, align, match_calls
 from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, distinct
+from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
 

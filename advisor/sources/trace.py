@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -27,7 +28,7 @@ Window = tuple[int, int]
 FAR_NS = 30 * 86_400 * 10**9
 #: Up to this share of a table's rows far-off rows are dropped, and the rest is analysed.
 FEW = 0.01
-#: Files of at least this many bytes are read on several threads.
+#: Files of at least this many bytes are read, and their facts computed, on several threads.
 _LARGE = 32 << 20
 #: Memory of a diagnosis over the size of the capture.
 _TIMES = 2
@@ -116,6 +117,7 @@ class Trace:
         self._near: dict[str, Array | None] = {}
         self._ahead: dict[str, Future[Columns]] = {}
         self._threads: ThreadPoolExecutor | None = None
+        self._one_at_a_time = RLock()  # reads of what was not read ahead
         self.left_out: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self._distinct: dict[tuple[str, str], list[int]] = {}
@@ -146,10 +148,15 @@ class Trace:
         far = (f"{t} that begin months from the others, left out: {n}" for t, n in left)
         return (*self.capture.warnings, *far)
 
+    @property
+    def large(self) -> bool:
+        """Whether threads take less time for it than they cost."""
+        return self.capture.size_bytes >= _LARGE
+
     def read_ahead(self, *tables: str) -> None:
         """Begin to read tables of `NEEDED` of a large capture, on threads: decoding releases the
         interpreter for other work."""
-        if self.capture.size_bytes < _LARGE:
+        if not self.large:
             return
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -175,11 +182,13 @@ class Trace:
         if not self.has(table):
             return {n: np.empty(0, np.int64) for n in wanted}
         kept = self._kept.setdefault(table, {})
-        if table in self._ahead:
-            kept.update(self._ahead.pop(table).result())
-        absent = [n for n in wanted if n not in kept]
-        if absent:
-            kept.update(self._read(table, absent))
+        if (ahead := self._ahead.get(table)) is not None:
+            kept.update(ahead.result())
+            self._ahead.pop(table, None)
+        if any(n not in kept for n in wanted):
+            with self._one_at_a_time:
+                if absent := [n for n in wanted if n not in kept]:
+                    kept.update(self._read(table, absent))
         READING.give_back()
         if window is None:
             return {n: kept[n] for n in wanted}
@@ -232,7 +241,8 @@ class Trace:
         wanted = [int(i) for i in ids]
         absent = sorted({i for i in wanted if i not in self._texts})
         if absent:
-            self._texts.update(zip(absent, self.source.text(absent), strict=True))
+            with self._one_at_a_time:
+                self._texts.update(zip(absent, self.source.text(absent), strict=True))
         return [self._texts[i] for i in wanted]
 
     def frame(self, table: str) -> pd.DataFrame:

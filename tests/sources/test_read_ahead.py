@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor import diagnose
 from advisor.errors import InputError
 from advisor.sources import trace as traces
 from advisor.sources.open import open_trace
@@ -47,3 +48,12 @@ def test_what_cannot_be_read_is_said_where_it_is_needed(tmp_path: Path) -> None:
 def test_a_capture_can_be_closed_before_it_is_read(tmp_path: Path) -> None:
     with open_trace(export().write(tmp_path / "t.sqlite")) as trace:
         trace.read_ahead(*NEEDED)
+
+
+def test_facts_computed_on_threads_are_those_computed_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = export().write(tmp_path / "t.sqlite")
+    on_threads = diagnose(path)
+    monkeypatch.setattr(traces, "_LARGE", 1 << 40)
+    assert diagnose(path) == on_threads

@@ -7,7 +7,6 @@ a step of 2 ms after 0.6 ms.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from msgspec import Struct
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
 from advisor.model.arrays import Array, distinct, marked, where
+from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
 

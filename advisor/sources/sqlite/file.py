@@ -165,9 +165,8 @@ class SqliteFile:
         text = f"cast({quoted(column)} as text)"  # damage may have left a number there
         if unless is not None:
             text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
-        sql = f"select {text} from {source_of_rows(table)} where {_condition(rows)}"
         with self._damage_reported():
-            return fetch_text_codes(self._db, sql)
+            return fetch_text_codes(self._db, text, f"from {source_of_rows(table)} where {_condition(rows)}")
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
         found: dict[int, str] = {}

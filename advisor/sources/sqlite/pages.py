@@ -252,19 +252,17 @@ class _Codes(dict[bytes | None, int]):
         return code
 
 
-def fetch_text_codes(db: sqlite3.Connection, sql: str) -> tuple[Ints, list[str]]:
-    """A query of one text column as codes and the texts they stand for; `MISSING` for NULL.
+def fetch_text_codes(db: sqlite3.Connection, text: str, rest: str) -> tuple[Ints, list[str]]:
+    """One text column (`text` as SQL) of a query (`rest`, from FROM on) as codes and the texts they stand
+    for; `MISSING` for NULL.
 
     Texts are compared as the bytes of the file and decoded once each.
     """
     codes = _Codes({None: MISSING})
-    decode, db.text_factory = db.text_factory, bytes
-    try:
-        values = chain.from_iterable(db.execute(sql))
-        rows = np.fromiter(map(codes.__getitem__, values), np.int64)
-    finally:
-        db.text_factory = decode
-    return rows, [text.decode("utf-8", "replace") for text in codes if text is not None]
+    values = chain.from_iterable(db.execute(f"select cast({text} as blob) {rest}"))
+    rows = np.fromiter(map(codes.__getitem__, values), np.int64)
+    ((encoding,),) = db.execute("pragma encoding").fetchall()
+    return rows, [text.decode(encoding, "replace") for text in codes if text is not None]
 
 
 def joined(parts: list[Ints]) -> Ints:
