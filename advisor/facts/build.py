@@ -45,21 +45,21 @@ def build_facts(
     model, `ranks` the cross-rank values of several ranks in this capture, `acceptance` the number of
     tokens that one verification of drafts yields.
 
-    Parts of it run at the same time for a large capture: none reads facts of another.
+    Parts of it run at the same time for a large capture: none reads or replaces facts of another.
     """
     window = a.window
     out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
     views = [(a.on(device), device, out.at(Scope(device=device))) for device in a.devices]
     waits = ranks.waits if ranks else {}
     at_once(
-        a.trace.large,
-        lambda: (a.budgets, a.activity),  # most others need them, and they take longest
-        partial(_of_trace, a, out, ranks),
-        partial(_of_kernels, views),
-        partial(_of_host, views),
+        a.trace.threads,
+        lambda: (a.budgets, a.activity),  # they take longest, and all others but the next need them
         partial(_of_operations, views, waits),
-        partial(_of_model, views, weight_bytes, decoder, acceptance),
+        partial(_of_trace, a, out, ranks),
         partial(_evidence, views),
+        partial(_of_host, views),
+        partial(_of_kernels, views, waits),
+        partial(_of_model, views, weight_bytes, decoder, acceptance),
     )
     out.explain_missing(a)
     return out.base
@@ -84,14 +84,12 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: CrossRank | None) -> None:
         memory_facts(a, device, put)
 
 
-def _of_kernels(views: Sequence[View]) -> None:
+def _of_operations(views: Sequence[View], waits: Mapping[int, Array]) -> None:
     for view in views:
-        device_facts(*view)
-        in_use_facts(*view)
-        shape_facts(*view)
-        pass_facts(*view)
-        expert_facts(*view)
+        own, device, put = view
+        operation_facts(own, device, put, waits.get(device))
         layer_facts(*view)
+        expert_facts(*view)
 
 
 def _of_host(views: Sequence[View]) -> None:
@@ -102,17 +100,21 @@ def _of_host(views: Sequence[View]) -> None:
         switch_facts(*view)
         memory_facts(*view)
         copy_facts(*view)
-        unified_facts(*view)
         transfer_facts(*view)  # reads those of the host
 
 
-def _of_operations(views: Sequence[View], waits: Mapping[int, Array]) -> None:
-    for own, device, put in views:
-        operation_facts(own, device, put, waits.get(device))
-        drift_facts(own, device, put)
+def _of_kernels(views: Sequence[View], waits: Mapping[int, Array]) -> None:
+    for view in views:
+        own, device, put = view
+        device_facts(*view)
+        unified_facts(*view)  # knows places of device_facts better
+        in_use_facts(*view)
+        shape_facts(*view)
+        pass_facts(*view)
+        drift_facts(*view)
         communication_facts(own, device, put, waits.get(device))
-        network_facts(own, device, put)
-        sampled_facts(own, device, put)
+        network_facts(*view)
+        sampled_facts(*view)
 
 
 def _of_model(

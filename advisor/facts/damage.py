@@ -14,7 +14,6 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import Losses
-from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.startup import work_span
 from advisor.metrics.thinned import uneven_share
@@ -243,7 +242,7 @@ def _refused(out: FactWriter, texts: list[str]) -> None:
 
 def integrity_facts(a: Analysis, out: FactWriter) -> None:
     """Counts by invariant, and all of them in words; the trace's ledger takes note of them."""
-    invalid = find_invalid(a.trace, a.ops)
+    invalid = a.invalid
     out |= {name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()}
     out.put("capture.view_count", len(invalid.views))
     out.put("capture.invalid_row_ratio", invalid.worst_ratio)

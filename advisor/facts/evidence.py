@@ -62,7 +62,7 @@ def _holders(a: Analysis, device: int, out: FactWriter) -> None:
     chosen = [i for i, role in a.roles.items() if role == "gil_hold"]
     if feeder is None or feeder not in a.states.gil or not chosen:
         return
-    waits = a.budgets[device].window.cut(a.states.gil[feeder])
+    waits = a.window.cut(a.states.gil[feeder])
     rows = a.ranges.rows(chosen)
     held = Coverage(waits).within(rows["start"], rows["end"])
     threads, of = np.unique(rows["thread"], return_inverse=True)
@@ -150,7 +150,7 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     ):
         out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
     feeder = a.feeder(device)
-    window = a.budgets[device].window.nonzero_length
+    window = a.window.nonzero_length
     entity: list[Row] = []
     for i in order[kind[order] == Call.SYNC].tolist():
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]

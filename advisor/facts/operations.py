@@ -98,7 +98,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     if longer.any():
         duration = duration - longer
         spread = distribution(group, duration, len(like))
-    window = a.budgets[device].window.nonzero_length
+    window = a.window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
     calls, behind = by_number(group), np.cumsum(spread.count)  # of each group, one after the other
     slow = np.flatnonzero(duration > SLOW * spread.p50[group])
@@ -374,7 +374,7 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "experts.grouping": found.grouping,
         "experts.combine": found.combine,
     }
-    window = a.budgets[device].window.nonzero_length
+    window = a.window.nonzero_length
     out |= {
         **a.rates(device, counts),
         "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),

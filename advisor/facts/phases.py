@@ -242,7 +242,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     bucket = largest[group]
     if (bucket == batch[mine]).all():
         return
-    window = a.budgets[device].window.nonzero_length
+    window = a.window.nonzero_length
     wasted = bucket - batch[mine]
     busy = np.bincount(step, a.ops.length[at], len(batch) + 1)[:-1][mine]
     out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()))
@@ -289,7 +289,7 @@ def _product_rates(
     """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False if the
     sizes cannot be those of this model, or the peak is unknown."""
     length = a.ops.length[at].astype(float)
-    window = a.budgets[device].window.nonzero_length
+    window = a.window.nonzero_length
     rows: list[tuple[str, int, int, float, float, float]] = []
     spare = 0.0
     for i, (name, size) in enumerate(products):
@@ -341,7 +341,7 @@ def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "drift.alike_ratio": found.alike,
         "drift.kernel_change": _words(found.kernel_change),
         "drift.step_change": _words(found.change),
-        "drift.lost_ratio": min(found.lost_ns / a.budgets[device].window.nonzero_length, 1.0),
+        "drift.lost_ratio": min(found.lost_ns / a.window.nonzero_length, 1.0),
     }
 
 

@@ -149,7 +149,7 @@ def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None
     out.put("kernel.matmul_sized_ratio", float(found.duration[known].sum() / max(found.duration.sum(), 1.0)))
     odd = np.array([p.is_misaligned for _, p in found.products])[np.maximum(found.product, 0)]
     misaligned = float(found.duration[odd & known].sum())
-    out.put("kernel.misaligned_window_ratio", min(misaligned / a.budgets[device].window.nonzero_length, 1.0))
+    out.put("kernel.misaligned_window_ratio", min(misaligned / a.window.nonzero_length, 1.0))
     out.put("kernel.matmul_flop_ratio", _reached(a, device, found)[0])
     out.table("kernels.matmuls", _by_sizes(a, device, found))
 

@@ -21,6 +21,7 @@ from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.damage import Damage, Losses, capture_ranges, earlier_work, find_damage, find_losses
 from advisor.metrics.host import HostStates, Ranges, Threads, host_states
+from advisor.metrics.integrity import Invalid, find_invalid
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
 from advisor.metrics.operations import Kind, Operations, Runs, find_runs, operations
@@ -199,6 +200,10 @@ class Analysis:
         return find_thinned(self.trace)
 
     @cached_property
+    def invalid(self) -> Invalid:
+        return find_invalid(self.trace, self.ops)
+
+    @cached_property
     def stretches(self) -> Stretches:
         return find_stretches(self.trace, self.ops, self.repeated, self.selection, self.states)
 
@@ -355,7 +360,7 @@ class Analysis:
         return out
 
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
-        """Group of each of `device_kernels`, and the labels of groups, as `launch_groups`."""
+        """Group of each of `device_kernels`, and the labels, as `launch_groups`."""
         ran = self.kernels(device)
         return kept(self, "groups", device, lambda: launch_groups(self.names, ran.name, ran.blocks))
 

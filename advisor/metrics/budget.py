@@ -22,6 +22,7 @@ from advisor.metrics.intervals import (
     intersect,
     joined,
     positions,
+    split,
     subtract,
     union,
     within_reach,
@@ -29,7 +30,7 @@ from advisor.metrics.intervals import (
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, among, distinct, inserted, run_of
+from advisor.model.arrays import Array, among, distinct, inserted, run_of, sorting
 from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 
@@ -327,36 +328,21 @@ class _ThreadStates:
         return Coverage(Spans(found.start[long], found.end[long]))
 
     @cached_property
-    def _coverage(self) -> tuple[dict[str, Coverage], str, dict[str, Coverage], Coverage]:
-        """The states besides calls; the commonest state of calls, which is what the others leave; those
-        others; and all."""
-        start, end, state = self._start, self._end, self._state
-        held = np.bincount(state, minlength=len(THREAD_STATES))
-        most = int(held.argmax())
-        others = {
-            THREAD_STATES[code]: Coverage(Spans(start[state == code], end[state == code]))
-            for code in np.flatnonzero(held).tolist()
-            if code != most
-        }
-        explained = {name: Coverage(spans) for name, spans in self._spans.items()}
-        return explained, THREAD_STATES[most], others, Coverage(Spans(start, end))
+    def _labelled(self) -> tuple[list[str], Spans, Array]:
+        """Names of the states, when the thread is in one of them, and in which."""
+        names = [*self._spans, *THREAD_STATES]
+        parts = [*self._spans.values(), Spans(self._start, self._end)]
+        others = [np.full(len(spans), i, np.int32) for i, spans in enumerate(parts[:-1])]
+        label = np.concatenate((*others, self._state.astype(np.int32) + len(others)))
+        start, end = map(np.concatenate, zip(*parts, strict=True))
+        order = sorting(start)
+        return names, Spans(start[order], end[order]), label[order]
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
         """ns of each [lo, hi) (ascending, disjoint) by state; `host` is the rest."""
-        explained, most, others, all_calls = self._coverage
-        out = {name: coverage.within(lo, hi) for name, coverage in explained.items()}
-        rest = hi - lo
-        for values in out.values():
-            rest = rest - values
-        if len(self._start):
-            calls = {name: coverage.within(lo, hi) for name, coverage in others.items()}
-            together = all_calls.within(lo, hi)
-            rest = rest - together
-            calls[most] = together - sum(calls.values())
-            out.update(calls)
-        out["host"] = rest
-        out.setdefault("graph_launch_call", np.zeros(len(lo), np.int64))
-        return out
+        names, spans, label = self._labelled
+        found = split(spans, label, len(names), lo, hi)
+        return {**dict(zip(names, found, strict=True)), "host": hi - lo - found.sum(axis=0)}
 
     def slices(self, lo: int, hi: int, host: str) -> Iterator[Slice]:
         """[lo, hi) by state, in order of time; the rest is called `host`."""

@@ -56,10 +56,9 @@ class Runs(Struct, frozen=True):
         )
         start, end, column = self.start[mine], self.end[mine], self.column[mine]
         if compiled is not None and start.dtype == end.dtype == lo.dtype == np.int64:
-            out = np.zeros((len(lo), self.columns))
-            compiled(start, end, column.astype(np.int32, copy=False), lo, hi, self.columns, out)
-            out /= period
-            return out
+            out = np.zeros((len(lo), self.columns), np.int64)
+            compiled(start, end, column.astype(np.int32, copy=False), lo, hi, self.columns, False, out)
+            return np.divide(out, period, out=out.view(np.float64))
         first = positions(hi, start, "right")
         held = np.minimum(end, hi.take(first)) - np.maximum(start, lo.take(first))
         cells = len(lo) * self.columns

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from advisor.model.arrays import Array, begins_run, distinct, inserted
 
 try:
-    from advisor.sources.sqlite._pages import search
+    from advisor.sources.sqlite._pages import search, shares
 except ImportError:  # installed without a C compiler
-    search = None  # type: ignore[assignment]
+    search = shares = None  # type: ignore[assignment]
 
 Ints = NDArray[np.int64]
 
@@ -196,3 +196,18 @@ class Coverage:
     def within(self, lo: Array, hi: Array) -> Ints:
         """Measure of the set inside each [lo, hi)."""
         return self(hi) - self(lo)
+
+
+def split(spans: Spans, label: Array, labels: int, lo: Array, hi: Array) -> Ints:
+    """Measure of the intervals of a merged set with each label inside each [lo, hi) (ascending, disjoint), a
+    row a label."""
+    if shares is None or not len(lo):
+        mine = (label == k for k in range(labels))
+        found = [Coverage(Spans(spans.start[at], spans.end[at])).within(lo, hi) for at in mine]
+        return np.array(found, np.int64).reshape(labels, len(lo))
+    near = slice(int(np.searchsorted(spans.end, lo[0], "right")), int(np.searchsorted(spans.start, hi[-1])))
+    out = np.zeros((labels, len(lo)), np.int64)
+    at = label[near].astype(np.int32, copy=False)
+    start, end, at, lo, hi = map(np.ascontiguousarray, (spans.start[near], spans.end[near], at, lo, hi))
+    shares(start, end, at, lo, hi, labels, True, out)
+    return out

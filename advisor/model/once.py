@@ -13,6 +13,9 @@ from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
 T = TypeVar("T")
 
 
@@ -47,19 +50,22 @@ def kept(owner: object, name: str, number: int, make: Callable[[], T]) -> T:
     return known[number]
 
 
-def at_once(threads: bool, *tasks: Callable[[], object]) -> None:
-    """Run the tasks, on two threads or one after the other. Raises what the first of them raises."""
-    if not threads:
+def begin(threads: Executor | None, *tasks: Callable[[], object]) -> list[Future[object]]:
+    """Begin the tasks on threads. Without threads nothing happens: they are for values that are kept."""
+    return [threads.submit(task) for task in tasks] if threads else []
+
+
+def at_once(threads: Executor | None, *tasks: Callable[[], object]) -> None:
+    """Run the tasks at the same time on threads, without threads one after the other. Raises what the first
+    of them raises."""
+    if threads is None:
         for task in tasks:
             task()
         return
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(2) as pool:
-        begun = [pool.submit(task) for task in tasks]
-        try:
-            for one in begun:
-                one.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    begun = begin(threads, *tasks)
+    try:
+        for one in begun:
+            one.result()
+    finally:
+        for one in begun:
+            one.cancel()

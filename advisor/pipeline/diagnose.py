@@ -14,6 +14,7 @@ from msgspec import Struct
 from advisor.knowledge.files import with_sources
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.gain import Flip
+from advisor.model.once import begin
 from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
@@ -126,6 +127,14 @@ def analyse(
     say("exporting with nsys" if needs_export(path) else "reading")
     with analysis_of(path, chosen, say) as analysis:
         analysis.trace.read_ahead("samples")
+        begin(
+            analysis.trace.threads,  # these do not need to know the steps, which are found meanwhile
+            lambda: analysis.losses,
+            lambda: analysis.thinned,
+            lambda: analysis.runs,
+            lambda: analysis.earlier_work,
+            lambda: analysis.invalid,
+        )
         from advisor.engine.infer import default_engine, infer, take_out_undecided
         from advisor.facts.build import build_facts
         from advisor.pipeline import document

@@ -116,7 +116,8 @@ class Trace:
         self._kept: dict[str, Columns] = {}
         self._near: dict[str, Array | None] = {}
         self._ahead: dict[str, Future[Columns]] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        #: Two for a large capture once tables are read ahead, for work of which NumPy does most.
+        self.threads: ThreadPoolExecutor | None = None
         self._one_at_a_time = RLock()  # reads of what was not read ahead
         self.left_out: dict[str, int] = {}
         self._texts: dict[int, str] = {}
@@ -148,26 +149,21 @@ class Trace:
         far = (f"{t} that begin months from the others, left out: {n}" for t, n in left)
         return (*self.capture.warnings, *far)
 
-    @property
-    def large(self) -> bool:
-        """Whether threads take less time for it than they cost."""
-        return self.capture.size_bytes >= _LARGE
-
     def read_ahead(self, *tables: str) -> None:
         """Begin to read tables of `NEEDED` of a large capture, on threads: decoding releases the
         interpreter for other work."""
-        if not self.large:
+        if self.capture.size_bytes < _LARGE:
             return
-        if self._threads is None:
+        if self.threads is None:
             from concurrent.futures import ThreadPoolExecutor
 
             from advisor import memory
 
             memory.expect(_TIMES * self.capture.size_bytes)
-            self._threads = ThreadPoolExecutor(2)
+            self.threads = ThreadPoolExecutor(2)
         for table in tables:
             if self.has(table) and table not in self._kept:
-                self._ahead[table] = self._threads.submit(self._read, table, NEEDED[table])
+                self._ahead[table] = self.threads.submit(self._read, table, NEEDED[table])
 
     def columns(self, table: str, names: Iterable[str], window: Window | None = None) -> Columns:
         """Named columns of a table, all of one length; zero rows where the table is absent.
@@ -252,8 +248,8 @@ class Trace:
         return pd.DataFrame(self.columns(table, TABLES[table]))
 
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)  # waits for what reads from the source
+        if self.threads is not None:
+            self.threads.shutdown(cancel_futures=True)  # waits for what reads from the source
         self.source.close()
 
     def __enter__(self) -> Trace:

@@ -265,19 +265,22 @@ static PyObject *search(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* shares(start, end, column, lo, hi, columns, out): adds to the cells of `out`, a row for each [lo, hi), how
- * much of it the runs of each column take; runs ascend by start, intervals by both ends */
+/* shares(start, end, column, lo, hi, columns, across, out): adds to the cells of `out`, a row for each [lo, hi)
+ * (or for each column if `across`), how much of it the runs of each column take; runs ascend by start, intervals
+ * by both ends */
 static PyObject *shares(PyObject *module, PyObject *args)
 {
     Py_buffer in[5], out; /* start, end, column, lo, hi */
     Py_ssize_t columns, first = 0;
+    int across;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nw*", &in[0], &in[1], &in[2], &in[3], &in[4], &columns, &out))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*npw*", &in[0], &in[1], &in[2], &in[3], &in[4], &columns, &across, &out))
         return NULL;
     const int64_t *start = in[0].buf, *end = in[1].buf, *lo = in[3].buf, *hi = in[4].buf;
     const int32_t *column = in[2].buf;
-    double *cells = out.buf;
+    int64_t *cells = out.buf;
     Py_ssize_t runs = in[0].len / (Py_ssize_t)sizeof(int64_t), count = in[3].len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t row = across ? 1 : columns, step = across ? count : 1;
     int fits = columns > 0 && in[1].len == in[0].len && in[2].len * 2 == in[0].len && in[4].len == in[3].len &&
                out.len / columns >= in[3].len;
     Py_BEGIN_ALLOW_THREADS
@@ -289,7 +292,7 @@ static PyObject *shares(PyObject *module, PyObject *args)
         for (Py_ssize_t i = first; i < count && lo[i] < end[r]; i++) {
             int64_t from = start[r] > lo[i] ? start[r] : lo[i], to = end[r] < hi[i] ? end[r] : hi[i];
             if (to > from)
-                cells[i * columns + column[r]] += (double)(to - from);
+                cells[i * row + column[r] * step] += to - from;
         }
     }
     Py_END_ALLOW_THREADS
