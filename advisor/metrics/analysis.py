@@ -324,12 +324,8 @@ class Analysis:
 
     def kernels(self, device: int) -> DeviceKernels:
         """A device's kernels in the window."""
-
-        def found() -> DeviceKernels:
-            at = self.device_ops(device)
-            return DeviceKernels(self, at[picked(self.op_name, at) >= 0])
-
-        return kept(self, "kernels", device, found)
+        at = self.device_ops(device)
+        return kept(self, "kernels", device, lambda: DeviceKernels(self, at[picked(self.op_name, at) >= 0]))
 
     def feeder(self, device: int) -> int | None:
         """The thread that issued most of the device's operations in the window."""

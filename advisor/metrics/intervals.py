@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from advisor.model.arrays import Array, begins_run, distinct, inserted
 
 try:
-    from advisor.sources.sqlite._pages import search, shares
+    from advisor.sources.sqlite import _pages as compiled
 except ImportError:  # installed without a C compiler
-    search = shares = None  # type: ignore[assignment]
+    compiled = None  # type: ignore[assignment]
 
 Ints = NDArray[np.int64]
 
@@ -23,12 +23,16 @@ Ints = NDArray[np.int64]
 def positions(ranked: Array, wanted: Array, side: Literal["left", "right"] = "left") -> Ints:
     """`np.searchsorted`, in a third of the time if the wanted values ascend as well: each search begins
     where the last one ended."""
-    for array in (ranked, wanted):
-        if search is None or array.dtype != np.int64 or not array.flags.c_contiguous:
-            return np.searchsorted(ranked, wanted, side)
+    if compiled is None or not _plain(ranked, wanted):
+        return np.searchsorted(ranked, wanted, side)
     out = np.empty(len(wanted), np.int64)
-    search(ranked, wanted, side == "right", out)
+    compiled.search(ranked, wanted, side == "right", out)
     return out
+
+
+def _plain(*arrays: Array) -> bool:
+    """Whether the compiled functions can read them."""
+    return all(array.dtype == np.int64 and array.flags.c_contiguous for array in arrays)
 
 
 class Spans(NamedTuple):
@@ -183,25 +187,37 @@ class Coverage:
 
     def __call__(self, time: Array) -> Ints:
         """Measure of the set in (-inf, t) for each t."""
-        if len(self._start) == 0:
-            return np.zeros(len(time), np.int64)
-        at = positions(self._start, time, "right")
-        at -= 1  # -1 for times before the set: taken out below
-        covered = np.minimum(time, self._end.take(at))
-        covered -= self._left_out.take(at)
-        if at.min(initial=0) < 0:
-            covered[at < 0] = 0
-        return covered
+        return self._measured(time)
 
     def within(self, lo: Array, hi: Array) -> Ints:
         """Measure of the set inside each [lo, hi)."""
-        return self(hi) - self(lo)
+        return self._measured(hi, lo)
+
+    def _measured(self, time: Array, less: Array | None = None) -> Ints:
+        """The measure before each time, less that before other times."""
+        out = np.zeros(len(time), np.int64)
+        if len(self._start) == 0:
+            return out
+        for times, negative in ((time, False), (less, True)):
+            if times is None:
+                continue
+            if compiled is not None and _plain(self._start, self._end, times):
+                compiled.measure(self._start, self._end, self._left_out, times, negative, out)
+                continue
+            at = positions(self._start, times, "right")
+            at -= 1  # -1 for times before the set: taken out below
+            covered = np.minimum(times, self._end.take(at))
+            covered -= self._left_out.take(at)
+            if at.min(initial=0) < 0:
+                covered[at < 0] = 0
+            out += -covered if negative else covered
+        return out
 
 
 def split(spans: Spans, label: Array, labels: int, lo: Array, hi: Array) -> Ints:
     """Measure of the intervals of a merged set with each label inside each [lo, hi) (ascending, disjoint), a
     row a label."""
-    if shares is None or not len(lo):
+    if compiled is None or not len(lo):
         mine = (label == k for k in range(labels))
         found = [Coverage(Spans(spans.start[at], spans.end[at])).within(lo, hi) for at in mine]
         return np.array(found, np.int64).reshape(labels, len(lo))
@@ -209,5 +225,5 @@ def split(spans: Spans, label: Array, labels: int, lo: Array, hi: Array) -> Ints
     out = np.zeros((labels, len(lo)), np.int64)
     at = label[near].astype(np.int32, copy=False)
     start, end, at, lo, hi = map(np.ascontiguousarray, (spans.start[near], spans.end[near], at, lo, hi))
-    shares(start, end, at, lo, hi, labels, True, out)
+    compiled.shares(start, end, at, lo, hi, labels, True, out)
     return out

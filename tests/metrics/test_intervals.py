@@ -5,9 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.metrics import intervals
 from advisor.metrics.intervals import (
     Coverage,
     Spans,
@@ -16,6 +18,7 @@ from advisor.metrics.intervals import (
     intersect,
     joined,
     positions,
+    split,
     subtract,
     union,
     union_by,
@@ -148,3 +151,24 @@ def test_touching_intervals_join() -> None:
 def test_busy_time_is_no_sum_of_durations() -> None:
     """Two streams that overlap for 30 of 60 ns are busy 90 ns, not 120."""
     assert made([(0, 60), (30, 90)]).total == 90
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_overlaps_are_the_same_without_a_compiler(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    edges = np.cumsum(rng.integers(1, 50, 2000))
+    spans = Spans(edges[::2].copy(), edges[1::2].copy())
+    label = rng.integers(0, 3, len(spans))
+    cuts = np.sort(rng.integers(-50, edges[-1] + 50, 1400))
+    lo, hi = cuts[::2].copy(), cuts[1::2].copy()
+    any_order = rng.permutation(np.append(cuts, [-(2**62), 2**63 - 1]))
+
+    def found() -> list[list[int]]:
+        coverage = Coverage(spans)
+        answers = coverage(any_order), coverage.within(lo, hi), split(spans, label, 3, lo, hi).ravel()
+        return [answer.tolist() for answer in answers]
+
+    compiled = found()
+    monkeypatch.setattr(intervals, "compiled", None)
+    assert compiled == found()
+    assert sum(compiled[2]) == sum(compiled[1])

@@ -265,6 +265,35 @@ static PyObject *search(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* measure(start, end, left, time, negative, out): adds to `out`, or subtracts from it, how much of a merged set lies
+ * before each time; `left` is what lies outside of it before the end of each interval */
+static PyObject *measure(PyObject *module, PyObject *args)
+{
+    Py_buffer in[4], out; /* start, end, left, time */
+    int negative;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*pw*", &in[0], &in[1], &in[2], &in[3], &negative, &out))
+        return NULL;
+    const int64_t *end = in[1].buf, *left = in[2].buf, *time = in[3].buf;
+    uint64_t *cells = out.buf;
+    Py_ssize_t near = 0, size = sizeof(int64_t), count = in[0].len / size;
+    Py_ssize_t number = in[1].len == in[0].len && in[2].len == in[0].len && out.len >= in[3].len ? in[3].len / size : 0;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < number; i++) {
+        near = time[i] == INT64_MAX ? count : below(in[0].buf, count, time[i] + 1, near);
+        if (!near)
+            continue;
+        int64_t until = time[i] < end[near - 1] ? time[i] : end[near - 1];
+        uint64_t held = (uint64_t)until - (uint64_t)left[near - 1];
+        cells[i] += negative ? 0 - held : held;
+    }
+    Py_END_ALLOW_THREADS
+    for (int i = 0; i < 4; i++)
+        PyBuffer_Release(&in[i]);
+    PyBuffer_Release(&out);
+    Py_RETURN_NONE;
+}
+
 /* shares(start, end, column, lo, hi, columns, across, out): adds to the cells of `out`, a row for each [lo, hi)
  * (or for each column if `across`), how much of it the runs of each column take; runs ascend by start, intervals
  * by both ends */
@@ -305,6 +334,7 @@ static PyObject *shares(PyObject *module, PyObject *args)
 static PyMethodDef methods[] = {
     {"decode", decode, METH_VARARGS, "Decode leaf pages; the row behind the last, or -1."},
     {"search", search, METH_VARARGS, "Positions in a sorted array, as numpy.searchsorted has them."},
+    {"measure", measure, METH_VARARGS, "How much of a merged set lies before each time."},
     {"shares", shares, METH_VARARGS, "How much of each of some intervals runs of some kinds take."},
     {NULL, NULL, 0, NULL},
 };
