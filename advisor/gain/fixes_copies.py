@@ -14,7 +14,7 @@ from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.uploads import SMALL, small_runs
-from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
+from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of, without
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
 
@@ -89,7 +89,7 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     duration[first] = np.maximum(total / np.maximum(rate, 1e-9), ops.duration[first])
     between = of_call != MISSING  # the waits between them, too
     between[ops.call[first]] = False
-    gap = np.where(marked(len(ops), np.setdiff1d(mine, first)), 0.0, ops.gap)
+    gap = np.where(marked(len(ops), without(mine, first)), 0.0, ops.gap)
     held = np.where(calls.host_code, calls.pre, calls.explained)
     changed = inputs.with_ops(duration=duration, gap=gap).with_calls(
         own=np.where(between, 0.0, calls.own), pre=np.where(between, np.minimum(held, calls.pre), calls.pre)

@@ -201,7 +201,7 @@ class Coverage:
         for times, negative in ((time, False), (less, True)):
             if times is None:
                 continue
-            if compiled is not None and _plain(self._start, self._end, times):
+            if compiled is not None and _plain(self._start, self._end, times, out):
                 compiled.measure(self._start, self._end, self._left_out, times, negative, out)
                 continue
             at = positions(self._start, times, "right")
@@ -210,7 +210,7 @@ class Coverage:
             covered -= self._left_out.take(at)
             if at.min(initial=0) < 0:
                 covered[at < 0] = 0
-            out += -covered if negative else covered
+            out = out - covered if negative else out + covered  # which may be no whole numbers
         return out
 
 

@@ -19,7 +19,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs, combinations, first_work
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct, median_of, where
+from advisor.model.arrays import Array, among, distinct, median_of, merged, where, without
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -135,8 +135,8 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     events: list[Event] = []
     counted = np.empty(0, np.int64)
     for kind in (k for k in KINDS if k in found):
-        events += _events(trace, kind, np.setdiff1d(found[kind], counted))
-        counted = np.union1d(counted, found[kind])
+        events += _events(trace, kind, without(found[kind], counted))
+        counted = merged(counted, found[kind])
     if upload := _upload(trace, run, limit, a.runs):
         events.append(upload)
     named = [i for i, role in a.roles.items() if role == "startup"]
@@ -188,14 +188,14 @@ def _cold_calls(
     at = at[np.lexsort((start[at], process[at]))]
     context = long[at[np.unique(process[at], return_index=True)[1]]]
     at = np.flatnonzero((kind == Call.ALLOC) & (length >= _SETUP_NS) & (calls["end"][long] <= first))
-    allocation = np.setdiff1d(long[at], context)
+    allocation = without(long[at], context)
     loads = long[(kind == Call.MODULE) & (start < int(ops.end.max()))]
     modules = np.concatenate((loads, _first_launches(calls, ops, op_name, whole, own)))
     found: dict[str, Any] = {
         "context": context,
         "modules": modules,
         "allocation": allocation,
-        "libraries": np.setdiff1d(_library_calls(calls, long, first, modules), allocation),
+        "libraries": without(_library_calls(calls, long, first, modules), allocation),
         "graphs": _graph_calls(trace, calls, long),
     }
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}

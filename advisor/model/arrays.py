@@ -101,6 +101,15 @@ def merged(*values: Array) -> Array:
     return distinct(np.concatenate(values))
 
 
+def without(values: Array, others: Array) -> Array:
+    """The different values that are none of the others, in ascending order."""
+    known, out = distinct(values), distinct(others)
+    if not len(out):
+        return known
+    at = np.minimum(np.searchsorted(out, known), len(out) - 1)
+    return np.asarray(known[out[at] != known])
+
+
 def marked(size: int, at: Array | Sequence[int]) -> Array:
     """A mask of `size` entries, true at these positions."""
     mask = np.zeros(size, bool)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.arrays import compact, distinct, grouped, median_of, merged, percentiles, rounded
+from advisor.model.arrays import compact, distinct, grouped, median_of, merged, percentiles, rounded, without
 
 
 @given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
@@ -78,3 +78,9 @@ def test_other_columns_are_left_to_numpy(column: Any) -> None:
 
 def test_several_columns_are_merged() -> None:
     assert merged(np.array([3, 1]), np.array([], np.int64), np.array([2, 3])).tolist() == [1, 2, 3]
+
+
+@given(*[st.lists(st.integers(-5, 5))] * 2)
+def test_values_without_others_are_those_of_the_set_difference(values: list[int], others: list[int]) -> None:
+    found = without(np.array(values, np.int64), np.array(others, np.int64))
+    assert found.tolist() == sorted(set(values) - set(others))

@@ -10,7 +10,7 @@ from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import Steps, Work
 from advisor.metrics.steps.sequence import MIN_REPEATS, constant_stride, copied, segmented
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, distinct, merged, without
 from advisor.sources.schema import DTOH, MISSING, Call
 
 #: With fewer repetitions than this short work may as well be layers.
@@ -41,7 +41,7 @@ def _waits(work: Work) -> Array:
     """Rows of the calls in which the host waits for results."""
     down = distinct(work.ops.api[copied(work, DTOH)])
     calls = work.calls["call"]
-    return np.union1d(down[(down >= 0) & (calls[down] == Call.COPY)], work.calls_of(Call.SYNC))
+    return merged(down[(down >= 0) & (calls[down] == Call.COPY)], work.calls_of(Call.SYNC))
 
 
 def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
@@ -72,7 +72,7 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
         typical = code[held[len(held) // 2]]
         alike = (code[held] == typical).all(axis=1)
         same, held = even[alike], held[alike]
-        odd = np.setdiff1d(np.arange(len(size)), same)
+        odd = without(np.arange(len(size)), same)
         if len(same) < _SAME * len(size) or constant_stride(odd, len(size)):
             continue
         once = np.isin(main[held[0]], attention).sum() == 1
