@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import stat
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +25,8 @@ STDIN = Path("-")
 #: Content kept in memory by the name shown for it: standard input, several pasted tables as one.
 _held: dict[Path, bytes] = {}
 
+#: How the documents begin that advisor writes.
+SAVED = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
 #: How text in UTF-16 begins.
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 

@@ -154,7 +154,7 @@ def save(path: Path, checklist: Checklist) -> None:
         "answers": people,
         "measured": measured,
     }
-    head = f"# A checklist of advisor; go on with: {resume_command(path)}\n"
+    head = f"# A checklist of advisor; go on with: {resume_command(Path(checklist.session or path))}\n"
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     write_atomic(path, (head + text).encode("utf-8", "replace"), force=True)
 

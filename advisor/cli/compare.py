@@ -109,7 +109,7 @@ def compare(
 
 @moe_app.command("moe", cls=_Sides, context_settings=HELP)
 @takes(
-    "runs learned perfect unit metric traces param format output html xlsx force quiet verbose",
+    "runs learned perfect unit metric traces param redact format output html xlsx force quiet verbose",
     files=("folder",),
     format=formats("Kind of report."),
     quiet="The verdict alone.",
@@ -285,7 +285,11 @@ baseline_app = verb_group("Keep diagnoses by name.")
 
 
 @baseline_app.command("save")
-@takes("name source folder window nvtx phase force", files=("folder",), force="Replace what has this name.")
+@takes(
+    "name source folder window nvtx phase redact force",
+    files=("folder",),
+    force="Replace what has this name.",
+)
 def save_baseline(settings: Settings, name: str = argument("NAME"), source: str = argument("TRACE")) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
     from advisor.compare import store

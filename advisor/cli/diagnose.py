@@ -170,11 +170,10 @@ def _read(path: Path, settings: Settings) -> tuple[Diagnosis, ...]:
     from advisor.compare.store import read
     from advisor.model.options import Options
 
-    if settings.redact:
-        raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
+    found = read(path, settings.redact)
     if any(getattr(settings, f.name) != f.default for f in fields(Options) if f.default is not MISSING):
         message(f"note: {path}: a saved diagnosis; options of the analysis do not change it")
-    return read(path)
+    return found
 
 
 def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:

@@ -83,7 +83,7 @@ def stats(
 
 
 @takes(
-    "trace match window nvtx phase weight_bytes format output force",
+    "trace match window nvtx phase weight_bytes redact format output force",
     files=(),
     format=formats("Kind of list."),
 )
@@ -103,7 +103,7 @@ def facts(
         from advisor.pipeline.diagnose import diagnose
 
         facts = [f for f in diagnose(trace, settings).facts if match in f.name]
-        found = FactValues(capture=str(trace), facts=tuple(facts))
+        found = FactValues(capture=trace.name if settings.redact else str(trace), facts=tuple(facts))
         deliver_one(found, partial(values, found), f"Facts of {trace.name}", settings)
         return
     if needing := [n for n in given if n not in ("format", "output", "force")]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 @takes(
-    "traces session resume answers no_input every short list_ serving_engine rules param format output xlsx "
-    "force verbose",
+    "traces session resume answers no_input every short list_ serving_engine rules param redact format "
+    "output xlsx force verbose",
     format=formats("Kind of result."),
     force="Replace FILE, or start a session over.",
     verbose="Why and how of all.",
@@ -63,7 +63,8 @@ def checklist(
 
     place = _place(traces or [], settings, session, resume, asks)
     diagnoses, known = _known_from(traces or [], settings)
-    done = items.checklist(known, None if place is None else str(place), settings.rules)
+    named = None if place is None else place.name if settings.redact else str(place)
+    done = items.checklist(known, named, settings.rules)
     if resume and place is not None:
         done = restore(place, done)
     if not list_:
@@ -184,7 +185,7 @@ def day_of(text: str | None, option: str = "--date") -> str:
 
 
 @app.command()
-@takes("sources review names day folder", files=("folder",), folder=FOLDER)
+@takes("sources review names day redact folder", files=("folder",), folder=FOLDER)
 def record(
     settings: Settings,
     sources: list[str] = argument("TRACE..."),
@@ -209,7 +210,7 @@ def record(
     hold_pipes(sources)
     for source in dict.fromkeys(sources):
         with Progress(source) as progress:
-            found += load(source, CompareOptions(folder=folder), progress)
+            found += load(source, CompareOptions(settings, folder), progress)
     present = [n.strip() for n in names.split(",") if n.strip()] or (decided.names if decided else ())
     _write(folder, history.recorded(before, found[0], today, present, decided, found[1:]))
     _show(settings, today)

@@ -18,12 +18,11 @@ from advisor.engine.values import ORDER
 from advisor.errors import InputError
 from advisor.model.facts import Cell
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.reading import STDIN, held, parse_saved, read_bytes, similar
+from advisor.reading import SAVED, STDIN, held, parse_saved, read_bytes, similar
 
 #: The folder of baselines, unless the user names another.
 FOLDER = Path(".advisor")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_HEAD = re.compile(rb"\s*\{\s*\"schema_version\"\s*:")
 #: Relative difference up to which two numbers of a document count as equal.
 _ROUNDED = 1e-6
 #: Largest rounding of times (ms) and of calls of kernels a step.
@@ -43,11 +42,11 @@ class Entry(NamedTuple):
 def is_saved(path: Path) -> bool:
     """Whether a file looks like a saved diagnosis rather than a capture."""
     if (content := held(path)) is not None:
-        return _HEAD.match(content[:200]) is not None
+        return SAVED.match(content[:200]) is not None
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return _HEAD.match(file.read(200)) is not None
+        return SAVED.match(file.read(200)) is not None
 
 
 def documents(path: Path, label: str, hint: str) -> list[Any]:
@@ -88,8 +87,11 @@ def fault_text(error: ValidationError) -> str:
     return f"{where}: {first['msg']}"
 
 
-def read(path: Path) -> tuple[Diagnosis, ...]:
-    """The diagnoses of a file. Raises InputError, in one line, if it holds none."""
+def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
+    """The diagnoses of a file. Raises InputError, in one line, if it holds none, and with `redact`: what
+    is private in a document is no longer told from the rest."""
+    if redact:
+        raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
     return tuple(_diagnosis(path, entry) for entry in documents(path, str(path), _SAVE))
 
 

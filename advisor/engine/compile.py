@@ -25,7 +25,7 @@ from advisor.model.rules import CauseCondition, FactCondition, Join, RuleSpec, S
 #: "here": this scope or wider; "within": this scope or narrower; "overlap": either way; "anywhere".
 View = Literal["here", "within", "overlap", "anywhere"]
 
-MAX_CONDITIONS = 16  # per engine rule, the anchor included (error 304 above it)
+MAX_CONDITIONS = 15  # per engine rule beside the anchor (error 304 above it)
 MAX_VARIANTS = 64  # of one branch, from one_of lists and passing guards
 MAX_ENGINE_RULES = 4000  # error 106 at 4096
 MAX_FIELDS = 200  # of one entity table; an engine fact holds 252
@@ -105,6 +105,11 @@ class CompiledRule(Struct, frozen=True):
         return "capture" if alone else self.spec.scope
 
     @property
+    def longest(self) -> int:
+        """Conditions of its longest engine rule, without those of the rules that overrule it."""
+        return len(self.guards) + len(self.required) + max(map(len, self.branches), default=0)
+
+    @property
     def required(self) -> tuple[CompiledJoin, ...]:
         return tuple(j for j in self.joins if j.required)
 
@@ -142,6 +147,9 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         )
         if total > MAX_ENGINE_RULES:
             return f"the rules become {total} engine rules, more than {MAX_ENGINE_RULES}"
+        for one in compiled:
+            if (count := one.longest + len(one.overrulers)) > MAX_CONDITIONS:
+                return f"{one.spec.code} has {count} conditions with the rules that overrule it"
         fields: dict[str, set[str]] = {}
         for join in (j for one in compiled for j in one.joins):
             fields.setdefault(join.entity, set()).update(w.fact for w in join.where)
@@ -380,21 +388,13 @@ def variants(branch: Iterable[Condition], guards: Iterable[CompiledGuard]) -> in
 
 
 def _limits(rules: RuleSet, compiled: Sequence[CompiledRule]) -> Iterator[Problem]:
-    """What one rule may hold; beyond it durable-rules breaks (error 304 at 17 conditions)."""
+    """What one rule may hold; beyond it durable-rules breaks (error 304)."""
     for one in compiled:
         code = one.spec.code
-        fixed = 1 + len(one.guards) + len(one.overrulers) + len(one.required)
+        if one.longest > MAX_CONDITIONS:
+            text = f"{one.longest} conditions with guards and joins; at most {MAX_CONDITIONS}"
+            yield rules.problem(code, ("when",), text)
         for i, branch in enumerate(one.branches, 1):
-            if fixed + len(branch) > MAX_CONDITIONS:
-                text = (
-                    f"{code}#{i} has {fixed + len(branch) - 1} conditions with its guards, joins "
-                    f"and {len(one.overrulers)} overruling rules; at most {MAX_CONDITIONS - 1}"
-                )
-                yield rules.problem(code, ("when",), text)
-            count = variants(branch, one.guards)
-            if count > MAX_VARIANTS:
-                text = (
-                    f"{code}#{i} becomes {count} engine rules through its one_of lists and "
-                    f"passing guards; at most {MAX_VARIANTS}, shorten the lists"
-                )
-                yield rules.problem(code, ("when",), text)
+            if (count := variants(branch, one.guards)) > MAX_VARIANTS:
+                text = f"{code}#{i} becomes {count} engine rules through its one_of lists and passing guards"
+                yield rules.problem(code, ("when",), f"{text}; at most {MAX_VARIANTS}, shorten the lists")

@@ -41,7 +41,7 @@ def load(
     chosen = options or CompareOptions()
     path = store.locate(source, chosen.folder or store.FOLDER)
     if path != Path(source) or store.is_saved(path):
-        return store.read(path)
+        return store.read(path, chosen.diagnose.redact)
     if path.is_dir() and not is_export_folder(path):
         raise InputError(
             f"{source}: a folder; name a capture in it, or, for the ranks of a job, save their "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
-from advisor.reading import held, similar
+from advisor.reading import SAVED, held, similar
 from advisor.scratch import Scratch
 from advisor.sources.kineto import head as kineto
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
@@ -252,6 +252,11 @@ def _refuse_parquet(found: Found) -> Source:
     _refuse(found, "one Parquet file", f"name the folder that nsys exported it into ({found.shown.parent})")
 
 
+def _refuse_saved(found: Found) -> Source:
+    way_out = "name the capture that it came from, or print a saved diagnosis with 'advisor FILE'"
+    _refuse(found, "a document that advisor wrote, not a capture", way_out)
+
+
 def _open_samples(found: Found) -> Source:
     """A sampler's log is a capture of its own: utilisation, clocks and memory without kernels."""
     from advisor.sources.samplers.log import read_log
@@ -305,6 +310,7 @@ RECOGNISERS: list[Recogniser] = [
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _refuse_parquet),
+    Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _refuse_saved),
     Recogniser("kineto", _is_json, _open_kineto, True, (".json",), kineto.is_trace),
     Recogniser("samples", _is_log, _open_samples, reads=True),
     Recogniser("text", _is_text, _open_tables, reads=True),

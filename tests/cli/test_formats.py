@@ -86,6 +86,8 @@ def test_a_saved_diagnosis_shows_in_every_format(
     assert capsys.readouterr() == first
     assert run("saved.json", "--window", "1s/2s", "-q") == 0
     assert "options of the analysis do not change it" in capsys.readouterr().err
+    assert run("saved.json", "--redact") == 2
+    assert "--redact works on the capture that it came from" in capsys.readouterr().err
 
 
 def test_html_beside_the_report(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,17 +270,29 @@ def test_every_option_is_documented(run: Run, capsys: Captured) -> None:
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
-def test_options_of_the_analysis_are_the_same_for_every_verb() -> None:
+def every_command() -> list[Any]:
     from typer.main import get_command
 
     from advisor.cli.app import app
     from advisor.cli.main import VERBS
+
+    group: Any = get_command(app)
+    commands = [group.get_command(None, name) for name in VERBS]
+    return [sub for c in commands for sub in getattr(c, "commands", {"": c}).values()]
+
+
+def test_every_report_on_a_capture_can_be_redacted() -> None:
+    about = {"trace", "traces", "source", "sources"}
+    taking = [verb for verb in every_command() if about & {p.name for p in verb.params}]
+    assert len(taking) > 10
+    without = [v.name for v in taking if "redact" not in {p.name for p in v.params}]
+    assert without == ["redact"]
+
+
+def test_options_of_the_analysis_are_the_same_for_every_verb() -> None:
     from advisor.config import SETTINGS
 
     shared = ("window", "nvtx", "phase", "weight_bytes", "serving_engine", "param")
-    group: Any = get_command(app)
-    commands = [group.get_command(None, name) for name in VERBS]
-    verbs = [sub for c in commands for sub in getattr(c, "commands", {"": c}).values()]
-    found = [p for verb in verbs for p in verb.params if p.name in shared]
+    found = [p for verb in every_command() for p in verb.params if p.name in shared]
     assert {p.name for p in found} == set(shared)
     assert [(p.name, p.metavar) for p in found if p.metavar != SETTINGS[p.name].flag.metavar] == []

@@ -22,6 +22,7 @@ from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis
 from advisor.model.gain import Span
+from advisor.model.options import Options
 from advisor.model.work import PhaseWork
 from advisor.pipeline import compare as pipeline_compare
 from advisor.pipeline.diagnose import diagnose
@@ -541,6 +542,8 @@ def test_saved_diagnoses_compare_like_their_captures(tmp_path: Path) -> None:
     told = pipeline_compare.compare([str(saved[0])], [str(saved[1])])
     assert live == told
     assert live.verdict == "regression"
+    with pytest.raises(InputError, match="--redact works on the capture that it came from"):
+        pipeline_compare.compare([str(saved[0])], [str(paths[1])], Options(redact=True))
 
 
 def test_a_diagnosis_of_an_older_or_newer_version_is_read(base: Diagnosis, tmp_path: Path) -> None:

@@ -56,14 +56,28 @@ def test_a_removed_rule_is_no_target() -> None:
 
 
 def test_too_many_conditions() -> None:
-    """Error 304 of the engine: 16 conditions, the anchor and the overruling rules included."""
+    """Error 304 of the engine: 16 conditions, the anchor included."""
     guards = [ge(f"g.g{i}", 1) for i in range(7)]
-    target = rule("ABC100", "c", [ge(f"f.f{i}", 1) for i in range(8)], unless=guards)
-    compile_rules(rules(target))
-    ruler = rule("ABC101", "r", [ge("f.a", 1)], then={"overrules": ["c"]})
-    assert "ABC100#1 has 16 conditions with its guards, joins and 1 overruling rules; at most 15" in refused(
-        target, ruler
-    )
+    when = {"all": [ge(f"f.f{i}", 1) for i in range(8)]}
+    compile_rules(rules(rule("ABC100", "c", when, unless=guards)))
+    join = {"as": "j", "entity": "e", "on": ["device"], "where": [{"field": "u", "op": "ge", "value": 1}]}
+    more = rule("ABC100", "c", when | {"join": [join]}, unless=guards)
+    assert "16 conditions with guards and joins; at most 15" in refused(more)
+
+
+@pytest.mark.parametrize("count", [14, 15, 500])
+def test_a_cause_that_many_rules_overrule(count: int) -> None:
+    """Overruling rules are conditions of the engine rule, but no fault of the rule that they overrule."""
+    rulers = [
+        rule(f"ABD{100 + i}", f"r{i}", [ge("f.a", 2 + (i < count - 1))], then={"overrules": ["c"]})
+        for i in range(count)
+    ]
+    found = infer(base({"f.a": 2}), rules(rule("ABC100", "c", [ge("f.a", 1)]), *rulers), engine="durable")
+    assert [o.code for o in found.in_state("fired")] == [f"ABD{99 + count}"]
+    assert [o.code for o in found.in_state("overruled")] == ["ABC100"]
+    assert found.engine == ("durable" if count < 15 else "python")
+    says = f"ABC100 has {count + 1} conditions with the rules that overrule it"
+    assert found.notes == (() if count < 15 else (f"the built-in interpreter judges: {says}",))
 
 
 def test_too_many_variants() -> None:

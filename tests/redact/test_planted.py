@@ -215,6 +215,8 @@ def test_none_survives(tmp_path: Path) -> None:
     [
         "diagnose IN -v --format json -o OUT.json --html OUT.html --xlsx OUT.xlsx",
         "doctor IN -v",
+        "facts IN --format json",
+        "checklist IN --no-input --session OUT.yaml --format json",
         "stats IN -r kernels -r nvtx --format json",
         "export perfetto IN --with-trace -o OUT.bin",
     ],

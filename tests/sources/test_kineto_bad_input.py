@@ -96,7 +96,6 @@ def test_invalid_json(path: Path, text: str) -> None:
             '[{"ph": "X", "cat": "blink", "name": "Paint", "ts": 1, "dur": 2}]',
             "no event of the PyTorch profiler",
         ),
-        ('{"schema_version": 1, "findings": []}', "no traceEvents"),
     ],
 )
 def test_json_that_is_no_trace(path: Path, text: str, why: str) -> None:

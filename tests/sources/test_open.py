@@ -323,6 +323,11 @@ def test_a_compressed_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.M
         ("t.parquet", b"PAR1....", "name the folder"),
         ("t.sqlite.zst", b"(\xb5/\xfd....", "zstd -d"),
         ("t.zip", b"PK\x03\x04....", "unzip"),
+        (
+            "saved.json",
+            b'{"schema_version": 1, "findings": []}',
+            "advisor wrote, not a capture; name the capture",
+        ),
         ("smi.csv", b"timestamp, power.draw [W]\n", "without a single sample"),
         ("other.csv", b"a,b\n1,2\n", "no sampler log that is known"),
     ],
