@@ -7,8 +7,9 @@ operator, a number, a truth value or the condition of an `if` can be exchanged f
 test runs alone, in a fork of one process that has imported everything, and says which lines of the package it
 reaches. Then each change runs in such a fork the tests that reach its line, fastest first, up to the first
 that fails: some hundredths of a second for most. Prints what survived, `unreached` where no test comes by,
-and the share that was noticed. Results are collected `--into` a file: a later run goes on where the last one
-ended, or tries the survivors `--again`, whose table then shows both.
+unless `mutants.md` beside this file says why no test can notice it, and the share that was noticed. A change
+is named by the source line that it is in, so that lines may move. Results are collected `--into` a file: a
+later run goes on where the last one ended, or tries the survivors `--again`, whose table then shows both.
 
 Thresholds of the rules have cases of their own, which `mutation.py` checks.
 """
@@ -145,6 +146,11 @@ def mutated(place: Place) -> tuple[CodeType, set[int], str]:
     node: Any = next(n for i, n in enumerate(ast.walk(tree)) if i == place.node)
     changed = node.test if isinstance(node, ast.If | ast.While) else node
     before = ast.unparse(node).partition("\n")[0]
+    twins = [
+        n for n in ast.walk(tree)
+        if type(n) is type(node) and (n.lineno, n.end_lineno) == (node.lineno, node.end_lineno)
+        and n.col_offset < node.col_offset and ast.unparse(n).partition("\n")[0] == before
+    ]  # fmt: skip
     list(changes(node))[place.change](node)
     after = ast.unparse(node).partition("\n")[0]
     todo = [compile(ast.fix_missing_locations(tree), str(place.path), "exec")]
@@ -153,8 +159,20 @@ def mutated(place: Place) -> tuple[CodeType, set[int], str]:
     # Of functions of one name (a property and its setter) the last.
     (*_, found) = [c for c in todo if c.co_qualname == place.function]
     lines = set(range(changed.lineno, changed.end_lineno + 1))
-    at = f"{place.path.relative_to(ROOT)}:{node.lineno}:{node.col_offset + 1}"
-    return found, lines, f"{at}: {before} -> {after}"
+    source = place.path.read_text(encoding="utf-8").splitlines()[node.lineno - 1].strip()
+    nth = f" ({len(twins) + 1})" if twins else ""
+    return found, lines, f"{place.path.relative_to(ROOT)}: {before} -> {after}{nth} in: {source}"
+
+
+def explained() -> set[str]:
+    """The changes that no test can notice, as `mutants.md` lists them: indented, below their file."""
+    found, path = set(), ""
+    for line in (ROOT / "benchmarks" / "mutants.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            path = line[3:]
+        elif line.startswith("    "):
+            found.add(f"{path}: {line.strip()}")
+    return found
 
 
 def function_of(place: Place) -> FunctionType | None:
@@ -242,13 +260,16 @@ class Results:
                 print(json.dumps({"package": package, "change": change, "noticed": noticed}), file=file)
 
     def table(self) -> Iterator[str]:
-        yield "| package | tried | noticed first | now |\n|---|---|---|---|"
+        why = explained()
+        yield "| package | tried | noticed first | now | explained | unexplained |\n|---|---|---|---|---|---|"
         for package in dict.fromkeys(name for name, _ in self.first):
             first, last = (
                 [v for (name, _), v in known.items() if name == package] for known in (self.first, self.last)
             )
             shares = (f"{sum(v):,} ({sum(v) / len(v):.0%})" for v in (first, last))
-            yield f"| {package} | {len(first):,} | {' | '.join(shares)} |"
+            left = [change for (name, change), v in self.last.items() if name == package and not v]
+            known = len(why & set(left))
+            yield f"| {package} | {len(first):,} | {' | '.join(shares)} | {known} | {len(left) - known} |"
 
 
 class Mutants:
@@ -277,6 +298,7 @@ class Mutants:
         todo = [(p, *rest, change) for p, *rest, change in sample if self.wanted(change)]
         if not todo:
             return True
+        why = explained()
         self.folders = session.config._tmp_path_factory  # type: ignore[attr-defined]
         names = {str(p) for p in paths}
         told = [(t, *(self.apart(partial(reached, t, names)) or (False, 0.0, set()))) for t in session.items]
@@ -292,7 +314,7 @@ class Mutants:
             tests = [test for (test, _), until in zip(asked, sums, strict=True) if until <= enough]
             survived = bool(self.apart(partial(passes, tests, function_of(place), code)))
             self.results.add(self.package, change, not survived)
-            if survived:
+            if survived and change not in why:
                 print(f"{change}{'' if asked else '  unreached'}", flush=True)
             if number % 50 == 0 and not self.apart(partial(passes, control)):
                 raise SystemExit(f"{self.package}: the tests fail without any change; discard the last 50")

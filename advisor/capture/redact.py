@@ -125,7 +125,7 @@ def _faults_reported(source: Path) -> Iterator[None]:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             way_out = "close the program that writes to it"
         elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
-            way_out = "make room beside OUT for two copies of it"
+            way_out = "make room beside OUT, at a path of at most 500 bytes, for two copies of it"
         else:
             way_out = f"the export is damaged; export it again: {EXPORT_HINT}"
         raise InputError(f"{source}: cannot be copied ({what}); {way_out}") from error

@@ -17,6 +17,8 @@ from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork
 
+#: Runs that differ by this factor do not measure the same.
+_APART = 1_000
 _EXPERTS = "moe"
 #: Kernels whose presence shows that experts are separate products.
 _ROUTING = frozenset(("scan_sort", "moe"))
@@ -39,10 +41,11 @@ def experiment(
     a, b = read_sides(learned, perfect, unit, metric)
     if not a.is_bare and (twice := set(a.sources) & set(b.sources)):
         raise InputError(f"{min(twice)}: the same report on both sides says nothing of the router")
+    rates = (*a.rates, *b.rates)
+    if not 0 < max(rates) < _APART * min(rates):
+        raise InputError("the runs differ by more than a thousand times: they do not measure the same")
     # Rounded, so that 110 against 100 is no more than 10 %.
     gain = round(fmean(b.rates) / fmean(a.rates) - 1.0, 12)
-    if not 1 / 1000 < 1 + gain < 1000:  # also if it overflows
-        raise InputError("the two sides differ by more than a thousand times: they do not measure the same")
     low, high = _interval(a, b, gain)
     facts, runs = FactWriter(COMPARISON), len(a.values) + len(b.values)
     facts |= {"moe.gain_ratio": gain, "moe.gain_least_ratio": low, "moe.runs_count": runs}
@@ -89,6 +92,7 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     pooled = sum((len(s) - 1) * variance(s) for s in logs if len(s) > 1) / freedom
     pooled = max(pooled, limit("run-spread") ** 2)  # few runs can agree by chance
     far = t_quantile(freedom) * math.sqrt(pooled * sum(1 / len(s) for s in logs))
+    far = min(far, math.log(_APART))
     mid = math.log1p(gain)
     return math.expm1(mid - far), math.expm1(mid + far)
 

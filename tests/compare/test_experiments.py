@@ -328,6 +328,19 @@ def test_the_verdict_at_ten_per_cent(
     assert (found.gain_low is None) == (len(learned) + len(perfect) == 2)
 
 
+@pytest.mark.parametrize(
+    ("learned", "perfect"), [(["1"], ["1000"]), (["1e300", "1"], ["1"]), (["5e-324"], ["5e-324"])]
+)
+def test_runs_a_thousand_times_apart_do_not_measure_the_same(learned: list[str], perfect: list[str]) -> None:
+    with pytest.raises(InputError, match="differ by more than a thousand times"):
+        experiment(learned, perfect, "ms")
+
+
+def test_no_interval_reaches_beyond_a_factor_of_a_thousand() -> None:
+    found = experiment(["1", "900"], ["450", "460"], "tok/s")
+    assert found.gain_high == pytest.approx(1_000 * (1 + found.gain) - 1)
+
+
 def test_runs_that_agree_by_luck_do_not_make_the_verdict_certain() -> None:
     found = experiment(["100", "100"], ["111"], "tok/s")
     assert found.gain_low is not None

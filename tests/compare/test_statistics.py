@@ -229,6 +229,28 @@ def test_chance_of_many_steps_with_and_without_ties(n: int, steps: int) -> None:
     assert found.chance == pytest.approx(shuffled, abs=0.02)
 
 
+@pytest.mark.parametrize("steps", [1_000, 4])
+def test_chance_of_many_steps_is_that_of_ranks_with_their_variance(steps: int) -> None:
+    """The sum of the ranks of m of N steps that are dealt out has the variance n m / N (N - 1) times the
+    squares of the ranks about their mean."""
+    rng = np.random.default_rng(5)
+    before, after = 1.0 + rng.integers(0, steps, 30), 1.0 + rng.integers(steps // 4, steps, 24)
+    both = np.concatenate((before, after))
+    rank = np.array([(both < v).sum() + (both == v).sum() / 2 for v in both])
+    variance = 30 * 24 / (54 * 53) * ((rank - rank.mean()) ** 2).sum()
+    far = abs(wins(before, after) - 30 * 24 / 2) - 0.5
+    found = typical_change(before, after)
+    assert found is not None
+    assert found.chance == pytest.approx(math.erfc(far / math.sqrt(2 * variance)), rel=1e-9)
+
+
+def test_many_steps_are_represented_by_evenly_spaced_quantiles() -> None:
+    """64 of them stand in the middle of as many parts: of 1 to 6,400 these are 51, 151, ... 6,351."""
+    found = typical_change(np.ones(100), 1.0 + np.arange(6_400))
+    assert found is not None
+    assert 1 + found.mid == pytest.approx(math.sqrt(3_151 * 3_251))
+
+
 def test_too_few_steps_have_no_chance() -> None:
     """Of six and six there are 924 deals, two of them perfect: 0.2 % would often be luck."""
     for n, m, judged in ((6, 6, False), (6, 7, True)):

@@ -137,6 +137,32 @@ def test_a_range_that_launches_the_work_is_not_moved_elsewhere() -> None:
     assert "take-host-work-off-path" not in {r.id for r in gap.recommendations}
 
 
+def test_the_last_third_counts_as_a_whole() -> None:
+    """Six slow steps are most of the last quarter, but not of the last third."""
+    assert number(looped(lambda i, _: 1.5 if i >= STEPS - 6 else 1.0), "drift.size_ratio") < 0.01
+    assert number(looped(lambda i, _: 1.5 if i >= STEPS - 7 else 1.0), "drift.size_ratio") > 0.3
+
+
+@pytest.mark.parametrize(
+    ("calls", "factor", "changed"), [(11, 1.0, False), (11, 1.5, True), (12, 1.5, False)]
+)
+def test_kernels_are_compared_that_are_called_about_as_often(
+    calls: int, factor: float, changed: bool
+) -> None:
+    """Up to a tenth more or less, by the time of a call."""
+    m = Machine()
+    (kernel, us), (other, other_us) = DECODE_LAYER[:2]
+    for i in range(STEPS):
+        late = i > STEPS // 2
+        each = us * (factor if late else 1.0)
+        with m.step(f"decode_step {i}"):
+            m.replay(22, [(kernel, each)] * (calls if late else 10) + [(other, other_us)] * 10, call=20)
+            m.wait()
+    found = advisor.diagnose(m.write(Path(mkdtemp(prefix="drift-"))))
+    assert isinstance(found, Diagnosis)
+    assert str(text(found, "drift.kernel_change")).startswith("0 % ") is not changed
+
+
 def test_even_steps_and_few_steps() -> None:
     d = looped()
     assert number(d, "drift.size_ratio") < 0.01

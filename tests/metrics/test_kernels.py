@@ -14,12 +14,14 @@ from advisor.knowledge.files import KernelFamily
 from advisor.metrics.design import bounded_least_squares
 from advisor.metrics.kernels import (
     base_name,
+    composition,
     dense,
     distribution,
     extremes,
     is_helper,
     is_simt_fp32,
     is_tf32,
+    kernel_rows,
     nth_alike,
     shorten,
     weight_bits,
@@ -186,6 +188,21 @@ def test_names_are_cut_in_the_middle() -> None:
     assert len(cut) == 15
     assert cut.startswith("element")
     assert cut.endswith("tail")
+    assert shorten("abcdefghijkl", 7) == "abcd…kl"  # two thirds of what is left beside the mark
+
+
+def test_times_by_label_are_sums_largest_first() -> None:
+    labels, index, duration = ["gemm", "copy", "gemm", "norm"], np.array([0, 1, 2, 0]), np.array([3, 9, 5, 2])
+    assert composition(labels, index, duration) == {"gemm": 10.0, "copy": 9.0}
+    assert list(composition(labels, index, duration)) == ["gemm", "copy"]
+
+
+def test_each_row_of_a_capture_stands_for_one_kernel(tmp_path: Path) -> None:
+    a = analysis(
+        Export().gpu().process(1).launch(0, kernel_dur=3 * US).launch(9 * US, kernel_dur=US), tmp_path
+    )
+    time, count = kernel_rows(a.trace, a.names)
+    assert (time.tolist(), count.tolist()) == ([3 * US, US], [1, 1])
 
 
 def sampled(lag_periods: float = 0.0) -> Export:

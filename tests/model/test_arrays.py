@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.model.arrays import compact, distinct, grouped, median_of, merged, percentiles, rounded, without
+from advisor.model.arrays import (
+    by_number,
+    compact,
+    distinct,
+    grouped,
+    median_of,
+    merged,
+    percentiles,
+    rounded,
+    run_of,
+    where,
+    without,
+)
 
 
 @given(st.lists(st.sampled_from([-(2**63), -5, -1, 0, 1, 2, 127, 2**40, 2**63 - 1])))
@@ -84,3 +96,27 @@ def test_several_columns_are_merged() -> None:
 def test_values_without_others_are_those_of_the_set_difference(values: list[int], others: list[int]) -> None:
     found = without(np.array(values, np.int64), np.array(others, np.int64))
     assert found.tolist() == sorted(set(values) - set(others))
+
+
+@pytest.mark.parametrize(
+    "numbers", [[300, 44, 256, 1, 300], [70_000, 3, 70_000], [-1, 5, -3], [2.5, 2.25, 0.0], []], ids=str
+)
+def test_the_stable_order_of_numbers(numbers: list[float]) -> None:
+    column = np.array(numbers)
+    assert by_number(column).tolist() == np.argsort(column, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("mask", [[True, False, True], [True, True, True], [False, False, False]], ids=str)
+def test_the_rows_of_a_mask_are_a_slice_if_they_are_all(mask: list[bool]) -> None:
+    rows = where(np.array(mask))
+    assert np.array(["a", "b", "c"])[rows].tolist() == [
+        c for c, kept in zip("abc", mask, strict=True) if kept
+    ]
+    assert isinstance(rows, slice) is all(mask)
+
+
+@pytest.mark.parametrize(("rows", "one_run"), [([2, 3, 4], True), ([0, 3], False), ([5], True), ([], False)])
+def test_rows_are_a_slice_if_they_are_consecutive(rows: list[int], one_run: bool) -> None:
+    index = run_of(np.array(rows, np.int64))
+    assert np.arange(9)[index].tolist() == rows
+    assert isinstance(index, slice) is one_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -140,3 +141,79 @@ def test_a_closed_file_is_not_held(tmp_path: Path) -> None:
     assert len(os.listdir("/dev/fd")) > before
     file.close()
     assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_path_that_is_too_long_for_sqlite_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["d" * 200] * 3)
+    folder.mkdir(parents=True)
+    path = fill(tmp_path / "t.db", "a integer", [(1,)]).rename(folder / "t.db")
+    with pytest.raises(
+        InputError, match=r"SQLite cannot open it \(its path has more than 500 bytes\); move it"
+    ):
+        SqliteFile(path)
+
+
+def test_a_file_that_cannot_be_opened_later_is_no_damage(tmp_path: Path) -> None:
+    """As where SQLite finds no place for a temporary file. It gives the kind in the lowest byte of a code."""
+    with closing(SqliteFile(fill(tmp_path / "t.db", "a integer", [(1,)]))) as file:
+        error = sqlite3.OperationalError("unable to\nopen database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN | 3 << 8
+        with (
+            pytest.raises(InputError, match=r"SQLite cannot open it \(unable to open database file\)$"),
+            file._damage_reported(),
+        ):
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("ids", "last"), [([3, 7, 5], 7), ([3, "9"], 3), ([], 0), (["9"], 0), ([-4], 0)], ids=str
+)
+def test_the_last_id_is_the_largest_number_or_none(tmp_path: Path, ids: list[object], last: int) -> None:
+    with closing(SqliteFile(fill(tmp_path / "t.db", "id", [(i,) for i in ids]))) as file:
+        assert file.last_id("t") == last
+
+
+def test_tables_views_and_indexes_are_told_apart(tmp_path: Path) -> None:
+    path = fill(tmp_path / "t.db", "a integer", [(1,)])
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("create view v as select a from t; create index i on t (a)")
+    with closing(SqliteFile(path)) as file:
+        assert (set(file.tables), set(file.views)) == ({"t"}, {"v"})
+
+
+@pytest.mark.parametrize(
+    ("hint", "end"),
+    [("nsys export", "copy it again, or export it again: nsys export"), ("", "copy it again")],
+)
+def test_a_file_cut_short_is_made_again_by_the_command_for_it(tmp_path: Path, hint: str, end: str) -> None:
+    path = fill(tmp_path / "t.db", "a integer", [(1,)])
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=f"bytes\\); {end}$"):
+        SqliteFile(path, hint=hint)
+
+
+# ------------------------------------------------------------------ headers of records, by NumPy
+
+
+def test_headers_of_several_lengths_are_kinds_of_their_own(tmp_path: Path) -> None:
+    """What follows a shorter header is data: rows that differ there alone are of one kind. As many kinds as
+    rows would be declined."""
+    rng = random.Random(3)
+    numbers = [tuple(rng.randrange(2**40, 2**62) for _ in range(4)) for _ in range(6_000)]
+    rows = [(*four, *(("" if i % 6 else "x" * 60) for _ in range(14))) for i, four in enumerate(numbers)]
+    names = [*"abcd", *(f"t{i}" for i in range(14))]
+    assert_same(fill(tmp_path / "t.db", ", ".join(names), rows, 65536), ["a", "d"])
+    # Nineteen bytes and thirty-three here; three and nine there.
+    rows = [(four[0], *(("" if i % 6 else "x" * 60) for _ in range(6))) for i, four in enumerate(numbers)]
+    names = ["a", *(f"t{i}" for i in range(6))]
+    assert_same(fill(tmp_path / "u.db", ", ".join(names), rows, 65536), ["a"])
+
+
+def test_rows_from_before_a_column_was_added_differ_from_rows_without_a_value(tmp_path: Path) -> None:
+    """A header of the types (1) and one of (1, NULL): equal but for their lengths."""
+    path = fill(tmp_path / "t.db", "a integer", [(i % 99,) for i in range(2, 3_000)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("alter table t add column b integer")
+        db.executemany("insert into t values (?, null)", [(i % 99,) for i in range(2, 3_000)])
+        db.commit()
+    assert_same(path, ["a"])

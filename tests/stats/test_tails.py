@@ -18,10 +18,10 @@ from tests.stats.support import rows, table
 STEP = 1_000_000
 
 
-def loop(slow: dict[int, int] | None = None, steps: int = 31) -> Export:
+def loop(slow: dict[int, int] | None = None, steps: int = 31, out: Export | None = None) -> Export:
     """Steps of 1 ms: gemm at +0.1 ms (100 us), add at +0.3 ms (10 us), last at +0.5 ms; `slow`
     gives add other durations by step."""
-    out = Export().gpu().process(1)
+    out = out or Export().gpu().process(1)
     for i in range(steps):
         at = i * STEP
         out.range(f"iteration {i}", at, at + 900_000)
@@ -84,6 +84,9 @@ def test_rare_places_are_joined(tmp_path: Path) -> None:
     joined = like_calls(a, 0, 20)
     assert joined.spread.count[joined.name == name].tolist() == [40]
     assert joined.spread.count.sum() == 80
+    # Three calls at each place are enough where three are asked for; the last has a place of its own.
+    few = like_calls(a, 0, 3)
+    assert sorted(few.spread.count[few.name == name].tolist()) == [1, *[3] * 13]
 
 
 def test_launch_shapes_are_not_mixed(tmp_path: Path) -> None:
@@ -100,6 +103,9 @@ def test_launch_shapes_are_not_mixed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["Sync", "Alloc", "Copy", "Other Stream"])
 def test_what_slow_calls_coincide_with(what: str, tmp_path: Path) -> None:
     export = loop({5: 30_000, 9: 30_000})
+    if what == "Other Stream":  # also where it is the kernel recorded first
+        export = Export().gpu().process(1).kernel(50_000, 1_000, "other", stream=20, correlation=0)
+        export = loop({5: 30_000, 9: 30_000}, out=export)
     at = 5 * STEP + 310_000  # in the first of the two slow calls
     if what == "Sync":
         export.sync(at, 5_000)

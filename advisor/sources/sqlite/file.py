@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,9 @@ MAGIC = b"SQLite format 3\0"
 
 #: Below this many leaf pages SQL answers as fast as decoding pages.
 _FEW_PAGES = 8
+
+#: SQLite opens no file whose whole path is longer than 512 bytes, with the ending of a journal.
+_LONGEST_PATH = 500
 
 #: SQLite's smallest default limit on bound values is 999.
 _AT_ONCE = 900
@@ -107,11 +111,20 @@ class SqliteFile:
                 if file.is_file():
                     shutil.copyfile(file, copy.with_name(file.name))
             self.path, flags = copy, "mode=rw"
-        db = sqlite3.connect(f"{self.path.as_uri()}?{flags}", uri=True, check_same_thread=False)
+        try:
+            db = sqlite3.connect(f"{self.path.as_uri()}?{flags}", uri=True, check_same_thread=False)
+        except sqlite3.OperationalError as error:
+            raise self._not_opened(error) from error
         distrust(db)
         # Names and paths come from other people's machines: not every byte is UTF-8.
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         return db
+
+    def _not_opened(self, error: sqlite3.DatabaseError) -> InputError:
+        why, way_out = " ".join(str(error).split()), ""
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            why, way_out = f"its path has more than {_LONGEST_PATH} bytes", "; move it to a shorter one"
+        return InputError(f"{self.shown}: SQLite cannot open it ({why}){way_out}")
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows of a query; for small tables and aggregates only."""
@@ -198,7 +211,7 @@ class SqliteFile:
                 raise  # a wrong statement; while opening it means a header of unknown format
             message = " ".join(str(error).split())
             if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
-                raise InputError(f"{self.shown}: SQLite cannot open it ({message})") from error
+                raise self._not_opened(error) from error
             raise InputError(
                 f"{self.shown}: the database is damaged ({message}){self._way_out('; ')}"
             ) from error
