@@ -259,6 +259,12 @@ class Results:
             with self.path.open("a") as file:
                 print(json.dumps({"package": package, "change": change, "noticed": noticed}), file=file)
 
+    def keep(self, package: str, there: set[str]) -> None:
+        """Forget the changes of a package that no longer can be made."""
+        for known in (self.first, self.last):
+            for name, change in [k for k in known if k[0] == package and k[1] not in there]:
+                del known[name, change]
+
     def table(self) -> Iterator[str]:
         why = explained()
         yield "| package | tried | noticed first | now | explained | unexplained |\n|---|---|---|---|---|---|"
@@ -293,8 +299,10 @@ class Mutants:
         paths = [p for m in modules for p in ([m] if m.suffix else sorted(m.glob("**/*.py")))]
         every = [p for path in paths for p in places(path)]
         every = [p for p in every if p.module in sys.modules and function_of(p) is not None]
-        count = min(self.options.count or len(every), len(every))
+        count = len(every) if self.options.again else min(self.options.count or len(every), len(every))
         sample = [(p, *mutated(p)) for p in random.Random(self.options.seed).sample(every, count)]
+        if self.options.again:
+            self.results.keep(self.package, {change for *_, change in sample})
         todo = [(p, *rest, change) for p, *rest, change in sample if self.wanted(change)]
         if not todo:
             return True

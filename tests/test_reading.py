@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InputError
-from advisor.reading import parse_json, parse_saved, read_bytes, similar
+from advisor.reading import decoded, parse_json, parse_saved, read_bytes, similar
 
 
 def test_a_file_of_the_largest_size_is_read_and_a_byte_more_is_not(tmp_path: Path) -> None:
@@ -25,6 +25,13 @@ def test_the_nearest_name_is_offered_without_its_endings(tmp_path: Path) -> None
     assert similar(tmp_path / "other.sqlite") == similar(tmp_path / "no" / "decode.sqlite") == ""
 
 
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_text_is_read_in_the_coding_that_its_first_bytes_say(coding: str) -> None:
+    mark = "\ufeff" if coding in ("utf-16-le", "utf-16-be") else ""
+    assert decoded((mark + "Größe\n").encode(coding)) == "Größe\n"
+    assert decoded(b"a\xffb") == "a\ufffdb"
+
+
 def test_json_that_is_nested_too_deeply_is_no_json() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_json("[" * 100_000)
@@ -38,3 +45,5 @@ def test_saved_numbers_stay_in_64_bits() -> None:
         assert isinstance(parse_json(f"[{number[:400]}]"), list)  # others may hold it
         with pytest.raises(ValueError, match="number out of range"):
             parse_saved(f"[{number}]")
+    with pytest.raises(ValueError, match=f"number out of range: {'9' * 20}$"):
+        parse_saved(f"[{'9' * 5_000}]")

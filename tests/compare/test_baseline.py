@@ -10,10 +10,11 @@ import pytest
 
 from advisor.cli.diagnose import select
 from advisor.compare.baseline import mark, mark_all, read
-from advisor.compare.store import is_saved, names
+from advisor.compare.store import is_saved, locate, names
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, identity
+from advisor.reading import hold
 from advisor.reports import json_report
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
 
@@ -126,6 +127,17 @@ def test_what_the_baseline_looked_for_and_did_not_have_is_new(tmp_path: Path) ->
     marked = mark(DIAGNOSIS, saved(without("LCH101"), tmp_path), FILE)
     assert marked.baseline is not None
     assert (marked.baseline.new, marked.baseline.not_evaluated_before) == (1, ())
+
+
+def test_what_is_held_in_memory_is_taken_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.reading._held", {})
+    with pytest.raises(InputError, match="standard input is not read here"):
+        locate("-", tmp_path)
+    with pytest.raises(InputError, match="no such file, and no baseline of that name"):
+        locate("absent", tmp_path)
+    hold(Path("pasted"), b'{"schema_version": 1}')
+    assert locate("pasted", tmp_path) == Path("pasted")
+    assert is_saved(Path("pasted"))
 
 
 def test_a_folder_is_no_saved_diagnosis_and_one_that_is_missing_has_no_baselines(tmp_path: Path) -> None:

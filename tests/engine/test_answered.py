@@ -8,7 +8,7 @@ import pytest
 
 from advisor.engine.states import answered
 from advisor.model.facts import Scope
-from advisor.model.findings import Budget, Finding, Part
+from advisor.model.findings import Budget, Finding, Part, Related
 from tests.engine.engine_support import DEV, ge, rule
 from tests.engine.test_states import concluded
 
@@ -81,6 +81,25 @@ def test_only_causes_of_this_device_speak(scope: Scope, spoken: bool) -> None:
 def test_a_symptom_speaks_of_its_own_part() -> None:
     (told,) = parts(SYMPTOM, found(SYMPTOM, 0.3), sync=0.4).values()
     assert told.findings == ("idle",)
+
+
+def test_a_cause_does_not_speak_of_the_parts_of_its_symptoms() -> None:
+    budget = Budget(device=0, rank=3, window_ms=10.0, parts=(Part(part="sync", ms=1.0, share=0.4),))
+    explained = found(CAUSE, 0.3).replaced(
+        explains=(Related(code=SYMPTOM.code, cause=SYMPTOM.cause, scope=DEV),)
+    )
+    known = {s.code: s for s in (CAUSE, SYMPTOM)}
+    (told,) = answered([budget], [explained], known, lambda *_: "why")
+    assert (told.parts[0].findings, told.parts[0].why) == ((), "why")
+
+
+def test_a_cause_that_holds_nothing_explains_nothing() -> None:
+    finding = found(CAUSE, 0.3)
+    assert finding.impact is not None
+    (told,) = parts(
+        CAUSE, finding.replaced(impact=finding.impact.replaced(share=0.0)), host_between=0.4
+    ).values()
+    assert (told.findings, told.why) == (("host-gap",), "why host_between")
 
 
 def test_where_the_capture_is_damaged_nothing_more_is_said() -> None:

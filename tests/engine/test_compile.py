@@ -190,6 +190,11 @@ def test_params_decide_and_are_printed() -> None:
     assert (listed["names"].value, listed["names"].default) == ("b, c", "a, b")
 
 
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("Yes", True), ("false", False), ("no", False)])
+def test_a_flag_is_said_in_words(text: str, value: bool) -> None:
+    assert parse_params(ONE, [f"ABC100.on={text}"]) == {("ABC100", "on"): value}
+
+
 def test_a_cause_sets_the_parameter_of_its_symptom_unless_that_has_its_own() -> None:
     limit = {"default": 0.15, "unit": "ratio", "origin": "seed"}
     compared = [{"fact": "f.a", "op": "ge", "param": "limit"}]

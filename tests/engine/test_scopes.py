@@ -127,6 +127,23 @@ def test_joins(engine: Engine, table: list[Row] | None, state: str, rows: int) -
         assert outcome.missing == (("copy_class",) if table is None else ("copy_class.n",))
 
 
+def test_a_join_without_rows_is_why_a_rule_is_quiet(engine: Engine) -> None:
+    one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [JOIN]})
+    rows = [{"device": 0, "kind": "DtoH", "n": 4}]
+    for value, table, why in ((1, [], ["copy_class"]), (0, rows, ["f.a"]), (0, [], ["f.a", "copy_class"])):
+        facts = base({"f.a": value}, entities={"copy_class": table})
+        (outcome,) = infer(facts, rules(one), engine=engine).outcomes
+        assert (outcome.state, [link.name for link in outcome.because]) == ("quiet", why)
+
+
+def test_without_a_rank_the_whole_capture_is_judged(engine: Engine) -> None:
+    """Not each device: a rule about ranks says nothing about one of them."""
+    found = infer(
+        base({"f.a": 1}, DEV), rules(rule("ABC100", "c", [ge("f.a", 1)], scope="rank")), engine=engine
+    )
+    assert [o.scope for o in found.outcomes] == [TRACE]
+
+
 def test_an_optional_join_is_evidence_only(engine: Engine) -> None:
     one = rule("ABC100", "c", {"all": [ge("f.a", 1)], "join": [JOIN | {"optional": True}]})
     (outcome,) = infer(base({"f.a": 1}), rules(one), engine=engine).outcomes

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from advisor.reports.characters import clean
-from advisor.reports.layout import Page, cut_end, cut_middle, name_text, pad, shell_lines, wrap
+from advisor.reports.layout import Line, Page, Styled, cut_end, cut_middle, name_text, pad, shell_lines, wrap
 
 TEXT = st.text(max_size=200)
 
@@ -200,6 +200,34 @@ def test_cells_have_the_style_of_their_text() -> None:
     ]  # fmt: skip
 
 
+def test_styles_cover_what_is_left_of_their_text() -> None:
+    page = Page(40)
+    page.line("ab", ("cde", "bold"), "f")
+    page.line("ab", ("  ", "dim"))
+    page.line("ab", ("c  ", "dim"))
+    assert page.lines == [
+        Line("abcdef", (Styled(2, 5, "bold"),)),
+        Line("ab"),
+        Line("abc", (Styled(2, 3, "dim"),)),
+    ]
+
+
+def test_wrapped_lines_end_where_the_page_does() -> None:
+    page = Page(40)
+    page.wrapped("word " * 30, indent=8)
+    assert {cell_len(line) for line in drawn(page)[1:-1]} == {37}  # six words behind eight cells
+    assert "…" not in "".join(drawn(page))
+    page = Page(40)
+    page.wrapped("ab " * 30, indent=20)
+    assert drawn(page)[1] == " " * 20 + "ab ab ab ab ab ab ab"
+
+
+def test_the_last_of_two_columns_goes_where_both_find_no_room() -> None:
+    page = Page(40)
+    page.table(("a", "b"), [(["1" * 30], True), (["2" * 30], True)])
+    assert drawn(page) == ["  " + "a".rjust(30), "  " + "1" * 30]
+
+
 def test_a_line_that_just_fits_is_whole() -> None:
     page = Page(40)
     page.line("x" * 20, "y" * 20)
@@ -267,6 +295,15 @@ def test_an_option_stays_with_its_value() -> None:
         "bench --model M throughput",
         "--dataset DATA --flag",
         "--report FILE",
+    ]
+
+
+def test_an_option_whose_value_finds_no_room_beside_it_is_not_broken() -> None:
+    """Ten cells are left out at each line, and room is kept for the backslash."""
+    words = ["--option", "v" * 20]
+    assert shell_lines(" ".join(["run", *words]), 40, 10) == [
+        " " * 10 + "run --option \\",
+        " " * 12 + "v" * 20,
     ]
 
 

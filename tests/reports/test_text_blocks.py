@@ -153,3 +153,12 @@ def test_only_functions_that_call_stand_above_their_row() -> None:
     rows = (("f " * 30, "k" * 34, 176),)
     for head, lines in (("called from", 3), ("name", 2)):
         assert len(plain([Grid((head, "kernel", "calls"), rows)]).splitlines()) == lines
+
+
+def test_an_address_goes_on_below_its_beginning() -> None:
+    page = Page(40)
+    write(page, [Item("read this", url="https://example.org/" + "a" * 30)])
+    assert [line.plain for line in page.lines][1:] == [
+        "    https://example.org/" + "a" * 16,
+        "    " + "a" * 14,
+    ]

@@ -23,7 +23,9 @@ from advisor.errors import InputError
 from advisor.reading import READING
 from advisor.sources import packed
 from advisor.sources.open import RECOGNISERS, Recogniser, open_trace
+from advisor.sources.raw import rows_of
 from advisor.sources.schema import TABLES
+from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import Source
 from tests.builder import Export
 
@@ -425,3 +427,28 @@ def test_room_is_left_where_a_capture_is_unpacked(
     else:
         with pytest.raises(InputError, match="no room to unpack it in"):
             packed.unpack(capture, content, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("record", "rows"),
+    [
+        ({"id": 3, "name": "a", "data": b"x"}, [(3, "a", b"x")]),
+        ({"id": 3, "name": None, "data": None}, [(3, "", None)]),
+        ({"id": 3, "name": 7}, [(3, "7", None)]),
+        ({"id": "3", "name": "a"}, []),
+        ({"name": "a"}, []),
+        ({"other": 1}, []),
+    ],
+    ids=str,
+)
+def test_a_record_is_a_row_if_it_has_its_numbers(
+    tmp_path: Path, record: dict[str, object], rows: list[object]
+) -> None:
+    path = tmp_path / "t.db"
+    with sqlite3.connect(path) as db:
+        db.execute(f"create table t ({', '.join(record)})")
+        db.execute(f"insert into t values ({', '.join('?' * len(record))})", tuple(record.values()))
+    file = SqliteFile(path)
+    found = list(rows_of(file, "t", id=int, name=str, data=object))
+    file.close()
+    assert found == rows
