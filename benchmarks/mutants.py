@@ -132,6 +132,7 @@ def places(path: Path) -> Iterator[Place]:
         for function in (n for n in holder.body if isinstance(n, ast.FunctionDef)):
             inside = [n for statement in function.body for n in ast.walk(statement)]
             notes = [n.annotation for n in inside if isinstance(n, ast.AnnAssign | ast.arg) and n.annotation]
+            notes += [n.returns for n in inside if isinstance(n, ast.FunctionDef) and n.returns]
             # `zip(..., strict=...)` only guards what is so already.
             notes += [n.value for n in inside if isinstance(n, ast.keyword) and n.arg == "strict"]
             noted = {n for note in notes for n in ast.walk(note)}

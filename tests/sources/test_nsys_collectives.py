@@ -171,6 +171,34 @@ def test_without_payloads_there_is_no_table(tmp_path: Path) -> None:
     assert not opened(new().launch(at=0, kernel=ALL_REDUCE), tmp_path / "other").has("collectives")
 
 
+def test_the_last_field_of_a_payload_may_end_it(tmp_path: Path) -> None:
+    export = new()
+    for _ in range(2):
+        export.row("NVTX_PAYLOAD_SCHEMAS", domainId=1, schemaId=9, type=1, numEntries=2, payloadSize=16)
+        for i, (name, offset) in enumerate((("NCCL communicator ID", None), ("Message size [bytes]", 8))):
+            export.row(
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                domainId=1,
+                schemaId=9,
+                idx=i,
+                type=18,
+                name=name,
+                offset=offset,
+            )
+    export.nvtx(59, 0, 20_000, textId=export.string("ncclAllReduce"), binaryData=payload(9, COMM, 8192))
+    assert sizes(opened(export.launch(at=5_000, kernel=ALL_REDUCE), tmp_path)) == [8192]
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_kernels_of_later_calls_than_any_recorded_have_no_size(tmp_path: Path, launches: int) -> None:
+    export = new()
+    for i in range(launches):
+        export.launch(at=5_000 + 100 * i, kernel="gemm")
+    export.kernel(90_000, 3_000, name=ALL_REDUCE, correlation=1_000_000)
+    call(export, 0, 20_000, 8192)
+    assert sizes(opened(export, tmp_path)) == []
+
+
 def test_launches_before_the_first_call_belong_to_none() -> None:
     calls = [Operation(10, 1, 0), Operation(20, 2, 0)]
     assert attributed(calls, [5, 15, 25]) == [None, *calls]

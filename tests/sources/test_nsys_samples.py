@@ -96,6 +96,14 @@ def test_samples_before_the_session_are_dropped(tmp_path: Path) -> None:
     assert samples(export, tmp_path)["time"].tolist() == [5]
 
 
+def test_a_sample_at_the_very_beginning_is_kept_and_not_noted(tmp_path: Path) -> None:
+    export = Export().gpu_metrics({"SM Active": [1, 2, 3]}, period_ns=10, start=-10)
+    with open_trace(export.write(tmp_path / "t.sqlite")) as trace:
+        assert trace.columns("samples", ("time",))["time"].tolist() == [0, 10]
+        (row,) = trace.ledger.rows()
+    assert (row.kind, row.count, row.rows) == ("dropped", 1, 3)
+
+
 def test_requests_and_responses_of_nvlink_add_up(tmp_path: Path) -> None:
     names = ("Requests Protocol", "Requests User", "Responses Protocol", "Responses User")
     export = Export().gpu_metrics(

@@ -214,6 +214,13 @@ def test_memory_kinds_numbered_otherwise_are_mapped_by_name(opened: Any) -> None
     assert rows(trace, "memsets", "memory") == [(DEVICE_MEMORY,)]
 
 
+def test_memory_kinds_that_have_no_name_here_are_left_as_they_are(opened: Any) -> None:
+    export = Export().process(1).copy(at=0, srcKind=1, dstKind=9)
+    for number, name in ((1, "PINNED"), (9, "OF_A_LATER_RELEASE")):
+        export.row("ENUM_CUDA_MEM_KIND", id=number, name=f"CUDA_MEMOPR_MEMORY_KIND_{name}", label="")
+    assert rows(opened(export), "copies", "src_memory", "dst_memory") == [(PINNED, 9)]
+
+
 def test_page_faults_of_both_sides(opened: Any) -> None:
     trace = opened(everything())
     assert rows(trace, "page_faults", "start", "end", "device", "process", "count") == [
@@ -292,6 +299,26 @@ def test_backtrace_ids_that_count_from_zero(opened: Any) -> None:
         export.callchain(number + 1, [(name, "libcudart")])
     trace = opened(export)
     assert rows(trace, "api_calls", "callchain") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "chains"),
+    [
+        ((0, 0, 1), (1, 2)),  # a zero that several calls have names no chain
+        ((0, 1), (1, 2, 3)),  # the table goes on behind the last chain of a call
+        ((0, 1), (2,)),  # or does not begin at 1
+        ((0, 1), ()),
+    ],
+)
+def test_backtrace_ids_that_count_alike_stay(
+    opened: Any, calls: tuple[int, ...], chains: tuple[int, ...]
+) -> None:
+    export = Export("2.9").process(5)
+    for number, chain in enumerate(calls):
+        export.call("cudaMalloc", number * 10, callchain=chain)
+    for chain in chains:
+        export.callchain(chain, [("f", "m")])
+    assert rows(opened(export), "api_calls", "callchain") == [(chain,) for chain in calls]
 
 
 def test_a_zero_that_means_no_backtrace_stays(opened: Any) -> None:

@@ -347,6 +347,19 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert "not a regular file" in refused(path)
 
 
+def test_a_folder_is_searched_for_packed_captures_and_not_for_pipes(capture: Path) -> None:
+    folder = capture.parent
+    for name, compress in (("b.sqlite.xz", lzma.compress), ("c.sqlite.gz", gzip.compress)):
+        (folder / name).write_bytes(compress(capture.read_bytes()))
+    (folder / "gone.sqlite").symlink_to(folder / "absent")
+    (folder / "link.sqlite").symlink_to(capture)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(folder / "pipe")
+        (folder / "piped.sqlite").symlink_to(folder / "pipe")
+    found = {p.name for p in expand([folder])}
+    assert found - {"link.sqlite"} == {"trace.sqlite", "b.sqlite.xz", "c.sqlite.gz", "gone.sqlite"}
+
+
 def test_a_new_format_is_one_line_in_the_registry(
     tmp_path: Path, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
