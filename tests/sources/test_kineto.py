@@ -299,6 +299,23 @@ def test_04_no_correlation_is_none(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("highest", [1 << 31, 1 << 60])
+def test_04_work_of_an_operator_whose_launches_all_have_theirs_stays_alone(opened: Opened) -> None:
+    profile = Profile(amd=True).gpu().process(100).launch(at=0, kernel="a")
+    profile.event(
+        ph="X", cat="kernel", name="b", ts=90, dur=1, pid=0, tid=0,
+        args={"device": 0, "stream": 0, "External id": 77, "correlation": 12345},
+    )  # fmt: skip
+    trace = opened(profile)
+    assert trace.rows("kernels") == 2
+
+
+def test_04_kinds_of_work_that_are_only_marks_are_none(opened: Opened) -> None:
+    """Events of other phases than X have no duration."""
+    profile = Profile().gpu().process(100).annotation("a", 0, 5_000).sync(at=9_000)
+    profile.event(ph="i", cat="kernel", name="k", ts=5, pid=0, tid=7, args={"device": 0, "stream": 7})
+    assert not opened(profile).has("kernels")
+
+
 def test_04_huge_correlation_ids_are_numbered_anew(opened: Opened, highest: int) -> None:
     profile = Profile()
     for i in range(3):
@@ -575,6 +592,23 @@ def test_events_dropped_and_repaired_are_counted(opened: Opened) -> None:
     counts = [(r.kind, r.count, r.rows) for r in opened(profile).ledger.rows()]
     of = len(profile.events)
     assert counts == [("dropped", 3, of), ("repaired", 1, of)]  # a negative duration is doubted later
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("late", ["late"]), (["a", "", 5, None, "b"], ["a", "b"]), (7, []), ("", []), ({}, [])]
+)
+def test_complaints_are_texts(opened: Opened, said: Any, kept: list[str]) -> None:
+    trace = opened(Profile().gpu().process(100).launch(at=0).head(WARNING=said))
+    found = trace.columns("diagnostics", ("text_id",))["text_id"] if trace.has("diagnostics") else []
+    assert trace.texts(found) == kept
+
+
+def test_the_rank_of_a_trace_with_one_label_is_its_own(opened: Opened) -> None:
+    profile = Profile().gpu().process(100).launch(at=0).head(distributedInfo={"rank": 3, "world_size": 8})
+    for event in profile.events:
+        event["pid"] = f"[TP03] {event['pid']}"
+    capture = opened(profile).capture
+    assert (capture.rank, capture.world_size) == (3, 8)
 
 
 def test_what_the_profiler_complained_of(opened: Opened) -> None:

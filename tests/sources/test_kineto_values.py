@@ -42,6 +42,20 @@ def test_times_are_exact_or_none(microseconds: list[Any], expected: list[int]) -
 
 
 @pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]),
+        ([[1.0, 2.0, 3.0]], [[1, 2, 3]]),
+        ([[1, 2], [4, 5, 6], None], [[MISSING] * 3, [4, 5, 6], [MISSING] * 3]),
+        ([], []),
+    ],
+)
+def test_sizes_are_whole_numbers(sizes: list[Any], expected: list[list[int]]) -> None:
+    found = triples(sizes)
+    assert (found.tolist(), found.dtype.kind, found.shape) == (expected, "i", (len(sizes), 3))
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (7, 7),

@@ -95,6 +95,7 @@ def test_a_trace(tmp_path: Path) -> None:
     p.event(ph="X", cat="cpu_op", name=["no text"], ts=1, dur=-1, pid=1, tid=1)
     p.event(ph="X", cat="kernel", name="k", ts=9, dur=-3, pid=0, tid=7, args={"device": 0, "stream": 7})
     p.event(ph="X", cat="kernel", name="k", ts=99, pid=0, tid=7, args={"device": 0, "stream": 7})
+    p.event(ph="X", cat="cpu_op", name="of no time", ts=5, dur=0, pid=1, tid=1)  # may be
     counts, _ = ledger(p.write(tmp_path / "t.json"))
     rows = len(p.events)
     assert counts["dropped", "traceEvents"][:2] == (1, rows)

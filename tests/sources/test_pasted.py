@@ -393,3 +393,22 @@ def test_a_pipe_with_a_path() -> None:
     for _ in range(2):
         with open_trace(files[0]) as trace:
             assert trace.rows("sums") == 2
+
+
+def test_a_torn_line_right_below_its_headings_is_counted() -> None:
+    head, row = "Time (%),Total Time (ns),Instances,Avg (ns),Name", '50.0,1000,2,500.0,"gemm"'
+    (table,) = read_tables(f"{head}\n12.0,3\n{row}\n")
+    assert ([r.name for r in table.rows], table.torn) == (["gemm"], 1)
+
+
+def test_copies_without_a_size_have_no_table_of_sizes() -> None:
+    text = (
+        "Start (ns),Duration (ns),Bytes (MB),Name\n"
+        '10,5,,"[CUDA memcpy Host-to-Device]"\n20,7,1.5,"[CUDA memcpy Device-to-Host]"\n30,9,,"gemm"\n'
+    )
+    found = by_report(text)
+    assert {name: [r.name for r in table.rows] for name, table in found.items()} == {
+        "copies": ["[CUDA memcpy Host-to-Device]", "[CUDA memcpy Device-to-Host]"],
+        "sizes": ["[CUDA memcpy Device-to-Host]"],
+        "kernels": ["gemm"],
+    }

@@ -547,3 +547,29 @@ def test_without_time_each_gpu_counts_for_itself(tmp_path: Path) -> None:
 def test_quoted_cells_may_stand_behind_a_space(tmp_path: Path) -> None:
     found = log(tmp_path, 'index, "utilization.gpu [%]", "power.draw [W]"\n0, "90 %", "3,5 W"\n')
     assert columns(found, "gr_active")["gr_active"].tolist() == [0.9]
+
+
+@pytest.mark.parametrize(
+    ("log", "numbers"),
+    [(SMI, "those of nvidia-smi, in the order of the PCI bus"), (DCGM, "those of dcgmi, in")],
+)
+def test_whose_numbers_of_gpus_are_meant(tmp_path: Path, log: str, numbers: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(log)
+    with open_trace(path) as trace:
+        assert (trace.capture.device_numbers or "").startswith(numbers)
+
+
+@pytest.mark.parametrize(("second", "days"), [("07:59:59", 1), ("10:00:00", 0)])
+def test_a_clock_without_days_that_goes_back_more_than_half_a_day_has_passed_midnight(
+    tmp_path: Path, second: str, days: int
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(
+        "#Time        gpu    pwr     sm\n#HH:MM:SS    Idx      W      %\n"
+        f" 20:00:00      0    690     97\n {second}      0    690     97\n"
+    )
+    hours = int(second[:2]) + int(second[3:5]) / 60 + int(second[6:]) / 3600 - 20 + 24 * days
+    with open_trace(path) as trace:
+        time = trace.columns("samples", ("time",))["time"]
+    assert abs(int(time[1] - time[0])) == pytest.approx(abs(hours) * 3600e9)
