@@ -218,14 +218,17 @@ def test_wrapped_lines_end_where_the_page_does() -> None:
     assert {cell_len(line) for line in drawn(page)[1:-1]} == {37}  # six words behind eight cells
     assert "…" not in "".join(drawn(page))
     page = Page(40)
-    page.wrapped("ab " * 30, indent=20)
-    assert drawn(page)[1] == " " * 20 + "ab ab ab ab ab ab ab"
+    page.wrapped("a " * 60, indent=20)
+    assert drawn(page)[1] == " " * 20 + "a a a a a a a a a a"
 
 
 def test_the_last_of_two_columns_goes_where_both_find_no_room() -> None:
     page = Page(40)
     page.table(("a", "b"), [(["1" * 30], True), (["2" * 30], True)])
     assert drawn(page) == ["  " + "a".rjust(30), "  " + "1" * 30]
+    page = Page(40)
+    page.table(("number",), [(["1" * 50], True)])
+    assert drawn(page)[1] == "  " + "1" * 37 + "…"
 
 
 def test_a_line_that_just_fits_is_whole() -> None:
@@ -282,9 +285,9 @@ def test_a_broken_command_line_still_means_the_same(command: str, width: int) ->
 
 
 def test_a_quoted_word_may_break_at_any_place() -> None:
-    for count in range(30, 50):
+    for count, width in ((count, width) for count in range(30, 50) for width in (40, 41)):
         command = "run 'a" + "b c" * count + '\' "d e"'
-        lines = shell_lines(command, 40, 2)
+        lines = shell_lines(command, width, 2)
         assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(command)
 
 
