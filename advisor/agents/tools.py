@@ -256,7 +256,10 @@ class Tools:
         from advisor.pipeline.stats import stats_tables
 
         with self._lock:
-            (table,) = stats_tables(self._file(path), [report], self._options(redact, window=window), "full")
+            tables = stats_tables(self._file(path), [report], self._options(redact, window=window), "full")
+        if len(tables) != 1:
+            raise InputError(f"report: '{report}' names {len(tables)} reports; ask for one at a time")
+        (table,) = tables
         rows = table.frame.astype(object).where(table.frame.notna(), None).to_numpy().tolist()
         return self._answer(
             {
@@ -297,11 +300,15 @@ class Tools:
 
     def _file(self, path: str) -> Path:
         """The capture, which must be below one of the roots, links resolved."""
-        places = [(root, Path(os.path.realpath(root / path))) for root in self.roots]
-        below = [(root, real) for root, real in places if real.is_relative_to(root)]
-        for _, real in below:
-            if real.exists():
-                return real
+        try:
+            places = [(root, Path(os.path.realpath(root / path))) for root in self.roots]
+            below = [(root, real) for root, real in places if real.is_relative_to(root)]
+            for _, real in below:
+                if real.exists():
+                    return real
+        except (OSError, ValueError) as error:  # a name that is too long, or that no file can have
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{path[:80]!r}: cannot be the name of a file here ({why})") from error
         if below:
             raise InputError(f"{path}: no such file below {', '.join(str(root) for root, _ in below)}")
         raise InputError(f"{path}: outside the folders that this server may read")

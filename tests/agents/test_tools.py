@@ -92,6 +92,20 @@ def test_what_lies_outside_the_roots_is_not_read(path: str, tmp_path: Path) -> N
         Tools([tmp_path]).doctor(path)
 
 
+@pytest.mark.parametrize("path", ["x" * 5_000, "nul\0.sqlite", "half a character \ud800"])
+def test_what_cannot_be_a_name_is_refused_in_one_line(path: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be the name of a file here") as raised:
+        Tools([tmp_path]).doctor(path)
+    assert len(str(raised.value)) < 250
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("report", ["", "kernels,api"])
+def test_one_table_at_a_time(tools: Tools, report: str) -> None:
+    with pytest.raises(InputError, match=f"report: '{report}' names [02] reports"):
+        tools.stats(CAPTURE, report)
+
+
 def test_a_changed_file_is_diagnosed_again(tmp_path: Path) -> None:
     target = tmp_path / "capture.sqlite.xz"
     target.write_bytes((EXAMPLES / CAPTURE).read_bytes())

@@ -398,7 +398,14 @@ def test_a_pipe_with_a_path() -> None:
 def test_a_torn_line_right_below_its_headings_is_counted() -> None:
     head, row = "Time (%),Total Time (ns),Instances,Avg (ns),Name", '50.0,1000,2,500.0,"gemm"'
     (table,) = read_tables(f"{head}\n12.0,3\n{row}\n")
-    assert ([r.name for r in table.rows], table.torn) == (["gemm"], 1)
+    assert (table.rows[0].name, table.torn) == ("gemm", 1)
+
+
+@pytest.mark.parametrize("report", ["gpukernsum", "cuda_gpu_kern_sum", "CUDA GPU Kernel Summary"])
+def test_a_report_is_known_by_the_name_that_its_release_prints(report: str) -> None:
+    head, row = "Time (%),Total Time (ns),Instances,Avg (ns),Name", '50.0,1000,2,500.0,"my_function"'
+    (table,) = read_tables(f"Processing [t.sqlite] with [{report}]...\n\n{head}\n{row}\n")
+    assert (table.report, table.kind) == ("kernels", "kernels")
 
 
 def test_copies_without_a_size_have_no_table_of_sizes() -> None:

@@ -573,3 +573,8 @@ def test_a_clock_without_days_that_goes_back_more_than_half_a_day_has_passed_mid
     with open_trace(path) as trace:
         time = trace.columns("samples", ("time",))["time"]
     assert abs(int(time[1] - time[0])) == pytest.approx(abs(hours) * 3600e9)
+
+
+def test_one_column_may_be_of_any_table() -> None:
+    assert recognise(["power.draw [W]", "70.1 W"]) is None
+    assert recognise(["timestamp, power.draw [W]", "2023/11/14 22:13:20.000, 70.1 W"]) == SMI_CSV
