@@ -195,6 +195,7 @@ def test_times_by_label_are_sums_largest_first() -> None:
     labels, index, duration = ["gemm", "copy", "gemm", "norm"], np.array([0, 1, 2, 0]), np.array([3, 9, 5, 2])
     assert composition(labels, index, duration) == {"gemm": 10.0, "copy": 9.0}
     assert list(composition(labels, index, duration)) == ["gemm", "copy"]
+    assert list(composition(["b", "a"], np.array([0, 1]), np.array([5, 5]))) == ["a", "b"]
 
 
 def test_each_row_of_a_capture_stands_for_one_kernel(tmp_path: Path) -> None:

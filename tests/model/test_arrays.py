@@ -99,7 +99,9 @@ def test_values_without_others_are_those_of_the_set_difference(values: list[int]
 
 
 @pytest.mark.parametrize(
-    "numbers", [[300, 44, 256, 1, 300], [70_000, 3, 70_000], [-1, 5, -3], [2.5, 2.25, 0.0], []], ids=str
+    "numbers",
+    [[300, 44, 256, 1, 300], [256, 0, 1], [70_000, 3, 70_000], [-1, 5, -3], [2.5, 2.25, 0.0], []],
+    ids=str,
 )
 def test_the_stable_order_of_numbers(numbers: list[float]) -> None:
     column = np.array(numbers)

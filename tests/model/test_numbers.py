@@ -7,6 +7,7 @@ from advisor.model.numbers import (
     column,
     condition_text,
     distance,
+    megahertz,
     milliseconds,
     named_unit,
     session_time,
@@ -205,3 +206,7 @@ def test_distances_to_a_threshold_have_three_digits_and_the_smallest_all() -> No
 
 def test_numbers_stand_to_the_right() -> None:
     assert column("share", (0.5, None))[2]
+
+
+def test_a_clock_is_stated_as_data_sheets_state_it() -> None:
+    assert megahertz(1_980e6) == "1,980 MHz"

@@ -258,6 +258,13 @@ def test_04_work_belongs_to_the_process_that_calls(opened: Opened) -> None:
     assert trace.capture.processes == ((4321, ""),)
 
 
+def test_04_work_without_a_call_belongs_to_the_only_process(opened: Opened) -> None:
+    profile = Profile().process(4321).launch(at=0, kernel="a")
+    args = {"device": 0, "stream": 7}
+    profile.event(ph="X", cat="kernel", name="b", ts=profile.us(90_000), dur=1, pid=0, tid=7, args=args)
+    assert rows(opened(profile), "kernels", "process", "correlation") == [(4321, 1), (4321, MISSING)]
+
+
 def test_04_several_processes_in_one_file(opened: Opened) -> None:
     profile = Profile()
     for pid, at in ((10, 0), (20, 100_000)):  # two ranks' traces put together

@@ -22,7 +22,7 @@ from advisor.cli.inputs import expand
 from advisor.errors import InputError
 from advisor.reading import READING
 from advisor.sources import packed
-from advisor.sources.open import RECOGNISERS, Recogniser, open_trace
+from advisor.sources.open import RECOGNISERS, Recogniser, as_captures, open_trace
 from advisor.sources.raw import rows_of
 from advisor.sources.schema import TABLES
 from advisor.sources.sqlite.file import SqliteFile
@@ -358,6 +358,19 @@ def test_a_folder_is_searched_for_packed_captures_and_not_for_pipes(capture: Pat
         (folder / "piped.sqlite").symlink_to(folder / "pipe")
     found = {p.name for p in expand([folder])}
     assert found - {"link.sqlite"} == {"trace.sqlite", "b.sqlite.xz", "c.sqlite.gz", "gone.sqlite"}
+
+
+def test_two_captures_are_no_parts_of_one(capture: Path) -> None:
+    other = Path(shutil.copyfile(capture, capture.with_name("other.sqlite")))
+    assert as_captures([capture, other], together=False) == [capture, other]
+
+
+def test_tables_printed_into_several_files_are_one_capture(tmp_path: Path) -> None:
+    head = "Time (%),Total Time (ns),Instances,Avg (ns),Name\n100.0,1000,2,500.0,"
+    kernels, calls = tmp_path / "a_cuda_gpu_kern_sum.csv", tmp_path / "a_cuda_api_sum.csv"
+    kernels.write_text(f'[cuda_gpu_kern_sum]\n{head}"gemm"\n')
+    calls.write_text(f'[cuda_api_sum]\n{head}"cudaLaunchKernel"\n')
+    assert len(as_captures([kernels, calls], together=False)) == 1
 
 
 def test_a_new_format_is_one_line_in_the_registry(

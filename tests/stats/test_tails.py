@@ -9,7 +9,7 @@ import pytest
 
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.metrics.intervals import Spans
-from advisor.metrics.pace import like_calls, shared_spans, slow_calls
+from advisor.metrics.pace import coincidences, like_calls, longer_by_place, shared_spans, slow_calls
 from advisor.metrics.stats.spread import TailLimits
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -134,6 +134,34 @@ def test_the_first_iteration_shows_where_the_window_holds_it(tmp_path: Path) -> 
     found = table(loop({0: 90_000}), tmp_path, "tail", window="0s/")
     assert of("add", found, "Slow", "First Iteration") == (1, 100.0)
     assert of("add", table(loop({0: 90_000}), tmp_path, "tail"), "Slow") == (0,)
+
+
+def test_calls_ahead_of_the_first_step_are_of_the_first_iteration(tmp_path: Path) -> None:
+    """Those behind the last step are of none."""
+    export = Export().gpu().process(1)
+    export.launch(at=1_000, kernel="add", kernel_start=10_000, kernel_dur=30_000)
+    export = loop(out=export)
+    export.launch(at=31 * STEP, kernel="add", kernel_start=31 * STEP + 10_000, kernel_dur=30_000)
+    a = analysis(export, tmp_path, window="0s/")
+    like = like_calls(a, 0)
+    first = coincidences(a, 0, like)["first"]
+    assert a.ops.start[like.at[first]].tolist() == [10_000, 100_000, 300_000, 500_000]
+
+
+@pytest.mark.parametrize(("steps", "longer"), [(5, 20_000), (4, 0)])
+def test_five_calls_show_that_a_place_of_the_steps_takes_longer(
+    tmp_path: Path, steps: int, longer: int
+) -> None:
+    """The third of four like calls in each step takes 30 us, the others 10."""
+    export = Export().gpu().process(1)
+    for i in range(steps):
+        export.range(f"iteration {i}", i * STEP, i * STEP + 900_000)
+        for n, us in enumerate((10, 10, 30, 10)):
+            at = i * STEP + 1_000 + n * 10_000
+            export.launch(at=at, kernel="k", kernel_start=at + 100_000 * (n + 1), kernel_dur=us * 1_000)
+    a = analysis(export, tmp_path, window="0s/")
+    like = like_calls(a, 0)
+    assert longer_by_place(a, like).max() == longer
 
 
 def test_a_hidden_tail_is_flagged(tmp_path: Path) -> None:
