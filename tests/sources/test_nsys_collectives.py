@@ -194,7 +194,7 @@ def test_kernels_of_later_calls_than_any_recorded_have_no_size(tmp_path: Path, l
     export = new()
     for i in range(launches):
         export.launch(at=5_000 + 100 * i, kernel="gemm")
-    export.kernel(90_000, 3_000, name=ALL_REDUCE, correlation=1_000_000)
+    export.kernel(90_000, 3_000, kernel=ALL_REDUCE, correlation=1_000_000)
     call(export, 0, 20_000, 8192)
     assert sizes(opened(export, tmp_path)) == []
 
@@ -208,7 +208,7 @@ def test_launches_before_the_first_call_belong_to_none() -> None:
 
 
 def test_kernels_without_any_call_have_no_size(tmp_path: Path) -> None:
-    export = new().kernel(9_000, 3_000, name=ALL_REDUCE)
+    export = new().kernel(9_000, 3_000, kernel=ALL_REDUCE)
     call(export, 0, 20_000, 8192)
     assert sizes(opened(export, tmp_path)) == []
 
