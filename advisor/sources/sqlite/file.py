@@ -120,7 +120,7 @@ class SqliteFile:
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         return db
 
-    def _not_opened(self, error: sqlite3.DatabaseError) -> InputError:
+    def _not_opened(self, error: Exception) -> InputError:
         why, way_out = " ".join(str(error).split()), ""
         if len(os.fsencode(self.path)) > _LONGEST_PATH:
             why, way_out = f"its path has more than {_LONGEST_PATH} bytes", "; move it to a shorter one"
