@@ -118,6 +118,12 @@ def test_a_host_that_does_more_in_every_step() -> None:
     assert text(d, "host.gap_launches_nothing") is True
 
 
+def test_kernels_and_the_host_share_what_a_step_grows_by() -> None:
+    d = looped(lambda i, _: 1.5 if i > STEPS // 2 else 1.0, lambda i: 20.0 if i <= STEPS // 2 else 900.0)
+    assert 0.1 < number(d, "drift.kernels_ratio") < 0.9
+    assert number(d, "drift.kernels_ratio") + number(d, "drift.idle_ratio") == pytest.approx(1.0, abs=0.05)
+
+
 def test_a_range_that_launches_the_work_is_not_moved_elsewhere() -> None:
     m = Machine()
     for i in range(STEPS):
@@ -178,6 +184,8 @@ def test_rank_correlation() -> None:
     assert rank_correlation(np.array([3.0, 3.0, 3.0])) == 0.0
     # Ranks 1.5 1.5 3.5 3.5 against 1 2 3 4: covariance 4 / 4, variances 4 / 4 and 5 / 4.
     assert rank_correlation(np.array([0.0, 0.0, 7.0, 7.0])) == pytest.approx((4 / 5) ** 0.5)
+    # Ranks 1 3 3 3 5 against 1 to 5: covariance 8, variances 8 and 10.
+    assert rank_correlation(np.array([1.0, 2.0, 2.0, 2.0, 9.0])) == pytest.approx(8 / (8 * 10) ** 0.5)
 
 
 def test_what_a_trend_explains_of_a_tail() -> None:

@@ -173,3 +173,25 @@ def test_overlaps_are_the_same_without_a_compiler(seed: int, monkeypatch: pytest
     monkeypatch.setattr(intervals, "compiled", None)
     assert compiled == found()
     assert sum(compiled[3]) == sum(compiled[2])
+
+
+def test_a_set_is_cut_at_both_ends_of_a_window() -> None:
+    spans = made([(0, 10), (20, 30), (40, 50)])
+    for lo, hi, parts in ((5, 45, [(5, 10), (20, 30), (40, 45)]), (0, 30, [(0, 10), (20, 30)]), (12, 18, [])):
+        assert list(zip(*(x.tolist() for x in clip(spans, lo, hi)), strict=True)) == parts
+
+
+def test_no_gap_is_empty() -> None:
+    found = gaps(made([(0, 10), (20, 30)]), 0, 30)
+    assert list(zip(found.start.tolist(), found.end.tolist(), strict=True)) == [(10, 20)]
+
+
+def test_some_windows_in_a_set_of_hundreds() -> None:
+    many = made([(10 * i, 10 * i + 5) for i in range(1_000)])
+    few = made([(3, 12), (4_000, 4_002), (9_991, 10_010)])
+    assert points(intersect(few, many)) == points(few) & points(many)
+
+
+def test_three_sets_are_joined() -> None:
+    sets = [made([(0, 5)]), made([(3, 9), (20, 22)]), made([(8, 12), (30, 31), (40, 41)])]
+    assert points(joined(*sets)) == set().union(*map(points, sets))

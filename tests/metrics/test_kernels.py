@@ -25,6 +25,7 @@ from advisor.metrics.kernels import (
     nth_alike,
     shorten,
     weight_bits,
+    weighted_median,
     worked,
 )
 from advisor.metrics.operations import join
@@ -196,6 +197,21 @@ def test_times_by_label_are_sums_largest_first() -> None:
     assert composition(labels, index, duration) == {"gemm": 10.0, "copy": 9.0}
     assert list(composition(labels, index, duration)) == ["gemm", "copy"]
     assert list(composition(["b", "a"], np.array([0, 1]), np.array([5, 5]))) == ["a", "b"]
+
+
+def test_a_median_of_sums_counts_what_is_known() -> None:
+    assert weighted_median(np.array([np.nan, 5.0, 9.0]), np.array([10, 1, 0])) == 5.0
+    assert np.isnan(weighted_median(np.array([np.nan, 3.0]), np.array([1, 0])))
+
+
+def test_kernels_without_a_short_name_have_their_whole_one(tmp_path: Path) -> None:
+    export = Export().gpu().process(1).launch(0, kernel="void a<int>(float*)")
+    export.launch(9 * US, kernel="void b<int>(float*)", short="")
+    names = analysis(export, tmp_path).names
+    assert dict(zip(names.texts, names.short, strict=True)) == {
+        "void a<int>(float*)": "void a",
+        "void b<int>(float*)": "void b<int>(float*)",
+    }
 
 
 def test_each_row_of_a_capture_stands_for_one_kernel(tmp_path: Path) -> None:

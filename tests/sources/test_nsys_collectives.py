@@ -167,6 +167,10 @@ def test_without_payloads_there_is_no_table(tmp_path: Path) -> None:
     export = Export("3.25").gpu().process(100).range("ncclAllReduce", 0, 20_000)
     export.launch(at=5_000, kernel=ALL_REDUCE)
     assert not opened(export, tmp_path).has("collectives")
+    export = new().launch(at=5_000, kernel=ALL_REDUCE)
+    export.nvtx(59, 0, 20_000, textId=export.string("ncclAllReduce"), binaryData=None)
+    (tmp_path / "empty").mkdir()
+    assert not opened(export, tmp_path / "empty").has("collectives")
     (tmp_path / "other").mkdir()
     assert not opened(new().launch(at=0, kernel=ALL_REDUCE), tmp_path / "other").has("collectives")
 
