@@ -78,7 +78,7 @@ FACTS = (
     ], columns={**origin.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": origin.RANGES}),
     *group("device", needs.CUDA, [
         Entry("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
-        Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns", "launch call end after gap start", needs=(_GAPS,)),
+        Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns, or less than 2 us after", "launch call end + 2 us after gap start", needs=(_GAPS,)),
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
         Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),

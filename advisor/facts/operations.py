@@ -295,7 +295,9 @@ _ROWS = 30
 _LAYERS = Need("no layers with attention show in modules, ranges, or the order of the kernels", "torch.profiler.profile(with_stack=True), or ranges that number the layers")  # fmt: skip
 _HOW = "median over layers and steps of the commonest phase"
 _EXPERT_COUNT = "count in the steps of the window / steps"
-_STRETCH = Need("no top-k kernel of a framework is followed by one that combines results")
+_STRETCH = Need(
+    "no top-k kernel of a framework is followed by one that combines results, and no loop over experts shows"
+)
 
 LAYER_FACTS = (
     *group("device", "", [
@@ -311,9 +313,11 @@ LAYER_FACTS = (
         *needs.counted("experts.topk", "kernels", "Top-k kernels of a framework", _EXPERT_COUNT, needs=(needs.KERNELS,)),
         *needs.counted("experts.grouping", "kernels", "Sort, histogram and select kernels", _EXPERT_COUNT, needs=(needs.KERNELS,)),
         *needs.counted("experts.combine", "kernels", "Kernels that add rows up by index or scatter them,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
-        Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the window from a top-k kernel to the last such kernel before the next top-k (of the step)", "sum / window"),
-        Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a stretch", "mean", needs=(needs.KERNELS, _STRETCH)),
-        Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a stretch", "mean", columns={"kernels": f"{origin.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
+        *needs.counted("experts.layers", "kernels", "Layers of experts built of single operators: from a top-k kernel to the last combining kernel before the next top-k (of the step), or a loop over experts,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
+        Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the window in such layers", "sum / window"),
+        Entry("experts.loop_window_ratio", "ratio", "kernels", "Share of the window in such layers whose experts run one by one: three activations or more, each behind products of its own, or six products behind a top-k, without a norm, attention or collective between them", "sum / window"),
+        Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a layer", "mean", needs=(needs.KERNELS, _STRETCH)),
+        Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a layer", "mean", columns={"kernels": f"{origin.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
 )  # fmt: skip
 
@@ -374,10 +378,13 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "experts.grouping": found.grouping,
         "experts.combine": found.combine,
     }
+    counts["experts.layers"] = len(found.start)
     window = a.window.nonzero_length
+    length = found.end - found.start
     out |= {
         **a.rates(device, counts),
-        "experts.loose_window_ratio": min(float((found.end - found.start).sum()) / window, 1.0),
+        "experts.loose_window_ratio": min(float(length.sum()) / window, 1.0),
+        "experts.loop_window_ratio": min(float(length[found.loop].sum()) / window, 1.0),
         "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
         "experts.readbacks_per_layer": float(found.readbacks.mean()) if len(found.readbacks) else 0.0,
     }

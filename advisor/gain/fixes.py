@@ -149,8 +149,8 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     """Of a layer's small kernels and of the cost of launching them a share remains: a fused layer's
     kernels over theirs; optimistic: two thirds of that, pessimistic: twice. Products keep their time, but
     those of a loop over experts run side by side in one kernel: optimistic, as far as their blocks leave
-    the device empty, in the middle half as far (as logarithms), pessimistic not at all. Read-backs inside
-    the layer, and the waits for them, go."""
+    the device empty, in the middle half as far (as logarithms) as a block an SM does, pessimistic not at
+    all. Read-backs inside the layer, and the waits for them, go."""
     inside, loop = np.zeros(len(work), bool), np.zeros(len(work), bool)
     stays = np.ones(len(work))
     start = work.a.ops.start[work.at]
@@ -162,7 +162,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         mine = (work.device == device) & (start >= found.start[layer]) & (start < found.end[layer])
         fused = constant("fused_expert_kernels") * {-1: 2.0, 0: 1.0, 1: 2 / 3}[lean]
         inside |= mine
-        loop |= mine & (found.readbacks[layer] >= IN_A_LOOP)
+        loop |= mine & (found.loop[layer] | (found.readbacks[layer] >= IN_A_LOOP))
         stays = np.where(mine, np.minimum(fused / found.kernels[layer], 1.0), stays)
     if not inside.any():
         raise NoEstimate("the replayed steps hold no layer of experts made of single operators")
@@ -170,7 +170,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     kept = np.where(inside & work.to_host, 0.0, stays)
     duration = np.where(inside & ~work.matmul, ops.duration * kept, ops.duration)
     if loop.any() and work.a.device(work.a.main_device).sm_count:
-        beside = np.clip(work.filling, 0.0, 1.0) ** ((1 + lean) / 2)
+        beside = np.clip(work.filling if lean > 0 else np.sqrt(work.waves), 0.0, 1.0) ** (lean >= 0)
         duration = np.where(loop & work.matmul, np.maximum(duration * beside, 1.0), duration)
     # A call stays as far as the operation that it issues.
     issued = inside & (ops.latency > NEVER)

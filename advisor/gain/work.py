@@ -261,13 +261,8 @@ class Work:
 
     @cached_property
     def filling(self) -> Array:
-        """Share of the device that each kernel's blocks fill at once; above 1: waves.
-
-        Blocks over SMs x resident blocks, those limited by threads, registers and shared memory.
-        """
-        sms = self.a.device(int(self.device[0])).sm_count if len(self) else None
-        if not sms or not self.a.trace.has("kernels"):
-            raise NoEstimate("the number of SMs of the device is not in the capture")
+        """Share of the device that each kernel's blocks fill at once (above 1: waves): blocks over SMs x
+        resident blocks, those limited by threads, registers and shared memory."""
         threads = np.maximum(self._column("threads"), 1)
         resident = np.minimum(_SM_THREADS // threads, _SM_BLOCKS)
         registers = self._column("registers")
@@ -276,7 +271,15 @@ class Work:
         shared = self._column("shared_bytes")
         fits = shared > 0
         resident[fits] = np.minimum(resident, _SM_SHARED // np.maximum(shared, 1))[fits]
-        return np.asarray(self._column("blocks") / (sms * np.maximum(resident, 1)))
+        return np.asarray(self.waves / np.maximum(resident, 1))
+
+    @cached_property
+    def waves(self) -> Array:
+        """Blocks of each kernel over the SMs of the device."""
+        sms = self.a.device(int(self.device[0])).sm_count if len(self) else None
+        if not sms or not self.a.trace.has("kernels"):
+            raise NoEstimate("the number of SMs of the device is not in the capture")
+        return np.asarray(self._column("blocks") / sms)
 
     @cached_property
     def tensor(self) -> Array:
@@ -335,9 +338,8 @@ class Work:
     @cached_property
     def decode(self) -> Array:
         """Mask of the operations of decode steps, whose products work on one token a sequence."""
-        step = self.taken.inputs.ops.step
         decodes = np.array([p == "decode" for p in self.a.steps.phase] + [False], bool)
-        return np.asarray(decodes[np.where(step == NONE, len(decodes) - 1, step)])
+        return np.asarray(decodes[self.taken.inputs.ops.step])  # NONE is the last
 
     # ------------------------------------------------------------ copies
 
@@ -359,17 +361,15 @@ class Work:
     def _copies(self) -> tuple[Array, Array, Array]:
         size, (way, memory) = np.zeros(len(self), np.int64), np.full((2, len(self)), NONE)
         copy = (self.kind == Kind.COPY) & (self.a.ops.graph_node[self.at] == 0)
-        if copy.any():
-            size[copy], way[copy], side = copied(self.a, self.at[copy])
-            memory[copy] = np.where(among(way[copy], (HTOD, DTOH)), side, NONE)
+        size[copy], way[copy], side = copied(self.a, self.at[copy])
+        memory[copy] = np.where(among(way[copy], (HTOD, DTOH)), side, NONE)
         return size, way, memory
 
     @cached_property
     def to_host(self) -> Array:
         """Mask of the copies to the host, also those inside graphs."""
         out, copy = np.zeros(len(self), bool), self.kind == Kind.COPY
-        if copy.any():
-            out[copy] = copied(self.a, self.at[copy])[1] == DTOH
+        out[copy] = copied(self.a, self.at[copy])[1] == DTOH
         return out
 
     @property

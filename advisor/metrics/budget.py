@@ -169,8 +169,8 @@ def _busy_parts(
 
 
 #: Work starts within microseconds of its launch, within 3 ms if its module is loaded first; after longer
-#: the device held it back. Launched less than `_START_NS` before the work ahead of it ended, it is late.
-_START_NS, HELD_NS = 2_000, 10_000_000
+#: the device held it back.
+HELD_NS = 10_000_000
 #: `_edges`: time that belongs to a thread.
 _THREAD = -1
 
@@ -181,7 +181,7 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     migrated = found.migrated & ~found.internal
     orphan = ~found.internal & (found.call == MISSING) & ~(migrated & (found.thread != MISSING))
     open_ = ~(found.internal | orphan | migrated)
-    queued = open_ & (found.call_end + _START_NS <= found.start)
+    queued = open_ & found.queued
     before = np.full(len(found), _THREAD, np.int8)
     for part, mask in (("graph_internal", found.internal), ("unknown", orphan), ("queued", queued)):
         before[mask] = IDLE_PARTS.index(part)

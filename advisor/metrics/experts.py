@@ -3,14 +3,14 @@ tokens are spread over experts, as far as launches show it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import MATMUL
+from advisor.metrics.kernels import MATMUL, is_helper
 from advisor.metrics.matmuls import matmuls
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct, median_of
@@ -18,15 +18,24 @@ from advisor.sources.schema import DTOH, MISSING
 
 _GROUPING = frozenset(("sort", "histogram", "select / compact"))
 _COMBINE = frozenset(("index_add", "gather / scatter"))
+#: What a loop launches beside the products of its experts; a norm, attention or a collective ends a layer.
+_OF_A_LOOP = frozenset(("activation", "elementwise", "index", "copy", "scan_sort", "memset", "quantise"))
+#: Activations, each behind products of its own, from which a layer runs its experts one by one (the
+#: feed-forward network of a dense layer has one); products behind a top-k, where experts have no activation
+#: (a dense layer has three behind its norm). A top-k at most this many kernels ahead begins the layer.
+_ONE_BY_ONE, _PRODUCTS, _GATE = 3, 6, 8
+#: Loops that come less often a step are no layers but, for example, the heads of a draft.
+_LOOPS = 4
 #: Larger copies to the host are data, in bytes.
 _SMALL = 64 << 10
 
 
 class LooseExperts(Struct, frozen=True):
     """How many kernels choose the experts of a token (`topk`), group tokens by expert
-    (`grouping`) and add results up (`combine`). `start` and `end` (ns) of each stretch from a top-k
-    to the last combining kernel before the next one of its step; `kernels` counts those inside, and
-    `readbacks` the small copies to the host."""
+    (`grouping`) and add results up (`combine`). `start` and `end` (ns) of each layer of experts: from a
+    top-k to the last combining kernel before the next one of its step, or the products of a loop over
+    experts. `kernels` counts those inside, `readbacks` the small copies to the host; `loop` marks layers
+    whose experts run one by one."""
 
     topk: int
     grouping: int
@@ -35,6 +44,7 @@ class LooseExperts(Struct, frozen=True):
     end: Array
     kernels: Array
     readbacks: Array
+    loop: Array
 
 
 def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
@@ -63,10 +73,53 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     closes = np.where(own > topk, own, before[np.searchsorted(combine, until)])
     whole = (closes > topk) & (step[closes] <= step[topk] + 1)
     opens, closes = topk[whole], closes[whole]
+    first, last = _loops(a, at, step, topk)
+    reach = np.searchsorted(opens, last, "right") - 1  # the last stretch that begins before a loop ends
+    apart = (reach < 0) | (np.append(closes, 0)[reach] < first)
+    loops = np.searchsorted(first, closes, "right") > np.searchsorted(last, opens)
+    order = np.argsort(np.concatenate((opens, first[apart])))
+    opens, closes = np.concatenate((opens, first[apart]))[order], np.concatenate((closes, last[apart]))[order]
+    loop = np.concatenate((loops, np.ones(apart.sum(), bool)))[order]
     start, end = a.ops.start[at[opens]], a.ops.end[at[closes]]
     read = np.sort(a.ops.start[_readbacks(a, device)])
     readbacks = np.searchsorted(read, end) - np.searchsorted(read, start)
-    return LooseExperts(len(topk), len(grouping), len(combine), start, end, closes - opens + 1, readbacks)
+    return LooseExperts(
+        len(topk), len(grouping), len(combine), start, end, closes - opens + 1, readbacks, loop
+    )
+
+
+def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Array]:
+    """The first and last kernel (positions in `at`, ascending) of each layer that runs its experts one by
+    one, whatever chose them."""
+    names = a.names
+
+    def among(wanted: Callable[[KernelFamily], bool]) -> Array:
+        return names.mask(wanted)[a.op_name[at]]
+
+    product = among(lambda k: k.family in ("gemm", "gemv") and not is_helper(k))
+    active = among(lambda k: k.family == "activation")
+    inside = product | among(
+        lambda k: (k.family in _OF_A_LOOP and k.operation != "top-k") or k.operation == "reduction (CUB)"
+    )
+    run = np.cumsum(~inside | (np.diff(step, prepend=step[:1]) != 0))
+    # Activations with a product between them and the one before, of the same run.
+    done = np.cumsum(product)
+    acted = np.flatnonzero(active & inside)
+    fed = np.diff(done[acted], prepend=0) > 0
+    count = np.bincount(run[acted[fed]], minlength=run[-1] + 1)
+    rows = np.flatnonzero(product)
+    if not len(rows):
+        return rows, rows
+    first, last = np.full(run[-1] + 1, len(at)), np.full(run[-1] + 1, MISSING)
+    np.minimum.at(first, run[rows], rows)
+    np.maximum.at(last, run[np.flatnonzero(inside)], np.flatnonzero(inside))
+    gate = np.append(topk, MISSING)[np.searchsorted(topk, first) - 1]
+    gated = (gate >= 0) & (first - gate <= _GATE)
+    found = (count >= _ONE_BY_ONE) | (gated & (np.bincount(run[rows], minlength=len(count)) >= _PRODUCTS))
+    found &= first < last
+    if found.sum() < _LOOPS * max(a.step_count, 1):
+        found[:] = False
+    return np.where(gated, gate, first)[found], last[found]
 
 
 def _readbacks(a: Analysis, device: int) -> Array:
@@ -81,8 +134,6 @@ def _readbacks(a: Analysis, device: int) -> Array:
 
 # ------------------------------------------------------------------------- how even routing is
 
-#: Launches of an activation in a layer from which experts run one by one, each in launches of its own.
-_ONE_BY_ONE = 3
 #: At least this many layers of equal size must be seen; this share of them counts as the most even.
 _LAYERS, _MOST_EVEN = 8, 0.25
 

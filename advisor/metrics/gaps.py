@@ -15,6 +15,8 @@ from advisor.model.arrays import Array, compact
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
+#: Work starts within microseconds of its launch: launched less than this before a gap began, it was late.
+START_NS = 2_000
 #: Host code inside one gap from here on is a gap of its own, wherever steps begin: calibration#host-gap.
 LONG_HOST_NS = 200_000
 
@@ -41,6 +43,11 @@ class Gaps(Rows, frozen=True):
     @property
     def length(self) -> Array:
         return self.end - self.start
+
+    @property
+    def queued(self) -> Array:
+        """Gaps that began when the next operation had long been launched."""
+        return np.asarray((self.call != MISSING) & (self.call_end + START_NS <= self.start))
 
 
 def device_gaps(
@@ -98,11 +105,11 @@ def device_gaps(
 
 def empty_queue_share(found: Gaps) -> float | None:
     """Share of the gaps (graph-internal ones left out) whose next operation had not been launched
-    when the gap began; None without gaps that have a launch."""
+    2 us before the gap began; None without gaps that have a launch."""
     mine = ~found.internal & (found.call != MISSING)
     if not mine.any():
         return None
-    return float((found.call_end[mine] > found.start[mine]).mean())
+    return float((~found.queued[mine]).mean())
 
 
 def replay_gaps(found: Gaps) -> Array:

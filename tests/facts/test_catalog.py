@@ -200,6 +200,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "graph.padded_window_ratio",
         # experts of single operators: see tests/scenarios/test_experts.py
         "experts.kernels_per_layer",
+        "experts.layers_per_100_kernels",
         "experts.topk_per_100_kernels",
         "experts.grouping_per_100_kernels",
         "experts.combine_per_100_kernels",

@@ -85,6 +85,53 @@ def test_a_loop_over_the_experts_of_one_layer(tmp_path: Path) -> None:
     assert fact(d, "experts.readbacks_per_layer") == 8
 
 
+GATED = ((GEMV, 3), (GEMV, 3), (SILU, 2), (GEMV, 3))  # one expert
+LOOPS = {
+    "gated": ((TOPK, 4), *GATED * 8),
+    "without activation": ((TOPK, 4), *((GEMV, 3),) * 24),
+    "chosen by other kernels": ((NORM, 2), *GATED * 8),
+}
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("experts", LOOPS.values(), ids=LOOPS)
+def test_a_loop_of_products_is_a_layer_of_experts(
+    experts: Sequence[tuple[Kernel, float]], marked: bool, tmp_path: Path
+) -> None:
+    """Nothing sorts tokens or adds results up. The twin has the products of eight experts in two kernels."""
+    d = diagnosed(decoder(experts, 16, marked), tmp_path)
+    assert ranked(d)[:2] == ["unfused-moe", "launch-bound"]
+    layer = 4 + len(experts)
+    if not marked:
+        assert fact(d, "experts.layers_per_100_kernels") == pytest.approx(100 / layer, rel=0.05)
+        return
+    assert fact(d, "experts.layers_per_step") == 16
+    assert fact(d, "experts.kernels_per_layer") == len([k for k, _ in experts if k is not NORM])
+    assert fact(d, "experts.loop_window_ratio") == pytest.approx(len(experts) / layer, abs=0.05)
+    (tmp_path / "twin").mkdir()
+    together = ((Kernel("topkGatingSoftmax", 8), 4), (FUSED, 48), (SILU, 2), (FUSED, 24))
+    made = diagnosed(decoder(together, 16), tmp_path / "twin").inputs[0].untraced_step_ms
+    gain = d.findings[0].gain
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert made is not None
+    assert gain.step_after_ms.low < made.mid < gain.step_after_ms.high
+    assert gain.step_after_ms.mid == pytest.approx(made.mid, rel=0.1)
+
+
+def test_heads_of_a_draft_and_dense_layers_are_no_loop(tmp_path: Path) -> None:
+    """One activation a layer, behind two products; and four heads once a step."""
+    m = Machine()
+    for i in range(8):
+        with m.step(f"decode_step {i}"):
+            m.layers(16, (*DECODE_LAYER[:4], (NORM, 2), *GATED))
+            m.layers(1, GATED * 4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "unfused-moe") is None
+    assert fact(d, "experts.loop_window_ratio") == 0
+
+
 def test_experts_without_any_call(tmp_path: Path) -> None:
     """A capture whose calls were not recorded: nothing says which call issued what."""
     m = decoder(LOOSE)
@@ -96,9 +143,10 @@ def test_fused_experts_are_in_order(tmp_path: Path) -> None:
     assert severity(diagnosed(decoder(TOGETHER), tmp_path), "unfused-moe") is None
 
 
-@pytest.mark.parametrize("without", [TOPK, ADD_BACK])
-def test_other_uses_of_sorting_are_no_experts(tmp_path: Path, without: Kernel) -> None:
-    some = tuple(row for row in LOOSE if row[0] is not without)
+@pytest.mark.parametrize(
+    "some", [pytest.param(LOOSE[1:], id="no top-k"), pytest.param((*LOOSE[:3], *LOOSE[3:6] * 2), id="no sum")]
+)
+def test_other_uses_of_sorting_are_no_experts(tmp_path: Path, some: Sequence[tuple[Kernel, float]]) -> None:
     d = diagnosed(decoder(some), tmp_path)
     assert severity(d, "unfused-moe") is None
     assert fact(d, "experts.loose_window_ratio") == 0
