@@ -21,7 +21,13 @@ from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_f
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
 from advisor.facts.sums import sums_facts
-from advisor.facts.waits import interruption_facts, other_call_facts, switch_facts, wait_facts
+from advisor.facts.waits import (
+    interruption_facts,
+    other_call_facts,
+    switch_facts,
+    sync_call_facts,
+    wait_facts,
+)
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
@@ -96,6 +102,7 @@ def _of_host(views: Sequence[View]) -> None:
     for view in views:
         host_facts(*view)
         wait_facts(*view)
+        sync_call_facts(*view)
         other_call_facts(*view)
         switch_facts(*view)
         memory_facts(*view)

@@ -52,7 +52,6 @@ FACTS = (
         Entry("sync.idle_ratio", "ratio", "kernels api_calls", "Idle inside synchronize calls, and in the host code after them up to the next call where that follows within 100 us", "budget part sync"),
         Entry("sync.idle_after_ratio", "ratio", "kernels api_calls", "Idle of gaps in which a synchronize call returns and the queue has to be refilled, host code over 100 us left out", "whole gap, minus host code, GC, GIL and profiler"),
         Entry("sync.span_ratio", "ratio", "api_calls", "Share of the window the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
-        Entry("sync.calls_per_step", "count", "api_calls", "Blocking synchronize calls a step", "count in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
         Entry("sync.device_wide_idle_ratio", "ratio", "kernels api_calls", "The part of that idle in whose gaps a device-wide wait returns", "as sync.idle_after_ratio"),
         *needs.counted("sync.device_wide", "api_calls", "Calls of cudaDeviceSynchronize or of a context synchronize", "count in the window / steps, the last of the capture left out", needs=(needs.FEEDER,)),
         *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
@@ -208,8 +207,6 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     out.put("sync.memset_time_ratio", float(length.sum()) / host)
     refilled = _until_next(a, feeder, sets)
     out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window)
-    if a.step_count:
-        out.put("sync.calls_per_step", len(rows) / a.step_count)
     counts: dict[str, float | None] = {
         "sync.device_wide": len(wide),
         "sync.implicit_calls": len(implicit),

@@ -31,11 +31,13 @@ from advisor.metrics.waited import (
 )
 from advisor.model.arrays import Array, median_of, pairs
 from advisor.model.numbers import session_time
-from advisor.sources.schema import MISSING, Call, base_name
+from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
 _ROWS = 12
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 
+_WAITS = Need("the feeding thread calls nothing that only waits")
+_OPAQUE = Need("graphs are recorded as blocks, which may copy to the host", needs.NODES)
 _WAITED = Need("the capture does not record what synchronize calls wait for", None, lambda a: recorded_waits(a, a.main_device) is not None)  # fmt: skip
 _FOR_STREAMS = Need("no wait for a stream or a context is recorded")
 _FOR_CONTEXTS = Need("no wait for a whole context found work")
@@ -61,6 +63,11 @@ FACTS = (
         Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
         *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
     ], columns={"kernels": origin.SPAN, "api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
+    *group("device", needs.CUDA, [
+        *needs.counted("sync.calls", "api_calls", "Blocking synchronize calls", needs=(needs.FEEDER,)),
+        Entry("sync.call_name", "text", "api_calls", "The name of the synchronize calls in which the feeding thread waits longest", "largest sum", needs=(needs.FEEDER, _WAITS)),
+        Entry("sync.result_ratio", "ratio", "api_calls copies", "Share of the synchronize calls that may hand over a result: a copy to the host was issued since the one before", "count; copies of any size", columns={"copies": f"{origin.SPAN} {origin.JOIN} kind", "api_calls": origin.CALLS}, needs=(needs.FEEDER, _WAITS, _OPAQUE)),
+    ], columns={"api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("trace", needs.CUDA, [
         Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps (a single one: five) and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
         Entry("interruption.time_ratio", "ratio", "kernels", "Share of the time between the first and the last step that they take", "sum / (sum + window)"),
@@ -119,6 +126,31 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
         rows.append([*which, *shares, heaviest(waits.other[mine], over) if over.any() else None])
     rows.sort(key=lambda r: -float(r[3]))
     out.table("sync.waits", rows[:_ROWS])
+
+
+# --- calls that only wait, and whether a result is behind them -------------------------------------
+
+
+def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    feeder = a.feeder(device)
+    if feeder is None:
+        return
+    calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
+    rows = a.calls_of(Call.SYNC)
+    rows = rows[calls["thread"][rows] == feeder]
+    out |= a.rates(device, {"sync.calls": len(rows)})
+    if not len(rows):
+        return
+    most = heaviest(calls["name_id"][rows], (calls["end"] - calls["start"])[rows])
+    out.put("sync.call_name", base_name(a.trace.texts([most])[0]))
+    if not a.trace.has("graph_runs"):
+        at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
+        kind = a.trace.columns("copies", ("kind",))["kind"] if len(at) else at
+        issued = a.ops.api[at[kind[a.ops.row[at]] == DTOH]]
+        issued = np.sort(calls["start"][issued[calls["thread"][issued] == feeder]])
+        issued = issued[issued >= a.host_window[0]]
+        before = np.searchsorted(issued, np.sort(calls["start"][rows]))
+        out.put("sync.result_ratio", float((np.diff(before, prepend=0) > 0).mean()))
 
 
 # --- long stretches between the steps in which no kernel runs --------------------------------------

@@ -15,6 +15,8 @@ from advisor.sources.schema import DTOH, Call
 
 #: A read-back is a copy to the host of at most this many bytes.
 _SMALL_COPY = 64 << 10
+#: More read-backs a step than its result, what ends it and a check are decisions inside it.
+_MANY = 4
 #: What a graph can hold: kernels, memsets, copies inside the device.
 _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
 #: From this share of the device's work on, hiding host code between steps is a gain of its own
@@ -166,28 +168,49 @@ def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 
 
 def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Also between steps that copy nothing to the host: such waits are not needed to go on. Pessimistic:
-    these stay, as they may deliberately limit how far the host runs ahead, and so does a wait whose
-    result the following host code needs, and the time of a call that has nothing to wait for."""
+    """Also between steps that copy nothing to the host: such waits are not needed to go on. Optimistic: their
+    calls take no time. Pessimistic: these stay, as they may deliberately limit how far the host runs ahead,
+    and so does a wait whose result the following host code needs, and the time of a call that has nothing to
+    wait for. Many read-backs a step are treated as in `async_readback`."""
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
     readback = work.direction[waits.op] == DTOH
+    inner = _read_back_again_and_again(inputs, work)
     dropped = (kind == Call.SYNC) | (readback & (kind == Call.COPY))
     if lean < 0:
-        dropped &= ~readback & _waits_in_steps(inputs)
+        dropped &= (~readback | inner) & _waits_in_steps(inputs)
     if not len(work.taken.inputs.waits):
         raise NoEstimate("no call of the replayed steps waits for the device")
     if fix.params["which"] == "in_step":
         again = np.ones(len(waits), bool)  # the operation has been waited for before
         again[np.unique(waits.op, return_index=True)[1]] = False
         dropped &= _waits_in_steps(inputs) | _hands_over_nothing(inputs, work) | again
+    gone = waits.call[dropped & (kind == Call.SYNC)]
     changed = _without_waits(inputs, dropped)
     if lean < 0:
         return changed
     own = changed.calls.own.copy()
-    gone = waits.call[dropped & (kind == Call.SYNC)]
-    own[gone] = np.minimum(own[gone], constant("sync_call"))
-    return changed.with_calls(own=own)
+    own[gone] = np.minimum(own[gone], constant("sync_call") if lean == 0 else 0.0)
+    return _without_copies(changed.with_calls(own=own), work, waits.op[dropped & inner])
+
+
+def _read_back_again_and_again(inputs: Inputs, work: Work) -> Array:
+    """Mask of the waits before the last work of a step for small copies to the host, if a step has so many
+    that they are not its result alone."""
+    op = inputs.waits.op
+    small = (work.direction[op] == DTOH) & (work.copied[op] <= _SMALL_COPY) & _waits_in_steps(inputs)
+    many = len(distinct(op[small])) >= _MANY * len(distinct(inputs.ops.step))
+    return np.asarray(small & many)
+
+
+def _without_copies(inputs: Inputs, work: Work, ops: Array) -> Inputs:
+    """The inputs without these copies and the calls that issue them."""
+    calls, duration = inputs.calls, inputs.ops.duration.copy()
+    own = calls.own.copy()
+    issued = inputs.ops.call[ops]
+    own[issued[issued >= 0]] = 0.0
+    duration[ops] = 0.0
+    return inputs.with_calls(own=own).with_ops(duration=duration)
 
 
 def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
@@ -197,12 +220,17 @@ def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
 
 
 def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Many read-backs a step are decisions that the device can take: their copies go, too. Pessimistic:
+    they stay."""
     if not work.to_host.any():
         raise NoEstimate("the replayed steps copy nothing to the host")
     waits = inputs.waits
     small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= _SMALL_COPY)
     kind = inputs.calls.kind[waits.call]
-    return _without_waits(inputs, small & ((kind == Call.SYNC) | (kind == Call.COPY)))
+    changed = _without_waits(inputs, small & ((kind == Call.SYNC) | (kind == Call.COPY)))
+    if lean < 0:
+        return changed
+    return _without_copies(changed, work, waits.op[_read_back_again_and_again(inputs, work)])
 
 
 def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

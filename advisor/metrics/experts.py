@@ -116,7 +116,7 @@ def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Arr
     gate = np.append(topk, MISSING)[np.searchsorted(topk, first) - 1]
     gated = (gate >= 0) & (first - gate <= _GATE)
     found = (count >= _ONE_BY_ONE) | (gated & (np.bincount(run[rows], minlength=len(count)) >= _PRODUCTS))
-    found &= first < last
+    found &= (first < last) & (gated | ~gated[found].any())  # else one that the window cuts
     if found.sum() < _LOOPS * max(a.step_count, 1):
         found[:] = False
     return np.where(gated, gate, first)[found], last[found]

@@ -68,7 +68,7 @@ def test_the_pool_comes_before_the_graph(tmp_path: Path) -> None:
 
 def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:
     d = diagnosed(eager(Machine.read_back), tmp_path)
-    assert severity(d, "blocking-sync") == "info"
+    assert severity(d, "blocking-sync") == "low"
     assert ranked(d)[0] == "launch-bound"
     assert to_do(d)[:2] == ["remove-host-readbacks", "enable-cuda-graphs"]
     assert "graph" in (d.do[0].because or "") or "capture fail" in (d.do[0].because or "")

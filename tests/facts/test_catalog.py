@@ -160,6 +160,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "sync.device_wide_per_100_kernels",
         "sync.implicit_calls_per_100_kernels",
         "sync.memset_per_100_kernels",
+        "sync.calls_per_100_kernels",
         "sync.readbacks_per_100_kernels",
         # waits beside other streams' work: see tests/facts/test_values.py
         "sync.context_wait_streams",

@@ -264,6 +264,8 @@ def test_waiting_and_copies(steps: FactBase) -> None:
         steps,
         {
             "sync.calls_per_step": 1.0,
+            "sync.call_name": "cudaStreamSynchronize",
+            "sync.result_ratio": 1.0,
             "sync.idle_ratio": 0.055,
             "sync.idle_after_ratio": 0.075,
             # Idle inside the wait, 100-400, what was queued with it; the window begins with the first

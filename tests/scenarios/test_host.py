@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Gain
 from tests.builder import NO_ID, Export
 from tests.kineto_builder import Profile
-from tests.scenarios.machine import ADD, DECODE_LAYER, GEMM, NORM, SILU, Machine
+from tests.scenarios.machine import ADD, DECODE_LAYER, GEMM, GEMV, NORM, SILU, Kernel, Machine
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
 
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
@@ -294,7 +295,9 @@ def test_a_device_wide_wait_after_every_step(tmp_path: Path) -> None:
     assert fact(d, "sync.device_wide_per_step") == 1.0  # outside of the ranges, once a step
     assert fact(d, "sync.device_wide_idle_ratio") == fact(d, "sync.idle_after_ratio")
     assert "Synchronize and blocking calls, share of the window" in evidence(d, "blocking-sync")
-    assert {"sample-on-device", "wait-for-event"} <= advice(d, "blocking-sync")
+    told = advice(d, "blocking-sync")
+    assert {"drop-waits", "wait-for-event"} <= told
+    assert not {"sample-on-device", "async-readback", "remove-host-readbacks"} & told  # nothing is read back
 
 
 @pytest.mark.parametrize("device_wide", [True, False], ids=["device", "stream"])
@@ -766,3 +769,71 @@ def test_host_code_between_two_copies_of_a_step_is_a_gap(tmp_path: Path) -> None
     d = diagnosed(m, tmp_path)
     expect(d, "host-gap", never=("launch-bound",))
     assert fact(d, "host.gap_ratio") == pytest.approx(0.35, abs=0.03)
+
+
+ARGMAX = Kernel(
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)"
+)
+ONLY_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize")
+
+
+def waiting_in_layers(
+    how: str | None, marked: bool = False, head: bool = True, host: float = 0, steps: int = 20
+) -> Machine:
+    """24 layers a token, after each of which the host reads four bytes back, or waits for nothing."""
+    m = Machine()
+    for i in range(steps):
+        with m.step(f"decode_step {i}") if marked else nullcontext():
+            for _ in range(24):
+                m.layers(1)
+                if how == "item":
+                    m.read_back()
+                elif how:
+                    m.wait(how)
+                m.work(host)
+            if head:
+                m.launch(GEMV, 20)
+                m.launch(ARGMAX, 4)
+                m.read_back()
+    m.wait()
+    return m
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("how", ["item", *ONLY_WAITS])
+def test_waits_in_each_layer_are_named_and_are_no_steps(how: str, marked: bool, tmp_path: Path) -> None:
+    d = diagnosed(waiting_in_layers(how, marked), tmp_path)
+    found = d.findings[0]
+    assert (found.cause, found.severity, d.inputs[0].steps) == ("blocking-sync", "high", 19)
+    assert fact(d, "sync.calls_per_step") == pytest.approx(25, abs=0.1)
+    assert "25 blocking waits a step" in found.message or "24.9 blocking waits a step" in found.message
+    assert ("cudaStreamSynchronize" if how == "item" else how) in found.message
+    (tmp_path / "twin").mkdir()
+    made = diagnosed(waiting_in_layers(None, marked), tmp_path / "twin").inputs[0].untraced_step_ms
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert made is not None
+    after = found.gain.step_after_ms
+    assert 0.99 * after.low < made.mid < after.high
+    assert after.mid == pytest.approx(made.mid, rel=0.08)
+
+
+@pytest.mark.parametrize("how", ["item", *ONLY_WAITS])
+def test_waits_in_each_layer_of_a_program_without_steps(how: str, tmp_path: Path) -> None:
+    d = diagnosed(waiting_in_layers(how, head=False), tmp_path)
+    found = d.findings[0]
+    assert (found.cause, d.inputs[0].steps) == ("blocking-sync", None)
+    assert fact(d, "sync.calls_per_100_kernels") == pytest.approx(12.5, rel=0.05)
+    assert "12.5 blocking waits for every 100 kernels" in found.message
+    assert "sample-on-device" not in advice(d, "blocking-sync")
+
+
+@pytest.mark.parametrize(("how", "result"), [("item", True), *((how, False) for how in ONLY_WAITS)])
+def test_what_is_advised_against_waits_depends_on_what_is_behind_them(
+    how: str, result: bool, tmp_path: Path
+) -> None:
+    d = diagnosed(waiting_in_layers(how, head=False), tmp_path)
+    assert fact(d, "sync.result_ratio") == pytest.approx(float(result), abs=0.01)
+    told = advice(d, "blocking-sync")
+    assert ("async-readback" in told) is result
+    assert ("drop-waits" in told) is not result
