@@ -91,6 +91,7 @@ FACTS = (
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**origin.GAPS, "overheads": "start end process"}, windowed=True),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
         Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
+        Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
         Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
         Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
         Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
@@ -237,10 +238,12 @@ def _graph_launches(a: Analysis) -> int:
 def _calls(a: Analysis, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
-    calls = a.trace.columns("api_calls", ("result", "name_id", "start"))
+    calls = a.trace.columns("api_calls", ("result", "name_id", "start", "call"))
     bad = np.flatnonzero(~among(calls["result"], GOOD_RESULTS))
     if (calls["result"] != MISSING).any():
         out.put("capture.error_call_count", len(bad))
+        launches = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH))
+        out.put("capture.error_launch_ratio", float(launches[bad].sum()) / max(int(launches.sum()), 1))
     names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
     some = bad[:20]
     failed = zip(names, calls["result"][some].tolist(), (calls["start"][some] / 1e9).tolist(), strict=True)

@@ -270,8 +270,11 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
 
 
 def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Optimistic: the next step is launched before the result of the last one is read."""
+    """Optimistic: the next step is launched before the result of the last one is read. Pessimistic, where
+    the thread may wait for what comes at a rate of its own: nothing changes."""
     calls = inputs.calls
+    if lean < 0 and fix.params["may_stay"] == "yes":
+        return inputs
     if fix.params["what"] == "os":
         if not calls.os.any():
             raise NoEstimate("no blocking calls into the operating system were recorded on these threads")

@@ -216,7 +216,7 @@ def test_a_thread_that_waits_off_its_cpu_asks_for_none(tmp_path: Path, state: in
         m.export.cpu_switch(round(m.now * 1000), True)
 
     d = diagnosed(serve(body), tmp_path)
-    expect(d, "host-gap", never=("cpu-contention",))
+    expect(d, also=("host-gap",), never=("cpu-contention",))
     assert fact(d, "host.off_cpu_idle_ratio") == 0
 
 
@@ -249,6 +249,9 @@ def test_a_loop_that_sleeps_until_its_input_comes_does_no_work(tmp_path: Path) -
     assert "cpu-contention" not in ranked(d)
     (gap,) = [f for f in d.findings if f.cause == "host-gap"]
     assert gap.severity == "medium"
+    assert gap.gain is not None
+    assert gap.gain.speedup is not None
+    assert gap.gain.speedup.low <= 1.0 < gap.gain.speedup.mid  # perhaps a picture comes no sooner
     assert "of it the thread is on no CPU" in gap.message
 
 
@@ -775,6 +778,15 @@ ARGMAX = Kernel(
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)"
 )
 ONLY_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize")
+
+
+@pytest.mark.parametrize("how", ["nanosleep", "clock_nanosleep"])
+def test_a_loop_that_sleeps_in_a_call_does_so_until_something_comes(how: str, tmp_path: Path) -> None:
+    d = diagnosed(serve(lambda m, _: m.blocked(3_000, how)), tmp_path)
+    (found,) = [f for f in d.findings if f.cause == "os-blocked"]
+    assert found.severity == "medium"
+    assert found.gain is not None
+    assert found.gain.step_after_ms is None
 
 
 def waiting_in_layers(

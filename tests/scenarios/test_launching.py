@@ -299,6 +299,15 @@ def test_no_kernel_at_all_came_of_the_launches(tmp_path: Path) -> None:
     assert fact(d, "capture.launch_without_kernel_ratio", None) == 1.0
 
 
+def test_errors_are_why_there_is_no_work_if_all_launches_fail(tmp_path: Path) -> None:
+    m = Machine()
+    for _ in range(40):
+        m.call("cudaLaunchKernel_v7000", 4, result=98)
+    d = diagnosed(m, tmp_path)
+    expect(d, "cuda-errors", "no-gpu-activity", damaged=True)
+    assert severity(d, "cuda-errors") == "high"
+
+
 def test_launches_that_failed_are_errors_and_no_damage(tmp_path: Path) -> None:
     m = Machine()
     for i in range(12):
@@ -309,6 +318,8 @@ def test_launches_that_failed_are_errors_and_no_damage(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     expect(d, "cuda-errors")
     assert fact(d, "capture.error_call_count", None) == 36
+    assert fact(d, "capture.error_launch_ratio", None) == 36 / 48
+    assert severity(d, "cuda-errors") == "high"
 
 
 def test_grids_that_change_with_the_context(tmp_path: Path) -> None:
