@@ -45,7 +45,7 @@ def test_why_it_fired(cli: Cli, capsys: Captured) -> None:
         "Why it fired  device 0",
         "▲ HIGH: finding 1",
         "✓ yes: symptom queue-empty fired: LCH100 (device 0)",
-        "✓ yes: launch.empty_queue_ratio is 97 %, at least 50 % (min_empty)",
+        "✓ yes: launch.empty_queue_ratio is 97.2 %, at least 50 % (min_empty)",
         "✓ yes: launch.idle_ratio is 84.2 %, at least 10 % (min_idle)",
         "folds in    UTL100 gpu-idle (device 0)",
         "overrules   LCH102 launch-storm (device 0)",
