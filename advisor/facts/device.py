@@ -34,9 +34,11 @@ from advisor.model.arrays import Array, median_of, percentiles, picked
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
-from advisor.sources.schema import Call
+from advisor.sources.schema import MISSING, Call
 
 _SHORT_NS = 10_000
+#: A host that launches kernel by kernel leaves gaps up to this; longer ones are other work of it.
+_SHORT_GAP_NS = 100_000
 #: No compute capability allows a thread more registers than this.
 _MOST_REGISTERS = 255
 #: A persistent kernel launches one block per SM; from this length on it fills the device.
@@ -50,6 +52,7 @@ _PLACES = 50
 _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call")
 
 _GAPS = Need("no operation after a gap has a known launch call")
+_UNCALLED = Need("each operation after a gap has a known CUDA call")
 _SEVERAL = Need("one process of the capture alone uses the device")
 _LAUNCHED = Need("the feeding thread launches no kernel by itself")
 _ISSUED = Need("no kernel has a known launch call", None, lambda a: bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any()))  # fmt: skip
@@ -77,6 +80,7 @@ FACTS = (
         ),
     ], columns={**origin.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": origin.RANGES}),
     *group("device", needs.CUDA, [
+        Entry("idle.short_unexplained_ratio", "ratio", "", "How much of the idle time before operations without a recorded CUDA call lies in gaps of at most 0.1 ms", "gaps of at most 0.1 ms / all gaps before such operations", columns=origin.GAPS, needs=(_UNCALLED,)),
         Entry("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
         Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns, or less than 2 us after", "launch call end + 2 us after gap start", needs=(_GAPS,)),
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
@@ -173,6 +177,9 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
         if a.steps.method == "ranges":
             host = (a.steps.host_end - a.steps.host_start)[a.window_steps]
             out.put("step.host_range_median_ms", median_of(host) / 1e6)
+    uncalled = (budget.gaps.next_op != MISSING) & (budget.gaps.call == MISSING) & ~budget.gaps.migrated
+    if (length := budget.gaps.length[uncalled & ~budget.gaps.internal]).any():
+        out.put("idle.short_unexplained_ratio", length[length <= _SHORT_GAP_NS].sum() / length.sum())
     _launch(a, device, budget, out)
     if a.trace.has("kernels"):
         _kernels(a, device, budget, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.facts.spec import Entry, Need
 from advisor.knowledge.gpus import dram_peak
+from advisor.metrics.operations import FEWEST_KERNELS
 
 CUDA = "--trace=cuda,nvtx"
 SAMPLES = "--gpu-metrics-devices=all"
@@ -32,6 +33,10 @@ STEPS = Need("no certain step structure was found", STEP_RANGES, lambda a: a.ste
 NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
 FEEDER = Need("no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None)  # fmt: skip
 KERNELS = Need("no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0)
+FOR_A_RATE = Need(
+    f"fewer than {FEWEST_KERNELS} kernels ran in the window", LONGER,
+    lambda a: len(a.device_kernels(a.main_device)) >= FEWEST_KERNELS,
+)  # fmt: skip
 PEAK = Need("the peak bandwidth of this GPU is not known", None, lambda a: dram_peak(a.device(a.main_device)) is not None)  # fmt: skip
 CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(a.device(a.main_device).compute_capability))  # fmt: skip
 COLLECTIVES = Need("no collective ran in the window", None, lambda a: bool(a.communication[a.device_ops(a.main_device)].any()))  # fmt: skip
@@ -59,7 +64,10 @@ def counted(
 ) -> tuple[Entry, Entry]:
     """The two facts of a count by `Analysis.rates`: per step and, without steps, per 100 kernels."""
     meaning = f"{what} for every 100 kernels, where there are no steps"
-    how, without = "count in the window / kernels in the window x 100", (*needs, NO_STEPS, KERNELS)
+    how, without = (
+        "count in the window / kernels in the window x 100",
+        (*needs, NO_STEPS, KERNELS, FOR_A_RATE),
+    )
     return (
         Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns, (*needs, STEPS)),
         Entry(f"{name}_per_100_kernels", "count", tables, meaning, how, columns, without),

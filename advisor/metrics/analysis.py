@@ -24,7 +24,7 @@ from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.integrity import Invalid, find_invalid
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
-from advisor.metrics.operations import Kind, Operations, Runs, find_runs, operations
+from advisor.metrics.operations import FEWEST_KERNELS, Kind, Operations, Runs, find_runs, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.startup import Startup, activity_span, find_startup
@@ -267,12 +267,12 @@ class Analysis:
 
     def rates(self, device: int, counts: Mapping[str, float | None]) -> dict[str, float]:
         """Counts of the window by name, as ``NAME_per_step``; without certain steps as
-        ``NAME_per_100_kernels``. None values are left out."""
+        ``NAME_per_100_kernels``, if there are enough for a rate. None values are left out."""
         known = {name: count for name, count in counts.items() if count is not None}
         if self.step_count:
             return {f"{n}_per_step": count / self.step_count for n, count in known.items()}
-        kernels = len(self.device_kernels(device))
-        return {f"{n}_per_100_kernels": 100 * c / kernels for n, c in known.items()} if kernels else {}
+        ran = len(self.device_kernels(device))
+        return {f"{n}_per_100_kernels": 100 * c / ran for n, c in known.items() if ran >= FEWEST_KERNELS}
 
     @cached_property
     def communication(self) -> Array:

@@ -30,6 +30,8 @@ class Kind(IntEnum):
 
 _TABLES = ("kernels", "copies", "memsets", "graph_runs")
 _ID_COLUMNS = ("start", "end", "device", "stream", "process", "correlation")
+#: Counts without steps are compared as rates per 100 kernels; of fewer kernels than this they are none.
+FEWEST_KERNELS = 20
 #: Correlation ids above this are numbered anew: a key of process and id would not fit 64 bits.
 _LARGE_ID = 1 << 40
 

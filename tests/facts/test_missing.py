@@ -190,6 +190,14 @@ def steps(count: int, **gpu: Any) -> Export:
     return e
 
 
+def one_kernel() -> Export:
+    """A program that uploads, runs one kernel and reads one number back: no rate follows from that."""
+    e = Export().gpu().process(1)
+    e.copy(0, 10_000, "HtoD", 1 << 20, "pageable", 2_000, 8_000)
+    e.launch(20_000, kernel="reduce_baseline(int const*, int*)", kernel_dur=500_000)
+    return e.copy(40_000, 600_000, "DtoH", 4, "pageable", 600_000, 1_000)
+
+
 def simulation() -> Export:
     """A program of CUDA C++ that calls two kernels of its own over and over."""
     e = Export().gpu().process(1)
@@ -210,6 +218,7 @@ def simulation() -> Export:
         ("host.gap_range", steps(20), "no range, function or operator lies in most of the gaps"),
         ("host.preparation_ratio", steps(20), "no range names input preparation"),
         ("sync.memset_per_100_kernels", steps(20), "it is counted by step"),
+        ("sync.readbacks_per_100_kernels", one_kernel(), "fewer than 20 kernels ran in the window"),
         ("comm.max_over_mean", steps(20), COLLECTIVES.lack),
         ("comm.calls_per_step", steps(20), COLLECTIVES.lack),
         ("operation.p99_over_p50", steps(4), "fewer than 20 like calls of the operation"),

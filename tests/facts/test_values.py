@@ -53,6 +53,16 @@ def decode(count: int = 20) -> Export:
     return e
 
 
+def test_idle_time_that_no_call_explains(tmp_path: Path) -> None:
+    """Kernels of 10 us without their calls: nine gaps of 20 us, and one of 820 us before the last."""
+    e = Export().gpu().process(1)
+    for start in (*range(0, 300 * US, 30 * US), 1_100 * US):
+        e.kernel(start)
+    base = built(e, tmp_path)
+    expect_values(base, {"idle.short_unexplained_ratio": 180 / 1_000, "budget.unknown_ratio": 1_000 / 1_110})
+    assert base.value("capture.calls_recorded", TRACE) is False
+
+
 def test_kernels_with_local_memory(tmp_path: Path) -> None:
     """Of 100 us a step, one kernel in four with spilled registers, 40 us."""
     e = Export().gpu().process(1)
@@ -403,6 +413,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.refusal": "none",
             "capture.schema_known": True,
             "capture.nsys_recorded": True,
+            "capture.calls_recorded": True,
             "capture.compute_capability": 9,
             "gpu.tensor_cores": True,
             "gpu.bf16": True,

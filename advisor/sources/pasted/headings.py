@@ -29,7 +29,12 @@ _FIELDS = {
                      "grdx", "grdy", "grdz", "blkx", "blky", "blkz", "reg/trd", "stcsmem", "dymsmem",
                      "smem", "throughput", "ctx", "greenctx", "strm", "pid", "tid", "devid",
                      "t-pri", "result"), ""),
-    **dict.fromkeys(("style", "srcmemkd", "dstmemkd", "device", "api name", "api function"), "word"),
+    # of nvprof
+    **dict.fromkeys(("grid x", "grid y", "grid z", "block x", "block y", "block z", "static smem",
+                     "registers per thread", "dynamic smem", "size", "context", "stream",
+                     "correlation_id"), ""),
+    **dict.fromkeys(("style", "srcmemkd", "dstmemkd", "srcmemtype", "dstmemtype", "device", "api name",
+                     "api function", "thread name"), "word"),
     "qcount": "queue.count", "time": "percent", "category": "category", "start": "start",
     "duration": "duration", "bytes": "bytes",
 }  # fmt: skip
@@ -58,15 +63,24 @@ class Column(NamedTuple):
     bytes: bool
 
 
-def column_of(heading: str) -> Column | None:
+def heading_of(heading: str) -> tuple[str, str]:
+    """A heading in lower case without its unit, and the unit."""
     text = " ".join(heading.strip().strip("\"'*`").lower().split())
-    unit = ""
-    if hit := _UNIT.search(text):
-        text, unit = text[: hit.start()], hit[1] or hit[2]
+    hit = _UNIT.search(text)
+    return (text[: hit.start()], hit[1] or hit[2]) if hit else (text, "")
+
+
+def column_of(heading: str) -> Column | None:
+    text, unit = heading_of(heading)
     name = _FIELDS.get(text)
     if name is None:
         return None
-    return Column(name, _SCALE.get(unit, 1.0), unit in _BYTES)
+    return Column(name, scale_of(unit), unit in _BYTES)
+
+
+def scale_of(unit: str) -> float:
+    """How many ns or bytes a unit is; 1 for an unknown one."""
+    return _SCALE.get(unit, 1.0)
 
 
 class Header(NamedTuple):

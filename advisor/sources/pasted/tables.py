@@ -342,11 +342,19 @@ class PastedTables(InMemory):
         return columns
 
 
-def open_tables(path: Path, shown: Path) -> PastedTables:
-    """The tables of a file. Raises InputError, in one line, if it holds none."""
+def open_tables(path: Path, shown: Path) -> InMemory:
+    """The timeline that a file lists, else its tables. Raises InputError, in one line, if it holds
+    neither."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{shown}: too large for tables of nsys stats (more than {_MOST_BYTES >> 20} MiB)")
-    return PastedTables(shown, decoded(path.read_bytes()))
+    text = decoded(path.read_bytes())
+    if "uration" in text:
+        from advisor.sources.pasted.timeline import timeline_of
+
+        listed = timeline_of(shown, text)
+        if listed is not None:
+            return listed
+    return PastedTables(shown, text)
 
 
 def is_tables(head: bytes) -> bool:
