@@ -12,8 +12,9 @@ from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of
-from advisor.metrics.activity import Activity, Samples, burst_levels, time_at_level, unrecorded_ratio
+from advisor.metrics.activity import Activity, Samples, time_at_level, unrecorded_ratio
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.bursts import burst_levels
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.workload import UNKNOWN
@@ -25,7 +26,8 @@ HIDDEN_GRAPHS = 0.1
 
 _RESOLVE = Need("the samples do not resolve the kernels", needs.FASTER)
 _MATMUL = Need("no matrix product ran in the window", None, lambda a: bool(a.names.mask(lambda k: k.family in MATMUL)[a.op_name[a.device_kernels(a.main_device)]].any()))  # fmt: skip
-_BINS = Need("the window is shorter than ten bins of 100 ms", needs.SECONDS)
+_FEW = Need("fewer than ten samples of the device", needs.SECONDS, lambda a: _enough(a, len(a.samples(a.main_device) or ())))  # fmt: skip
+_BINS = Need("fewer than ten bins of 100 ms have a sample", needs.SECONDS)
 _HAS_WEIGHTS = Need("a program of this kind has no weights", None, lambda a: a.program.kind == UNKNOWN or a.program.is_model is not False)  # fmt: skip
 WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
 
@@ -36,6 +38,8 @@ _RESOLVED = {
 _SEVERAL = Need("one device is sampled, or what the devices do is recorded")
 #: A program uses the device if it is active for this share of the time, or this share of its memory is in use.
 _USED, _HELD = 0.01, 0.02
+#: Samples of a log, at least, of which means are taken.
+_FEWEST = 10
 _BUSY_SAMPLES = {**origin.OPS, "samples": "time device gr_active"}
 _DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}
 #: Least activity of a sample that counts as busy.
@@ -76,9 +80,10 @@ FACTS = (
         Entry("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
         Entry("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares", columns=_RESOLVED, needs=(needs.SAMPLED, _MATMUL, _RESOLVE)),
         Entry("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05, and no level at a bound or within one error of 0", columns=_RESOLVED, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
+        Entry("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms, from the first busy one to the last", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
         Entry("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
-    ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED,)),
+        Entry("activity.burst_count", "count", "samples", "How often the activity comes back from below the middle between these", "bins that rise above the middle", needs=(needs.SAMPLED, _BINS)),
+    ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED, _FEW)),
     *group("device", needs.CUDA, [
         Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
     ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_HAS_WEIGHTS, needs.PEAK, WEIGHT_BYTES)),
@@ -107,14 +112,21 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not work_recorded(a, device):
         _alone(samples, out)
         out.put("activity.unused", _unused(a, device))
-    out.put("activity.sm_ratio", samples.mean("sm_active"))
-    out.put("activity.gr_ratio", samples.mean("gr_active"))
-    out.put("activity.dram_ratio", _mean_dram(samples))
+    if _enough(a, len(samples)):
+        out.put("activity.sm_ratio", samples.mean("sm_active"))
+        out.put("activity.gr_ratio", samples.mean("gr_active"))
+        out.put("activity.dram_ratio", _mean_dram(samples))
     bursts = burst_levels(samples)
     if bursts:
-        out.put("activity.burst_low_ratio", bursts[0])
-        out.put("activity.burst_high_ratio", bursts[1])
+        out.put("activity.burst_low_ratio", bursts.low)
+        out.put("activity.burst_high_ratio", bursts.high)
+        out.put("activity.burst_count", bursts.times)
     clock_facts(a, device, out)
+
+
+def _enough(a: Analysis, count: int) -> bool:
+    """A sampler that was asked once or twice does not say how a GPU is used."""
+    return count >= _FEWEST or not a.trace.capture.recorder.samples_only
 
 
 def _unused(a: Analysis, device: int) -> bool | None:

@@ -19,7 +19,7 @@ from advisor.metrics.design import Runs, bounded_least_squares, robust_covarianc
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, grouped, median_of, percentiles
+from advisor.model.arrays import Array, grouped, median_of
 from advisor.sources.schema import MISSING, SAMPLE_RATIOS
 from advisor.sources.trace import Trace
 
@@ -352,20 +352,6 @@ def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
         return None
     near = Coverage(busy).within(samples.time - samples.period, samples.time + 2 * samples.period)
     return float(np.nan_to_num(active[near == 0]).sum() / len(active))
-
-
-def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> tuple[float, float] | None:
-    """5th and 95th percentile of SM Active (else GR Active) in bins of 100 ms; None under 10 bins."""
-    values = samples.values.get("sm_active", samples.values.get("gr_active"))
-    if values is None or len(samples) < 2:
-        return None
-    at = (samples.time - samples.time[0]) // bin_ns
-    if int(at[-1]) + 1 < 10:
-        return None
-    at = dense(at)[1]  # bins without a sample say nothing
-    means = np.bincount(at, np.nan_to_num(values)) / np.bincount(at)
-    low, high = percentiles(means, 5, 95)
-    return low, high
 
 
 def launch_kinds(name: Array, blocks: Array) -> Array:

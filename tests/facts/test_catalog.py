@@ -131,6 +131,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "memory.least_used_ratio",
         "activity.burst_low_ratio",
         "activity.burst_high_ratio",
+        "activity.burst_count",
         "copy.link_rate_ratio",
         # captures without CUDA calls: see tests/facts/test_values.py
         "idle.short_unexplained_ratio",

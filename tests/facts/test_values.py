@@ -758,6 +758,7 @@ def test_samples(tmp_path: Path) -> None:
             "activity.dram_bound_most_ratio": 0.3 / busy / (0.8 * 0.92),
             "activity.burst_low_ratio": 0.2,
             "activity.burst_high_ratio": 0.8,
+            "activity.burst_count": 9,
             # The GEMM is all that runs, so what is sampled is its own.
             "activity.kernels_resolved": True,
             "activity.matmul_tensor_ratio": 0.4 / 0.9,

@@ -230,6 +230,32 @@ def test_bursts(tmp_path: Path, source: Source) -> None:
     assert [s.cause for s in found.explains] == ["low-gpu-utilisation"]
 
 
+def test_quiet_time_before_and_after_the_work_is_no_burst(tmp_path: Path) -> None:
+    d = judged(dcgm, tmp_path, [IDLE] * 20 + always(HEALTHY) + [IDLE] * 10)
+    assert "bursty-utilisation" not in ranked(d)
+    assert fact(d, "activity.burst_low_ratio") == pytest.approx(0.86)
+    one_pause = judged(dcgm, tmp_path, always(HEALTHY) + [IDLE] * 20 + always(HEALTHY))
+    assert fact(one_pause, "activity.burst_count") == 1
+    assert "bursty-utilisation" not in ranked(one_pause)
+
+
+def test_a_log_of_a_few_samples_is_not_judged(tmp_path: Path) -> None:
+    assert "low-gpu-utilisation" in ranked(judged(nvidia_smi, tmp_path, [STARVED] * 11))
+    d = judged(nvidia_smi, tmp_path, [STARVED] * 9)
+    assert not ranked(d)
+    assert "low-gpu-utilisation" in unjudged(d)
+
+
+def test_advice_on_a_log_of_an_unknown_program_is_to_look_at_it(tmp_path: Path) -> None:
+    """What the program is, the samples do not say: no batch of a server to raise, no KV cache to shrink."""
+    (low, *_) = judged(nvidia_smi, tmp_path, always(STARVED)).findings
+    assert [r.id for r in low.recommendations] == ["trace-cuda"]
+    (bursts, *_) = judged(nvidia_smi, tmp_path, 6 * ([HEALTHY] * 5 + [IDLE] * 5)).findings
+    assert [r.id for r in bursts.recommendations] == ["spread-load"]
+    full = judged(nvidia_smi, tmp_path, always(HEALTHY | {"memory": 79})).findings
+    assert [r.id for r in full[0].recommendations] == ["smaller-batch"]
+
+
 @pytest.mark.parametrize("source", [dcgm, nvidia_smi])
 def test_a_full_device(tmp_path: Path, source: Source) -> None:
     """79 of 80 GiB; DCGM tells what is used and what is free."""

@@ -389,6 +389,103 @@ def test_another_table_is_no_log(tmp_path: Path) -> None:
             log(tmp_path, text)
 
 
+SCREEN = """\
+Thu Nov 23 22:13:20 2023
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.127.05             Driver Version: 550.127.05     CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+|=========================================+========================+======================|
+|   0  NVIDIA H200                    On  |   00000000:19:00.0 Off |                    0 |
+| N/A   31C    P0             76W /  700W |    2048MiB / 143771MiB |     97%      Default |
+|                                         |                        |             Disabled |
++-----------------------------------------+------------------------+----------------------+
+|   1  NVIDIA GeForce RTX 4070     WDDM  | 00000000:01:00.0  On |                  N/A |
+|  0%   38C    P8    12W /  N/A |    207MiB / 12288MiB |      3%      Default |
++-----------------------------------------+------------------------+----------------------+
+| Processes:                                                                              |
+|    0   N/A  N/A      1234      C   python                                     2040MiB |
+"""
+
+
+def test_screens_of_nvidia_smi(tmp_path: Path) -> None:
+    found = log(tmp_path, SCREEN + SCREEN.replace("22:13:20", "22:13:25").replace("97%", "10%"))
+    read = columns(
+        found, "time", "device", "gr_active", "power_w", "power_limit_w", "memory_used_bytes", "temperature_c"
+    )
+    assert read["time"].tolist() == [0, 0, 5_000_000_000, 5_000_000_000]
+    assert read["device"].tolist() == [0, 1, 0, 1]
+    assert read["gr_active"].tolist() == pytest.approx([0.97, 0.03, 0.1, 0.03])
+    assert read["power_w"].tolist() == [76, 12, 76, 12]
+    assert read["power_limit_w"][:2].tolist() == [700, pytest.approx(np.nan, nan_ok=True)]
+    assert read["memory_used_bytes"][:2].tolist() == [2 << 30, 207 << 20]
+    assert [(d.name, d.bus_id) for d in found.devices] == [
+        ("NVIDIA H200", "00000000:19:00.0"), ("NVIDIA GeForce RTX 4070", "00000000:01:00.0"),
+    ]  # fmt: skip
+    assert found.capture.producer == "nvidia-smi"
+
+
+def test_tegrastats(tmp_path: Path) -> None:
+    text = (
+        "06-13-2026 14:17:07 RAM 3308/7607MB (lfb 32x4MB) SWAP 11/3804MB (cached 0MB) CPU [0%@1510] "
+        "GR3D_FREQ 99%@[1098,1098] cpu@61.5C gpu@62.3C tj@62.4C VDD_IN 12517mW/10898mW\n"
+        "06-13-2026 14:17:08 RAM 3300/7607MB (lfb 32x4MB) CPU [0%@1510] GR3D_FREQ 0% GPU@60C\n"
+    )
+    found = log(tmp_path, text, "tegra.log")
+    read = columns(found, "time", "gr_active", "sm_clock_hz", "temperature_c", "memory_used_bytes")
+    assert read["time"].tolist() == [0, 1_000_000_000]
+    assert read["gr_active"].tolist() == [0.99, 0.0]
+    assert read["sm_clock_hz"][0] == 1.098e9
+    assert read["temperature_c"].tolist() == [62.3, 60]
+    assert found.devices[0].memory_bytes == 7607 << 20
+
+
+def test_one_metric_a_line(tmp_path: Path) -> None:
+    """As a monitoring system stores what the exporter of DCGM says of two machines, each with a GPU 0."""
+    lines = [
+        f'"2025-07-18T20:42:3{second}Z","{metric}","0","nvidia0","GPU-{host}","H100","{host}","{value}"'
+        for metric, values in (("DCGM_FI_DEV_GPU_UTIL", (90, 80)), ("DCGM_FI_DEV_FB_USED", (1024, 2048)))
+        for second in (4, 5)
+        for host, value in zip("ab", values, strict=True)
+    ]
+    head = "timestamp,metric_name,gpu_id,device,uuid,modelName,Hostname,value"
+    read = columns(
+        log(tmp_path, "\n".join([head, *lines])), "time", "device", "gr_active", "memory_used_bytes"
+    )
+    assert read["time"].tolist() == [0, 0, 10**9, 10**9]
+    assert read["device"].tolist() == [0, 1, 0, 1]
+    assert read["gr_active"].tolist() == [0.9, 0.8] * 2
+    assert read["memory_used_bytes"].tolist() == [1 << 30, 2 << 30] * 2
+
+
+@pytest.mark.parametrize(
+    ("head", "row", "expected"),
+    [
+        ("timestamp,gpu_utilization,memory_used,memory_total", "{t},50, 1024, 15360", (0.5, 1 << 30)),
+        ("time,gpu,gpu_util_pct,mem_used_mib,power_w", "{t},0,50,1024,70", (0.5, 1 << 30)),
+        ("Time,GPU,Temp (C),Util (%),Memory Used (GB)", "{t},RTX 3070,40,50,1", (0.5, 1 << 30)),
+        ("time,gpu_util,gpu_mem_used_bytes", "{t},0.5,1073741824", (0.5, 1 << 30)),
+        ("time,gpu_id,sm_active,vram_used_mb", "{t},1,50,1024", (None, 1 << 30)),
+    ],
+)
+def test_tables_of_scripts(head: str, row: str, expected: tuple[float | None, float], tmp_path: Path) -> None:
+    text = "\n".join([head, *(row.format(t=f"2025-05-19 16:19:2{i}") for i in range(3))])
+    found = log(tmp_path, text)
+    read = columns(found, "time", "gr_active", "sm_active", "memory_used_bytes")
+    assert read["time"].tolist() == [0, 10**9, 2 * 10**9]
+    share = read["sm_active"] if expected[0] is None else read["gr_active"]
+    assert share.tolist() == [0.5] * 3
+    assert read["memory_used_bytes"].tolist() == [expected[1]] * 3
+
+
+def test_tables_of_other_things_are_no_logs() -> None:
+    for head in (
+        "time,cpu_util,memory_used", "epoch,gpu_hours,loss", "timestamp,gpu_power_w,co2_kg", "gpu,util_cost",
+    ):  # fmt: skip
+        assert recognise([head]) is None
+
+
 # ------------------------------------------------------------------ joined to a trace
 
 

@@ -24,6 +24,7 @@ from advisor.sources.samplers.rows import (
     number,
     read_stamp,
 )
+from advisor.sources.samplers.shapes import Row
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns, InMemory
 
@@ -33,6 +34,14 @@ _DEFAULT_PERIOD_NS = 1_000_000_000
 _DAY_NS = 86_400 * 10**9
 #: More than a hundred years from 1970: no clock shows it, and differences would leave 64 bits.
 _LAST_NS = 2**62
+
+
+#: Whose the numbers of the GPUs are, where that is not the order of the PCI bus.
+_NUMBERS = {
+    log_rows.OWN: "those of the log",
+    log_rows.LONG: "those of the log, or the order in it where several machines number alike",
+    log_rows.TEGRASTATS: "0, the only one",
+}
 
 
 class Sample(NamedTuple):
@@ -87,7 +96,9 @@ class SampleLog(InMemory):
             size_bytes=path.stat().st_size if path.exists() else 0,
             producer=format_name.split()[0],
             start_utc_ns=self.begin_ns,
-            device_numbers=f"those of {format_name.split()[0]}, in the order of the PCI bus",
+            device_numbers=_NUMBERS.get(
+                format_name, f"those of {format_name.split()[0]}, in the order of the PCI bus"
+            ),
             warnings=() if known else (warning,),
         )
         self.ledger.note(
@@ -115,9 +126,32 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
             "--query-gpu=timestamp,index,utilization.gpu,clocks.sm,power.draw,memory.used -lms 100`"
         )
     try:
-        return SampleLog(shown, kind, list(_samples(shown, log_rows.rows(lines, kind))), _of_samples(lines))
+        samples = list(_samples(shown, log_rows.rows(lines, kind)))
+        if kind == log_rows.OWN:
+            samples = _with_shares(samples)
+        one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS)
+        return SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0)
     except csv.Error as fault:
         raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault
+
+
+def _with_shares(samples: list[Sample]) -> list[Sample]:
+    """Scripts write shares as a ratio or in percent: the values show which."""
+    factors = {}
+    for column, percent in (
+        ("gr_active", 0.01), ("sm_active", 1.0), ("tensor_active", 1.0), ("dram_read", 1.0),
+    ):  # fmt: skip
+        values = [s.values[column] / percent for s in samples if column in s.values]
+        ratio = max(values, default=0) <= 1 and any(v % 1 for v in values)
+        if values and percent != 1 and ratio:
+            factors[column] = 1 / percent
+        elif values and percent == 1 and max(values) > 1:
+            factors[column] = 0.01
+    return (
+        [s._replace(values={c: v * factors.get(c, 1.0) for c, v in s.values.items()}) for s in samples]
+        if factors
+        else samples
+    )
 
 
 def _lines(data: bytes) -> list[str]:
@@ -130,7 +164,7 @@ def _of_samples(lines: Sequence[str]) -> int:
     return sum(line.lstrip(' "').lower().startswith((*"0123456789", "gpu ")) for line in lines)
 
 
-def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
+def _samples(shown: Path, found: Iterable[Row]) -> Iterable[Sample]:
     numbers: dict[str, int] = {}
     seen: set[int] = set()
     for row in found:
@@ -139,6 +173,8 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
             continue
         name = next((row[n].strip() for n in MODEL if n in row), None)
         device = _device(row, numbers)
+        if name is None and device is None and "gpu" in row:
+            name = row["gpu"].strip()  # which has no number
         stamp = _stamp(row)
         if stamp is not None and abs(stamp.ns) >= _LAST_NS:
             continue  # counted as an unreadable line
@@ -154,7 +190,7 @@ def _samples(shown: Path, found: Iterable[log_rows.Row]) -> Iterable[Sample]:
         yield Sample(stamp, device, values, name, next((row[n].strip() for n in BUS if n in row), None))
 
 
-def _device(row: log_rows.Row, numbers: dict[str, int]) -> int | None:
+def _device(row: Row, numbers: dict[str, int]) -> int | None:
     """The GPU's number; GPUs known by an identity only are numbered in order of appearance."""
     for name in DEVICE:
         value = number(row[name].lower().removeprefix("gpu")) if name in row else None
@@ -164,7 +200,7 @@ def _device(row: log_rows.Row, numbers: dict[str, int]) -> int | None:
     return None if identity is None else numbers.setdefault(identity, len(numbers))
 
 
-def _stamp(row: log_rows.Row) -> Stamp | None:
+def _stamp(row: Row) -> Stamp | None:
     if "date" in row and "time" in row:
         return read_stamp(f"{row['date']} {row['time']}")
     return next((found for n in TIME if n in row and (found := read_stamp(row[n]))), None)

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from advisor.sources.samplers import shapes
+from advisor.sources.samplers.shapes import Row
+
 
 class Field(NamedTuple):
     """The column of ours that a field fills, and its factor to our unit."""
@@ -24,15 +27,21 @@ _MIB, _MHZ = 2.0**20, 1e6
 #: which they count: of nvidia-smi --query-gpu, its dmon, and DCGM (short names of `dcgmi dmon`, full names
 #: of CSV exports).
 _NAMES = (
-    ("gr_active", 0.01, "utilization.gpu sm"),
+    ("gr_active", 0.01, "utilization.gpu sm own.util"),
     ("gr_active", 1.0, "gract dcgm_fi_prof_gr_engine_active"),
     ("gr_active", 0.01, "gputl dcgm_fi_dev_gpu_util"),
-    ("sm_active", 1.0, "smact dcgm_fi_prof_sm_active"),
-    ("tensor_active", 1.0, "tenso dcgm_fi_prof_pipe_tensor_active"),
-    ("dram_read", 1.0, "drama dcgm_fi_prof_dram_active"),
+    ("sm_active", 1.0, "smact dcgm_fi_prof_sm_active own.sm_active"),
+    ("tensor_active", 1.0, "tenso dcgm_fi_prof_pipe_tensor_active own.tensor_active"),
+    ("dram_read", 1.0, "drama dcgm_fi_prof_dram_active own.dram_active"),
     ("memory_used_bytes", _MIB, "memory.used fb fbusd dcgm_fi_dev_fb_used"),
     ("memory_total_bytes", _MIB, "memory.total fbttl dcgm_fi_dev_fb_total"),
+    ("memory_used_bytes", 2.0**30, "own.used_gib"),
+    ("memory_used_bytes", 1.0, "own.used_bytes"),
+    ("memory_total_bytes", 2.0**30, "own.total_gib"),
+    ("memory_total_bytes", 1.0, "own.total_bytes"),
     ("power_w", 1.0, "power.draw.instant power.draw power.draw.average pwr power dcgm_fi_dev_power_usage"),
+    ("power_w", 1.0, "power_usage_instant power_usage"),
+    ("power_w", 0.001, "own.power_mw"),
     ("power_limit_w", 1.0, "enforced.power.limit power.limit dcgm_fi_dev_power_mgmt_limit"),
     ("sm_clock_hz", _MHZ, "clocks.sm clocks.current.sm pclk smclk dcgm_fi_dev_sm_clock"),
     ("sm_clock_max_hz", _MHZ, "clocks.max.sm dcgm_fi_dev_max_sm_clock"),
@@ -45,11 +54,11 @@ _FREE = ("memory.free", "dcgm_fi_dev_fb_free", "fbfre")
 _PARTS_OF_MEMORY = (*_FREE, "memory.reserved", "dcgm_fi_dev_fb_reserved")
 
 #: Columns that number the GPU, and others that name it if none does.
-DEVICE = ("index", "gpu", "gpu_id", "gpu_index", "entity", "entity_id", "device")
+DEVICE = ("index", "gpu", "gpu_id", "gpuid", "gpu_index", "entity", "entity_id", "device")
 IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "pci_bus_id", "serial")
 BUS = ("pci.bus_id", "gpu_bus_id", "pci_bus_id", "dcgm_fi_dev_pci_busid")
-MODEL = ("name", "gpu_name", "modelname", "product_name")
-TIME = ("timestamp", "time_stamp", "datetime", "date_time", "ts", "time", "date")
+MODEL = ("name", "gpu_name", "gpu_model", "modelname", "product_name")
+TIME = ("timestamp", "timestampus", "time_stamp", "datetime", "date_time", "ts", "time", "date")
 
 _NOT_A_NUMBER = frozenset(("", "-", "n/a", "[n/a]", "[not supported]", "not supported", "nan"))
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?")
@@ -63,6 +72,7 @@ _HELD_BACK, _HEAT = 0x04 | 0x08 | 0x20 | 0x40 | 0x80, 0x20 | 0x40
 _REASONS = (
     "clocks_throttle_reasons.active", "clocks_event_reasons.active",
     "dcgm_fi_dev_clock_throttle_reasons", "dcgm_fi_dev_clocks_event_reasons",
+    "current_clock_throttle_reasons",
 )  # fmt: skip
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(sw|hw)_(.+)")
 
@@ -195,16 +205,15 @@ def _moment(text: str) -> datetime | None:
     return None
 
 
-SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV = (
-    "nvidia-smi csv", "nvidia-smi dmon", "dcgmi dmon", "DCGM csv",
+SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV, SMI_SCREENS, TEGRASTATS, LONG, OWN = (
+    "nvidia-smi csv", "nvidia-smi dmon", "dcgmi dmon", "DCGM csv", "nvidia-smi screens", "tegrastats",
+    "DCGM csv by metric", "sampler csv",
 )  # fmt: skip
 
 #: A header is searched for in this many lines: tools print greetings first.
 _HEAD_LINES = 10
 _DELIMITERS = (",", ";", "\t")
 _NUMBERED = re.compile(r"(?:GPU\s+)?(\d+)\b\s*(.*)", re.IGNORECASE)
-
-Row = dict[str, str]
 
 
 def recognise(lines: Sequence[str]) -> str | None:
@@ -215,7 +224,13 @@ def recognise(lines: Sequence[str]) -> str | None:
             if not any(name in FIELDS for name in names):
                 continue
             return DCGMI_DMON if _of_dcgm(names) else SMI_DMON
+        if shapes.is_screen(line):
+            return SMI_SCREENS
+        if shapes.is_tegrastats(line):
+            return TEGRASTATS
         names = _csv_names(line, _delimiter(line))
+        if shapes.is_long(names) and set(names) & {*DEVICE, *IDENTITY}:
+            return LONG
         if len(names) > 1 and any(name in FIELDS for name in names):
             if _of_dcgm(names):
                 return DCGM_CSV
@@ -225,13 +240,21 @@ def recognise(lines: Sequence[str]) -> str | None:
                 set(names) & {*TIME, *DEVICE} and len(known_fields) > 1
             ):
                 return SMI_CSV
+        if set(names) & {*TIME, *DEVICE} and _own_names(line, _delimiter(line)):
+            return OWN
     return None
 
 
 def rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
     """The samples in a log of the kind found by `recognise`."""
-    if kind in (SMI_CSV, DCGM_CSV):
-        return _csv_rows(lines)
+    if kind == SMI_SCREENS:
+        return shapes.of_screens(lines)
+    if kind == TEGRASTATS:
+        return shapes.of_tegrastats(lines)
+    if kind == LONG:
+        return shapes.joined(_csv_rows(lines, kind), TIME, DEVICE, IDENTITY)
+    if kind in (SMI_CSV, DCGM_CSV, OWN):
+        return _csv_rows(lines, kind)
     return _spaced_rows(lines, kind == DCGMI_DMON)
 
 
@@ -247,27 +270,37 @@ def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
 
 
-def _csv_names(line: str, delimiter: str) -> list[str]:
-    """``utilization.gpu [%]`` -> ``utilization.gpu``; ``"GPU ID"`` -> ``gpu_id``."""
+def _cells(line: str, delimiter: str) -> list[str]:
     try:
-        cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:  # of more than 128 KB
         return []
-    bare = (cell.partition("[")[0].strip().lower() for cell in cells)
+
+
+def _csv_names(line: str, delimiter: str) -> list[str]:
+    """``utilization.gpu [%]`` -> ``utilization.gpu``; ``"GPU ID"`` -> ``gpu_id``."""
+    bare = (re.split(r"[\[(]", cell)[0].strip().lower() for cell in _cells(line, delimiter))
     return [re.sub(r"[\s-]+", "_", name) for name in bare]
 
 
-def _csv_rows(lines: Sequence[str]) -> Iterator[Row]:
+def _own_names(line: str, delimiter: str) -> list[str]:
+    """The same for the headings of a script around NVML, by their meaning; [] for other tables."""
+    names = shapes.own_names(_cells(line, delimiter))
+    return [own or n for own, n in zip(names, _csv_names(line, delimiter), strict=True)] if any(names) else []
+
+
+def _csv_rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
     names: list[str] = []
     delimiter = ","
     for line in lines:
         if not names:
             delimiter = _delimiter(line)
-            found = _csv_names(line, delimiter)
-            names = found if len(found) > 1 and any(n in FIELDS for n in found) else []
+            found = (_own_names if kind == OWN else _csv_names)(line, delimiter)
+            begins = shapes.is_long(found) if kind == LONG else any(n in FIELDS for n in found)
+            names = found if len(found) > 1 and begins else []
             continue
         cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
-        if len(cells) != len(names) or _csv_names(line, delimiter) == names:
+        if len(cells) != len(names) or (_own_names if kind == OWN else _csv_names)(line, delimiter) == names:
             continue  # a torn line, or a header repeated after a restart
         yield dict(zip(names, cells, strict=True))
 
