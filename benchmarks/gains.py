@@ -29,7 +29,7 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain import catalog, fixes_device, fixes_host, profiler, work
 from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Estimate, Replayer
-from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay
+from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay, recorded_times
 from advisor.gain.inputs import Inputs
 from advisor.gain.replay import replay
 from advisor.metrics.analysis import Analysis
@@ -262,8 +262,8 @@ def replay_table(captures: Captures) -> str:
         except NoReplay as reason:
             out.append([name, "-", "-", "-", "-", str(reason)])
             continue
-        at, steps = replayer.excerpt.measured, captures[name].steps
-        captured = float((steps.gpu_end[at] - steps.gpu_end[at - 1]).mean())
+        at = replayer.excerpt.measured
+        captured = float(recorded_times(replayer.a, replayer.excerpt).mean())
         changed = usual(replayer.taken.inputs)
         coarse = replayer.times.mean(changed, replay(changed))
         out.append(
