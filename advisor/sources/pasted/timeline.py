@@ -43,8 +43,8 @@ _KINDS = {
     **{text.lower(): kind for kind, text in COPY_KIND_NAMES.items()},
     "htoa": 3, "atoh": 4, "atoa": 5, "atod": 6, "dtoa": 7,
 }  # fmt: skip
-_JSON = re.compile(r"^\s*\[\s*\{", re.MULTILINE)
-_DEVICE = re.compile(r"^(.*?)\s*\((\d{1,6})\)$")
+_JSON = re.compile(r"^[ \t]*\[\s*\{", re.MULTILINE)
+_DEVICE = re.compile(r"^(.*)\((\d{1,6})\)$")
 _GRAPH = re.compile(r"\[CUDA graph (\d{1,18})\]")
 #: nsys prints bytes in MB with three decimals; below this many bytes the rate says more.
 _FEW_BYTES = 1e6
@@ -326,6 +326,7 @@ def _devices(words: Array | None, rows: int) -> tuple[Array, tuple[Device, ...]]
     found = [_DEVICE.fullmatch(t) for t in texts.tolist()]
     numbers = [int(hit[2]) if hit else 0 for hit in found]
     names = {
-        n: (hit[1] if hit else t) or None for n, hit, t in zip(numbers, found, texts.tolist(), strict=True)
+        n: (hit[1].rstrip() if hit else t) or None
+        for n, hit, t in zip(numbers, found, texts.tolist(), strict=True)
     }
     return np.array(numbers, np.int64)[at], tuple(Device(id=n, name=names[n]) for n in sorted(names))

@@ -145,14 +145,14 @@ _NAMES = {
 }
 #: What says that a table is of a GPU, beside the word in a heading.
 _OF_GPUS = frozenset(("own.util", "own.sm_active"))
-_BRACKETED = re.compile(r"^(.*?)\s*[\[(]\s*(.*?)\s*[\])]$")
+_BRACKETED = re.compile(r"^([^\[(]*)[\[(](.*)[\])]$")
 
 
 def own_name(heading: str) -> str | None:
     """The name of a heading such as ``GPU Util (%)`` or ``mem_used_mib`` in `rows.FIELDS`."""
     text, unit = heading.strip().strip('"').lower(), ""
     if hit := _BRACKETED.match(text):
-        text, unit = hit[1], re.sub(r"[^a-z%]", "", hit[2])
+        text, unit = hit[1].rstrip(), re.sub(r"[^a-z%]", "", hit[2])
     words = [w for w in re.split(r"[\s_.\-]+", text) if w and w not in ("gpu", "nvidia")]
     if not unit and len(words) > 1 and words[-1] in _UNITS:
         unit = words.pop()
