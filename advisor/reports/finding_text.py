@@ -10,7 +10,7 @@ from msgspec import Struct
 from advisor.model.explanation import WhatIfReport
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Advice, Alternative, Diagnosis, Finding, Gain, Option, Verify
-from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_terms
+from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_by, saved_terms
 from advisor.model.numbers import (
     CHANGES,
     condition_parts,
@@ -310,7 +310,11 @@ def ranking_text(finding: Finding) -> str:
         return f"{finding.code} {finding.cause}: score {finding.score:.4f}"
     share = f"{terms.share:.4f}"
     gain = finding.gain
-    if terms.share_from == "gain" and gain is not None and gain.speedup is not None:
+    if gain is not None and gain.joint is not None:
+        whole = saved_by(gain.joint.speedup)
+        codes = " and ".join(dict.fromkeys(gain.joint.codes))
+        why = f"part of {whole:.4f} that {codes} save together = {share}"
+    elif terms.share_from == "gain" and gain is not None and gain.speedup is not None:
         ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup)]
         why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"
         why += f" = {share}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.model.explanation import Replay, WhatIfReport
 from advisor.model.findings import Finding, Impact, Input, Tool
-from advisor.model.gain import Combined, CombinedStep, Gain, Ranking, Span
+from advisor.model.gain import Combined, CombinedStep, Gain, Joint, Ranking, Span
 from advisor.reports import finding_text
 from advisor.reports import text as writer
 from advisor.reports.diagnosis import TextOptions, plain
@@ -160,6 +160,11 @@ def test_the_arithmetic_of_a_rank() -> None:
     )
     unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5)})
     assert "mean of 0.0909 and 0.7500 = 0.4205 x" in finding_text.ranking_text(ranked(unsure, share=0.4205))
+    joint = gain.model_copy(update={"joint": Joint(codes=("KRN106", "LCH101"), part=0.5, **SPANS)})
+    assert "part of 0.7500 that KRN106 and LCH101 save together = 0.5000 x" in finding_text.ranking_text(
+        ranked(joint, share=0.5)
+    )
+    assert "; fixes of KRN106 and LCH101 together: step " in finding_text.gain_text(joint)
     held = ranked(impact=0.75, share_from="impact", tier=0, score=0.18)
     assert finding_text.ranking_text(held) == (
         "high LCH101 launch-bound: share 0.7500 (held) x 0.3 (no estimate) x 0.8000 = 0.1800, "
