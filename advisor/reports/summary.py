@@ -276,9 +276,8 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     joined = [f for f in faults[:top] if f.gain is not None and f.gain.joint is not None]
     if joined:
         numbers = " and ".join(dict.fromkeys(f"#{f.rank}" for f in joined))
-        yield b.Labelled(
-            "saves", f"{numbers}: what both fixes save together; each alone leaves the other limit"
-        )
+        text = "parts of what their fixes save together; alone, each leaves the other limit"
+        yield b.Labelled("saves", f"{numbers}: {text}")
     more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
     yield from b.listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
