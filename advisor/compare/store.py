@@ -88,8 +88,8 @@ def fault_text(error: ValidationError) -> str:
 
 
 def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
-    """The diagnoses of a file. Raises InputError, in one line, if it holds none, and with `redact`: what
-    is private in a document is no longer told from the rest."""
+    """The diagnoses of a file. Raises InputError, in one line, if it holds none, and with `redact`: a
+    document does not show which of its texts are private."""
     if redact:
         raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
     return tuple(_diagnosis(path, entry) for entry in documents(path, str(path), _SAVE))

@@ -71,7 +71,7 @@ def graded(finding: Finding) -> Finding:
         tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
     )
     severity = severity_of(known, max(held, known.tail), saved)
-    if (gain := finding.gain) is not None and (gain.joint is not None or gain.of == "window"):
+    if finding.joint is not None or (finding.gain is not None and finding.gain.of == "window"):
         severity = least(severity, "medium")  # the fix needs others; or no step was seen to repeat
     return finding.replaced(severity=severity, score=ranking.score, ranking=ranking)
 

@@ -64,10 +64,8 @@ def counted(
 ) -> tuple[Entry, Entry]:
     """The two facts of a count by `Analysis.rates`: per step and, without steps, per 100 kernels."""
     meaning = f"{what} for every 100 kernels, where there are no steps"
-    how, without = (
-        "count in the window / kernels in the window x 100",
-        (*needs, NO_STEPS, KERNELS, FOR_A_RATE),
-    )
+    how = "count in the window / kernels in the window x 100"
+    without = (*needs, NO_STEPS, KERNELS, FOR_A_RATE)
     return (
         Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns, (*needs, STEPS)),
         Entry(f"{name}_per_100_kernels", "count", tables, meaning, how, columns, without),

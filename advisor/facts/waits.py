@@ -18,7 +18,7 @@ from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import Kind, calls_named
+from advisor.metrics.operations import Kind, calls_named, directions
 from advisor.metrics.waited import (
     CONTEXT,
     EVENT,
@@ -144,9 +144,7 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     most = heaviest(calls["name_id"][rows], (calls["end"] - calls["start"])[rows])
     out.put("sync.call_name", base_name(a.trace.texts([most])[0]))
     if not a.trace.has("graph_runs"):
-        at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
-        kind = a.trace.columns("copies", ("kind",))["kind"] if len(at) else at
-        issued = a.ops.api[at[kind[a.ops.row[at]] == DTOH]]
+        issued = a.ops.api[(directions(a.trace, a.ops) == DTOH) & (a.ops.api >= 0)]
         issued = np.sort(calls["start"][issued[calls["thread"][issued] == feeder]])
         issued = issued[issued >= a.host_window[0]]
         before = np.searchsorted(issued, np.sort(calls["start"][rows]))

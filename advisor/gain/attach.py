@@ -109,7 +109,7 @@ class Gains:
         saved = saved_by(found.speedup)
         if saved < max(HOLDS_MUCH, *(JOINTLY * (share or 0.0) for share in alone)):
             return tuple(findings)
-        codes = tuple(findings[i].code for i in held)
+        codes = tuple(dict.fromkeys(findings[i].code for i in held))
         joined = list(findings)
         for i, share in held.items():
             gain = findings[i].gain

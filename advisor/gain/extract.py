@@ -158,12 +158,11 @@ def _recording(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
     shapes = constant("shapes_trace_cost")
     kinds = []
     if a.trace.has("ranges"):
-        columns = a.trace.columns("ranges", ("start", "thread", "domain", "operands_id", "text_id"))
-        written, sized = a.ranges.operator_texts
-        text = np.searchsorted(a.ranges.text_ids, columns["text_id"])
-        mine = (columns["domain"] == OPERATIONS) | written[text]
-        sizes = (columns["operands_id"] >= 0) | sized[text]
-        cost = np.where(written[text], constant("nvtx_operator_cost"), constant("operator_trace_cost"))
+        columns = a.trace.columns("ranges", ("start", "thread", "domain", "operands_id"))
+        written, sized = (texts[a.ranges.text_of] for texts in a.ranges.operator_texts)
+        mine = (columns["domain"] == OPERATIONS) | written
+        sizes = (columns["operands_id"] >= 0) | sized
+        cost = np.where(written, constant("nvtx_operator_cost"), constant("operator_trace_cost"))
         each = (cost + shapes * sizes)[mine]
         kinds.append((columns["start"][mine], columns["thread"][mine], each, True))
     if a.trace.has("python_rows"):

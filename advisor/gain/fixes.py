@@ -170,7 +170,8 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     kept = np.where(inside & work.to_host, 0.0, stays)
     duration = np.where(inside & ~work.matmul, ops.duration * kept, ops.duration)
     if loop.any() and work.a.device(work.a.main_device).sm_count:
-        beside = np.clip(work.filling if lean > 0 else np.sqrt(work.waves), 0.0, 1.0) ** (lean >= 0)
+        filled = work.filling if lean > 0 else np.sqrt(work.waves)
+        beside = np.clip(filled, 0.0, 1.0) if lean >= 0 else 1.0
         duration = np.where(loop & work.matmul, np.maximum(duration * beside, 1.0), duration)
     # A call stays as far as the operation that it issues.
     issued = inside & (ops.latency > NEVER)

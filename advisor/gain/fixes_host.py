@@ -175,7 +175,7 @@ def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     calls, waits = inputs.calls, inputs.waits
     kind = calls.kind[waits.call]
     readback = work.direction[waits.op] == DTOH
-    inner = _read_back_again_and_again(inputs, work)
+    inner = _many_readbacks(inputs, work)
     dropped = (kind == Call.SYNC) | (readback & (kind == Call.COPY))
     if lean < 0:
         dropped &= (~readback | inner) & _waits_in_steps(inputs)
@@ -194,7 +194,7 @@ def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     return _without_copies(changed.with_calls(own=own), work, waits.op[dropped & inner])
 
 
-def _read_back_again_and_again(inputs: Inputs, work: Work) -> Array:
+def _many_readbacks(inputs: Inputs, work: Work) -> Array:
     """Mask of the waits before the last work of a step for small copies to the host, if a step has so many
     that they are not its result alone."""
     op = inputs.waits.op
@@ -230,7 +230,7 @@ def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     changed = _without_waits(inputs, small & ((kind == Call.SYNC) | (kind == Call.COPY)))
     if lean < 0:
         return changed
-    return _without_copies(changed, work, waits.op[_read_back_again_and_again(inputs, work)])
+    return _without_copies(changed, work, waits.op[_many_readbacks(inputs, work)])
 
 
 def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

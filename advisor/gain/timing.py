@@ -36,7 +36,7 @@ class StepTimes:
     def mean(self, inputs: Inputs, played: Played) -> float:
         """Mean time of the measured steps, ns; no stream can run its work in less."""
         ends = self.ends(inputs, played)
-        # A pass that is alone begins with its first call.
+        # A pass that is alone begins where the replay does.
         begins = np.concatenate(([inputs.origin.min(initial=np.inf)], ends[:-1]))
         at = self._excerpt.measured - self._excerpt.first
         at = at[np.isfinite(begins[at])]  # a damaged capture may begin with steps that left no work

@@ -93,12 +93,12 @@ def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Arr
     one, whatever chose them."""
     names = a.names
 
-    def among(wanted: Callable[[KernelFamily], bool]) -> Array:
+    def named(wanted: Callable[[KernelFamily], bool]) -> Array:
         return names.mask(wanted)[a.op_name[at]]
 
-    product = among(lambda k: k.family in ("gemm", "gemv") and not is_helper(k))
-    active = among(lambda k: k.family == "activation")
-    inside = product | among(
+    product = named(lambda k: k.family in ("gemm", "gemv") and not is_helper(k))
+    active = named(lambda k: k.family == "activation")
+    inside = product | named(
         lambda k: (k.family in _OF_A_LOOP and k.operation != "top-k") or k.operation == "reduction (CUB)"
     )
     run = np.cumsum(~inside | (np.diff(step, prepend=step[:1]) != 0))

@@ -72,8 +72,9 @@ class Ranges:
         self._columns = trace.columns(
             "ranges", ("start", "end", "process", "thread", "domain", "text_id", "style")
         )
-        self.text_ids, self._inverse = np.unique(self._columns["text_id"], return_inverse=True)
-        self.texts: list[str] = trace.texts(self.text_ids.tolist())
+        # `text_of`: the position in `texts` of each row of the table.
+        text_ids, self.text_of = np.unique(self._columns["text_id"], return_inverse=True)
+        self.texts: list[str] = trace.texts(text_ids.tolist())
 
     def __len__(self) -> int:
         return len(self._columns["start"])
@@ -114,7 +115,7 @@ class Ranges:
     @cached_property
     def by_profiler(self) -> Array:
         """Which texts a profiler put around the operators of a framework."""
-        return marked(len(self.texts), self._inverse[self._columns["domain"] == OPERATIONS])
+        return marked(len(self.texts), self.text_of[self._columns["domain"] == OPERATIONS])
 
     @cached_property
     def operator_texts(self) -> tuple[Array, Array]:
@@ -125,7 +126,7 @@ class Ranges:
     def rows(self, chosen: list[int]) -> dict[str, Array]:
         """Columns of the timed ranges whose text is one of `chosen` (positions in `texts`),
         sorted by start; `text` is the position in `texts`."""
-        return self._timed(marked(len(self.texts) + 1, chosen)[self._inverse])
+        return self._timed(marked(len(self.texts) + 1, chosen)[self.text_of])
 
     def of_thread(self, thread: int, lo: int, hi: int) -> dict[str, Array]:
         """The same of one thread's ranges that overlap [lo, hi)."""
@@ -138,7 +139,7 @@ class Ranges:
         at = np.flatnonzero(mask & ((style == PUSH_POP) | (style == START_END)))
         at = at[np.argsort(columns["start"][at], kind="stable")]
         found = {n: columns[n][at] for n in ("start", "end", "process", "thread", "domain")}
-        return found | {"text": self._inverse[at]}
+        return found | {"text": self.text_of[at]}
 
     def spans(self, chosen: list[int], thread: int | None = None) -> Spans:
         """Union of those ranges, of one thread if named."""

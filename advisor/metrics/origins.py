@@ -142,8 +142,8 @@ def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Or
 def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[str, int]) -> Columns:
     """Ranges that a profiler put around operators, with their `name` and `operands` as positions in
     `names` and `sizes`, which are filled here."""
-    columns = trace.columns("ranges", ("start", "end", "thread", "domain", "text_id", "operands_id"))
-    text = np.searchsorted(ranges.text_ids, columns["text_id"])
+    columns = trace.columns("ranges", ("start", "end", "thread", "domain", "operands_id"))
+    text = ranges.text_of
     # nsys keeps what emit_nvtx wrote as ranges like any other.
     written = np.array([is_operator_text(t) for t in ranges.texts], bool)
     chosen = columns["domain"] == OPERATIONS

@@ -203,12 +203,12 @@ def kv_transfers(a: Analysis, device: int) -> Transfers | None:
     kinds = a.ranges.matching(step_patterns().transfer)
     if not kinds:
         return None
-    columns = a.trace.columns("ranges", ("start", "end", "process", "text_id", "payload"))
-    text = np.searchsorted(a.ranges.text_ids, columns["text_id"])
+    columns = a.trace.columns("ranges", ("start", "end", "process", "payload"))
     own = np.isin(columns["process"], distinct(a.ops.process[a.device_ops(device)]))
 
     def rows(*wanted: str) -> Array:
-        return np.flatnonzero(own & np.isin(text, [i for i, kind in kinds.items() if kind in wanted]))
+        texts = [i for i, kind in kinds.items() if kind in wanted]
+        return np.flatnonzero(own & np.isin(a.ranges.text_of, texts))
 
     posts, marks, asked = rows("fetch", "send"), rows("complete"), rows("receiving", "sending")
     if not len(posts) and not len(asked):

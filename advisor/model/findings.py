@@ -11,12 +11,10 @@ from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.facts import Severity as Severity
 from advisor.model.gain import Advice as Advice
 from advisor.model.gain import Alternative as Alternative
-from advisor.model.gain import Choice, Combined, Flip, Ranking
+from advisor.model.gain import Choice, Combined, Flip, Headline, Joint, Ranking, ToDo
 from advisor.model.gain import Gain as Gain
-from advisor.model.gain import Headline as Headline
 from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
-from advisor.model.gain import ToDo as ToDo
 from advisor.model.gain import Verify as Verify
 from advisor.model.records import Field, Frozen
 from advisor.model.work import Excerpt, Work
@@ -162,6 +160,11 @@ class Finding(Shown):
     @property
     def share(self) -> float | None:
         return None if self.impact is None else self.impact.share
+
+    @property
+    def joint(self) -> Joint | None:
+        """What its fix gains only together with those of other causes."""
+        return None if self.gain is None else self.gain.joint
 
     @property
     def part(self) -> str | None:

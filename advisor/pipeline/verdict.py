@@ -20,8 +20,8 @@ from advisor.facts.capture import samples_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
-from advisor.model.findings import Finding, Headline, NotEvaluated, ToDo
-from advisor.model.gain import WORTH, Choice, Combined, Gain, Joint, Timed
+from advisor.model.findings import Finding, NotEvaluated
+from advisor.model.gain import WORTH, Choice, Combined, Gain, Headline, Joint, Timed, ToDo
 from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec
 
@@ -136,7 +136,7 @@ def headline(
     if own is not None:
         before = [f for f in order[:own] if _needed(first, f, order[:own], rules)]
         do = [*before, order[own]][0].recommendations[0].action
-        together = _as_one(first, combined([*before, order[own]]) if before else _joint(first))
+        together = _as_one(first, combined([*before, order[own]]) if before else first.joint)
     return Headline(code=first.code, cause=first.cause, do=do, saves=_of_the_step(first), together=together)
 
 
@@ -148,10 +148,6 @@ def _needed(
         return True
     between = (f for f in among if f is not other and requirement(finding, f, rules) is not None)
     return any(requirement(f, other, rules) is not None for f in between)
-
-
-def _joint(finding: Finding) -> Joint | None:
-    return finding.gain.joint if finding.gain is not None else None
 
 
 def _as_one(finding: Finding, combined: Combined | Joint | None) -> Gain | None:

@@ -145,7 +145,7 @@ def _joint_text(gain: Gain) -> str:
         return ""
     before, after = milliseconds(joint.step_before_ms.mid), span_text(joint.step_after_ms)
     whole = f"{gain.of} {before} → {after} ms, {times_text(joint.speedup)}"
-    return f"; fixes of {' and '.join(dict.fromkeys(joint.codes))} together: {whole}"
+    return f"; fixes of {' and '.join(joint.codes)} together: {whole}"
 
 
 def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
@@ -310,10 +310,9 @@ def ranking_text(finding: Finding) -> str:
         return f"{finding.code} {finding.cause}: score {finding.score:.4f}"
     share = f"{terms.share:.4f}"
     gain = finding.gain
-    if gain is not None and gain.joint is not None:
-        whole = saved_by(gain.joint.speedup)
-        codes = " and ".join(dict.fromkeys(gain.joint.codes))
-        why = f"part of {whole:.4f} that {codes} save together = {share}"
+    if (joint := finding.joint) is not None:
+        whole = f"{saved_by(joint.speedup):.4f}"
+        why = f"part of {whole} that {' and '.join(joint.codes)} save together = {share}"
     elif terms.share_from == "gain" and gain is not None and gain.speedup is not None:
         ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup)]
         why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"

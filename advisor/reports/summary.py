@@ -205,8 +205,7 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if first.recommendations and (ranks := fix(first.recommendations[0])) != own:
         before.append(ranks)
     text = ", then ".join(part for part in (", ".join(before), own) if part)
-    joint = first.gain.joint if first.gain is not None else None
-    if joint is not None:
+    if (joint := first.joint) is not None:
         fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
         text = " and ".join(dict.fromkeys((text, *fixes)))
     text = (text or first.cause.replace("-", " ")) + _place(d, first)
@@ -273,7 +272,7 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield b.Labelled("together", f"{c.of} {before} → {after} ms, {times_text(c.speedup)}")
     yield from b.listed("then", [f"#{f.rank} {f.code} {f.cause}: {text}" for f, text in unlocked])
-    joined = [f for f in faults[:top] if f.gain is not None and f.gain.joint is not None]
+    joined = [f for f in faults[:top] if f.joint is not None]
     if joined:
         numbers = " and ".join(dict.fromkeys(f"#{f.rank}" for f in joined))
         text = "parts of what their fixes save together; alone, each leaves the other limit"

@@ -15,7 +15,6 @@ from advisor.model.findings import (
     Diagnosis,
     Finding,
     Gain,
-    Headline,
     Healthy,
     Impact,
     Input,
@@ -32,6 +31,7 @@ from advisor.model.findings import (
     Tool,
     Verify,
 )
+from advisor.model.gain import Headline
 
 
 def html_page(diagnoses: Sequence[Diagnosis]) -> bytes:

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import Diagnosis, NotEvaluated, ToDo
-from advisor.model.gain import Flip, FlipFact, Ranking, Span, StateChange
+from advisor.model.findings import Diagnosis, NotEvaluated
+from advisor.model.gain import Flip, FlipFact, Ranking, Span, StateChange, ToDo
 from advisor.reports.diagnosis import TextOptions, plain, render
 from advisor.reports.layout import print_lines
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order

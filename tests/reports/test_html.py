@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from advisor.model.facts import Interval, Scope, Table
-from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, ToDo, Tool
+from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, Tool
+from advisor.model.gain import ToDo
 from advisor.reports import json_report
 from advisor.reports.blocks import Grid
 from advisor.reports.characters import clean

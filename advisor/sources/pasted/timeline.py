@@ -98,7 +98,7 @@ class PastedTimeline(InMemory):
             size_bytes=len(text.encode("utf-8", "replace")),
             producer="nvprof" if old else "nsys stats",
             duration_ns=end - min(int(c["start"].min()) for c in self._tables.values()),
-            device_numbers="those that the list prints",
+            device_numbers="the ids in the list",
         )
 
 

@@ -138,20 +138,14 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
 def _with_shares(samples: list[Sample]) -> list[Sample]:
     """Scripts write shares as a ratio or in percent: the values show which."""
     factors = {}
-    for column, percent in (
+    for column, factor in (
         ("gr_active", 0.01), ("sm_active", 1.0), ("tensor_active", 1.0), ("dram_read", 1.0),
     ):  # fmt: skip
-        values = [s.values[column] / percent for s in samples if column in s.values]
-        ratio = max(values, default=0) <= 1 and any(v % 1 for v in values)
-        if values and percent != 1 and ratio:
-            factors[column] = 1 / percent
-        elif values and percent == 1 and max(values) > 1:
-            factors[column] = 0.01
-    return (
-        [s._replace(values={c: v * factors.get(c, 1.0) for c, v in s.values.items()}) for s in samples]
-        if factors
-        else samples
-    )
+        given = [s.values[column] / factor for s in samples if column in s.values]
+        # Whole numbers up to 1 are what the heading says: percent of a utilisation, ratios of an activity.
+        in_percent = max(given, default=0) > 1 or (factor < 1 and not any(v % 1 for v in given))
+        factors[column] = (0.01 if in_percent else 1.0) / factor
+    return [s._replace(values={c: v * factors.get(c, 1.0) for c, v in s.values.items()}) for s in samples]
 
 
 def _lines(data: bytes) -> list[str]:

@@ -292,15 +292,16 @@ def _own_names(line: str, delimiter: str) -> list[str]:
 def _csv_rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
     names: list[str] = []
     delimiter = ","
+    names_of = _own_names if kind == OWN else _csv_names
     for line in lines:
         if not names:
             delimiter = _delimiter(line)
-            found = (_own_names if kind == OWN else _csv_names)(line, delimiter)
+            found = names_of(line, delimiter)
             begins = shapes.is_long(found) if kind == LONG else any(n in FIELDS for n in found)
             names = found if len(found) > 1 and begins else []
             continue
         cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
-        if len(cells) != len(names) or (_own_names if kind == OWN else _csv_names)(line, delimiter) == names:
+        if len(cells) != len(names) or names_of(line, delimiter) == names:
             continue  # a torn line, or a header repeated after a restart
         yield dict(zip(names, cells, strict=True))
 

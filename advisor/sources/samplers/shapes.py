@@ -20,6 +20,9 @@ _STATE = re.compile(
     r"^\s*\|\s*\S{1,5}\s+(\d{1,3})C\s+P\d{1,2}\s+(\S{1,8}?)W?\s*/\s*(\S{1,8}?)W?\s*\|"
     r"\s*(\d{1,8})MiB\s*/\s*(\d{1,8})MiB\s*\|\s*(\d{1,3}|N/A)"
 )
+_STATE_FIELDS = (
+    "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu",
+)  # fmt: skip
 
 
 def is_screen(line: str) -> bool:
@@ -35,19 +38,8 @@ def of_screens(lines: Sequence[str]) -> Iterator[Row]:
         elif hit := _GPU.match(line):
             gpu = {"index": hit[1], "name": hit[2], "pci.bus_id": hit[3]}
         elif gpu and (hit := _STATE.match(line)):
-            names = (
-                "temperature.gpu",
-                "power.draw",
-                "power.limit",
-                "memory.used",
-                "memory.total",
-                "utilization.gpu",
-            )
-            yield {
-                **({"timestamp": date} if date else {}),
-                **gpu,
-                **dict(zip(names, hit.groups(), strict=True)),
-            }
+            when = {"timestamp": date} if date else {}
+            yield {**when, **gpu, **dict(zip(_STATE_FIELDS, hit.groups(), strict=True))}
             gpu = {}
 
 
