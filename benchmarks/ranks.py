@@ -110,7 +110,7 @@ def simulate(path: Path, ranks: int, collectives: int) -> dict[str, float]:
     rank, with arrivals of its own."""
     from advisor.pipeline.diagnose import Options
     from advisor.pipeline.ranks import Reduced, Task, diagnose_ranks, reduce_capture
-    from advisor.ranks.summary import decode, encode
+    from advisor.ranks.reduction import decode, encode
 
     first = reduce_capture(Task(str(path), Options(), True)).data
     other = reduce_capture(Task(str(path), Options(), False)).data

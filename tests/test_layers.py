@@ -109,7 +109,7 @@ def test_the_sqlite_reader_knows_no_format(path: Path) -> None:
     allowed = (
         "advisor.errors",
         "advisor.reading",
-        "advisor.scratch",
+        "advisor.reading",
         "advisor.model.arrays",
         "advisor.sources.sqlite",
     )

@@ -24,7 +24,7 @@ from msgspec import Struct
 from advisor.capture.redact_tables import take_out
 from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
-from advisor.scratch import Scratch
+from advisor.reading import Scratch
 from advisor.sources.nsys.export import EXPORT_HINT
 from advisor.sources.nsys.tables import is_nsys_table
 from advisor.sources.packed import HEAD_BYTES, opener, unpack

@@ -1,21 +1,32 @@
 """``advisor capture``: the nsys command for a goal, and what to do when a capture fails.
-``advisor doctor TRACE``: capture quality alone, and the command that records a better one."""
+``advisor doctor TRACE``: capture quality alone, and the command that records a better one.
+
+The questions of `advisor capture` at a terminal.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import typer
 
-from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats
+from advisor.checklist.prompts import BACK, choose, need_terminal, write
+from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
 from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.knowledge.capture import Phase, capture_goals
+from advisor.knowledge.files import engines
+from advisor.model.capture_plan import TroubleNode, Troubles
 from advisor.model.options import PlanRequest
+from advisor.reports.listings import node
 
 
 @takes(
@@ -63,7 +74,7 @@ def _listed(settings: Settings) -> None:
     """Goals, engines, places and symptoms."""
     from advisor.knowledge.capture import capture_goals, troubleshooting
     from advisor.model.capture_plan import GoalList
-    from advisor.reports.checkup import goals
+    from advisor.reports.listings import goals
 
     data = capture_goals()
     found = GoalList(
@@ -78,13 +89,11 @@ def _listed(settings: Settings) -> None:
 def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
     """The plan from the arguments and options; asks for what is missing."""
     from advisor.capture.goals import plan
-    from advisor.reports.checkup import plan as blocks
     from advisor.reports.files import write_atomic
+    from advisor.reports.listings import plan as blocks
 
     goal, command = _split(words)
     if goal is None:
-        from advisor.cli.capture_prompts import ask_request
-
         made = plan(ask_request(request, command))
     else:
         made = plan(PlanRequest(goal=goal, command=command, **request))
@@ -112,15 +121,13 @@ def _split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
 def _troubles(words: list[str], settings: Settings) -> None:
     """Walk through the tree at a terminal, else print it or the part below a symptom."""
     from advisor.capture.goals import troubles as tree_of
-    from advisor.reports.checkup import troubles
+    from advisor.reports.listings import troubles
 
     if len(words) > 1:
         raise InputError(f"--troubleshoot takes one symptom; '{words[1]}' is too much")
     tree = tree_of(words[0] if words else None)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not words and settings.format == "text" and settings.output is None:
-        from advisor.cli.capture_prompts import walk
-
         walk(tree)
         return
     deliver_one(tree, partial(troubles, tree), "When a capture fails", settings)
@@ -140,7 +147,7 @@ def doctor(
     the one command that records what most of them need.
     """
     from advisor.pipeline.doctor import doctor as examine
-    from advisor.reports.checkup import checkup
+    from advisor.reports.listings import checkup
 
     check_one(settings, trace)
     with Progress(trace.name) as progress:
@@ -148,3 +155,105 @@ def doctor(
     deliver_one(found, partial(checkup, found, settings.verbosity), "Checkup of a capture", settings)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)
+
+
+#: The request with the answer in it, "back", or None if there is nothing to ask.
+Asked = PlanRequest | Literal["back"] | None
+Question = Callable[[PlanRequest], Asked]
+
+
+def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
+    """Ask for the goal and for everything else that was not given."""
+    need_terminal(f"name a goal: {', '.join(g.id for g in capture_goals().goals)}")
+    asked = PlanRequest(goal="", command=command, **given)
+    before: list[tuple[int, PlanRequest]] = []
+    at = 0
+    while at < len(QUESTIONS):
+        answer = QUESTIONS[at](asked)
+        if isinstance(answer, str):
+            at, asked = before.pop()
+            continue
+        if answer is not None:
+            before.append((at, asked))
+            asked = answer
+        at += 1
+    return asked
+
+
+def _goal(asked: PlanRequest) -> Asked:
+    goals = [(g.id, f"{g.title}: {g.question}", None) for g in capture_goals().goals]
+    return replace(asked, goal=choose("What is to be found out?", goals, first=True))
+
+
+def _engine(asked: PlanRequest) -> Asked:
+    if asked.engine is not None:
+        return None
+    named = [(e, engines()[e].title, None) for e in capture_goals().engine_names()]
+    engine = choose("Which serving engine?", [*named, ("any", "another one", None)])
+    return BACK if engine == BACK else replace(asked, engine=None if engine == "any" else engine)
+
+
+def _phase(asked: PlanRequest) -> Asked:
+    data = capture_goals()
+    if asked.phase is not None or not next(g for g in data.goals if g.id == asked.goal).phases:
+        return None
+    shapes = [(p, f"{p}: {s.prompt} prompt tokens, {s.output} output", None) for p, s in data.shapes.items()]
+    phase = choose("Which phase?", [("both", "both, one capture each", None), *shapes])
+    if phase == BACK:
+        return BACK
+    return replace(asked, phase=None if phase == "both" else cast(Phase, phase))
+
+
+def _place(asked: PlanRequest) -> Asked:
+    if asked.place != "bare":
+        return None
+    place = choose("Where does it run?", [(p.id, p.title, None) for p in capture_goals().places])
+    return BACK if place == BACK else replace(asked, place=place)
+
+
+def _ranks(asked: PlanRequest) -> Asked:
+    if not next(p for p in capture_goals().places if p.id == asked.place).ranks:
+        return None
+    answer = write("How many ranks?", str(asked.ranks), valid=_whole)
+    return BACK if answer == BACK else replace(asked, ranks=int(answer))
+
+
+def _command(asked: PlanRequest) -> Asked:
+    if asked.command:
+        return None
+    answer = write("Your command", empty="an example", valid=_words)
+    return BACK if answer == BACK else replace(asked, command=tuple(shlex.split(answer)))
+
+
+QUESTIONS: tuple[Question, ...] = (_goal, _engine, _phase, _place, _ranks, _command)
+
+
+def _whole(text: str) -> bool | str:
+    return (text.isdigit() and int(text) > 0) or "a whole number, 1 or more"
+
+
+def _words(text: str) -> bool | str:
+    try:
+        shlex.split(text)
+    except ValueError as fault:
+        return f"cannot be read: {fault}"
+    return True
+
+
+def walk(tree: Troubles) -> None:
+    """From the symptom to the remedy, one question at a time."""
+    nodes = {n.id: n for n in tree.nodes}
+    symptoms = [(s, nodes[s].symptom or s, None) for s in tree.symptoms]
+    path: list[TroubleNode] = []
+    while True:
+        if not path:
+            path = [nodes[choose(tree.ask, symptoms, first=True)]]
+        at = path[-1]
+        show(node(at))
+        if not at.answers:
+            return
+        picked = choose(at.ask or "", [(str(i), a.text, None) for i, a in enumerate(at.answers)])
+        if picked == BACK:
+            path.pop()
+        else:
+            path.append(nodes[at.answers[int(picked)].then])

@@ -117,7 +117,7 @@ def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool]
     it could not be read; None for independent captures."""
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
-    from advisor.ranks.summary import recognise
+    from advisor.ranks.reduction import recognise
     from advisor.sources.open import peek
 
     forced = True if settings.ranks else False if settings.independent else None
@@ -197,7 +197,7 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     least = settings.fail_on or ("medium" if against else None)
     if least is None:
         return 0
-    from advisor.compare.history import read
+    from advisor.compare.baseline import read_history
     from advisor.compare.store import FOLDER
     from advisor.model.findings import SEVERITIES
 
@@ -205,7 +205,7 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     if level is None:
         raise invalid_choice("--fail-on", least, SEVERITIES)
     # Findings that the history of the folder keeps from failing a gate today.
-    hidden = read(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
+    hidden = read_history(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
 
     def counts(f: Finding) -> bool:
         new = settings.fail_on_new and f.baseline == "new"
@@ -228,9 +228,9 @@ def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | Non
         raise InputError("--review fills in a workbook; add --xlsx FILE")
     if not path.is_dir():
         return earlier_review(path)
-    from advisor.compare import history
+    from advisor.compare import baseline
 
-    if not (found := history.read(path)).meetings:
+    if not (found := baseline.read_history(path)).meetings:
         raise InputError(f"{path}: holds no history of reviews; see 'advisor review record'")
     return found
 
@@ -268,10 +268,10 @@ def _write_workbook(
     listed, since, day = checklist(capture_facts(done)), None, date.today().isoformat()
     review = before if isinstance(before, Review) else None
     if before is not None:
-        from advisor.compare import history
+        from advisor.compare import baseline
 
-        past = history.of_review(before) if isinstance(before, Review) else before
-        since = history.recorded(past, done[0], day, others=done[1:])
+        past = baseline.of_review(before) if isinstance(before, Review) else before
+        since = baseline.recorded(past, done[0], day, others=done[1:])
     written = workbook.render(done, checklist=listed, review=review, since=since, day=day)
     write_bytes(written, xlsx, force)
 

@@ -200,11 +200,11 @@ def record(
     opens its decision again.
     """
     from advisor.cli.diagnose import earlier_review
-    from advisor.compare import history
+    from advisor.compare import baseline
     from advisor.pipeline.compare import CompareOptions, load
 
     folder, today = settings.folder, day_of(day)
-    before = history.read(folder)
+    before = baseline.read_history(folder)
     decided = earlier_review(review) if review is not None else None
     found: list[Diagnosis] = []
     hold_pipes(sources)
@@ -212,7 +212,7 @@ def record(
         with Progress(source) as progress:
             found += load(source, CompareOptions(settings, folder), progress)
     present = [n.strip() for n in names.split(",") if n.strip()] or (decided.names if decided else ())
-    _write(folder, history.recorded(before, found[0], today, present, decided, found[1:]))
+    _write(folder, baseline.recorded(before, found[0], today, present, decided, found[1:]))
     _show(settings, today)
 
 
@@ -233,17 +233,19 @@ def suppress(
     until: str = option("DAY", "Last day: 2027-01-31.", ...),
 ) -> None:
     """Let FINDING (LCH101@device=0, as status prints it) fail no gate until a day."""
-    from advisor.compare import history
+    from advisor.compare import baseline
 
     folder = settings.folder
     if not reason.strip():
         raise InputError("--reason: say why")
-    _write(folder, history.suppressed(history.read(folder), finding, reason, day_of(until, "--until")))
+    _write(
+        folder, baseline.suppressed(baseline.read_history(folder), finding, reason, day_of(until, "--until"))
+    )
     _show(settings, day_of(None))
 
 
 def _write(folder: Path, found: History) -> None:
-    from advisor.compare.history import path_of
+    from advisor.compare.baseline import path_of
     from advisor.reports.json_report import document_bytes
 
     path = path_of(folder)
@@ -251,11 +253,11 @@ def _write(folder: Path, found: History) -> None:
 
 
 def _show(settings: Settings, day: str) -> None:
-    from advisor.compare import history
+    from advisor.compare import baseline
     from advisor.reports.review import history as blocks
 
-    found = history.read(settings.folder)
+    found = baseline.read_history(settings.folder)
     if not found.meetings:
-        where = history.path_of(settings.folder)
+        where = baseline.path_of(settings.folder)
         raise InputError(f"{where}: no review is recorded; see 'advisor review record'")
     deliver_one(found, partial(blocks, found, day), "Findings from review to review", settings)

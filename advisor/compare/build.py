@@ -18,7 +18,7 @@ from advisor.compare.differences import (
     in_words,
 )
 from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
-from advisor.compare.operations import call_changes, in_equal_steps, operation_changes
+from advisor.compare.matching import call_changes, in_equal_steps, operation_changes
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.facts.writer import FactWriter

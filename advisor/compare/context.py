@@ -8,7 +8,7 @@ from advisor.compare import comparability
 from advisor.compare.build import measure, side_doc
 from advisor.compare.differences import budget_changes
 from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge
-from advisor.compare.operations import Operation, by_operation
+from advisor.compare.matching import Operation, by_operation
 from advisor.compare.sides import NOT_HOST, Side, paired, phase_words, ratio
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.compare import factor, limit

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.damage import hidden_graph_ratio
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, Need, group
@@ -33,14 +33,14 @@ WEIGHT_BYTES = Need("no size of the weights was given that a step can have read"
 
 _RESOLVED = {
     "samples": "time device dram_read dram_write sm_active tensor_active",
-    "kernels": f"{origin.SPAN} name_id {origin.SHAPE}",
+    "kernels": f"{needs.SPAN} name_id {needs.SHAPE}",
 }
 _SEVERAL = Need("one device is sampled, or what the devices do is recorded")
 #: A program uses the device if it is active for this share of the time, or this share of its memory is in use.
 _USED, _HELD = 0.01, 0.02
 #: Samples of a log, at least, of which means are taken.
 _FEWEST = 10
-_BUSY_SAMPLES = {**origin.OPS, "samples": "time device gr_active"}
+_BUSY_SAMPLES = {**needs.OPS, "samples": "time device gr_active"}
 _DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}
 #: Least activity of a sample that counts as busy.
 _BUSY = 0.5
@@ -63,7 +63,7 @@ FACTS = (
     *group("device", needs.SAMPLES, [
         Entry("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
         Entry("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples", columns=_RESOLVED),
-        Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without it, samples are the only source", "operations of the device, and no graph launches of which nothing is recorded", columns={**origin.OPS, "api_calls": origin.CALLS, "samples": "device"}, needs=()),
+        Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without it, samples are the only source", "operations of the device, and no graph launches of which nothing is recorded", columns={**needs.OPS, "api_calls": needs.CALLS, "samples": "device"}, needs=()),
         Entry("activity.unused", "flag", "samples", "No program uses the device, of several that are sampled: another one works", "mean GR Active below 1 %, at most 2 % of the memory in use, and 1 % or more on another device", columns={"samples": "time device gr_active memory_used_bytes"}, needs=(_SEVERAL,)),
         Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
@@ -73,11 +73,11 @@ FACTS = (
         Entry("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio", columns={"samples": "time device tensor_active"}),
         Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),
         Entry("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "as activity.sm_busy_ratio", columns=_DRAM_SAMPLES),
-        Entry("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.dram_bound_likely_ratio", "ratio", "samples kernels", "The same with kernels whose level the samples show to 15 % of the peak only", "standard error at most 0.15; open where those within their error of the limit decide", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736", columns=origin.DRAM),
-        Entry("activity.dram_bound_window_ratio", "ratio", "samples", "activity.dram_bound_busy_ratio as a share of the window; where the samples do not resolve kernels, the busy time of samples that reach the limit while busy; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share; else samples of at least 0.736 / busy share; else bandwidth.weights_ratio / 0.92 x busy share", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares", columns=origin.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_likely_ratio", "ratio", "samples kernels", "The same with kernels whose level the samples show to 15 % of the peak only", "standard error at most 0.15; open where those within their error of the limit decide", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736", columns=needs.DRAM),
+        Entry("activity.dram_bound_window_ratio", "ratio", "samples", "activity.dram_bound_busy_ratio as a share of the window; where the samples do not resolve kernels, the busy time of samples that reach the limit while busy; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share; else samples of at least 0.736 / busy share; else bandwidth.weights_ratio / 0.92 x busy share", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
+        Entry("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
         Entry("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares", columns=_RESOLVED, needs=(needs.SAMPLED, _MATMUL, _RESOLVE)),
         Entry("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05, and no level at a bound or within one error of 0", columns=_RESOLVED, needs=(needs.SAMPLED, _RESOLVE)),
         Entry("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms, from the first busy one to the last", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
@@ -86,7 +86,7 @@ FACTS = (
     ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED, _FEW)),
     *group("device", needs.CUDA, [
         Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(_HAS_WEIGHTS, needs.PEAK, WEIGHT_BYTES)),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(_HAS_WEIGHTS, needs.PEAK, WEIGHT_BYTES)),
     *group("device", "", [
         Entry("bandwidth.peak_rate", "bytes_per_s", "", "Peak DRAM bandwidth that shares of it are of", "what the device reports, or its datasheet; the lower of both"),
     ], columns={}, needs=(needs.PEAK,)),

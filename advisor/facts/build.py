@@ -1,9 +1,15 @@
-"""All facts of one trace."""
+"""All facts of one trace, and the evidence tables that findings print: kernels, calls, steps, gaps. Small,
+sorted, with units.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from advisor.facts.activity import activity_facts, sampled_devices, sampled_facts
 from advisor.facts.capture import capture_facts
@@ -11,8 +17,7 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import CrossRank, communication_facts, network_facts, rank_facts, turn_facts
 from advisor.facts.copies import copy_facts
 from advisor.facts.damage import window_facts
-from advisor.facts.device import device_facts
-from advisor.facts.evidence import evidence
+from advisor.facts.device import device_facts, of_older_architecture
 from advisor.facts.host import host_facts
 from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.operations import expert_facts, in_use_facts, layer_facts, operation_facts, shape_facts
@@ -30,10 +35,177 @@ from advisor.facts.waits import (
 )
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.intervals import Coverage, Spans, union
+from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
-from advisor.model.arrays import Array
-from advisor.model.facts import FactBase, Scope
+from advisor.metrics.phases import step_times
+from advisor.model.arrays import Array, largest, median_of, percentiles, picked, rows_at
+from advisor.model.facts import FactBase, Row, Scope, Value
 from advisor.model.once import at_once
+from advisor.model.parts import IDLE
+from advisor.sources.schema import Call
+
+_ROWS = 200  # the diagnosis keeps this many of its main tables
+_FEW = 10
+_API_SUFFIX = r"_v\d+$"
+
+
+def evidence(a: Analysis, device: int, out: FactWriter) -> None:
+    if a.trace.has("kernels"):
+        _kernels(a, device, out)
+    if a.trace.has("api_calls"):
+        _calls(a, device, out)
+    _steps(a, out)
+    budget = a.budgets[device]
+    window = budget.window.nonzero_length
+    idle = [(p, budget.ns[p]) for p in IDLE if budget.ns[p]]
+    out.table(
+        "idle.parts", [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])]
+    )
+    gap = budget.gap_parts["host_gap"]
+    starts, threads = budget.gaps.start / 1e9, budget.gaps.thread
+    out.table("host.gaps", rows_at(largest(gap, _FEW), starts, gap / 1e6, threads))
+    _collections(a, device, out)
+    _holders(a, device, out)
+
+
+def _collections(a: Analysis, device: int, out: FactWriter) -> None:
+    """The garbage collections on the feeding thread, the longest first."""
+    budget, feeder = a.budgets[device], a.feeder(device)
+    if feeder is None or feeder not in a.states.gc:
+        return
+    spans = budget.window.cut(a.states.gc[feeder])
+    idle = Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(spans.start, spans.end)
+    length = spans.end - spans.start
+    top = np.argsort(-length, kind="stable")[:_FEW]
+    rows = rows_at(top, spans.start / 1e9, length / 1e6, idle / 1e6)
+    out.table("host.collections", [[*row, feeder] for row in rows])
+
+
+def _holders(a: Analysis, device: int, out: FactWriter) -> None:
+    """Who holds the GIL while the feeding thread waits for it."""
+    feeder = a.feeder(device)
+    chosen = [i for i, role in a.roles.items() if role == "gil_hold"]
+    if feeder is None or feeder not in a.states.gil or not chosen:
+        return
+    waits = a.window.cut(a.states.gil[feeder])
+    rows = a.ranges.rows(chosen)
+    held = Coverage(waits).within(rows["start"], rows["end"])
+    threads, of = np.unique(rows["thread"], return_inverse=True)
+    time = np.bincount(of, held, minlength=len(threads))
+    rows_ = rows_at(largest(time, _FEW), threads, time / 1e6, time / max(waits.total, 1))
+    out.table("host.gil_holders", rows_)
+
+
+def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
+    kernels = a.kernels(device)
+    name, duration = kernels.name, kernels.length
+    if len(name) == 0:
+        return
+    d = distribution(name, duration, len(a.names.ids))
+    total = max(float(d.total.sum()), 1.0)
+    order, named = largest(d.total, known=d.count), a.names
+    times = (v / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum))
+    labels: tuple[Any, ...] = (named.texts, named.operations, named.families)
+    columns = (*labels, d.count, d.total / 1e6, d.total / total, *times)
+    out.table("kernels.top", rows_at(order[:_ROWS], *columns))
+    families: dict[str, list[float]] = {}
+    for family, count, time in rows_at(order, named.families, d.count, d.total):
+        row = families.setdefault(family, [0.0, 0.0])
+        row[0], row[1] = row[0] + count, row[1] + time
+    ranked = sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
+    found = a.activity.get(device)
+    out.table("kernels.families", [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked])
+    out.entity(
+        "family",
+        [
+            {
+                "device": device,
+                "family": f,
+                "count": int(n),
+                "time_ratio": t / total,
+                **{f"{m}_ratio": found.of(f, m) if found else None for m in ("dram", "sm", "tensor")},
+            }
+            for f, (n, t) in ranked
+        ],
+    )
+    launch = a.trace.columns("kernels", ("blocks", "local_bytes"))
+    blocks, local = (launch[n][kernels.row] for n in ("blocks", "local_bytes"))
+    heaviest = partial(_heaviest, a.names, name, duration)
+    out.table("kernels.local", heaviest(local > 0, local))
+    if sms := a.device(device).sm_count:
+        small = (blocks > 0) & (blocks * 2 < sms) & ~a.communication[kernels.at]
+        title = f"Kernels that launch fewer than {sms // 2} blocks"
+        out.table("kernels.small_grid", heaviest(small, blocks), title=title)
+    fp32 = a.names.mask(lambda k: k.family in MATMUL and k.traits.get("simt_fp32") is True)
+    out.table("kernels.fp32", heaviest(fp32[name], blocks))
+    capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
+    if capability and old is not None:
+        title = f"Kernels built for less than sm_{capability[0]}0, share of the kernel time"
+        out.table("kernels.old_architecture", heaviest(old, blocks), title=title)
+
+
+def _heaviest(
+    names: Names, name: Array, duration: Array, mask: Array, held: Array
+) -> list[list[Value | None]]:
+    """The heaviest kernels of `mask`, each with the most that its launches hold of something (`held`)."""
+    time = np.bincount(name[mask], duration[mask], minlength=len(names.ids))
+    count = np.bincount(name[mask], minlength=len(names.ids))
+    most = extremes(name[mask], held[mask], len(names.ids))[1]
+    whole = max(float(duration.sum()), 1.0)
+    return rows_at(largest(time, _FEW), names.texts, names.operations, count, time / whole, most)
+
+
+def _calls(a: Analysis, device: int, out: FactWriter) -> None:
+    rows = a.calls_in_window
+    calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
+    ids, group = dense(picked(calls["name_id"], rows))
+    names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
+    d = distribution(group, picked(calls["end"], rows) - picked(calls["start"], rows), len(ids))
+    host = max(a.host_window[1] - a.host_window[0], 1)
+    kind = np.zeros(len(ids), np.int64)
+    kind[group] = picked(calls["call"], rows)
+    order = largest(d.total, known=d.count)
+    per_step = d.count / a.step_count if a.step_count else [None] * len(ids)
+    columns = (names, d.count, per_step, d.total / 1e6, d.total / host, d.p50 / 1e3, d.maximum / 1e3)
+    out.table("api.top", rows_at(order[:_ROWS], *columns))
+    for key, wanted in (
+        ("launch.top_calls", (Call.LAUNCH, Call.GRAPH_LAUNCH)),
+        ("sync.top_calls", (Call.SYNC, Call.COPY)),
+        ("alloc.calls", (Call.ALLOC, Call.FREE)),
+    ):
+        out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
+    feeder = a.feeder(device)
+    window = a.window.nonzero_length
+    entity: list[Row] = []
+    for i in order[kind[order] == Call.SYNC].tolist():
+        mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
+        spans = union(calls["start"][mine], calls["end"][mine])
+        idle, many = a.budgets[device].idle_inside(spans), len(mine)
+        entity.append({
+            "device": device, "name": names[i], "count": many,
+            "per_step": many / a.step_count if a.step_count else None,
+            "time_ratio": spans.total / host, "idle_ratio": idle / window,
+            "p50_ns": float(d.p50[i]), "max_ns": float(d.maximum[i]),
+        })  # fmt: skip
+    out.entity("sync_call", entity)
+
+
+def _steps(a: Analysis, out: FactWriter) -> None:
+    if not a.step_count:
+        return
+    times = step_times(a) / 1e6
+    phases = a.window_phases
+    rows = []
+    for phase in sorted(set(phases.tolist())):
+        mine = times[phases == phase]
+        measures = median_of(mine), mine.mean(), percentiles(mine, 99)[0], mine.max()
+        rows.append([phase, len(mine), *map(float, measures)])
+    out.table("steps.phases", rows)
+    slowest = np.argsort(-times, kind="stable")[:5]
+    ends = a.steps.gpu_end[a.window_steps] / 1e9
+    out.table("steps.slowest", rows_at(slowest, a.window_steps, phases, times, ends))
+
 
 #: A device, the analysis of it, and where its facts go.
 View = tuple[Analysis, int, FactWriter]

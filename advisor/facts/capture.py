@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.damage import damage_facts, integrity_facts
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
@@ -62,7 +62,7 @@ _PROGRAM = {"kernels": "start end name_id", "ranges": "text_id"}
 
 FACTS = (
     *group("trace", needs.CUDA, [
-        Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**origin.OPS, "api_calls": "call"}),
+        Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**needs.OPS, "api_calls": "call"}),
         Entry("capture.kernel_count", "count", "", "Kernel rows", "row count", columns={"kernels": "start"}),
         Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export lists them)", "options of the capture", needs=(_TRACED,)),
         Entry("capture.calls_recorded", "flag", "", "The capture holds CUDA calls", "rows of api_calls", columns={"api_calls": "start"}),
@@ -73,23 +73,23 @@ FACTS = (
         Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
-        Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**origin.OPS, "api_calls": origin.CALLS}),
-        Entry("capture.startup_ms", "ms", "", "Length of start-up", "as capture.startup_ratio", columns={**origin.OPS, "api_calls": origin.CALLS}),
-        Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over the time from start-up or the first launch to the last GPU operation and tear-down", columns=origin.GAPS),
-        Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**origin.OPS, "api_calls": origin.CALLS}),
-        Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**origin.OPS, "api_calls": origin.CALLS}),
-        Entry("capture.rest", "text", "", "What the rest of the capture is, beside start-up and the steady part", "host code before the first GPU operation, tear-down, and what else lies outside the window, of half a percent and more", columns={**origin.OPS, "api_calls": origin.CALLS}, needs=(_REST,)),
-        Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=origin.STEPS, windowed=True, over_ranks="median"),
-        Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
-        Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=origin.STEPS, needs=(needs.STEPS,), windowed=True),
+        Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**needs.OPS, "api_calls": needs.CALLS}),
+        Entry("capture.startup_ms", "ms", "", "Length of start-up", "as capture.startup_ratio", columns={**needs.OPS, "api_calls": needs.CALLS}),
+        Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over the time from start-up or the first launch to the last GPU operation and tear-down", columns=needs.GAPS),
+        Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**needs.OPS, "api_calls": needs.CALLS}),
+        Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**needs.OPS, "api_calls": needs.CALLS}),
+        Entry("capture.rest", "text", "", "What the rest of the capture is, beside start-up and the steady part", "host code before the first GPU operation, tear-down, and what else lies outside the window, of half a percent and more", columns={**needs.OPS, "api_calls": needs.CALLS}, needs=(_REST,)),
+        Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=needs.STEP_COLUMNS, windowed=True, over_ranks="median"),
+        Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=needs.STEP_COLUMNS, needs=(needs.STEPS,), windowed=True),
+        Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=needs.STEP_COLUMNS, needs=(needs.STEPS,), windowed=True),
         Entry("capture.size_bytes", "bytes", "", "Size of the file", "file system"),
         Entry("capture.event_count", "count", "", "Rows of the event tables", "row counts"),
         Entry("capture.nvtx_range_count", "count", "", "NVTX ranges and marks", "row count; 0 where the table is absent", columns={"ranges": "start"}),
-        Entry("capture.nvtx_coverage_ratio", "ratio", "kernels api_calls ranges", "Kernel time launched from inside a step range or, where no steps are known, any range", "launch call inside a range of the same thread", columns=origin.STEPS, needs=(_WRITTEN, needs.KERNELS), windowed=True),
+        Entry("capture.nvtx_coverage_ratio", "ratio", "kernels api_calls ranges", "Kernel time launched from inside a step range or, where no steps are known, any range", "launch call inside a range of the same thread", columns=needs.STEP_COLUMNS, needs=(_WRITTEN, needs.KERNELS), windowed=True),
         Entry("capture.sample_count", "count", "", "GPU-metric samples", "row count; 0 where the table is absent", supply=needs.SAMPLES, columns=_SAMPLES),
         Entry("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device", columns=_SAMPLES, needs=(_TWO_SAMPLES,)),
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
-        Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**origin.GAPS, "overheads": "start end process"}, windowed=True),
+        Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**needs.GAPS, "overheads": "start end process"}, windowed=True),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
         Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
         Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
@@ -340,15 +340,15 @@ STARTUP_FACTS = (
         Entry("startup.graphs_ratio", "ratio", "api_calls", "Share of the capture in which CUDA graphs are built", "graph instantiation calls, where graphs are then replayed"),
         Entry("startup.ranges_ratio", "ratio", "", "Share of the capture in ranges named warm-up, loading, autotuning or compilation", "names of knowledge/step_ranges.yaml"),
         Entry("startup.upload_ratio", "ratio", "", "Share of the capture in which weights are uploaded", "most of the uploaded bytes, before 1 % of the kernel time"),
-        Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": origin.CALLS}),
+        Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": needs.CALLS}),
         Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
-        Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**origin.OPS, "api_calls": origin.CALLS}),
+        Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**needs.OPS, "api_calls": needs.CALLS}),
         Entry("startup.in_window_ratio", "ratio", "", "Share of the window in which devices wait for start-up inside its steps", "mean over the devices of the start-up part of the budget"),
-    ], columns={**origin.OPS, "api_calls": origin.CALLS}),
+    ], columns={**needs.OPS, "api_calls": needs.CALLS}),
     *group("trace", needs.STEP_RANGES, [
         Entry("startup.warmup_step_count", "count", "", "First steps that are set aside as slower than the rest, though they do as much", "those before the window that take more than 1.3 times the median step and launch within 10 % of its operations"),
         Entry("startup.warmup_ratio", "ratio", "", "Share of the capture in these first steps", "as startup.warmup_step_count", needs=(_WARM_UP,)),
-    ], columns={**origin.STEPS, **origin.OPS}, needs=(needs.STEPS,)),
+    ], columns={**needs.STEP_COLUMNS, **needs.OPS}, needs=(needs.STEPS,)),
 )  # fmt: skip
 
 

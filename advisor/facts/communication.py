@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -37,11 +37,11 @@ _WORLD = Need("the capture does not record how many ranks the job has", needs.AL
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
 SAME_KERNELS = Need("less than half of the kernel time is in kernels that the other ranks run alike")
 
-_SIZED = {"kernels": f"{origin.SPAN} name_id", "collectives": "start device stream bytes"}
-_PACES = {"kernels": f"{origin.SPAN} name_id grid_x grid_y grid_z threads"}
+_SIZED = {"kernels": f"{needs.SPAN} name_id", "collectives": "start device stream bytes"}
+_PACES = {"kernels": f"{needs.SPAN} name_id grid_x grid_y grid_z threads"}
 #: The columns that collectives are matched by.
 _MATCHED = {
-    "kernels": f"{origin.SPAN} stream name_id",
+    "kernels": f"{needs.SPAN} stream name_id",
     "collectives": "start device stream name_id bytes group_id sequence",
 }
 
@@ -55,7 +55,7 @@ FACTS = (
         Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
         Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
         Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks show together"),
-        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then, or whose launch waited for it: it waited for the collective", "launch of the next kernel, and synchronising calls, against the end of the collective", columns={"kernels": f"{origin.SPAN} name_id correlation", "api_calls": "start end call correlation"}, needs=(needs.COLLECTIVES, _FOLLOWED)),
+        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then, or whose launch waited for it: it waited for the collective", "launch of the next kernel, and synchronising calls, against the end of the collective", columns={"kernels": f"{needs.SPAN} name_id correlation", "api_calls": "start end call correlation"}, needs=(needs.COLLECTIVES, _FOLLOWED)),
         Entry("comm.waiting_known", "flag", "kernels", "Other ranks show how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
@@ -66,7 +66,7 @@ FACTS = (
         Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
         *needs.counted("comm.row_calls", "kernels", "Collectives in a row,", "those shorter than 100 us that follow another one of their kind, with no other kernel beside them or between", needs=(needs.COLLECTIVES,)),
         Entry("comm.row_exposed_ratio", "ratio", "kernels", "Share of the window in which they run exposed", "sum / window", needs=(needs.COLLECTIVES,)),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}),
     *group("trace", needs.CUDA, [
         Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", columns={}, needs=()),
         Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", columns={}, needs=(_WORLD,)),
@@ -80,14 +80,14 @@ FACTS = (
         Entry("ranks.most_caused_ratio", "ratio", "", "Largest share of all waiting that one rank causes", "largest rank.caused_ratio"),
         Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
         Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
-        Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=origin.OPS),
+        Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=needs.OPS),
     ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
     *group("rank", needs.CUDA, [
         Entry("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
         Entry("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
         Entry("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
         Entry("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
-        Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=origin.GAPS),
+        Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=needs.GAPS),
         Entry("rank.slower_ratio", "ratio", "", "How much longer its kernels take than the same kernels, launched as often and with the same shapes, on the other ranks; 0 where they take less", "time at its own medians / at the medians of the others - 1", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
         Entry("rank.slower_alike_ratio", "ratio", "", "Share of that kernel time in kernels that take longer by at least half of it, with the heaviest kernel or without it, whichever is less", "sum / compared kernel time", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
         Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
@@ -256,7 +256,7 @@ TURN_FACTS = group("trace", needs.CUDA, [
     Entry("gpus.computing_count", "count", "kernels", "GPUs that the main process computes on in the window", "GPUs with at least 5 % of the compute time of the busiest one"),
     Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, and of copies between GPUs, by GPU", needs=(_COMPUTES, _SEVERAL)),
     Entry("gpus.turn_wait_ratio", "ratio", "kernels", "Share of the window in which a GPU does not compute while another one does, on average", "(time of any - own time) / window, mean over the GPUs"),
-], columns={"kernels": f"{origin.SPAN} name_id process"}, needs=(_COMPUTES,))  # fmt: skip
+], columns={"kernels": f"{needs.SPAN} name_id process"}, needs=(_COMPUTES,))  # fmt: skip
 
 
 def turn_facts(a: Analysis, out: FactWriter) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
@@ -56,7 +56,7 @@ FACTS = (
         Entry("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml", needs=(_HOST_MEMORY, _LINK, _LARGE_PINNED)),
         Entry("copy.link_time_ratio", "ratio", "copies", "Share of the window in those large pinned copies", "union / window", needs=(_HOST_MEMORY,)),
         Entry("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
-    ], columns={"copies": f"{origin.SPAN} bytes kind src_memory dst_memory", "kernels": origin.SPAN}),
+    ], columns={"copies": f"{needs.SPAN} bytes kind src_memory dst_memory", "kernels": needs.SPAN}),
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import PART_MEANINGS, Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -62,8 +62,8 @@ _SM_COUNT = Need("the capture does not record how many SMs the GPU has", None, l
 _BY_RANGES = Need("no host range marks the steps", needs.STEP_RANGES)
 
 _CALL = {"api_calls": "start end thread call"}
-_KERNEL = {"kernels": origin.SPAN}
-_GRID = {"kernels": f"{origin.SPAN} name_id blocks"}
+_KERNEL = {"kernels": needs.SPAN}
+_GRID = {"kernels": f"{needs.SPAN} name_id blocks"}
 
 _LOCAL = Need("the local memory of the kernels is not recorded")
 _NO_LOCAL = Need("no kernel uses local memory")
@@ -78,9 +78,9 @@ FACTS = (
             Entry(f"budget.{part}_ratio", "ratio", "", f"Share of the window: {what}", "exclusive budget")
             for part, what in PART_MEANINGS.items()
         ),
-    ], columns={**origin.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": origin.RANGES}),
+    ], columns={**needs.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": needs.RANGES}),
     *group("device", needs.CUDA, [
-        Entry("idle.short_unexplained_ratio", "ratio", "", "How much of the idle time before operations without a recorded CUDA call lies in gaps of at most 0.1 ms", "gaps of at most 0.1 ms / all gaps before such operations", columns=origin.GAPS, needs=(_UNCALLED,)),
+        Entry("idle.short_unexplained_ratio", "ratio", "", "How much of the idle time before operations without a recorded CUDA call lies in gaps of at most 0.1 ms", "gaps of at most 0.1 ms / all gaps before such operations", columns=needs.GAPS, needs=(_UNCALLED,)),
         Entry("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
         Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns, or less than 2 us after", "launch call end + 2 us after gap start", needs=(_GAPS,)),
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
@@ -98,15 +98,15 @@ FACTS = (
         Entry("graph.kernel_ratio", "ratio", "kernels", "Share of the kernel time that runs inside graphs", "kernels with a graph node", needs=(needs.KERNELS,)),
         Entry("graph.replay_idle_ratio", "ratio", "kernels api_calls", "Idle before graph replays that launching and host code leave: waits, allocations, copies, garbage collection, the GIL, the operating system, the profiler and single pauses have causes of their own", "idle of gaps that end with the first node of a replay, minus budget parts profiler, startup, gc, gil, os, sync, alloc, copy_call, and what few slow steps lose in host gaps"),
         Entry("graph.replay_call_idle_ratio", "ratio", "kernels api_calls", "The part of graph.replay_idle_ratio in which the feeding thread is inside a launch call or the device starts its work", "as above, host code left out"),
-    ], columns={"kernels": f"{origin.SPAN} {origin.JOIN} graph_node", "api_calls": origin.CALLS}),
+    ], columns={"kernels": f"{needs.SPAN} {needs.JOIN} graph_node", "api_calls": needs.CALLS}),
     *group("device", needs.CUDA, [
         Entry("kernel.duration_p50_ns", "ns", "kernels", "Median kernel", "quantile in the window", columns=_KERNEL),
         Entry("kernel.short_ratio", "ratio", "kernels", "Share of the kernels under 10 us", "count", columns=_KERNEL),
         Entry("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps", columns=_KERNEL, needs=(needs.KERNELS, needs.STEPS)),
         Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
-        Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
-        Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{origin.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
-        Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{origin.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, _NO_LOCAL)),
+        Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
+        Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
+        Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{needs.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, _NO_LOCAL)),
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, all that run at once together, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
@@ -133,12 +133,12 @@ FACTS = (
         Entry("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
         Entry("kernel.matmul_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMM-shaped kernels", "families gemm, gemv, conv, moe"),
         Entry("kernel.matmul_gemm_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
     *group("device", needs.CUDA, [
         Entry("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
         Entry("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start", needs=(needs.STEPS, _BY_RANGES)),
         Entry("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
-    ], columns=origin.STEPS, needs=(needs.STEPS,)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS,)),
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -45,8 +45,8 @@ _IMPLICIT = Need("the GPU is idle in no call that waits implicitly")
 _IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
 _COVERED = Need("no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work")  # fmt: skip
 
-_READBACK = {"copies": f"{origin.SPAN} {origin.JOIN} bytes kind", "api_calls": origin.CALLS}
-_RANGES = {"ranges": origin.RANGES, **origin.GAPS}
+_READBACK = {"copies": f"{needs.SPAN} {needs.JOIN} bytes kind", "api_calls": needs.CALLS}
+_RANGES = {"ranges": needs.RANGES, **needs.GAPS}
 _NAMES = {**_RANGES, "python_calls": "start end thread text_id"}
 
 FACTS = (
@@ -64,7 +64,7 @@ FACTS = (
         *needs.counted("sync.memset", "api_calls", "Synchronous memset calls (cudaMemset, cuMemsetD*)", "names without Async", needs=(needs.FEEDER,)),
         Entry("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
         Entry("sync.memset_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls and until the next call", "device idle from the call's start to the next call's, where that follows within 100 us, else to its own end"),
-    ], columns={"kernels": f"{origin.SPAN} {origin.JOIN}", "api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
+    ], columns={"kernels": f"{needs.SPAN} {needs.JOIN}", "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part", needs=(needs.FEEDER,)),
         Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / the longer of the window and its host side"),
@@ -74,38 +74,38 @@ FACTS = (
         Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "as alloc.time_ratio"),
         Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window, at most alloc.idle_ratio"),
         Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
-    ], columns={"api_calls": "start end thread call", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
+    ], columns={"api_calls": "start end thread call", "kernels": f"{needs.SPAN} {needs.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         Entry("graph.builds_per_step", "count", "api_calls", "Graphs that are instantiated or updated a step", "calls in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
         Entry("graph.build_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that build, instantiate, update or destroy graphs, and from the begin of a stream capture to its end", "device idle inside them / window"),
         Entry("graph.build_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time of the device lies there", "as above / idle, 0 where nothing is idle"),
-    ], columns={"api_calls": f"{origin.CALLS} name_id", "kernels": f"{origin.SPAN} {origin.JOIN}"}, needs=(needs.FEEDER,)),
+    ], columns={"api_calls": f"{needs.CALLS} name_id", "kernels": f"{needs.SPAN} {needs.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
-        Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more", "budget part host_gap", columns=origin.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=origin.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_pieces_per_step", "count", "kernels api_calls", "Over how many of these gaps half of their time is spread, in a step", "the fewest gaps that hold half of the time / steps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, needs.STEPS)),
-        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=origin.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
-        Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=origin.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**origin.GAPS, "copies": f"{origin.SPAN} {origin.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
+        Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more", "budget part host_gap", columns=needs.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=needs.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_pieces_per_step", "count", "kernels api_calls", "Over how many of these gaps half of their time is spread, in a step", "the fewest gaps that hold half of the time / steps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, needs.STEPS)),
+        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
+        Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=needs.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**needs.GAPS, "copies": f"{needs.SPAN} {needs.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outliers", "count", "", "Steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of such steps", "host.step_outliers / steps of the phase"),
-        Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=origin.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.pause_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time few slow steps among even ones lose in host gaps", "what host.steady_gap_ratio leaves out, over the idle time", columns=origin.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=needs.GAPS, needs=(needs.FEEDER,)),
+        Entry("host.pause_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time few slow steps among even ones lose in host gaps", "what host.steady_gap_ratio leaves out, over the idle time", columns=needs.GAPS, needs=(needs.FEEDER,)),
         Entry("host.step_p99_lost_ratio", "ratio", "", "What the slow steps cost at the 99th percentile: how much of that step is beyond the median", "(p99 - median) / p99"),
         Entry("host.step_rest_spread_ratio", "ratio", "", "How far the other steps are from the median at most", "max of |time - median| / median"),
         Entry("host.slowest_step", "count", "", "The slowest step, counted from 0 over the capture", "steps of the phase that holds most steps"),
         Entry("host.slowest_step_lost_ms", "ms", "", "How much longer it takes than the median step", "time - median"),
         Entry("host.slowest_step_at", "text", "", "Where in the session its longest gap begins, or it does", "start of the longest idle gap inside it"),
         Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
-    ], columns=origin.STEPS, needs=needs.more_steps(3, "three steps of one phase")),
+    ], columns=needs.STEP_COLUMNS, needs=needs.more_steps(3, "three steps of one phase")),
     *group("device", needs.OSRT, [
         Entry("host.os_idle_ratio", "ratio", "host_calls", "Idle while the feeding thread is blocked in an operating-system call", "budget part os"),
         Entry("host.os_call", "text", "host_calls", "The operating-system call in which that thread spends most of the idle time", "time of its calls in the gaps, by name", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_call_ratio", "ratio", "host_calls", "How much of the idle time in such calls it holds", "as above", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_event_wait_ratio", "ratio", "host_calls", "How much of that is in calls that wait for events or messages, as a server does that has no request", "epoll_wait, poll, select, accept, recv and their kin / all calls", needs=(needs.FEEDER, _IN_CALLS)),
-        Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": origin.RANGES, **origin.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
-    ], columns={"host_calls": "start end thread name_id", **origin.GAPS}),
+        Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
+    ], columns={"host_calls": "start end thread name_id", **needs.GAPS}),
     *group("device", needs.GIL, [
         Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
         Entry("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
@@ -117,9 +117,9 @@ FACTS = (
         Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch that launches nothing covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::, and nothing is launched inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_launches_nothing", "flag", "api_calls ranges", "No kernel and no graph is launched inside host.gap_range: it is host work that can be done elsewhere", "launch calls of the thread inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
-        Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(needs.STEPS,)),
-        Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(needs.FEEDER,)),
-        Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": origin.RANGES}, needs=(_PREPARATION, needs.STEPS)),
+        Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(needs.STEPS,)),
+        Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER,)),
+        Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(_PREPARATION, needs.STEPS)),
     ], columns=_RANGES, needs=(_GC,)),
 )  # fmt: skip
 

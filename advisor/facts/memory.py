@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -64,7 +64,7 @@ FACTS = (
         Entry("unified.lost_ratio", "ratio", "copies", "What migrations cost: both together", "unified.exposed_ratio + unified.stall_ratio"),
         Entry("unified.unasked_ratio", "ratio", "copies", "Share of the migrated bytes that no prefetch of the program asked for", "migration causes other than user prefetch", needs=(_MIGRATIONS, _CAUSE)),
         Entry("unified.thrash_ratio", "ratio", "copies", "Share of the migrated bytes in pages that had gone there and back before", "migrations of a 2 MiB block after its second change of direction", needs=(_MIGRATIONS, _ADDRESS)),
-    ], columns={"copies": f"{origin.SPAN} bytes kind migration_cause address", "kernels": origin.SPAN}, needs=(_MIGRATIONS,)),
+    ], columns={"copies": f"{needs.SPAN} bytes kind migration_cause address", "kernels": needs.SPAN}, needs=(_MIGRATIONS,)),
     *group("device", needs.FAULTS, [
         Entry("unified.gpu_fault_count", "count", "page_faults", "Page faults of the GPU on unified memory", "sum of the faults in the window"),
         Entry("unified.host_fault_count", "count", "page_faults", "Page faults of the host on unified memory, on any device", "count in the window"),

@@ -1,4 +1,6 @@
-"""What facts need besides tables: steps, samples of a busy device, collectives, a known GPU."""
+"""What facts need besides tables: steps, samples of a busy device, collectives, a known GPU; and the columns
+that many of them are made of.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +72,19 @@ def counted(
         Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns, (*needs, STEPS)),
         Entry(f"{name}_per_100_kernels", "count", tables, meaning, how, columns, without),
     )
+
+
+SPAN = "start end device"
+JOIN = "process correlation"
+CALLS = "start end process thread correlation call"
+SHAPE = "grid_x grid_y grid_z threads"
+RANGES = "start end thread text_id"
+OPS = {
+    "kernels": f"{SPAN} {JOIN}", "copies": f"{SPAN} {JOIN} kind",
+    "memsets": f"{SPAN} {JOIN}", "graph_runs": f"{SPAN} {JOIN}",
+}  # fmt: skip
+GAPS = {**OPS, "api_calls": CALLS}
+STEP_COLUMNS = {
+    "kernels": f"{SPAN} {JOIN} stream name_id graph_node", "ranges": RANGES, "api_calls": CALLS,
+}  # fmt: skip
+DRAM = {"samples": "time device dram_read dram_write", "kernels": f"{SPAN} name_id {SHAPE}"}

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.device import of_older_architecture
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
@@ -52,23 +52,23 @@ FACTS = (
         Entry("operation.slow_count", "count", "kernels", "Calls that take more than 1.5 times the median of their like", "count"),
         Entry("operation.trend_ratio", "ratio", "kernels", "Share of that lost time that goes when calls are compared with the median of those around them: they get longer or shorter from the first to the last, as attention does with the context", "eight runs of calls in their order, whose medians keep an order; 0 where they do not", needs=(needs.KERNELS, _LIKE_CALLS)),
         Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
-    ], columns={"kernels": f"{origin.SPAN} stream name_id {origin.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
+    ], columns={"kernels": f"{needs.SPAN} stream name_id {needs.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
     *group("device", needs.CUDA, [
         Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
         Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the window", "that share x kernel time / window"),
-    ], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
+    ], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
     *group("device", needs.CUDA, [
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.fusable", "text", "kernels", "What runs in kernels of its own although fused ones exist", "fusions of knowledge/kernel_families.yaml", needs=(needs.KERNELS, Need("no neighbours that a fused kernel exists for run apart"))),
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
-        Entry("kernel.early_start_ratio", "ratio", "kernels", "Share of the kernels that begin before the kernel before them on their stream has ended: programmatic dependent launch, or branches of a graph", "count", columns={"kernels": f"{origin.SPAN} stream"}),
-        Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{origin.SPAN} launch_type"}, needs=(needs.KERNELS, _LAUNCH_TYPE)),
-        Entry("kernel.cluster_ratio", "ratio", "kernels", "Share of the kernel time in launches with clusters of several blocks (Hopper and later)", "cluster dimensions", columns={"kernels": f"{origin.SPAN} cluster_blocks"}, needs=(needs.KERNELS, _CLUSTERS)),
+        Entry("kernel.early_start_ratio", "ratio", "kernels", "Share of the kernels that begin before the kernel before them on their stream has ended: programmatic dependent launch, or branches of a graph", "count", columns={"kernels": f"{needs.SPAN} stream"}),
+        Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{needs.SPAN} launch_type"}, needs=(needs.KERNELS, _LAUNCH_TYPE)),
+        Entry("kernel.cluster_ratio", "ratio", "kernels", "Share of the kernel time in launches with clusters of several blocks (Hopper and later)", "cluster dimensions", columns={"kernels": f"{needs.SPAN} cluster_blocks"}, needs=(needs.KERNELS, _CLUSTERS)),
         Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),
         Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}),
 )  # fmt: skip
 
 
@@ -308,7 +308,7 @@ LAYER_FACTS = (
         Entry("layer.ffn_ns", "ns", "kernels", "Kernel time of the feed-forward network or the experts of a layer", _HOW),
         Entry("layer.norm_ratio", "ratio", "kernels", "Share of the kernel time of layers in norms and activations that are kernels of their own", "time by family"),
         Entry("layer.cache_join_ratio", "ratio", "kernels", "Share of the kernel time of layers in concatenations that append to the KV cache", "concatenations with attention next, without rotation, product or cache write between"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, _LAYERS)),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS, _LAYERS)),
     *group("device", needs.CUDA, [
         *needs.counted("experts.topk", "kernels", "Top-k kernels of a framework", _EXPERT_COUNT, needs=(needs.KERNELS,)),
         *needs.counted("experts.grouping", "kernels", "Sort, histogram and select kernels", _EXPERT_COUNT, needs=(needs.KERNELS,)),
@@ -317,8 +317,8 @@ LAYER_FACTS = (
         Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the window in such layers", "sum / window"),
         Entry("experts.loop_window_ratio", "ratio", "kernels", "Share of the window in such layers whose experts run one by one: three activations or more, each behind products of its own, or six products behind a top-k, without a norm, attention or collective between them", "sum / window"),
         Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a layer", "mean", needs=(needs.KERNELS, _STRETCH)),
-        Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a layer", "mean", columns={"kernels": f"{origin.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
+        Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a layer", "mean", columns={"kernels": f"{needs.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
 )  # fmt: skip
 
 

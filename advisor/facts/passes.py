@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -37,10 +37,10 @@ FACTS = (
         Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the window from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / window"),
         *needs.counted("embedding.lookups", "kernels", "Embedding kernels of such stretches", "count / steps", needs=(needs.KERNELS,)),
         Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention and in casts of weights and caches; 0 with steps, which tell what each of these wins", "sum / sum"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS,)),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
     *group("device", needs.CUDA, [
         Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
-    ], columns={"kernels": f"{origin.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
 )  # fmt: skip
 
 #: The shares that names alone show: all that sums contain.

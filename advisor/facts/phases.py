@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.activity import WEIGHT_BYTES, read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, Need, group
@@ -49,7 +49,7 @@ FACTS = (
         Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
         Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
-    ], columns=origin.STEPS, needs=(needs.STEPS, _PROMPTS)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _PROMPTS)),
     *group("phase", needs.CUDA, [
         Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
         Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
@@ -67,26 +67,26 @@ FACTS = (
         Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
         Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more; none where they come in less than half of its steps", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, _ATTENDS)),
         Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the window", "operations by kernel name"),
-    ], columns=origin.STEPS, needs=(needs.STEPS, needs.KERNELS)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS)),
     *group("phase", needs.SAMPLES, [
         Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
         Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not show it and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
         Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
-    ], columns=origin.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
+    ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
     *group("device", needs.CUDA, [
         Entry("serving.tokens_per_s", "count_per_s", "ranges", "Tokens that the steps work on a second, as captured: prompts read and tokens generated", "tokens by range names over step times", needs=(needs.STEPS, _SIZES)),
         Entry("serving.model_bandwidth_ratio", "ratio", "kernels", "Model-bandwidth utilisation: bytes of the weights over the time of a decode step, over the peak bandwidth (needs --weight-bytes)", "weight bytes x decode steps / their time / peak; none above 1", needs=(needs.STEPS, needs.PEAK, WEIGHT_BYTES)),
         Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _SIZES, _CONFIG)),
         Entry("graph.padded_ratio", "ratio", "ranges kernels", "Share of the sequences that replayed decode graphs compute for nothing: batches of several sizes replay one graph, whose size is at least that of the largest", "sum of (largest - batch) / sum of largest, over the steps that replay the same kernels in the same launch shapes", needs=(needs.STEPS, _SIZES, _REPLAYED)),
         Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the window, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _SIZES, _REPLAYED)),
-    ], columns=origin.STEPS),
+    ], columns=needs.STEP_COLUMNS),
     *group("phase", needs.CUDA, [
         Entry("phase.slowest_product", "text", "kernels", "The product whose weights are read slowest", "order of the products in a step, against config.json"),
         Entry("phase.product_headroom_window_ratio", "ratio", "kernels", "Time that all products would save at the achievable DRAM bandwidth, over the window", "sum of time x (1 - rate / 0.92)"),
-    ], columns=origin.STEPS, needs=(needs.STEPS, needs.KERNELS, _OF_MODEL)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS, _OF_MODEL)),
     *group("phase", needs.SAMPLES, [
         Entry("phase.slowest_product_ratio", "ratio", "samples kernels", "At which share of peak bandwidth the slowest product of decode reads its weights; all products together where no config.json tells them apart", "bytes of the weights by config.json / median time / peak, else phase.gemm_dram_ratio"),
-    ], columns=origin.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
+    ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
 )  # fmt: skip
 
 
@@ -323,7 +323,7 @@ DRIFT_FACTS = group("device", needs.CUDA, [
     Entry("drift.kernel_change", "text", "kernels", "How much longer or shorter these kernels take at the end", _LIKE),
     Entry("drift.step_change", "text", "kernels", "How much longer or shorter a step takes at the end", _THIRDS),
     Entry("drift.lost_ratio", "ratio", "kernels", "Time of the steps above the median of the faster third, over the window", "sum of the excess / window"),
-], columns={"kernels": f"{origin.SPAN} name_id {origin.SHAPE}"}, needs=(*needs.more_steps(MIN_STEPS, f"{MIN_STEPS} steps of one phase"), needs.KERNELS))  # fmt: skip
+], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(MIN_STEPS, f"{MIN_STEPS} steps of one phase"), needs.KERNELS))  # fmt: skip
 
 
 def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:

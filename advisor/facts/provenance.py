@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
@@ -35,7 +35,7 @@ _UNFUSED = Need("no such kernel ran")
 _SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
 _SIZED_ATTENTION = Need("the sizes of attention are not recorded", _STACKS)
 _PEAK = Need("the peak rate of the GPU is not known")
-_LAUNCHED = {**origin.OPS, "api_calls": origin.CALLS}
+_LAUNCHED = {**needs.OPS, "api_calls": needs.CALLS}
 _SITES = 10
 #: A place is named as the origin of calls if it holds this share of their time.
 _MOST = 0.5
@@ -56,7 +56,7 @@ _NEAREST = 0.1
 _LEAST = 100
 
 _RECORDED = Need("no option recorded Python calls", None, lambda a: _recorded(a.trace.capture))
-_CALL_ROWS = {**origin.STEPS, "python_rows": "start end thread"}
+_CALL_ROWS = {**needs.STEP_COLUMNS, "python_rows": "start end thread"}
 _MEASURABLE = Need("the times of Python calls are too few or too coarse", None, lambda a: _callback_ns(_call_rows(a)) is not None)  # fmt: skip
 
 FACTS = (
@@ -82,7 +82,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
         for kind, what in _WHAT.items()
-    ], columns={"api_calls": origin.CALLS}, needs=(needs.FEEDER, _UNNAMED)),
+    ], columns={"api_calls": needs.CALLS}, needs=(needs.FEEDER, _UNNAMED)),
     *group("trace", needs.CUDA, [
         Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
         Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_RECORDED,)),

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import engines, step_patterns
@@ -41,19 +41,19 @@ FACTS = (
         Entry("speculation.acceptance_given", "flag", "ranges api_calls", "The user says how many tokens a verification yields (--acceptance)", "the option", needs=(_SPECULATES, _BOTH)),
         Entry("speculation.ms_per_token", "ms", "ranges api_calls", "GPU time of drafting and verifying for each token that a sequence accepts (needs --acceptance)", "(draft time + verify time) / verifications / accepted tokens", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
         Entry("speculation.speedup_limit", "ratio", "ranges api_calls", "How much faster than steps without drafts a sequence gets its tokens at most (needs --acceptance)", "accepted tokens / speculation.break_even_tokens: a step without drafts takes no longer than a verification", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
-    ], columns={"ranges": origin.RANGES, **origin.GAPS}, needs=(_SPECULATES,)),
+    ], columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(_SPECULATES,)),
     *group("device", needs.NVTX, [
         Entry("serving.decode_batch", "count", "ranges", "Sequences in a decode step", "median, by the names of the steps"),
         Entry("serving.batch_fill_ratio", "ratio", "ranges", "The same over the most sequences that the command lets the server run at once", "option on the command line, as knowledge/engines names it; none above 1", needs=(needs.STEPS, _SIZES, _LIMIT)),
-    ], columns=origin.STEPS, needs=(needs.STEPS, _SIZES)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _SIZES)),
     *group("device", needs.NVTX, [
         Entry("kv.transfer_count", "count", "ranges", "Transfers of the KV cache that the process posted", "ranges nixl::postXferReq that begin on the host side of the window"),
         Entry("kv.transfer_ms", "ms", "ranges", "Time of a transfer, from its post until the program sees that it is complete", "median; post and mark with one id", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
         Entry("kv.post_ms", "ms", "ranges", "Time of the call that posts a transfer", "median", needs=(_TRANSFERS, _POSTED)),
         Entry("kv.post_ratio", "ratio", "ranges", "Share of the time of the transfers in which they are still being posted, one descriptor after another", "sum of the calls / sum of the transfers", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
-        Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", columns={"ranges": "start end process text_id", **origin.GAPS}, needs=(needs.FEEDER,)),
+        Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", columns={"ranges": "start end process text_id", **needs.GAPS}, needs=(needs.FEEDER,)),
         Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the window in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / window"),
-    ], columns={"ranges": "start end process text_id payload", **origin.GAPS}, needs=(_TRANSFERS,)),
+    ], columns={"ranges": "start end process text_id payload", **needs.GAPS}, needs=(_TRANSFERS,)),
 )  # fmt: skip
 
 

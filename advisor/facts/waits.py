@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs, origin
+from advisor.facts import needs
 from advisor.facts.host import IN_GAPS
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
@@ -44,7 +44,7 @@ _FOR_CONTEXTS = Need("no wait for a whole context found work")
 _LATE = Need("no wait went on for the work of other streams")
 _NAMED = Need("no wait for a known stream is recorded")
 
-_WORK = {"waits": "start end stream event process correlation", "api_calls": origin.CALLS, "kernels": f"{origin.SPAN} {origin.JOIN} stream"}  # fmt: skip
+_WORK = {"waits": "start end stream event process correlation", "api_calls": needs.CALLS, "kernels": f"{needs.SPAN} {needs.JOIN} stream"}  # fmt: skip
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
 _OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
@@ -62,21 +62,21 @@ FACTS = (
         Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
         Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
         *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
-    ], columns={"kernels": origin.SPAN, "api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
+    ], columns={"kernels": needs.SPAN, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("sync.calls", "api_calls", "Blocking synchronize calls", needs=(needs.FEEDER,)),
         Entry("sync.call_name", "text", "api_calls", "The name of the synchronize calls in which the feeding thread waits longest", "largest sum", needs=(needs.FEEDER, _WAITS)),
-        Entry("sync.result_ratio", "ratio", "api_calls copies", "Share of the synchronize calls that may hand over a result: a copy to the host was issued since the one before", "count; copies of any size", columns={"copies": f"{origin.SPAN} {origin.JOIN} kind", "api_calls": origin.CALLS}, needs=(needs.FEEDER, _WAITS, _OPAQUE)),
-    ], columns={"api_calls": f"{origin.CALLS} name_id"}, needs=(needs.FEEDER,)),
+        Entry("sync.result_ratio", "ratio", "api_calls copies", "Share of the synchronize calls that may hand over a result: a copy to the host was issued since the one before", "count; copies of any size", columns={"copies": f"{needs.SPAN} {needs.JOIN} kind", "api_calls": needs.CALLS}, needs=(needs.FEEDER, _WAITS, _OPAQUE)),
+    ], columns={"api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("trace", needs.CUDA, [
         Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps (a single one: five) and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
         Entry("interruption.time_ratio", "ratio", "kernels", "Share of the time between the first and the last step that they take", "sum / (sum + window)"),
         Entry("interruption.longest_ms", "ms", "kernels", "The longest of them", "max", needs=(needs.STEPS, _NONE)),
-        Entry("interruption.copy_ratio", "ratio", "kernels", "Share of them in which copies run", "union of the copies / sum", columns={"kernels": origin.SPAN, "copies": origin.SPAN}, needs=(needs.STEPS, _NONE)),
-    ], columns={"kernels": origin.SPAN}, needs=(needs.STEPS,)),
+        Entry("interruption.copy_ratio", "ratio", "kernels", "Share of them in which copies run", "union of the copies / sum", columns={"kernels": needs.SPAN, "copies": needs.SPAN}, needs=(needs.STEPS, _NONE)),
+    ], columns={"kernels": needs.SPAN}, needs=(needs.STEPS,)),
     *group("trace", needs.NVTX, [
         Entry("interruption.range", "text", "ranges", "The range or Python function of the launching thread that covers most of them", "as host.gap_range", needs=(needs.STEPS, _NONE, _COVERED)),
-    ], columns={"ranges": origin.RANGES, "python_calls": "start end thread text_id"}),
+    ], columns={"ranges": needs.RANGES, "python_calls": "start end thread text_id"}),
     *group("trace", needs.OSRT, [
         Entry("interruption.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of them", "where such calls hold half of them", needs=(needs.STEPS, _NONE, _AWAKE)),
     ], columns={"host_calls": "start end thread name_id"}),
@@ -94,10 +94,10 @@ FACTS = (
         Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
         Entry("host.off_cpu_of_gap_ratio", "ratio", "cpu_switches host_calls api_calls", "How much of the host gaps that is", "the same in host gaps alone / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
         Entry("host.gap_asleep_ratio", "ratio", "cpu_switches api_calls", "How much of the host gaps the thread of the loop spends off its CPU otherwise: it waits there for something that no recorded call names, or has no CPU", "the same without leaving out waiting states, without what host.off_cpu_of_gap_ratio counts / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
-    ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **origin.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
+    ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **needs.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
     *group("device", needs.GPU_SWITCHES, [
         Entry("launch.held_by_others_ratio", "ratio", "gpu_switches kernels api_calls", "Idle with work queued while a context that holds none of the work of the capture is on the device", "budget part queued, inside the times of contexts in which less than 1 % of the operations begin"),
-    ], columns={"gpu_switches": "time device context kind", **origin.GAPS}, needs=(needs.FEEDER, _ON_GPU)),
+    ], columns={"gpu_switches": "time device context kind", **needs.GAPS}, needs=(needs.FEEDER, _ON_GPU)),
 )  # fmt: skip
 
 

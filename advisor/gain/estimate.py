@@ -30,8 +30,7 @@ from advisor.gain.profiler import (
     node_inflation,
     without_inflation,
 )
-from advisor.gain.replay import replay
-from advisor.gain.timing import StepTimes
+from advisor.gain.replay import StepTimes, replay
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.errors import InputError
-from advisor.metrics.align import Match, align, match_calls
 from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost
 from advisor.metrics.kernels import dense
+from advisor.metrics.pairing import Match, align, match_calls
 from advisor.model.arrays import Array, distinct
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS

@@ -80,7 +80,7 @@ def compare(
     Raises InputError for unreadable sources, RuleError for bad rules.
     """
     from advisor.compare.build import compare as build
-    from advisor.compare.operations import sketch
+    from advisor.compare.matching import sketch
 
     chosen = CompareOptions(options) if isinstance(options, Options) else options
     one = side("before", _named(before), chosen, progress)

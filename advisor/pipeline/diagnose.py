@@ -47,7 +47,7 @@ def opened(path: str | Path, chosen: Options) -> Trace:
     try:
         if chosen.gpu_metrics is not None:
             from advisor.metrics.window import parse_time
-            from advisor.sources.overlay import with_samples
+            from advisor.sources.added_samples import with_samples
 
             offset = chosen.gpu_metrics_offset
             trace = with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
@@ -138,7 +138,7 @@ def analyse(
         from advisor.engine.infer import default_engine, infer, take_out_undecided
         from advisor.facts.build import build_facts
         from advisor.pipeline import document
-        from advisor.ranks.summary import cross_rank, waits_inside
+        from advisor.ranks.reduction import cross_rank, waits_inside
 
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
@@ -194,7 +194,7 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor.engine.states import answered, why_not
     from advisor.metrics.phases import step_times
     from advisor.pipeline import document
-    from advisor.ranks.summary import rank_section
+    from advisor.ranks.reduction import rank_section
 
     analysis, facts, serving = done.analysis, done.facts, done.serving
     timeline = document.timeline(analysis)  # first: the inputs of gains take memory

@@ -23,7 +23,7 @@ from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
-from advisor.ranks.summary import RankSummary, decode, encode, flat_facts, renamed, trimmed, whole_fact
+from advisor.ranks.reduction import RankSummary, decode, encode, flat_facts, renamed, trimmed, whole_fact
 
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
@@ -68,7 +68,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     """A capture without conclusions: all ranks are judged in one inference."""
     from advisor.engine.findings import MAX_RANGES, MAX_ROWS, conclude
     from advisor.pipeline import document
-    from advisor.ranks.summary import rank_rows
+    from advisor.ranks.reduction import rank_rows
 
     base, analysis = done.facts, done.analysis
     alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)))

@@ -21,7 +21,7 @@ from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Options, Progress, analysis_of
 from advisor.pipeline.given import given_step_ns, given_weights
-from advisor.ranks.summary import waits_inside
+from advisor.ranks.reduction import waits_inside
 
 
 def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:

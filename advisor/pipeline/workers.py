@@ -21,8 +21,8 @@ from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options
 from advisor.pipeline.ranks import Reduced, Run, Task, diagnose_ranks, reduce_capture
-from advisor.ranks.summary import recognise
-from advisor.scratch import Scratch
+from advisor.ranks.reduction import recognise
+from advisor.reading import Scratch
 from advisor.sources.open import peek
 
 #: Called with the number of captures that are done, and of all.

@@ -22,8 +22,8 @@ from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows
 from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
+from advisor.ranks.reduction import RankSummary, whole_fact
 from advisor.ranks.sections import listed, percent, transfer_gain, with_arrivals
-from advisor.ranks.summary import RankSummary, whole_fact
 from advisor.ranks.waits import Waits, reduce_ranks
 
 

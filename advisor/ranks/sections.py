@@ -14,7 +14,7 @@ from advisor.model.facts import Cell, Table
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
-from advisor.ranks.summary import RankSummary
+from advisor.ranks.reduction import RankSummary
 from advisor.ranks.waits import Waits
 
 #: Bins of a lane, and ranks that get one: those that cause most waiting.

@@ -1,18 +1,25 @@
-"""Lists of verbs as blocks: facts, what-ifs, baselines, and the removed parts of a copy."""
+"""What verbs print as blocks: a checkup and a capture plan, facts, what-ifs, baselines, and what a copy
+leaves out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import field_serializer
 
+from advisor.model import capture_plan as m
 from advisor.model.explanation import WhatIfList
 from advisor.model.facts import Fact
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
 from advisor.model.records import Frozen
+from advisor.reports import blocks as b
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
+from advisor.reports.header import header_input
+from advisor.reports.layout import GLUE
+from advisor.reports.phrases import remedy_text
 
 
 class FactList(Frozen):
@@ -142,3 +149,197 @@ def redacted(
         "before you pass the copy on."
     )
     yield Next(f"advisor {target}")
+
+
+def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[b.Block]:
+    """The whole plan; with `verbosity` below 0 the shell commands alone."""
+    if verbosity < 0:
+        yield from (b.Command(line.command) for step in planned.steps for line in step.lines if line.shell)
+        return
+    about = [planned.engine_title, planned.phase, "" if planned.place == "bare" else planned.place_title]
+    yield b.Title(planned.title)
+    yield b.Paragraph(", ".join(a for a in about if a), dense=True)
+    yield b.Paragraph(planned.question, dense=True)
+    for number, step in enumerate(planned.steps, 1):
+        yield b.Heading(f"{number} {step.title}")
+        for i, line in enumerate(step.lines):
+            yield b.Command(line.command)
+            # A text shared by consecutive lines is printed once, after the last.
+            if line.what and (i + 1 == len(step.lines) or step.lines[i + 1].what != line.what):
+                yield b.Paragraph(line.what, dense=True)
+        for note in step.notes:
+            yield b.Labelled("note", note)
+    for heading, items in (
+        (
+            b.Heading("Variables"),
+            [b.Item(v.effect, code=f"{v.variable}={v.value}") for v in planned.variables],
+        ),
+        (b.Heading("Options", "what each is for, and what it costs"), [*map(_flag, planned.flags)]),
+        (b.Heading("Mind"), [b.Item(trap.text, "-") for trap in planned.pitfalls]),
+        (b.Heading("Variants", "what else may be wanted"), [*map(_variant, planned.variants)]),
+    ):
+        if items:
+            yield heading
+            yield from items
+    yield b.Gap()
+    yield b.Paragraph(f"Again: {planned.again}")
+
+
+def _flag(flag: m.FlagText) -> b.Item:
+    """The purpose of an option, what it supplies and what it costs."""
+    supplies = f"supplies {', '.join(flag.supplies)}" if flag.supplies else ""
+    cost = f"cost: {flag.overhead}" if flag.overhead not in ("", "none") else ""
+    return b.Item("; ".join(t for t in (flag.why, supplies, cost) if t), code=flag.option)
+
+
+def _variant(variant: m.Variant) -> b.Item:
+    lines = (*(o.line for o in variant.options), *variant.lines)
+    below: tuple[b.Block, ...] = (*(b.Command(line) for line in lines), *map(_flag, variant.flags))
+    return b.Item(variant.text, code=f"{variant.title} ({variant.id})", below=below)
+
+
+def goals(doc: m.GoalList) -> Iterator[b.Block]:
+    """The goals that can be planned."""
+    yield b.Heading("Goals")
+    yield from (b.Labelled(name, question) for name, question in doc.goals.items())
+    for title, names in (
+        ("Engines", doc.engines),
+        ("Places (--where)", doc.places),
+        ("Symptoms (--troubleshoot)", doc.symptoms),
+    ):
+        yield b.Heading(title)
+        yield b.Paragraph(", ".join(names))
+    yield b.Gap()
+    yield b.Next(f"advisor capture {next(iter(doc.goals))}")
+
+
+def troubles(tree: m.Troubles) -> Iterator[b.Block]:
+    """The decision tree as an outline."""
+    nodes = {n.id: n for n in tree.nodes}
+    if len(tree.symptoms) > 1:
+        yield b.Title(tree.ask)
+    for name in tree.symptoms:
+        node = nodes[name]
+        yield b.Heading(node.symptom or node.ask or node.id, name)
+        yield from _node(node, nodes, True, set())
+    yield b.Gap()
+    yield b.Next("advisor capture --troubleshoot SYMPTOM")
+
+
+def _node(
+    at: m.TroubleNode, nodes: Mapping[str, m.TroubleNode], top: bool, shown: set[str]
+) -> Iterator[b.Block]:
+    yield b.Paragraph(at.say or at.ask or "", dense=True)
+    yield from map(b.Command, at.commands)
+    for answer in at.answers:
+        then = nodes[answer.then]
+        below: tuple[b.Block, ...] = (b.Paragraph(f"see {then.id}", dense=True),)
+        if then.id not in shown and (top or then.symptom is None):
+            shown.add(then.id)
+            below = tuple(_node(then, nodes, False, shown))
+        yield b.Item(answer.text, "→", below=below)
+
+
+def node(step: m.TroubleNode) -> Iterator[b.Block]:
+    """One node of the tree, for a person who walks through it."""
+    yield b.Gap()
+    if step.say:
+        yield b.Paragraph(step.say, strong=True, dense=True)
+    elif step.commands:
+        yield b.Paragraph("Look at", dense=True)
+    yield from map(b.Command, step.commands)
+
+
+#: Number of rules of a need that are named; the rest are counted.
+SHOWN_NAMES = 6
+_SIGNS = {"yes": "ok", "partly": "partly", "no": "no"}
+
+
+def checkup(doc: m.Checkup, verbosity: int = 0) -> Iterator[b.Block]:
+    """The whole report; the command to record again comes last but one line."""
+    yield from header_input(doc.input, doc.steps)
+    yield from _recorded(doc)
+    yield b.Paragraph(doc.sentence, strong=True)
+    yield b.Heading("What it can answer")
+    for asked in doc.questions:
+        reason = asked.reason + (f"; {remedy_text(asked.remedy)}" if asked.remedy else "")
+        yield b.Item(asked.question, _SIGNS[asked.answer], asked.answer, (reason,))
+    yield b.Heading("Capture quality", "findings about the capture itself")
+    if not doc.findings:
+        yield b.Item("nothing is wrong with it", "ok")
+    for found in doc.findings:
+        matters = found.severity != "info" or found.invalidates
+        advice = found.recommendations[: None if verbosity > 0 else int(matters)]
+        fixes = tuple(f"fix: {a.action}" for a in advice)
+        yield b.Item(found.message, found.severity, f"{found.severity} {found.code} {found.cause}", fixes)
+    yield from _blocked(doc, verbosity)
+    yield from _plan(doc.plan, verbosity)
+    yield b.Gap()
+    if any(f.invalidates for f in doc.findings):
+        yield b.Next("record again as above, then: advisor doctor advisor_recapture.sqlite")
+    else:
+        yield b.Next(f"advisor {doc.input.path}")
+
+
+def _recorded(doc: m.Checkup) -> Iterator[b.Block]:
+    found = doc.recorded
+    parts = [doc.input.format, value_text(found.size_bytes, "bytes")]
+    parts += [f"schema {found.schema_version}"] if found.schema_version else []
+    parts += [f"{value_text(found.duration_ms, 'ms')} recorded"] if found.duration_ms else []
+    options = " ".join(merged(found.options)) or "none recorded in the export"
+    inferred = " (as far as what was recorded shows)" if found.options and not found.options_known else ""
+    rows = [f"{count:,} {table.replace('_', ' ')}" for table, count in found.tables.items()]
+    yield from b.labelled(
+        ("file", ", ".join(parts)),
+        ("program", " ".join(found.command) or "not in the export"),
+        ("options", options + inferred),
+        ("graphs", f"traced by {found.graph_trace}" if found.graph_trace else ""),
+        ("sampled", ", ".join(found.sampled) or "nothing"),
+        ("holds", ", ".join(rows) or "no rows"),
+    )
+
+
+def merged(options: tuple[str, ...]) -> list[str]:
+    """Options as typed: the trace sources in one list."""
+    sources = [o[8:] for o in options if o.startswith("--trace=")]
+    rest = [o for o in options if not o.startswith("--trace=")]
+    return [f"--trace={','.join(sources)}", *rest] if sources else rest
+
+
+def _blocked(doc: m.Checkup, verbosity: int) -> Iterator[b.Block]:
+    waiting = sum(len(group.rules) for group in doc.blocked)
+    if not waiting:
+        return
+    yield b.Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
+    for group in doc.blocked:
+        helps = remedy_text(group.remedy) if group.remedy else "nothing that can be recorded would help"
+        why = tuple(f"as {w}" for w in group.why) if verbosity > 0 else ()
+        yield b.Item(helps, code=amount(len(group.rules), "rule"), notes=(_names(group.rules), *why))
+
+
+def _names(rules: tuple[m.Named, ...]) -> str:
+    return ", ".join(f"{r.code}{GLUE}{r.cause}" for r in rules)
+
+
+def _plan(plan: m.Plan, verbosity: int) -> Iterator[b.Block]:
+    news = [o for o in plan.options if o.new]
+    if not (plan.enables or plan.addresses or news or plan.also or plan.left_out):
+        return
+    lets = [f"lets {amount(len(plan.enables), 'more rule')} run"] if plan.enables else []
+    lets += [f"addresses {', '.join(plan.addresses)}"] if plan.addresses else []
+    yield b.Heading("Record again", "; ".join(lets))
+    if plan.command:
+        yield b.Command(plan.command)
+    for option in plan.options if verbosity > 0 else news:
+        cost = f"overhead: {option.overhead}" if option.overhead else ""
+        text = "; ".join(t for t in (option.purpose, cost) if t)
+        yield b.Labelled("new" if option.new else "kept", f"{option.option}{f': {text}' if text else ''}")
+    for also in plan.also:
+        many = len(also.rules) > SHOWN_NAMES
+        names = amount(len(also.rules), "rule") if many else _names(also.rules)
+        yield b.Labelled("also", also.need + (f", for {names}" if names else ""))
+    for left in plan.left_out:
+        text = f"{left.option} ({_names(left.rules)}): {left.overhead}; a capture of its own"
+        yield b.Labelled("not", text)
+    for trap in plan.pitfalls:
+        yield b.Labelled("mind", trap.text)

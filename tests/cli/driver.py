@@ -65,7 +65,7 @@ def stand_in() -> ModuleType:
 if __name__ == "__main__":
     sys.modules["advisor.pipeline.diagnose"] = stand_in()
     # One capture is no job; what would find that out takes half of the start of a process.
-    sys.modules["advisor.ranks.summary"] = module("summary", recognise=lambda *_: (None, None))
+    sys.modules["advisor.ranks.reduction"] = module("summary", recognise=lambda *_: (None, None))
     from advisor.cli.main import run
 
     run()

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from advisor.compare import history
+from advisor.compare import baseline
 from advisor.config import CHOICES
 from advisor.model.review import History
 from advisor.reports import json_report
@@ -177,10 +177,10 @@ def test_gates(run: Run, old: Path, gates: tuple[str, ...], code: int) -> None:
 
 def test_a_suppressed_finding_fails_no_gate(run: Run, tmp_path: Path) -> None:
     assert run("a.sqlite", "--fail-on", "high", "-q") == 1
-    found = history.recorded(History(), DIAGNOSIS, "2026-11-02")
+    found = baseline.recorded(History(), DIAGNOSIS, "2026-11-02")
     for finding in (f for f in DIAGNOSIS.findings if f.severity == "high"):
-        found = history.suppressed(found, finding.identity, "known", "2999-12-31")
-    path = history.path_of(tmp_path / ".advisor")
+        found = baseline.suppressed(found, finding.identity, "known", "2999-12-31")
+    path = baseline.path_of(tmp_path / ".advisor")
     path.parent.mkdir(parents=True)
     path.write_bytes(json_report.document_bytes(found))
     assert run("a.sqlite", "--fail-on", "high", "-q") == 0

@@ -143,7 +143,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "capture.stack_cost_ratio",
         "capture.python_call_count",
         "capture.python_calls_per_operator",
-        # stacks and shapes of a PyTorch trace: see tests/metrics/test_align.py
+        # stacks and shapes of a PyTorch trace: see tests/metrics/test_pairing.py
         *(name for name in CATALOGUE if name.startswith("origin.")),
         "kernel.matmul_sized_ratio",
         "kernel.matmul_flop_ratio",

@@ -15,8 +15,8 @@ from advisor.model.findings import Finding, Impact
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
 from advisor.ranks.job import over_ranks
+from advisor.ranks.reduction import decode
 from advisor.ranks.sections import listed
-from advisor.ranks.summary import decode
 from advisor.reports.diagnosis import TextOptions, plain
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, finding, reduced_once

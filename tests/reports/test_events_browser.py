@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compare.build import compare
-from advisor.compare.operations import sketch
+from advisor.compare.matching import sketch
 from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose

@@ -14,7 +14,7 @@ from openpyxl import Workbook, load_workbook
 from openpyxl.utils import get_column_letter
 
 from advisor.checklist.items import capture_facts, checklist
-from advisor.compare import history
+from advisor.compare import baseline
 from advisor.errors import InputError
 from advisor.model.facts import Table
 from advisor.model.review import AUTOMATIC, History, Review, SignOff
@@ -259,9 +259,9 @@ def test_two_meetings(run: Run, capsys: Captured, tmp_path: Path, monkeypatch: p
 
 
 def test_a_workbook_from_the_history_of_a_folder(run: Run, capsys: Captured, tmp_path: Path) -> None:
-    path = history.path_of(tmp_path / ".advisor")
+    path = baseline.path_of(tmp_path / ".advisor")
     path.parent.mkdir(parents=True)
-    path.write_bytes(document_bytes(history.recorded(History(), DIAGNOSIS, "2026-11-02", ["Ada"])))
+    path.write_bytes(document_bytes(baseline.recorded(History(), DIAGNOSIS, "2026-11-02", ["Ada"])))
     assert run("a.sqlite", "--xlsx", "next.xlsx", "--review", ".advisor", "-q") == 0
     _, rows = opened(tmp_path / "next.xlsx")
     assert {r["State"] for r in rows} == {"same"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import advisor
+from advisor.cli.extract import REPORTS
 from advisor.cli.main import main
-from advisor.cli.numbers import REPORTS
 from advisor.config import CHOICES
 from advisor.pipeline.diagnose import Options
 from advisor.reports.finding_text import cost_text

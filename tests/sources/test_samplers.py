@@ -10,8 +10,8 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.errors import InputError
+from advisor.sources.added_samples import WithSamples
 from advisor.sources.open import open_trace
-from advisor.sources.overlay import WithSamples
 from advisor.sources.samplers.log import SampleLog, read_log
 from advisor.sources.samplers.rows import SMI_CSV, Stamp, read_stamp, recognise
 from advisor.sources.trace import Columns, Trace

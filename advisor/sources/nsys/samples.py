@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from advisor.model.arrays import begins_run
+from advisor.sources.added_samples import with_coarser
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.nsys.tables import number as as_number
-from advisor.sources.overlay import with_coarser
 from advisor.sources.raw import Ints, Is, Keep, RawTables, rows_of
 from advisor.sources.schema import MISSING, NIC_RECEIVED, NIC_SENT, NIC_WAITS, SAMPLE_RATIOS, TABLES
 from advisor.sources.trace import Columns

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.scratch import Scratch
+from advisor.reading import Scratch
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite.pages import (

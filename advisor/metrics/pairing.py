@@ -21,6 +21,7 @@ from advisor.sources.schema import MISSING, base_name
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
+
 #: Two steps are of one kind if they have at least this share of their operations in common.
 LEAST_ALIKE = 0.5
 #: Sequences up to this length are compared exactly.

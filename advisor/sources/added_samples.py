@@ -18,6 +18,7 @@ from advisor.sources.trace import Around, Columns, Source, Trace
 if TYPE_CHECKING:
     from advisor.sources.samplers.log import SampleLog
 
+
 #: The last sample of the log is valid for this many periods; after that the sampler was not running.
 _HELD = 2.0
 #: Time zones are a multiple of this from UTC, between these hours.

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from advisor.facts.communication import CrossRank
     from advisor.facts.writer import FactWriter
     from advisor.metrics.analysis import Analysis
-    from advisor.model.facts import FactBase, Table
     from advisor.model.findings import Budget
     from advisor.ranks.waits import Waits
 

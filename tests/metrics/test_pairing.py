@@ -1,7 +1,8 @@
 """Two recordings of one program: nsys gives the times, the PyTorch trace the names of what runs.
 
 The program: steps of three layers, each a norm and two products, with a read-back at the end. What launches
-each kernel is known, so that every operation can be checked."""
+each kernel is known, so that every operation can be checked.
+"""
 
 from __future__ import annotations
 
