@@ -182,6 +182,8 @@ def _cold_calls(
     keys, process = dense(runs.keys(calls["process"][long], start))
     own = runs.keys(ops.process, ops.start)
     first = first_work(keys, own, ops.start)[process]
+    ran = where(ops.kind == Kind.KERNEL)
+    kernel = first_work(keys, own[ran], ops.start[ran])[process]
     slow = (length >= CONTEXT_NS) & (start < first)
     slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     at = np.flatnonzero(slow)
@@ -195,20 +197,23 @@ def _cold_calls(
         "context": context,
         "modules": modules,
         "allocation": allocation,
-        "libraries": without(_library_calls(calls, long, first, modules), allocation),
+        "libraries": without(_library_calls(calls, long, first, kernel, modules), allocation),
         "graphs": _graph_calls(trace, calls, long),
     }
     return {k: np.asarray(rows, np.int64) for k, rows in found.items() if len(rows)}
 
 
-def _library_calls(calls: Columns, long: Array, first: Array, modules: Array) -> Array:
-    """Handles and workspaces come with the first use of a library: before its last kernel, and all of
-    them where the process has had no work yet (`first`, one for each of the calls)."""
+def _library_calls(calls: Columns, long: Array, first: Array, kernel: Array, modules: Array) -> Array:
+    """Handles and workspaces come with the first use of a library: before its last kernel is loaded, and all
+    of them where the process has had no work yet; what is allocated or freed, before it ran a kernel. `first`
+    work and first `kernel`: one time for each of the calls."""
     setup = among(calls["call"][long], (Call.ALLOC, Call.FREE, Call.OTHER))
     setup &= calls["end"][long] - calls["start"][long] >= _SETUP_NS
-    before = setup & (calls["end"][long] <= first) & (first < np.iinfo(np.int64).max)
-    later = setup & ~before
-    later &= calls["start"][long] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
+    never = np.iinfo(np.int64).max
+    before = setup & (calls["end"][long] <= first) & (first < never)
+    loading = calls["start"][long] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
+    early = (calls["call"][long] != Call.OTHER) & (calls["end"][long] <= kernel) & (kernel < never)
+    later = setup & ~before & (loading | early)
     rows = long[later]
     _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
     return np.concatenate((long[before], rows[count[name] <= _SETUP_CALLS]))

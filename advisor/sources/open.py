@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
 from advisor.reading import SAVED, Scratch, held, similar
-from advisor.sources.kineto import decode as kineto
+from advisor.sources.kineto import head as kineto
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
 from advisor.sources.sqlite.file import MAGIC

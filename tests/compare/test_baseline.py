@@ -414,9 +414,9 @@ def saved_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_verbs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["review", "record", str(saved), "--date", MONDAY, "--names", "Ada, Grace"]) == 0
-    assert main(["review", "record", str(saved), "--date", FRIDAY]) == 0
+def test_the_verbs(saved_history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["review", "record", str(saved_history), "--date", MONDAY, "--names", "Ada, Grace"]) == 0
+    assert main(["review", "record", str(saved_history), "--date", FRIDAY]) == 0
     capsys.readouterr()
     assert main(["review", "status", "--date", FRIDAY]) == 0
     out = capsys.readouterr().out
@@ -431,12 +431,12 @@ def test_the_verbs(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 baselines" in capsys.readouterr().out
 
 
-def test_captures_of_one_meeting_are_one_record(saved: Path) -> None:
+def test_captures_of_one_meeting_are_one_record(saved_history: Path) -> None:
     """A finding that both have counts where its share is largest; none of the other's is closed."""
-    other = saved.with_name("other.json")
+    other = saved_history.with_name("other.json")
     less = DIAGNOSIS.findings[0].model_copy(update={"impact": None})
     other.write_bytes(json_report.render([DIAGNOSIS.model_copy(update={"findings": (less,)})]))
-    assert main(["review", "record", str(saved), str(other), "--date", MONDAY]) == 0
+    assert main(["review", "record", str(saved_history), str(other), "--date", MONDAY]) == 0
     document = json.loads(Path(".advisor/history/findings.json").read_text())
     assert len(document["meetings"]) == 1
     kept = [t for t in document["findings"] if t["finding"] == less.identity]
@@ -454,16 +454,16 @@ def test_captures_of_one_meeting_are_one_record(saved: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(
-    saved: Path, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+    saved_history: Path, arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert saved.exists()
+    assert saved_history.exists()
     assert main(["review", *arguments]) == 2
     assert line in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_history(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_history(saved_history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = baseline.path_of(Path(".advisor"))
     path.parent.mkdir(parents=True)
-    path.write_bytes(saved.read_bytes())
+    path.write_bytes(saved_history.read_bytes())
     assert main(["review", "status"]) == 2
     assert "not a history of findings" in capsys.readouterr().err

@@ -145,6 +145,16 @@ def test_all_long_calls_before_the_first_work_are_start_up(tmp_path: Path) -> No
     assert a.startup.end == 1447 * MS
 
 
+def test_a_library_is_set_up_before_the_first_kernel_though_constants_were_copied(tmp_path: Path) -> None:
+    """72 bytes go up with the context; then a library frees something for 1.2 s, and one kernel runs."""
+    export = Export().process(1).call("cudaMalloc_v3020", 0, 234 * MS)
+    export.copy(at=233 * MS, kind="HtoD", bytes=72, dur=2 * US)
+    export.call("cudaFree_v3020", 235 * MS, 1200 * MS)
+    export.launch(at=1436 * MS, dur=20 * US, kernel="gemm", kernel_start=1437 * MS, kernel_dur=6 * US)
+    a = analysis(export, tmp_path)
+    assert a.startup.parts["libraries"].total == 1200 * MS
+
+
 def test_first_launches_are_cold_where_no_launch_is_warm(tmp_path: Path) -> None:
     """Each of twelve kernels runs once; a launch call of a loaded kernel takes microseconds."""
     export = Export().process(1)

@@ -1,6 +1,4 @@
-"""A PyTorch profiler trace (Chrome JSON, written by Kineto) decoded into events, part by part; and the fields
-before its events, read without the rest.
-"""
+"""A PyTorch profiler trace (Chrome JSON, written by Kineto) decoded into events, part by part."""
 
 from __future__ import annotations
 
@@ -8,17 +6,12 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from advisor.errors import InputError
 from advisor.reading import READING
-from advisor.sources.packed import FAULTS, HEAD_BYTES, opener
-
-if TYPE_CHECKING:
-    from advisor.model.capture import Capture
-
 
 EXPORT_HINT = "prof.export_chrome_trace('trace.json')"
 
@@ -261,44 +254,3 @@ def _event(loose: dict[str, Any]) -> Event:
     if isinstance(args, dict):
         others["args"] = Args(**{_ARG_NAMES[k]: v for k, v in args.items() if k in _ARG_NAMES})
     return Event(**texts, **others)
-
-
-#: The events begin within this many bytes: devices and process groups come before them.
-_EVENTS_BYTES = 4 << 20
-#: Information about the job lies within this.
-_INFO_BYTES = 1 << 18
-_INFO = re.compile(rb'"distributedInfo"\s*:\s*\{(.{0,400})', re.DOTALL)
-_NUMBER = {name: re.compile(rb'"%s"\s*:\s*(\d+)' % name) for name in (b"rank", b"world_size")}
-
-
-def is_trace(path: Path) -> bool:
-    """True for a file that begins like a trace. Raises InputError for one that cannot be read."""
-    try:
-        return b'"traceEvents"' in _head(path, _EVENTS_BYTES)
-    except (OSError, *FAULTS) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
-
-
-def peek(path: Path) -> Capture:
-    """Rank and world size, if they come before the events."""
-    found: dict[bytes, int] = {}
-    try:
-        hit = _INFO.search(_head(path, _INFO_BYTES))
-    except (OSError, *FAULTS):
-        hit = None  # reported when it is read
-    if hit is not None:
-        numbers = {name: pattern.search(hit[1]) for name, pattern in _NUMBER.items()}
-        found = {name: int(number[1]) for name, number in numbers.items() if number}
-    from advisor.model.capture import Capture
-
-    return Capture(
-        path=str(path), format="kineto-json", rank=found.get(b"rank"), world_size=found.get(b"world_size")
-    )
-
-
-def _head(path: Path, size: int) -> bytes:
-    """The beginning of a file, unpacked if it is compressed."""
-    with path.open("rb") as file:
-        packed = opener(file.read(HEAD_BYTES))
-    with packed(path) if packed else path.open("rb") as file:
-        return file.read(size)
