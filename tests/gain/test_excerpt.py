@@ -102,3 +102,17 @@ def test_a_window_promises_what_its_steps_do(name: str, what_if: str) -> None:
         r = Replayer(hidden)
         assert r.excerpt.of == "window"
         assert known.low <= r.estimate([fix(what_if)]).speedup.mid <= known.high
+
+
+def test_work_from_before_the_recording_takes_no_time_of_the_pass(tmp_path: Path) -> None:
+    """Ten kernels of 1 ms, launched at once, begin 20 ms later, when unknown work ends: the pass takes 10 ms,
+    and graphs gain nothing."""
+    export = Export().process(1).range("prefill 0", 0, 31_000 * US)
+    for i in range(10):
+        start = (20_000 + 1000 * i) * US
+        export.launch(at=i * 20 * US, dur=4 * US, kernel=scenes.GEMM, kernel_start=start, kernel_dur=1000 * US)
+    r = replayer(export, tmp_path)
+    assert r.excerpt.alone
+    assert r.captured_ns == pytest.approx(10_000 * US, rel=0.01)
+    assert step_us(r) == pytest.approx(10_000, rel=0.01)
+    assert step_us(r, fix("cuda_graphs")) == pytest.approx(10_000, rel=0.01)
