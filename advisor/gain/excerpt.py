@@ -147,11 +147,9 @@ def _rolling(values: Array, wide: int) -> Array:
 
 
 def host_span(a: Analysis, excerpt: Replayed) -> tuple[int, int]:
-    """Host times [from, to) of the calls that belong to the steps: from the first call of the
-    first step to the last call that these steps need."""
-    first = a.window.start if excerpt.of == "window" else _first_call(a, excerpt.first)
-    if excerpt.alone:
-        first = min(first, a.window.start)
+    """Host times [from, to) of the calls that belong to the steps: from the first call of the first step, or
+    the begin of the window for a pass that is alone, to the last call that these steps need."""
+    first = a.window.start if excerpt.alone else _first_call(a, excerpt.first)
     if excerpt.last + 1 < len(a.steps):
         return first, _first_call(a, excerpt.last + 1)
     return first, max(int(a.steps.gpu_end[excerpt.last]), first + 1)

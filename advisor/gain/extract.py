@@ -50,7 +50,7 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     """The excerpt's calls, operations and waits. Raises NoReplay."""
     lo, hi = host_span(a, excerpt)
     elsewhere = threads_elsewhere(a)
-    at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]), excerpt.of == "window")
+    at = _operations(a, lo, hi, int(a.steps.gpu_end[excerpt.last]), excerpt.alone)
     if elsewhere is not None:
         at = at[a.ops.device[at] == a.main_device]
     if len(at) == 0:

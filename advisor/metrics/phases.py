@@ -162,8 +162,10 @@ _MORE_WORK = 1.5
 
 def step_times(a: Analysis) -> Array:
     """Times of the window's steps, ns, without unrecorded stretches; the first step of a capture counts
-    from its first work."""
+    from its first work, and the only one from the begin of the window."""
     begin = a.steps.begin[a.window_steps]
+    if len(a.steps) == len(begin) == 1:
+        begin = np.maximum(np.minimum(begin, a.window.start), a.steps.host_start)
     end = a.steps.gpu_end[a.window_steps]
     return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
 

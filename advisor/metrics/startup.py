@@ -128,8 +128,9 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     run = ops.take(where(a.runs.holds(ops.start)))
     limit = late = _kernel_time_quantile(run, _LATE)
     if len(steps):
-        # Loads by the steps themselves are cold, but no head of the capture.
-        limit = min(limit, int(steps.host_start[0]))
+        # Loads by the steps themselves are cold, but no head of the capture; those of the only one are until
+        # it has work.
+        limit = min(limit, int((steps.host_start if len(steps) > 1 else steps.gpu_start)[0]))
     calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
     found = _cold_calls(trace, calls, ops, op_name, a.runs) if len(calls["start"]) else {}
     events: list[Event] = []
@@ -160,7 +161,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     ran = run.start[among(run.api, loads[calls["end"][loads] == end])]
     end = max(int(ran.min(initial=end)), begin)
     if len(steps) and end < steps.gpu_start[0]:
-        end = min(int(steps.host_start[0]), int(steps.gpu_start[0])) if end > begin else begin
+        end = max(end, min(int(steps.host_start[0]), int(steps.gpu_start[0]))) if end > begin else begin
     parts = _parts(calls, found, events)
     teardown = _teardown(calls, ops)
     if len(teardown):

@@ -172,9 +172,9 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
 def steady_window(
     ops: Operations, steps: Steps, startup: Startup, holes: Spans, span: tuple[int, int], runs: Runs
 ) -> Window:
-    """The steps without the first, which is up to 1.8 x slower; without certain steps, first to last GPU
-    operation after start-up and after the cold part of repeated work. Lost stretches at the edges are cut
-    off."""
+    """The steps without the first, which is up to 1.8 x slower; the only one whole, from the begin of its
+    range after start-up; without certain steps, first to last GPU operation after start-up and after the cold
+    part of repeated work. Lost stretches at the edges are cut off."""
     dropped = cold_steps(steps, startup, ops)
     if steps.believed and len(steps) >= 2:
         lo, hi = int(steps.gpu_end[dropped - 1]), int(steps.gpu_end[-1])
@@ -183,6 +183,8 @@ def steady_window(
             method = "graph launches without the first"
     elif steps.believed and len(steps) == 1:
         lo, hi = int(steps.gpu_start[0]), int(steps.gpu_end[0])
+        if steps.method == "ranges":
+            lo = min(lo, max(int(steps.host_start[0]), startup.end if startup.length else 0))
         method = "the one step"
     elif len(ops):
         ops = ops.take(runs.holds(ops.start))

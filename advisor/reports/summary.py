@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
-from advisor.model.gain import WORTH
+from advisor.model.gain import WORTH, saved_terms
 from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, times, value_text
 from advisor.reports import blocks as b
 from advisor.reports import phrases
@@ -75,11 +75,16 @@ def verdict(diagnosis: Diagnosis) -> str:
     if first is None:
         return diagnosis.verdict
     text = _advice(diagnosis, first)
-    about = [f for f in diagnosis.findings if f.severity != "info" and not f.code.startswith("CAP")]
-    if first not in about and about:  # a better capture is not all there is to do
-        behind = _advice(diagnosis, about[0])
+    if (found := in_program(diagnosis, first)) is not first:  # a better capture is not all there is to do
+        behind = _advice(diagnosis, found)
         text += f"; in the program, {behind[:1].lower()}{behind[1:]}"
     return text
+
+
+def in_program(diagnosis: Diagnosis, first: Finding) -> Finding:
+    """The `first` finding, or if that is about the capture, the first one about the program behind it."""
+    about = [f for f in diagnosis.findings if f.severity != "info" and not f.code.startswith("CAP")]
+    return about[0] if about and first not in about else first
 
 
 def _advice(diagnosis: Diagnosis, found: Finding) -> str:
@@ -277,6 +282,10 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         numbers = " and ".join(dict.fromkeys(f"#{f.rank}" for f in joined))
         text = "parts of what their fixes save together; alone, each leaves the other limit"
         yield b.Labelled("saves", f"{numbers}: {text}")
+    wide = [f"#{f.rank}" for f in faults[:top] if f.joint is None and _is_wide(f)]
+    if wide:
+        text = "from wide ranges: the mean of their middle and their low end"
+        yield b.Labelled("saves", f"{' and '.join(dict.fromkeys(wide))} {text}")
     more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
     yield from b.listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
@@ -290,6 +299,14 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
         yield from b.listed("baseline", gone)
+
+
+def _is_wide(f: Finding) -> bool:
+    """Whether the share saved counts the low end of the estimate, too."""
+    gain = f.gain
+    if gain is None or gain.speedup is None or gain.measure == "throughput":
+        return False
+    return len(saved_terms(gain.speedup)) > 1
 
 
 def _unlocked(d: Diagnosis) -> list[tuple[Finding, str]]:
@@ -348,7 +365,7 @@ def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
 
 
 def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
-    """A row a capture and the totals."""
+    """A row a capture, with what to fix first in the program, and the totals."""
     rows: list[tuple[Cell, ...]] = []
     levels: Counter[str] = Counter()
     for d in diagnoses:
@@ -356,17 +373,18 @@ def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
         name = phrases.capture_name(entry)
         step = "-" if entry.step_ms is None else milliseconds(entry.step_ms)
         busy = "-" if entry.busy_share is None else value_text(entry.busy_share, "ratio")
-        levels["" if first is None else first.severity] += 1
-        if first is None:
+        found = None if first is None else in_program(d, first)
+        levels["" if found is None else found.severity] += 1
+        if found is None:
             rows.append((_stem(name), step, busy, "info", "-", "-", "nothing to fix"))
         else:
-            won = saves(first) or "-"
-            rows.append((_stem(name), step, busy, first.severity, first.code, won, first_fix(first)))
+            won = saves(found) or "-"
+            rows.append((_stem(name), step, busy, found.severity, found.code, won, first_fix(found)))
     heads = ("capture", "step ms", "busy", "level", "finding", "saves", "do first")
     yield b.Grid(heads, tuple(rows), wrapped=True)
-    found = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
-    found += [f"{levels['']} with nothing to fix"] if levels[""] else []
-    yield b.Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(found)}; -v prints each in full")
+    total = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
+    total += [f"{levels['']} with nothing to fix"] if levels[""] else []
+    yield b.Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(total)}; -v prints each in full")
     worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
     yield b.Next(_command("advisor", worst, "", 74).rstrip())
 

@@ -110,7 +110,9 @@ def test_work_from_before_the_recording_takes_no_time_of_the_pass(tmp_path: Path
     export = Export().process(1).range("prefill 0", 0, 31_000 * US)
     for i in range(10):
         start = (20_000 + 1000 * i) * US
-        export.launch(at=i * 20 * US, dur=4 * US, kernel=scenes.GEMM, kernel_start=start, kernel_dur=1000 * US)
+        export.launch(
+            at=i * 20 * US, dur=4 * US, kernel=scenes.GEMM, kernel_start=start, kernel_dur=1000 * US
+        )
     r = replayer(export, tmp_path)
     assert r.excerpt.alone
     assert r.captured_ns == pytest.approx(10_000 * US, rel=0.01)

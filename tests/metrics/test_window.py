@@ -8,6 +8,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.metrics.damage import Damage
+from advisor.metrics.phases import step_times
 from advisor.metrics.window import parse_time, parse_window
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -196,3 +197,20 @@ def test_other_pauses_are_idle_time(tmp_path: Path, bursts: tuple[tuple[int, int
     window = analysis(work_and_pause(*bursts), tmp_path).window
     assert window.start < bursts[0][0] + MS
     assert window.end > bursts[1][0] + MS
+
+
+@pytest.mark.parametrize(("cold", "begin"), [(0, 1), (30, 31)], ids=["warm", "after a context"])
+def test_the_only_iteration_is_whole_from_the_begin_of_its_range(
+    cold: int, begin: int, tmp_path: Path
+) -> None:
+    """[1, 101) ms: 60 ms of host code, of which a context may take 30, then 40 kernels of 1 ms."""
+    ms = 1_000_000
+    export = Export().process(1).range("iteration 0", 1 * ms, 100 * ms)
+    if cold:
+        export.call("cudaFree_v3020", 1 * ms, cold * ms)
+    for i in range(40):
+        at = 61 * ms + i * 50_000
+        export.launch(at=at, kernel="gemm", kernel_start=(61 + i) * ms + 20_000, kernel_dur=ms)
+    a = analysis(export, tmp_path)
+    assert (a.window.method, a.window.start) == ("the one step", begin * ms)
+    assert step_times(a).tolist() == [pytest.approx((101 - begin) * ms, abs=50_000)]
