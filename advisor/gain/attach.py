@@ -38,7 +38,7 @@ NEAR_OWN = 1.3
 #: A fix that makes the step longer by more than this share of it is a loss.
 LOSES = 0.0005
 #: A fix that gains this many times the time of its cause must explain why.
-CLEARLY = 1.5
+CLEARLY = 1.25
 #: Fixes are worthwhile together if they save this many times what any saves alone.
 JOINTLY = 2.0
 #: A given step time that differs by more than this from what tracing explains is questioned.
