@@ -14,6 +14,7 @@ from advisor.metrics.operations import directions
 from advisor.metrics.steps import Steps
 from advisor.model.arrays import Array, among, marked
 from advisor.model.gain import Timed
+from advisor.model.numbers import percent
 from advisor.sources.schema import MIGRATIONS, MISSING
 
 #: A diagnosis replays at most this many operations: some 25 steps of a small decoder. A what-if requested
@@ -27,6 +28,8 @@ _LEAD = 1
 #: With this share of the kernels missing, the rest of a step is not the step (`min_lost_rows` of
 #: damaged-capture).
 _LOST = 0.05
+#: With this share of a pass that is alone in start-up, the rest is not what a warm one takes.
+_COLD = 0.10
 #: A stretch holds at least this many steps.
 _LEAST_STEPS = 3
 
@@ -101,7 +104,13 @@ def _alone(a: Analysis, limit: int) -> Replayed:
         raise NoReplay(f"the window is one pass of {size:,} operations, too many to be replayed")
     if 2 * int(among(directions(a.trace, a.ops)[mine], MIGRATIONS).sum()) >= size:
         raise NoReplay("pages of unified memory move when they are touched, which a replay does not show")
-    return Replayed(only, only, a.window_steps, 1, "step" if a.steps.believed else "window")
+    of: Timed = "step" if a.steps.believed else "window"
+    cold = Coverage(a.startup.spans).within(*(np.array([t]) for t in (a.window.start, a.window.end)))
+    if (share := float(cold[0]) / a.window.nonzero_length) >= _COLD:
+        raise NoReplay(
+            f"start-up holds {percent(share)} of the {of}: what a warm one takes is not in the capture"
+        )
+    return Replayed(only, only, a.window_steps, 1, of)
 
 
 def as_one_pass(a: Analysis) -> Analysis:

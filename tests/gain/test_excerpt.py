@@ -118,3 +118,17 @@ def test_work_from_before_the_recording_takes_no_time_of_the_pass(tmp_path: Path
     assert r.captured_ns == pytest.approx(10_000 * US, rel=0.01)
     assert step_us(r) == pytest.approx(10_000, rel=0.01)
     assert step_us(r, fix("cuda_graphs")) == pytest.approx(10_000, rel=0.01)
+
+
+@pytest.mark.parametrize("cold", [40, 400])
+def test_a_pass_of_which_much_is_start_up_is_not_estimated(cold: int, tmp_path: Path) -> None:
+    """Two kernels of 100 us in 600 us of host code; the first launch of the second loads its module."""
+    export = Export().process(1).range("iteration 0", 0, 1_000 * US)
+    export.launch(at=10 * US, dur=5 * US, kernel="a", kernel_start=17 * US, kernel_dur=100 * US)
+    export.call("cuModuleLoadData", 200 * US, cold * 1_000)
+    export.launch(at=700 * US, dur=5 * US, kernel="b", kernel_start=707 * US, kernel_dur=100 * US)
+    if cold < 100:
+        assert replayer(export, tmp_path).excerpt.of == "step"
+    else:
+        with pytest.raises(NoReplay, match=r"start-up holds 50.2 % of the step"):
+            replayer(export, tmp_path)

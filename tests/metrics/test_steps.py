@@ -221,6 +221,27 @@ def test_what_repeats_inside_the_only_marked_step_are_layers(tmp_path: Path) -> 
     assert analysis(export, tmp_path / "more").repeated.method == "kernel sequence"
 
 
+@pytest.mark.parametrize(
+    ("ahead", "kernel", "begin"),
+    [(900, "fill_kernel", 900), (20, "fill_kernel", 0), (900, "ampere_sgemm_128x64_tn", 0)],
+    ids=["a model is built", "inputs are sent", "another pass"],
+)
+def test_the_only_marked_pass_begins_behind_the_set_up(
+    ahead: int, kernel: str, begin: int, tmp_path: Path
+) -> None:
+    """One kernel, host code, then a forward pass of 90 us in its range, and the backward pass behind it."""
+    export = Export().process(1).range("forward pass", ahead * US, (ahead + 90) * US)
+    export.launch(at=0, dur=2 * US, kernel=kernel, kernel_start=4 * US, kernel_dur=3 * US)
+    for i in range(20):
+        at = (ahead + 10 * i) * US
+        name = ("ampere_sgemm_128x64_tn", f"k{i}")[i % 2]
+        export.launch(at=at, dur=2 * US, kernel=name, kernel_start=at + 4 * US, kernel_dur=8 * US)
+    a = analysis(export, tmp_path)
+    assert (a.steps.method, len(a.steps)) == ("single pass", 1)
+    assert a.window.start == (begin + 4) * US
+    assert a.window.end == (ahead + 202) * US
+
+
 def test_irregular_work_has_no_steps(tmp_path: Path) -> None:
     export = Export().process(1)
     for i in range(40):

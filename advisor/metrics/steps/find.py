@@ -23,6 +23,7 @@ from advisor.metrics.steps.ranges import (
     repeated_ranges,
     step_levels,
     usual_size,
+    without_setup,
 )
 from advisor.metrics.steps.sequence import (
     DENOISER,
@@ -99,7 +100,7 @@ def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequ
 
 
 def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
-    """True if most parts of a segmentation lack a marker: then they lie inside a pass."""
+    """True if most parts of a segmentation lack a marker: they lie inside a pass."""
     return any(_share(m, op_step, count) < _MISSED for m in markers)
 
 
@@ -191,8 +192,8 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     if whole or marked.ranges_seen > 1:
         return marked
     if len(marked) == 1:
-        return _marked(_whole(work, marked.phase, marked.ranges_seen), marked)
-    # One update of the weights belongs to one iteration, however many micro-batches it has.
+        return _marked(_whole(without_setup(work, marked), marked.phase, marked.ranges_seen), marked)
+    # One update of the weights is one iteration, of however many micro-batches.
     once = any(m.kind == "optimizer" and m.passes == 1 for m in markers) or {m.passes for m in markers} == {1}
     if work.is_model and once:
         return _marked(_whole(work, ("unknown",), 0), marked)
@@ -376,8 +377,7 @@ def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention
 def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Steps:
     """Steps that end with the last event of a pass; inputs are embedded at the beginning of a pass."""
     if marker.kind == "embedding":
-        starts = marker.starts()
-        last = np.append(starts[1:] - 1, np.flatnonzero(work.mine)[-1])
+        last = np.append(marker.starts()[1:] - 1, np.flatnonzero(work.mine)[-1])
     else:
         last = marker.ends()
     return segmented(work, distinct(last), "markers", confidence, level=level)
@@ -393,7 +393,7 @@ def _is_inner(inner: Array, steps: Steps) -> bool:
 
 
 def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:
-    """The only pass: all work of the capture."""
+    """The only pass: all of this work."""
     if not work.mine.any():
         return no_steps(len(work.ops), seen=seen)
     op_step = np.where(work.mine, 0, MISSING)

@@ -138,6 +138,18 @@ def _completed(work: Work, steps: Steps) -> Steps:
     return replace(longer, thread=steps.thread, empty=steps.empty, ranges_seen=steps.ranges_seen)
 
 
+def without_setup(work: Work, marked: Steps) -> Work:
+    """The work from the only marked pass on, if what was issued before it holds no matrix product and began
+    longer ago than the pass takes: models that are built and weights that are sent."""
+    begin = int(marked.host_start[0])
+    before = work.mine & (work.launched < begin)
+    kernels = before & (work.name >= 0)
+    if not before.any() or work.heavy[work.name[kernels]].any():
+        return work
+    lead = begin - int(work.launched[before].min())
+    return replace(work, since=begin) if lead > int(work.ops.end[work.mine].max()) - begin else work
+
+
 def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
     """Ranges of any name that repeat and hold the work between them, the outermost first. Ranges of
     operators, layers, parts of a pass and whole runs are left out by name."""
