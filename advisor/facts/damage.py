@@ -99,7 +99,7 @@ FACTS = (
         Entry("capture.refusal_text", "text", "diagnostics", "The same in words, where the tool gives a reason", "as capture.refusal", needs=(_TROUBLE,)),
     ], columns=_DIAGNOSTICS, windowed=False),
     *group("trace", needs.CUDA, [
-        Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables", "rows that break at least one of the invariants below over the rows of their table; 1 where more than 1 % of the times of a table lie months from the others or a table is a view, since everything rests on those; fewer such rows are left out"),
+        Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables, or of the calls whose work they are", "rows that break at least one of the invariants below over the rows of their table, or calls with such work over those with any; 1 where more than 1 % of the times of a table lie months from the others or a table is a view, since everything rests on those; fewer such rows are left out"),
         Entry("capture.invalid_rows", "text", "", "What cannot be true in the capture, with counts", "in words, by check and table"),
         Entry("capture.end_before_start_count", "count", "", "Rows that end before they start", "end < start", columns={**needs.OPS, "api_calls": "start end", "ranges": "start end"}),
         Entry("capture.before_launch_count", "count", "", "GPU operations that start before the call that issued them", "more than 5 us before the start of the call of the same (process, correlation)", columns={**needs.OPS, "api_calls": needs.CALLS}),

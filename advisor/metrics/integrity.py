@@ -54,8 +54,8 @@ _TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
 
 
 class Invalid(Struct, frozen=True):
-    """Rows that break an invariant: how many by (check, table), and the largest share of the rows
-    of one table that break any. Tables that are views are named in `views`."""
+    """Rows that break an invariant: how many by (check, table), and the largest share of the rows of one
+    table that break any, or of the calls whose work does. Tables that are views are named in `views`."""
 
     counts: dict[tuple[str, str], int]
     worst_ratio: float
@@ -69,8 +69,8 @@ class Invalid(Struct, frozen=True):
 def find_invalid(trace: Trace, ops: Operations) -> Invalid:
     """Checks every table that holds times, and the samples."""
     counts: dict[tuple[str, str], int] = {}
-    worst, usual = 0.0, _usual_time(trace)
-    of_ops = _checks_of_ops(trace, ops)
+    of_ops, usual = _checks_of_ops(trace, ops), _usual_time(trace)
+    worst = _share_of_calls(ops, [*of_ops.values()])
     for table in (*_TIMED, "samples"):
         rows = trace.rows(table)
         if not rows:
@@ -94,7 +94,8 @@ def _checks(
 ) -> Iterator[tuple[str, Array]]:
     """(what is broken, mask over the rows of the table); `usual` is a time of this capture."""
     if table == "samples":
-        yield "above 100 %", _overfull(trace)
+        shares = trace.columns(table, SAMPLE_RATIOS).values()
+        yield "above 100 %", np.any([v > FULL for v in shares], axis=0)  # false for NaN: not sampled
         return
     start, end = trace.columns(table, ("start", "end")).values()
     yield "end before start", end < start
@@ -137,6 +138,12 @@ def _checks_of_ops(trace: Trace, ops: Operations) -> dict[str, Array]:
         "after its wait": _outlasting(trace, ops, calls["call"]),
         "issued by another kind of call": joined & _misissued(trace, ops.kind, calls["call"][api]),
     }
+
+
+def _share_of_calls(ops: Operations, broken: list[Array]) -> float:
+    """Of the calls that issued work, the share of those with a broken row: one launch of a graph has many."""
+    calls = [distinct(ops.api[(ops.api >= 0) & mask]) for mask in broken if mask.any()]
+    return len(distinct(np.concatenate(calls))) / len(distinct(ops.api[ops.api >= 0])) if calls else 0.0
 
 
 def _misissued(trace: Trace, kind: Array, call: Array) -> Array:
@@ -390,11 +397,3 @@ def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
     for what, found in (("name without text", [not name for name in names]), (check, like_other)):
         bad = used[np.array(found, bool) & (used != MISSING)]
         yield what, np.isin(name_id, bad) if len(bad) else np.zeros(len(name_id), bool)
-
-
-def _overfull(trace: Trace) -> Array:
-    columns = trace.columns("samples", SAMPLE_RATIOS)
-    over = np.zeros(trace.rows("samples"), bool)
-    for values in columns.values():
-        over |= values > FULL  # false for NaN: not sampled
-    return over

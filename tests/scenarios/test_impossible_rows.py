@@ -121,6 +121,17 @@ def replayed(length: int = 5) -> Export:
     return e
 
 
+def waited_for_replays() -> Export:
+    """Ten replays of 200 kernels, of which the last ends 200 us after the wait for it."""
+    e = Export().gpu().process(100)
+    for i in range(10):
+        at = i * 3_000 * US
+        nodes = [(f"k{n % 5}", at + (30 + n * 5) * US, 5 * US) for n in range(199)]
+        e.graph_launch(at, 20 * US, [*nodes, ("last", at + 1_030 * US, 300 * US)], graph=3)
+        e.call("cudaDeviceSynchronize_v3020", at + 25 * US, 1_105 * US)
+    return e
+
+
 BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
     "kernels before their launch": (
         lambda: eager(10, early=30), (),
@@ -137,6 +148,9 @@ BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
         lambda: replayed(90), (), "152 of 160 kernels overlap a graph launch on their stream"),
     "kernels after their wait": (
         lambda: waited_for(300), (), "50 of 50 kernels end after a call has returned that waited for them"),
+    "the last kernels of replays after their wait": (
+        waited_for_replays, (),
+        "10 of 2,000 kernels end after a call has returned that waited for them"),
     "copies on top of replays": (
         lambda: copied_beside_replays(7), (), "20 of 20 copies overlap a graph launch on their stream"),
     "kernels after the wait for their stream": (
