@@ -52,10 +52,10 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "logs": ("sources/samplers sources/pasted", "sources/test_samplers.py sources/test_pasted.py"),
     "redaction": ("capture/redact.py capture/redact_tables.py capture/redact_text.py", "redact"),
     "guards": ("reading.py cache.py config.py sources/packed.py sources/raw.py "
-               "compare/baseline.py compare/store.py compare/baseline.py",
-               "test_reading.py test_reading.py test_cache.py test_faults.py fuzz cli/test_config.py "
+               "compare/baseline.py compare/store.py",
+               "test_reading.py test_cache.py test_faults.py fuzz cli/test_config.py "
                "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
-               "compare/test_baseline.py compare/test_baseline.py compare/test_compare.py"),
+               "compare/test_baseline.py compare/test_compare.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
                    "metrics/pace.py metrics/kernels.py",
                    "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "

@@ -330,3 +330,4 @@ def test_a_word_longer_than_a_line_is_broken_at_its_end() -> None:
 
 def test_quotes_are_closed_before_a_line_ends_and_opened_on_the_next() -> None:
     assert shell_lines("'" + "b " * 30 + "'", 40, 2) == ["  '" + "b " * 16 + "b'\\", "' " + "b " * 13 + "'"]
+    assert shell_lines("'" + "b " * 30 + "'", 41, 2) == ["  '" + "b " * 17 + "'\\", "'" + "b " * 13 + "'"]

@@ -597,6 +597,11 @@ def test_08_a_range_without_any_text(opened: Any) -> None:
     assert texts(trace, "ranges", "text_id") == ["", ""]
 
 
+def test_08_a_range_without_any_text_where_no_row_holds_one(opened: Any) -> None:
+    export = Export().process(1).range("step", 0, 10).nvtx(59, 20, 30).without_columns("NVTX_EVENTS", "text")
+    assert texts(opened(export), "ranges", "text_id") == ["step", ""]
+
+
 def test_08_other_event_types_and_ranges_that_never_end_are_left_out(opened: Any) -> None:
     export = Export().process(1).nvtx(75, 0, text="domain").nvtx(33, 1, text="category")
     export.nvtx(39, 2, text="thread name").range("open", 5, None).range_inline("shut", 6, 9)

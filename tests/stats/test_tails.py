@@ -138,9 +138,7 @@ def test_the_first_iteration_shows_where_the_window_holds_it(tmp_path: Path) -> 
 
 def test_calls_ahead_of_the_first_step_are_of_the_first_iteration(tmp_path: Path) -> None:
     """Those behind the last step are of none."""
-    export = Export().gpu().process(1)
-    export.launch(at=1_000, kernel="add", kernel_start=10_000, kernel_dur=30_000)
-    export = loop(out=export)
+    export = loop(out=Export().gpu().process(1).kernel(10_000, 30_000, "add", correlation=0))
     export.launch(at=31 * STEP, kernel="add", kernel_start=31 * STEP + 10_000, kernel_dur=30_000)
     a = analysis(export, tmp_path, window="0s/")
     like = like_calls(a, 0)
