@@ -37,7 +37,7 @@ _NO_SECRET = frozenset({"none", "null", "true", "false", "yes", "no", "unset", M
 IDENTITY_NAME = re.compile(
     r"^(?:HOST|HOSTNAME|USER|USERNAME|LOGNAME|SUDO_USER|MAIL|SLURM\w*_(?:USER|NODELIST|NODENAME"
     r"|ACCOUNT)|SLURMD_NODENAME|PBS_O_(?:HOST|LOGNAME)|GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL)"
-    r"|POD_NAME|NODE_NAME|COMPUTERNAME|USERDOMAIN)$"
+    r"|POD_NAME|NODE_NAME|MASTER_ADDR|COMPUTERNAME|USERDOMAIN)$"
 )
 #: Common values in these places, which identify no person.
 _COMMON = """
@@ -64,7 +64,7 @@ _KNOWN_SECRET = re.compile(
 _ASSIGNED = re.compile(r"(?P<name>(?:\$env:)?[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
                        r"(?P<value>\\?\"[^\"\n]{1,2000}\"|\\?'[^'\n]{1,2000}'|[^\s,;\"']+)")  # fmt: skip
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:[\w-]++\.)+[A-Za-z]{2,}\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:(?:[\w-]++\.)+[A-Za-z]{2,}|(?:\d{1,3}\.){3}\d{1,3})\b")
 _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
                    r"(?![\w.])")  # fmt: skip
 #: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
@@ -77,6 +77,7 @@ _ANNOUNCED = re.compile(
     r"|credentials?)(?:[ \t]+|=)"
     r"|\b(?:login|sshpass|mysql\w{0,10}|twine)\b[^\n;|&]{0,80}?\s-p[ =]?"
     r"|\b(?:curl|wget)\b[^\n;|&]{0,200}?\s(?:-u|--user)[ =]?[^\s:]{1,64}:"
+    r"|\bsmbclient\b[^\n;|&]{0,200}?\s-U[ =]?[^\s%]{1,64}%|\bFernet\(b?[\"']?"
     r")[^\s'\">)]+"
 )
 #: Other values in known places: entries of .netrc, cookies, signed queries, users and hosts of commands.
@@ -102,7 +103,7 @@ _HEX_KEY = re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![\w-])")
 _BASE64 = re.compile(r"(?<![\w/+.-])[A-Za-z0-9+/]{36,}={0,2}(?![\w/+.-])")
 #: Hosts by their full name. Modules of Python have dots too: short endings need a digit or a dash.
 _FQDN = re.compile(r"(?i)(?<![\w.@/-])(?=[a-z0-9.-]{5,253}(?![\w.-]))"
-                   r"(?:(?:[a-z0-9-]{1,63}\.)+(?:com|org|edu|gov|mil|internal|corp|intranet|example|lan)"
+                   r"(?:(?:[a-z0-9-]{1,63}\.)+(?:com|org|edu|gov|mil|internal|corp|intranet|example|lan|(?<=cluster\.)local)"
                    r"|(?=[a-z0-9.]*-)[a-z0-9][a-z0-9-]*\.(?:[a-z0-9-]+\.)+(?:net|io|ai|cloud|local|dev|svc|[a-z]{2}))"
                    r"(?![\w.-])")  # fmt: skip
 _IPV6 = re.compile(r"(?i)(?<![\w:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
@@ -293,6 +294,8 @@ def _assigned(match: re.Match[str]) -> str:
     """A name of a secret with its value; after `token` and `auth` only likely keys."""
     name, value = match["name"], match["value"]
     inside = value.strip("\\\"'")
+    if IDENTITY_NAME.match(name) and is_identifying(inside):
+        return f"{name}{match['sign']}{MARK}"
     folder = inside[:1] in ("/", "~", ".") or inside[1:2] == ":"
     named = SECRET_NAME.search(name) or (name.lower() == "pwd" and not folder)
     if not named or inside.lower() in _NO_SECRET:

@@ -134,6 +134,13 @@ KINDS = {
             ("escaped folder", 9, string.ascii_lowercase, '"C:\\\\Users\\\\{}\\\\AppData\\\\m.bin"'),
             ("server", 9, string.ascii_lowercase, "//nas01/home/{}/run.py"),
             ("folder of a Mac", 9, string.ascii_lowercase, "/Users/{}/Library/x"),
+            ("user of a shell", 9, string.ascii_lowercase, "USER={} python run.py"),
+            ("user of a job", 9, string.ascii_lowercase, "export SLURM_JOB_USER={}"),
+            ("first node", 9, string.ascii_lowercase, "MASTER_ADDR={} MASTER_PORT=29500 torchrun"),
+            ("service of a cluster", 9, string.ascii_lowercase, "connect {}.cluster.local:29500"),
+            ("user and port of ssh", 9, string.ascii_lowercase, "ssh -p 2222 {}@10.0.0.7"),
+            ("samba", 12, LETTERS, "smbclient -U bob%{} //nas/x"),
+            ("fernet", 43, LETTERS, "Fernet('{}=')"),
             ("openssh", 64, LETTERS, "-----BEGIN OPENSSH PRIVATE KEY-----\\n{}"),
             ("pgp", 64, LETTERS, "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\n{}\n-----END PGP"),
         )
