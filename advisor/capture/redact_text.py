@@ -25,7 +25,7 @@ MARK = "redacted"
 #: Names of variables and options that hold a secret; `tokens` and `num_tokens` are counts.
 SECRET_NAME = re.compile(
     r"(?i)(?:^|[^a-z]|auth|access|bearer|refresh|session)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
-    r"|(?:access|account|private|signing)[_-]?key|credential|[_-](?:pass|pwd)$|(?:^|[_-])auth$"
+    r"|(?:access|account|client|licen[cs]e|private|signing)[_-]?key|credential|[_-](?:pass|pwd)$|(?:^|[_-])auth$"
 )
 #: Names among these whose every value is a secret; behind the others words and counts may follow.
 _ALWAYS_SECRET = re.compile(
@@ -66,7 +66,7 @@ _ASSIGNED = re.compile(r"(?P<name>(?:\$env:)?[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:(?:[\w-]++\.)+[A-Za-z]{2,}|(?:\d{1,3}\.){3}\d{1,3})\b")
 _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-                   r"(?![\w.])")  # fmt: skip
+                   r"(?![\w.])|(?<![\w-])ip(?:-\d{1,3}){4}(?![\w-])")  # fmt: skip
 #: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
 _GPU = re.compile(r"\b((?:GPU|MIG)-)([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\b")
 #: Credentials behind the word that announces them: of headers, options and queries, of .netrc.
@@ -89,6 +89,11 @@ _PLACED = tuple(
         (r"([?&](?:sig(?:nature)?|key|awsaccesskeyid|x-(?:amz|goog)-[a-z-]{1,30})=)[^\s'\"&]+", rf"\1{MARK}"),
         (r"\b((?:ssh|scp|sftp|rsync)\b[^\n;|&]{0,120}?\s)[\w.-]{1,64}@[\w.-]+", rf"\1{MARK}"),
         (r"(?<![\w.@-])[\w.-]{1,64}@[\w.-]{1,253}(?=:[~/])", MARK),
+        (
+            r"(\b(?:sudo|runuser)\s-u\s?|\bsu\s-\s|\bchown\s(?:-R\s)?|\s--uid=|\buid=\d+\()[\w.-]+",
+            rf"\1{MARK}",
+        ),
+        (r"(BasicAuth\()[^\s)]{1,200}[^)]{1,200}", rf"\1{MARK}"),
         (r"(jdbc:oracle:\w{1,9}:)[^\s@]{1,200}(?=@)", rf"\1{MARK}"),
         (r"\b(Linux )[\w.-]+(?= \d+\.\d+\.\d)", rf"\1{MARK}"),
     )
