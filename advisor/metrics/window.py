@@ -22,6 +22,8 @@ from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
 
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+#: Characters of a time; a number of some 300 digits is infinite.
+_LONGEST = 100
 _TIME = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(s|ms|us|ns)")
 
 
@@ -70,9 +72,9 @@ class Window(Struct, frozen=True):
 def parse_time(text: str) -> int:
     """``1s2ms3us`` -> ns. A bare number is seconds. Raises InputError."""
     text = text.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    if len(text) <= _LONGEST and re.fullmatch(r"\d+(\.\d+)?", text):
         return round(float(text) * _UNITS["s"])
-    if not text or _TIME.sub("", text):
+    if not text or len(text) > _LONGEST or _TIME.sub("", text):
         raise InputError(f"--window: '{text}' is not a time; write it like 5s, 1s2ms3us or 250ms")
     return sum(round(float(n) * _UNITS[u]) for n, u in _TIME.findall(text))
 

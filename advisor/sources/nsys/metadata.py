@@ -258,7 +258,7 @@ def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Devi
         id=number,
         cuda_ordinals=ordinals,
         **about,
-        compute_capability=capability if all(isinstance(n, int) for n in capability) else None,
+        compute_capability=capability if all(isinstance(n, int) and n >= 0 for n in capability) else None,
     )
 
 
