@@ -115,6 +115,26 @@ def test_patterns_can_be_kept() -> None:
     assert found[0] == 1
 
 
+@pytest.mark.parametrize(
+    "text", [r"(?i)gemm_(?P<kind>[a-z]+)(\d*)", r"a|b(?=c)", "[^a-z]x{2,5}$", "(?s)\u212a|."]
+)
+def test_a_kept_pattern_finds_what_its_text_does(text: str) -> None:
+    kept = pickle.loads(pickle.dumps(Patterns([text])))
+    for name in ("GEMM_ab12", "my_gemm_x", "bc", "Axxx", "\u212a", "\n", ""):
+        hit, expected = kept.first(name), re.search(text, name)
+        assert (hit is None) == (expected is None)
+        if hit is not None and expected is not None:
+            assert (hit[1].span(), hit[1].groups()) == (expected.span(), expected.groups())
+            assert hit[1].groupdict() == expected.groupdict()
+            assert (hit[1].re.flags, hit[1].re.pattern) == (expected.re.flags, text)
+
+
+def test_what_is_kept_of_a_pattern_may_be_damaged() -> None:
+    patterns = Patterns(["no[r]m"])
+    patterns._compiled = [(0, b"\1\2\3\4", 0, {}, (None,))]
+    assert patterns.found("my_norm")
+
+
 def compiled_patterns() -> dict[str, re.Pattern[str]]:
     """Every pattern of the code that stands in a module, and those of the rules."""
     found: dict[str, re.Pattern[str]] = {}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis, Finding
     from advisor.model.review import History, Review
+    from advisor.reports.blocks import Report
 
 
 #: Options of `advisor diagnose`, in the order of --help.
@@ -54,9 +55,6 @@ def diagnose(settings: Settings, traces: list[Path] | None, review: Path | None 
 
 def report(paths: Sequence[Path], settings: Settings, many: bool = False, review: Path | None = None) -> int:
     """Diagnose every capture, print or write the reports; returns the exit code."""
-    from advisor.reports.diagnosis import TextOptions
-    from advisor.reports.diagnosis import report as diagnosis_report
-
     saved = _baseline(settings)
     html, xlsx, force = settings.html, settings.xlsx, settings.force
     check_files(settings, paths)
@@ -75,15 +73,25 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
     if settings.select or settings.ignore:
         done = [select(d, settings.select, settings.ignore) for d in done]
-    ranking = settings.explain_ranking
-    options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
-    made = diagnosis_report(done, options, many)
+    made = _report(done, settings, many)
     save(made, "html", html, force)
     if xlsx is not None:
         _write_workbook(done, xlsx, before, force)
     if STDOUT not in (html, xlsx):
         deliver(made, settings)
     return 2 if failed else _verdict(done, settings)
+
+
+def _report(done: Sequence[Diagnosis], settings: Settings, many: bool) -> Report:
+    from advisor.reports.blocks import Report
+
+    if settings.format == "json" and settings.html is None:
+        return Report(done, lambda _: (), many=many)  # JSON has no blocks, whose modules take time to import
+    from advisor.reports.diagnosis import TextOptions, report
+
+    ranking = settings.explain_ranking
+    options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
+    return report(done, options, many)
 
 
 def diagnosed(

@@ -345,16 +345,20 @@ def engines() -> Mapping[str, EngineData]:
 
 
 @cache
+def _action_file() -> ActionFile:
+    return shipped("actions.yaml", ActionFile)
+
+
+@cache
 def actions() -> Mapping[str, str]:
     """The action keys that recommendations and engine options share, each with its meaning."""
-    return MappingProxyType(shipped("actions.yaml", ActionFile).actions)
+    return MappingProxyType(_action_file().actions)
 
 
 @cache
 def recommendation_ids() -> frozenset[str]:
     """Every id of a recommendation in our rules, with options of engines or without."""
-    data = shipped("actions.yaml", ActionFile)
-    return frozenset((*data.actions, *data.advice))
+    return frozenset((*_action_file().actions, *_action_file().advice))
 
 
 #: Words of ids in their usual spelling.
@@ -364,7 +368,7 @@ _SPELLED = {w.lower(): w for w in ("CUDA", "GPU", "GC", "GIL", "KV", "FP8", "TF3
 @cache
 def action_title(id: str) -> str:
     """What a recommendation asks for, in a few words: ``use CUDA graphs``."""
-    given = shipped("actions.yaml", ActionFile).titles.get(id)
+    given = _action_file().titles.get(id)
     return given or " ".join(_SPELLED.get(word, word) for word in id.split("-"))
 
 

@@ -7,8 +7,10 @@ is part of any answer here.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable
 from functools import cache, lru_cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w{0,200})::")
@@ -152,11 +154,12 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order. It can be pickled (its methods cannot); compiled patterns are left out."""
+    """Patterns in order. It can be pickled (its methods cannot), with what compiling its patterns takes
+    most of the time for."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = tuple(texts)
-        self._compiled: list[re.Pattern[str] | None] = [None] * len(self._texts)
+        self._compiled: list[re.Pattern[str] | tuple[Any, ...] | None] = [None] * len(self._texts)
         self._always: list[int] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
         for i, text in enumerate(self._texts):
@@ -167,7 +170,7 @@ class Patterns:
                 self._by_gram.setdefault(literal[:_GRAM], []).append((literal, i))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": [None] * len(self._texts)}
+        return {**self.__dict__, "_compiled": [_parsed(text) for text in self._texts]}
 
     def first(self, text: str) -> tuple[int, re.Match[str]] | None:
         """Position and match of the first pattern that is found in the text."""
@@ -191,6 +194,8 @@ class Patterns:
     def among(self, texts: tuple[str, ...]) -> list[str]:
         """The texts in which any pattern is found, in order. One search of all of them together excludes
         most patterns."""
+        if not texts:
+            return []
         together = _lowered(texts)
         possible = range(len(self._texts)) if together is None else self._possible(together)
         searches = [self._compile(i).search for i in possible]
@@ -202,8 +207,8 @@ class Patterns:
 
     def _compile(self, i: int) -> re.Pattern[str]:
         done = self._compiled[i]
-        if done is None:
-            done = self._compiled[i] = re.compile(self._texts[i])
+        if not isinstance(done, re.Pattern):
+            done = self._compiled[i] = _restored(self._texts[i], done) if done else re.compile(self._texts[i])
         return done
 
     def _candidates(self, text: str) -> Iterable[int]:
@@ -222,6 +227,30 @@ class Patterns:
                 if literal in lower:
                     found.add(i)
         return sorted(found)
+
+
+def _parsed(text: str) -> tuple[Any, ...] | None:
+    """The code of a pattern, which `re` cannot pickle: the cache is for one version of Python alone."""
+    try:
+        parser, compiler = import_module("re._parser"), import_module("re._compiler")
+        tree = parser.parse(text)
+        state, code = tree.state, compiler._code(tree, 0)
+        names = [None] * state.groups
+        for name, number in state.groupdict.items():
+            names[number] = name
+        return state.flags, array("I", code).tobytes(), state.groups - 1, state.groupdict, tuple(names)
+    except (ImportError, AttributeError, OverflowError, TypeError):
+        return None
+
+
+def _restored(text: str, parsed: tuple[Any, ...]) -> re.Pattern[str]:
+    try:
+        flags, code, *groups = parsed
+        words = array("I", code).tolist()
+        found: re.Pattern[str] = import_module("_sre").compile(text, flags, words, *groups)
+    except Exception:  # whatever a damaged file holds, the text can be compiled
+        return re.compile(text)
+    return found
 
 
 @lru_cache(maxsize=4)

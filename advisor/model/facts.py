@@ -246,7 +246,8 @@ class FactBase(Struct):
 
     def scopes(self, level: str) -> list[Scope]:
         """Every scope of one level that a fact is about, in a fixed order; the trace always."""
-        seen = {s for _, s in self.facts if s.level == level}
+        each = {id(s): s for _, s in self.facts}.values()  # facts share scopes, and hashing them takes time
+        seen = {s for s in each if s.level == level}
         if level == "trace":
             seen.add(TRACE)
         return sorted(seen, key=Scope.sort_key)
