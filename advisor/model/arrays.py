@@ -18,6 +18,11 @@ def compact(values: Array) -> Array:
     return np.broadcast_to(values[0], values.shape) if same else values
 
 
+def is_narrow(values: Array) -> bool:
+    """Whether the values, of which there are some, and sums of two fit in 32 bits."""
+    return len(values) > 0 and max(int(values.max()), -int(values.min())) < 1 << 30
+
+
 def constant(values: Array) -> bool:
     """Whether it is a column of one value, as made by `compact`."""
     return len(values) > 0 and values.strides == (0,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -58,8 +58,11 @@ class RawTables(Protocol):
     def columns(self, table: str) -> tuple[str, ...]:
         """Column names of a table, empty if it is absent."""
 
-    def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
-        """Integer columns in the order of the file; null reads as MISSING."""
+    def read(
+        self, table: str, columns: Sequence[str], keep: Keep | None = None, narrow: Collection[str] = ()
+    ) -> list[Ints]:
+        """Integer columns in the order of the file; null reads as MISSING. Columns in `narrow` may be of 32
+        bits if they and sums of two fit."""
 
     def records(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Rows of a small table, with the types that they have in the file."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from advisor.model.arrays import Array, compact, distinct, each, median_of
+from advisor.model.arrays import Array, compact, distinct, each, is_narrow, median_of
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES
 
@@ -265,8 +265,7 @@ def _narrow(values: Column) -> Column:
 
 
 def _halved(values: Column) -> Column:
-    fits = len(values) > 0 and max(int(values.max()), -int(values.min())) < 1 << 30
-    return values.astype(np.int32) if fits else values
+    return values.astype(np.int32) if values.dtype != np.int32 and is_narrow(values) else values
 
 
 def _near(start: Column) -> Column | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import InputError
+from advisor.model.arrays import is_narrow
 from advisor.reading import READING
 from advisor.sources.raw import Keep
 from advisor.sources.sqlite import pages as sqlite_pages
@@ -49,13 +50,15 @@ def fill(path: Path, declared: str, rows: Sequence[tuple[Any, ...]], page_size: 
 
 def both(
     path: Path, columns: list[str], keep: Keep | None = None
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """By pages, through SQL, and by pages in 32 bits where they fit."""
     db = sqlite3.connect(path)
     reader = PageReader(path)
     try:
         return (
             reader.read_columns(db, "t", columns, keep),
             sqlite_pages.read_columns(db, "t", columns, keep),
+            reader.read_columns(db, "t", columns, keep, narrow=columns),
         )
     finally:
         reader.close()
@@ -63,8 +66,10 @@ def both(
 
 
 def assert_same(path: Path, columns: list[str], keep: Keep | None = None) -> list[np.ndarray]:
-    pages, sql = both(path, columns, keep)
-    for column, one, other in zip(columns, pages, sql, strict=True):
+    pages, sql, narrow = both(path, columns, keep)
+    for column, one, other, small in zip(columns, pages, sql, narrow, strict=True):
+        assert small.dtype == (np.int32 if is_narrow(other) or not len(other) else np.int64)
+        np.testing.assert_array_equal(small, other, err_msg=column)
         assert one.dtype == other.dtype == np.int64
         assert one.flags.c_contiguous
         assert one.flags.writeable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,13 @@ class ColumnarFolder:
     def columns(self, table: str) -> tuple[str, ...]:
         return self._shape(table)[1]
 
-    def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str],
+        keep: Keep | None = None,
+        narrow: Collection[str] = (),  # noqa: ARG002
+    ) -> list[Ints]:
         import pyarrow as pa
 
         wanted = [*columns, *([keep.column] if keep else [])]

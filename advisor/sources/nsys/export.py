@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.errors import InputError
-from advisor.model.arrays import distinct
+from advisor.model.arrays import Array, distinct
 from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys.tables import (
@@ -26,12 +26,13 @@ from advisor.sources.nsys.tables import (
     ROW_TABLES,
     RUNTIME,
     STRINGS,
+    WIDE,
     Filled,
     is_nsys_table,
     plain,
 )
 from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
-from advisor.sources.schema import MISSING, TABLES, classify, inner_rows, shared_bases
+from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import Columns
 
@@ -204,7 +205,9 @@ class NsysExport:
         present = self._db.columns(raw)
         wanted = dict.fromkeys(column for fill in fills.values() for column in fill.raw)
         found = [column for column in wanted if column in present]
-        read = self._db.read(raw, found or present[:1])
+        ids = (fill.raw for name, fill in fills.items() if name in NARROW_COLUMNS)
+        narrow = {column for columns in ids for column in columns} - WIDE
+        read = self._db.read(raw, found or present[:1], narrow=narrow)
         arrays = dict(zip(found, read, strict=False))
         for column in wanted:
             if column not in arrays:
@@ -369,11 +372,11 @@ class NsysExport:
         return warnings
 
 
-def _replaced(values: Ints, old: list[int], new: Sequence[int]) -> Ints:
-    """Each of `old` (sorted) replaced by its partner in `new`; every value is among `old`."""
-    keys, partners = np.array(old, np.int64), np.array(new, np.int64)
+def _replaced(values: Ints, old: list[int], new: Sequence[int]) -> Array:
+    """Each of `old` (sorted) replaced by its partner in `new`, a code; every value is among `old`."""
+    keys, partners = np.array(old, np.int64), np.array(new, np.int32)
     if old and old[-1] - old[0] < _DENSE:
-        table = np.zeros(old[-1] - old[0] + 1, np.int64)
+        table = np.zeros(old[-1] - old[0] + 1, np.int32)
         table[keys - old[0]] = partners
         return table[values - old[0]]
     return partners[np.searchsorted(keys, values)]

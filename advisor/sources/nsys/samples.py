@@ -119,7 +119,9 @@ def _gpu_metrics(raw: RawTables) -> Columns:
     metrics = wanted_metrics(raw)
     keep = Keep("metricId", tuple(sorted({metric for _, metric in metrics})))
     times = _time_columns(raw)
-    kind, metric, value, time, *other = raw.read(GPU_METRICS, ["typeId", "metricId", "value", *times], keep)
+    kind, metric, value, time, *other = raw.read(
+        GPU_METRICS, ["typeId", "metricId", "value", *times], keep, ("metricId", "value")
+    )
     if other and (time == MISSING).any():
         time = np.where(time == MISSING, other[0], time)
     before = int((time < 0).sum())

@@ -106,7 +106,7 @@ def _bits_of(global_id: Ints, shift: int) -> Ints:
 
 
 def _product(x: Ints, y: Ints, z: Ints) -> Ints:
-    product = x * y * z
+    product = np.multiply(x, y, dtype=np.int64) * z
     product[(x == MISSING) | (y == MISSING) | (z == MISSING)] = MISSING
     return product
 
@@ -141,6 +141,8 @@ def _if_valid(column: str) -> Filled:
     return Filled((column,), lambda ids: np.where(ids == _INVALID_ID, MISSING, ids))
 
 
+#: Columns of several numbers in 64 bits, and one that is given others.
+WIDE = frozenset(("globalPid", "globalTid", "deviceId"))
 #: A column that nothing in an export fills.
 _NONE = plain("")
 _PROCESS = Filled(("globalPid",), process_of)

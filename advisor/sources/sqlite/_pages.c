@@ -1,5 +1,4 @@
-/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays of int64; searches in sorted
- * columns; and how much of some intervals others take.
+/* Integer columns of the leaf pages of an SQLite table, into preallocated arrays; searches in sorted columns; and how much of some intervals others take.
  *
  * The same values as pages.py decodes with NumPy, or nothing: whatever is not a plain case, or would
  * be read outside its page, ends the call with -1, and the caller decodes these pages in Python.
@@ -14,12 +13,16 @@
 #include <string.h>
 
 #define LEAF 13
+#define NARROW (1 << 30) /* less and more than its negative: sums of two fit in 32 bits */
 #define MOST_COLUMNS 64 /* wanted at once */
 #define LONGEST_HEADER 127 /* bytes, its own length among them: a column takes one at least */
+#define LAYOUTS 64 /* that are kept: rows differ in the sizes of a few of their values */
 
 typedef struct {
     int8_t slot[LONGEST_HEADER]; /* by place in the record: which wanted column it is, or -1 */
-    int64_t *outs[MOST_COLUMNS];
+    void *outs[MOST_COLUMNS];
+    int narrow[MOST_COLUMNS]; /* whether it is of int32, else of int64 */
+    int wide;                 /* the column of int32 that a value does not fit in, or -1 */
     int wanted, stored; /* columns that are looked at, and those of them that are returned */
     int keep;           /* the wanted column that decides about a row, or -1 */
     const int64_t *kept;
@@ -60,8 +63,11 @@ static uint32_t big4(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static int64_t value_of(const uint8_t *p, int type, int64_t missing)
+static int64_t value_of(const uint8_t *p, const uint8_t *end, int type, int64_t missing)
 {
+    static const uint8_t unused[] = {64, 56, 48, 40, 32, 16, 0}; /* bits behind it in 8 bytes */
+    if (end - p >= 8 && type >= 1 && type <= 6)
+        return (int64_t)((uint64_t)big4(p) << 32 | big4(p + 4)) >> unused[type];
     switch (type) {
     case 0:
         return missing;
@@ -117,10 +123,27 @@ static int parse(const uint8_t *header, size_t size, uint64_t page_size, const T
     return 1;
 }
 
+/* The layout of a header of `size` bytes among those kept, or where it belongs. */
+static Layout *kept_layout(const uint8_t *header, size_t size, Layout *layouts)
+{
+    uint64_t hash = size, word = 0;
+    size_t i = 0;
+    for (; i + 8 <= size; i += 8) {
+        memcpy(&word, header + i, 8);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    for (word = 0; i < size; i++)
+        word = word << 8 | header[i];
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return &layouts[hash >> 58]; /* the highest 6 bits: LAYOUTS */
+}
+
 /* Appends the rows of one page; false where the page is not plain. */
-static int decode_page(const uint8_t *page, size_t size, Task *task, Layout *layout)
+static int decode_page(const uint8_t *page, size_t size, Task *task, Layout *layouts)
 {
     const uint8_t *end = page + size;
+    Layout *layout = layouts;
     size_t cells = (size_t)page[3] << 8 | page[4];
     if (page[0] != LEAF || 8 + 2 * cells > size)
         return 0;
@@ -136,14 +159,17 @@ static int decode_page(const uint8_t *page, size_t size, Task *task, Layout *lay
         size_t header = p[0];
         if (!header || header > LONGEST_HEADER || header > payload)
             return 0;
-        if (header != layout->header_size || memcmp(p, layout->header, header))
-            if (!parse(p, header, size, task, layout))
-                return 0;
+        if (header != layout->header_size || memcmp(p, layout->header, header)) {
+            layout = kept_layout(p, header, layouts);
+            if (header != layout->header_size || memcmp(p, layout->header, header))
+                if (!parse(p, header, size, task, layout))
+                    return 0;
+        }
         if (header + layout->body_size != payload)
             return 0;
         p += header;
         if (task->keep >= 0) {
-            int64_t value = value_of(p + layout->offset[task->keep], layout->type[task->keep], task->missing);
+            int64_t value = value_of(p + layout->offset[task->keep], end, layout->type[task->keep], task->missing);
             Py_ssize_t k = 0;
             while (k < task->kept_count && task->kept[k] != value)
                 k++;
@@ -152,14 +178,24 @@ static int decode_page(const uint8_t *page, size_t size, Task *task, Layout *lay
         }
         if (task->rows >= task->room)
             return 0;
-        for (int k = 0; k < task->stored; k++)
-            task->outs[k][task->rows] = value_of(p + layout->offset[k], layout->type[k], task->missing);
+        for (int k = 0; k < task->stored; k++) {
+            int64_t value = value_of(p + layout->offset[k], end, layout->type[k], task->missing);
+            if (!task->narrow[k]) {
+                ((int64_t *)task->outs[k])[task->rows] = value;
+            } else if (value > -NARROW && value < NARROW) {
+                ((int32_t *)task->outs[k])[task->rows] = (int32_t)value;
+            } else {
+                task->wide = k;
+                return 0;
+            }
+        }
         task->rows++;
     }
     return 1;
 }
 
-/* decode(pages, page_size, places, outs, row, missing, keep, kept) -> row behind the last, or -1 */
+/* decode(pages, page_size, places, outs, row, missing, keep, kept) -> row behind the last, -1, or -2 - k where
+ * column k of `outs` has to be of int64 */
 static PyObject *decode(PyObject *module, PyObject *args)
 {
     Py_buffer pages, places, kept, outs[MOST_COLUMNS];
@@ -181,9 +217,10 @@ static PyObject *decode(PyObject *module, PyObject *args)
     task.room = PY_SSIZE_T_MAX;
     for (; taken < count; taken++) {
         PyObject *item = PyList_GetItem(list, taken);
-        if (PyObject_GetBuffer(item, &outs[taken], PyBUF_WRITABLE))
+        if (PyObject_GetBuffer(item, &outs[taken], PyBUF_WRITABLE | PyBUF_ND))
             goto done;
-        Py_ssize_t room = outs[taken].len / (Py_ssize_t)sizeof(int64_t);
+        task.narrow[taken] = outs[taken].itemsize == sizeof(int32_t);
+        Py_ssize_t room = outs[taken].len / (Py_ssize_t)(task.narrow[taken] ? sizeof(int32_t) : sizeof(int64_t));
         task.outs[taken] = outs[taken].buf;
         task.room = room < task.room ? room : task.room;
     }
@@ -199,12 +236,13 @@ static PyObject *decode(PyObject *module, PyObject *args)
     task.kept_count = kept.len / (Py_ssize_t)sizeof(int64_t);
     task.missing = missing;
     task.rows = row;
+    task.wide = -1;
     Py_BEGIN_ALLOW_THREADS
-    Layout layout = {0};
+    Layout layouts[LAYOUTS] = {{{0}}};
     Py_ssize_t number = pages.len / page_size, i = 0;
-    while (i < number && decode_page((const uint8_t *)pages.buf + i * page_size, (size_t)page_size, &task, &layout))
+    while (i < number && decode_page((const uint8_t *)pages.buf + i * page_size, (size_t)page_size, &task, layouts))
         i++;
-    result = i == number ? task.rows : -1;
+    result = i == number ? task.rows : task.wide >= 0 ? -2 - task.wide : -1;
     Py_END_ALLOW_THREADS
 done:
     while (taken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -140,12 +140,14 @@ class SqliteFile:
             self._columns[table] = tuple(row[1] for row in info)
         return self._columns[table]
 
-    def read(self, table: str, columns: Sequence[str], keep: Keep | None = None) -> list[Ints]:
+    def read(
+        self, table: str, columns: Sequence[str], keep: Keep | None = None, narrow: Collection[str] = ()
+    ) -> list[Ints]:
         """Integer columns in the order of the file, by pages where they are plain, else by SQL."""
         with self._damage_reported():
             if self._pages is not None:
                 with suppress(NotPlain):
-                    return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES)
+                    return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES, narrow)
             self._note_not_whole(table, columns)
             return read_columns(self._db, table, columns, keep)
 

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
+from advisor.model.arrays import is_narrow
 from advisor.reading import READING
 from advisor.sources.raw import Ints, Keep
 from advisor.sources.schema import MISSING
@@ -63,8 +65,10 @@ class PageReader:
         columns: Sequence[str],
         keep: Keep | None = None,
         few_pages: int = 0,
+        narrow: Collection[str] = (),
     ) -> list[Ints]:
-        """The same arrays as `read_columns` through SQL, or NotPlain.
+        """The same arrays as `read_columns` through SQL, or NotPlain; columns in `narrow` in 32 bits if they
+        and sums of two fit.
 
         Tables of fewer than `few_pages` leaf pages count as not plain: SQL is quicker there.
         """
@@ -75,13 +79,13 @@ class PageReader:
             leaves = self._leaves(root)
             if len(leaves) < few_pages:
                 raise NotPlain("too small to be worth it")
-            return self._read_leaves(leaves, asked, len(columns))
+            return self._read_leaves(leaves, asked, [np.int32 if c in narrow else np.int64 for c in columns])
         except (IndexError, ValueError) as error:  # the SQL reader reports the fault of the file
             raise NotPlain("pages point outside themselves") from error
 
-    def _read_leaves(self, leaves: Ints, asked: Table, columns: int) -> list[Ints]:
-        """The first `columns` of what is asked, into arrays that grow with the rows at hand."""
-        out = [np.empty(0, np.int64) for _ in range(columns)]
+    def _read_leaves(self, leaves: Ints, asked: Table, types: Sequence[type[Any]]) -> list[Ints]:
+        """The first columns of what is asked, of these types, into arrays that grow with the rows at hand."""
+        out: list[Ints] = [np.empty(0, one) for one in types]
         block = np.zeros(min(len(leaves), _BLOCK) * self._size + 8, np.uint8)
         rows = 0
         for at in range(0, len(leaves), _BLOCK):
@@ -93,7 +97,7 @@ class PageReader:
                 # About as many as on the pages so far; memory that stays untouched costs nothing.
                 room = int(1.05 * needed * len(leaves) / (at + len(some)))
                 for k, array in enumerate(out):
-                    out[k] = np.empty(room, np.int64)
+                    out[k] = np.empty(room, array.dtype)
                     out[k][:rows] = array[:rows]
             rows = self._append(out, rows, raw, len(some), asked)
         for array in out:
@@ -105,14 +109,20 @@ class PageReader:
         position, accepted = asked.keep or (-1, _NO_VALUES)
         if compiled is not None and len(asked.wanted) <= compiled.MOST_COLUMNS:
             places = np.array(asked.wanted, np.int32)
-            end = compiled.decode(raw[:-8], self._size, places, out, rows, MISSING, position, accepted)
-            if end >= 0:
-                return end
+            while True:
+                end = compiled.decode(raw[:-8], self._size, places, out, rows, MISSING, position, accepted)
+                if end >= 0:
+                    return end
+                if end == -1:
+                    break
+                out[-2 - end] = out[-2 - end].astype(np.int64)
             self.declined += pages
         parts = decode(raw, pages, self._size, asked)
         end = rows + len(parts[0])
-        for array, part in zip(out, parts, strict=False):
-            array[rows:end] = part
+        for k, part in enumerate(parts[: len(out)]):
+            if out[k].dtype != np.int64 and len(part) and not is_narrow(part):
+                out[k] = out[k].astype(np.int64)
+            out[k][rows:end] = part
         return end
 
     # ------------------------------------------------------------------ finding the pages
