@@ -125,13 +125,15 @@ def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool]
     it could not be read; None for independent captures."""
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
-    from advisor.ranks.reduction import recognise
-    from advisor.sources.open import peek
+    plan = None
+    if len(paths) > 1:
+        from advisor.ranks.reduction import recognise
+        from advisor.sources.open import peek
 
-    forced = True if settings.ranks else False if settings.independent else None
-    plan, hint = recognise(paths, peek, forced)
-    if hint is not None:
-        message(f"note: {hint}")
+        forced = True if settings.ranks else False if settings.independent else None
+        plan, hint = recognise(paths, peek, forced)
+        if hint is not None:
+            message(f"note: {hint}")
     if plan is None:
         if settings.dask is not None:
             message("note: --dask reads the ranks of one job; these captures are read here")

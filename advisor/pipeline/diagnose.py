@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from advisor.knowledge.files import with_sources
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.gain import Flip
 from advisor.model.once import begin
 from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
-from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
 
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
@@ -115,18 +113,25 @@ def analyse(
 
     Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
     """
-    from advisor.engine.load import builtin_dir
     from advisor.sources.open import needs_export
 
     chosen = options or Options()
+
+    def compiled() -> Program:
+        from advisor.engine.load import builtin_dir
+
+        return program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
+
     say = progress or (lambda _: None)
     weights = given_weights(chosen.weight_bytes)
     given_step_ns(chosen.unprofiled_step)  # a wrong one fails before anything is read
     acceptance = given_acceptance(chosen.acceptance)
-    program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
+    if chosen.rules or chosen.params:  # faulty ones fail before anything is read
+        compiled()
     say("exporting with nsys" if needs_export(path) else "reading")
     with analysis_of(path, chosen, say) as analysis:
         analysis.trace.read_ahead("samples")
+        program = compiled()  # while tables are read, as most imports
         begin(
             analysis.trace.threads,  # these do not need to know the steps, which are found meanwhile
             lambda: analysis.losses,
@@ -192,8 +197,10 @@ def assemble(done: Analysed) -> Diagnosis:
     from advisor.compare.work import work_of
     from advisor.engine.rank import hidden, worth_doing, worth_reporting
     from advisor.engine.states import answered, why_not
+    from advisor.knowledge.files import with_sources
     from advisor.metrics.phases import step_times
     from advisor.pipeline import document
+    from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
     from advisor.ranks.reduction import rank_section
 
     analysis, facts, serving = done.analysis, done.facts, done.serving

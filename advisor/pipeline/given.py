@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.errors import InputError
-from advisor.metrics.matmuls import Decoder
 from advisor.reading import parse_json, read_text
+
+if TYPE_CHECKING:
+    from advisor.metrics.matmuls import Decoder
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
@@ -85,6 +87,8 @@ def _decoder_of(config: dict[str, Any]) -> Decoder:
     hidden, layers = number("hidden_size"), number("num_hidden_layers")
     heads = number("num_attention_heads")
     kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
+    from advisor.metrics.matmuls import Decoder  # imports all metrics
+
     return Decoder(
         layers,
         hidden,
