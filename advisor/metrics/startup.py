@@ -8,6 +8,7 @@ whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -126,7 +127,8 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     if not len(ops):
         return Startup(first, first, last - first)  # of an unknown program
     run = ops.take(where(a.runs.holds(ops.start)))
-    limit = late = _kernel_time_quantile(run, _LATE)
+    time_of = _kernel_time_quantile(run)
+    limit = late = time_of(_LATE)
     if len(steps):
         # Loads by the steps themselves are cold, but no head of the capture; those of the only one are until
         # it has work.
@@ -138,7 +140,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     for kind in (k for k in KINDS if k in found):
         events += _events(trace, kind, without(found[kind], counted))
         counted = merged(counted, found[kind])
-    if upload := _upload(trace, run, limit, a.runs):
+    if upload := _upload(trace, run, min(limit, time_of(0.01)), a.runs):
         events.append(upload)
     named = [i for i, role in a.roles.items() if role == "startup"]
     spans = ranges.rows(named) if named else None
@@ -154,7 +156,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     first = min([first, *(e.start for e in events)])
     begin = max(first, a.runs.since)
     # A range named start-up may hold most of the work, if some work follows.
-    until = limit if len(steps) else _kernel_time_quantile(run, _LATE_RANGE)
+    until = limit if len(steps) else time_of(_LATE_RANGE)
     end = _head(begin, [e for e in mine if e.end <= (until if e.kind == "ranges" else limit)])
     # A kernel may run before its launch call, the last one that is cold, has returned.
     loads = found.get("modules", counted)
@@ -360,13 +362,13 @@ def _teardown(calls: Columns, ops: Operations) -> Spans:
     return union(start[last], end[last])
 
 
-def _kernel_time_quantile(ops: Operations, share: float) -> int:
-    """The time by which this share of the kernel time has run."""
-    kernel = ops.kind == Kind.KERNEL
-    if not kernel.any():
-        return int(np.iinfo(np.int64).max)
+def _kernel_time_quantile(ops: Operations) -> Callable[[float], int]:
+    """The time by which a share of the kernel time has run."""
+    kernel = where(ops.kind == Kind.KERNEL)
+    if not len(ops.kind[kernel]):
+        return lambda _: int(np.iinfo(np.int64).max)
     done = np.cumsum(np.maximum(ops.length, 0)[kernel], dtype=float)  # times that cannot be leave 64 bits
-    return int(ops.end[kernel][np.searchsorted(done, share * done[-1])])
+    return lambda share: int(ops.end[kernel][np.searchsorted(done, share * done[-1])])
 
 
 def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | None:
@@ -375,8 +377,7 @@ def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | No
         return None
     copies = trace.columns("copies", ("start", "end", "bytes", "kind", "src_memory"))
     htod = (copies["kind"] == HTOD) & runs.holds(copies["start"])
-    before = _kernel_time_quantile(ops, 0.01)
-    early = htod & (copies["end"] <= min(limit, before))
+    early = htod & (copies["end"] <= limit)
     moved, all_bytes = copies["bytes"][early].sum(), copies["bytes"][htod].sum()
     if moved < _UPLOAD_BYTES or moved < _UPLOAD_SHARE * all_bytes:
         return None
