@@ -10,7 +10,7 @@ in its 32-bit hashes (measured), need no escaping, and have no length. Records a
     row      k n o* n* t* a row of an entity table
     joined   k n s        a join of a rule has a row in a scope
 
-`k` groups at most 400 names and `n` is the name with a shard number: a test node of the engine
+`k` groups at most 100 names and `n` is the name with a shard number: a test node of the engine
 takes 511 values, a record satisfies at most 64 first tests, a node serves at most 255 rules.
 """
 
@@ -27,7 +27,7 @@ from advisor.engine.values import Atom, atom, key
 from advisor.model.facts import Scope
 
 SHARD = 48
-GROUP = 400
+GROUP = 100
 _RELATION = {"lt": "$lt", "le": "$lte", "gt": "$gt", "ge": "$gte"}
 _ON = {name: f"o{i}" for i, name in enumerate(("rank", "device", "process", "phase", "operation"))}
 _TRUTH: dict[bool | None, str] = {False: "0", True: "1", None: "2"}
