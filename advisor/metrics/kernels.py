@@ -222,18 +222,18 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     """Quantiles by group with one sort. Percentiles are nearest-rank on sorted durations, the
     median is the mean of the middle two, as `nsys stats` has it."""
     count = np.bincount(group, minlength=groups)
-    if 0 <= duration.min(initial=0) <= duration.max(initial=0) < 1 << 40:
-        # One composite key sorts several times faster than a lexsort.
-        ranked = group.astype(np.int64)
-        ranked <<= 40
-        ranked |= duration
+    most, half = int(duration.max(initial=0)), max(32 - groups.bit_length(), 0)
+    if duration.min(initial=0) >= 0 and most < 1 << 40:
+        # One composite key sorts several times faster than a lexsort, one of 32 bits in half the time.
+        bits, kind = (half, np.uint32) if most < 1 << half else (40, np.uint64)
+        ranked: Array = np.left_shift(group, bits, dtype=kind, casting="unsafe")
+        ranked |= duration.astype(kind)
         ranked.sort()
-        ranked &= (1 << 40) - 1
+        ranked &= (1 << bits) - 1
     else:
         ranked = duration[np.lexsort((duration, group))]
-    first = np.cumsum(count) - count
-    some = count > 0
-    reach = np.append(0, np.cumsum(ranked))
+    first, some = np.cumsum(count) - count, count > 0
+    reach = np.append(0, np.cumsum(ranked, dtype=np.int64))
 
     def at(position: Array) -> Array:
         out = np.zeros(groups)
