@@ -131,9 +131,9 @@ def combinations(*columns: Array) -> tuple[Array, Array]:
     """The first row of each combination of values, in their order, and the position of each row's
     combination."""
     key = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
+    for i, column in enumerate(c for c in columns if not constant(c)):
         values, index = dense(column)
-        key = dense(key * max(len(values), 1) + index)[1]
+        key = dense(key * max(len(values), 1) + index)[1] if i else index
     first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
     first[key[::-1]] = np.arange(len(key) - 1, -1, -1)  # the first row wins: it is written last
     return first, key
@@ -145,6 +145,8 @@ def first_work(keys: Array, own: Array, start: Array) -> Array:
     first = np.full(len(keys), np.iinfo(np.int64).max)
     if not len(keys):
         return first
+    if constant(own):
+        own, start = own[:1], start.min(keepdims=True)
     at = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
     known = keys[at] == own
     np.minimum.at(first, at[known], start[known])
@@ -296,8 +298,10 @@ def find_runs(trace: Trace, ops: Operations, op_name: Array) -> Runs:
 
 def _heaviest_run(ends: Array, ops: Operations) -> Runs:
     edges = [0, *ends.tolist(), int(np.iinfo(np.int64).max)]
-    run = np.searchsorted(ends, ops.start, "right")
-    most = int(np.argmax(np.bincount(run, np.maximum(ops.length, 0), len(edges) - 1)))
+    most = 0
+    if len(ends):
+        run = np.searchsorted(ends, ops.start, "right")
+        most = int(np.argmax(np.bincount(run, np.maximum(ops.length, 0), len(edges) - 1)))
     return Runs(ends, edges[most], edges[most + 1])
 
 
@@ -326,7 +330,6 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     slow = np.flatnonzero(length >= CONTEXT_NS)
     slow = slow[~among(calls["call"][slow], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))]
     slow = slow[np.argsort(calls["start"][slow], kind="stable")]
-    busy = Coverage(union(ops.start, ops.end))
     found = []
     for process in distinct(calls["process"][slow]).tolist():
         mine = slow[calls["process"][slow] == process]
@@ -336,6 +339,9 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
         again = mine[
             (calls["name_id"][mine] == calls["name_id"][mine[0]]) & (length[mine] >= _AGAIN * length[mine[0]])
         ][1:]
+        if not len(again):
+            continue
+        busy = Coverage(union(ops.start, ops.end))
         again = again[busy.within(calls["start"][again], calls["end"][again]) == 0]
         opening = op_name[work[:_OPENING]]
         for at in np.searchsorted(ops.start[work], calls["start"][again]).tolist():

@@ -20,7 +20,7 @@ from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs, combinations, first_work
 from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct, median_of, merged, where, without
+from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, where, without
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
 
@@ -185,8 +185,8 @@ def _cold_calls(
     keys, process = dense(runs.keys(calls["process"][long], start))
     own = runs.keys(ops.process, ops.start)
     first = first_work(keys, own, ops.start)[process]
-    ran = where(ops.kind == Kind.KERNEL)
-    kernel = first_work(keys, own[ran], ops.start[ran])[process]
+    ran = np.flatnonzero(ops.kind == Kind.KERNEL)
+    kernel = first_work(keys, picked(own, ran), picked(ops.start, ran))[process]
     slow = (length >= CONTEXT_NS) & (start < first)
     slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     at = np.flatnonzero(slow)
@@ -260,7 +260,7 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     at = np.flatnonzero((op_name >= 0) & (ops.api >= 0))
     if not len(at):
         return np.empty(0, np.int64)
-    first, _ = combinations(own[at], op_name[at])
+    first, _ = combinations(picked(own, at), picked(op_name, at))
     rows = distinct(ops.api[at[first]])
     cold = []
     for kind, least in ((Call.LAUNCH, _MODULE_NS), (Call.GRAPH_LAUNCH, _SETUP_NS)):

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, distinct, marked, where
+from advisor.model.arrays import Array, distinct, marked, picked, where
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns, Trace
@@ -158,8 +158,8 @@ class Work(Struct, frozen=True, dict=True):
     def main_stream(self) -> Array:
         """Positions of the operations on the stream that holds most GPU time."""
         mine = np.flatnonzero(self.mine)
-        streams, at = dense(self.ops.stream[mine])
-        if not len(streams):
+        streams, at = dense(picked(self.ops.stream, mine))
+        if len(streams) < 2:
             return mine
         return np.asarray(mine[at == np.argmax(np.bincount(at, self.length[mine]))])
 
