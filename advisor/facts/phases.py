@@ -50,6 +50,9 @@ FACTS = (
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
         Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _PROMPTS)),
+    *group("device", needs.CUDA, [
+        Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the window in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one"),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.KERNELS,)),
     *group("phase", needs.CUDA, [
         Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
         Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
@@ -108,13 +111,18 @@ def _mixed_steps(decode: Array, mixed: Array, times: Array, out: FactWriter, win
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
-    if not a.step_count or not a.trace.has("kernels"):
+    window = budget.window.nonzero_length
+    if not a.trace.has("kernels"):
+        return
+    if not a.step_count:
+        out.put("serving.decode_window_ratio", 0.0)
         return
     phases = a.window_phases
     times = step_times(a)
-    _mixed_steps(phases == "decode", phases == "mixed", times, out, budget.window.nonzero_length)
+    decodes = phases == "decode"
+    out.put("serving.decode_window_ratio", min(float(times[decodes].sum()) / window, 1.0))
+    _mixed_steps(decodes, phases == "mixed", times, out, window)
     rows = budget.by_step[a.window_steps]
-    window = budget.window.nonzero_length
     kernels = a.kernels(device)
     duration, step = kernels.length, kernels.step
     one_phase = len(set(phases.tolist())) == 1

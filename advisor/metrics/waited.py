@@ -17,6 +17,7 @@ from advisor.metrics.gaps import GapName, name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join
+from advisor.metrics.workload import OF_OWN_INPUTS
 from advisor.model.arrays import Array, among, distinct, grouped, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
@@ -155,7 +156,8 @@ _MORE = 4
 def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to the
     device, and of those among them whose copy to the device is data as well. A copy several times as large
-    is the next input, not an answer."""
+    is the next input, not an answer; so is one in the next step of a program whose steps have inputs of
+    their own, where ranges say where a step begins."""
     ops = a.ops.take(where(a.ops.device == budget.device))
     copied, direction = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
     copies = ops.kind == Kind.COPY
@@ -169,6 +171,8 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     known = (before != MISSING) & (after != MISSING)
     down = known & data[before]
     both = down & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
+    if a.steps.method == "ranges" and a.program.kind in OF_OWN_INPUTS:
+        both &= ~budget.gaps.crosses_step
     return both, both & (copied[after] >= _DATA)
 
 

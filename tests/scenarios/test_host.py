@@ -13,7 +13,17 @@ from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Gain
 from tests.builder import NO_ID, Export
 from tests.kineto_builder import Profile
-from tests.scenarios.machine import ADD, DECODE_LAYER, GEMM, GEMV, NORM, SILU, Kernel, Machine
+from tests.scenarios.machine import (
+    ADD,
+    DECODE_LAYER,
+    GEMM,
+    GEMV,
+    NORM,
+    PREFILL_ATTENTION,
+    SILU,
+    Kernel,
+    Machine,
+)
 from tests.scenarios.support import alarms, diagnosed, evidence, expect, explained, fact, ranked, severity
 
 SYNCS = ("blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync", "sync-memset")
@@ -742,6 +752,37 @@ def test_inputs_that_the_host_prepares_after_a_result_are_not_computed_from_it(t
 
     assert found(600) is not None
     assert found(4) is None
+
+
+def test_the_next_batch_of_an_encoder_is_not_computed_from_its_last_result(tmp_path: Path) -> None:
+    """Embeddings come down, the host makes tokens of other texts for 2 ms, and those go up: that a text
+    decoder does so between two tokens, and an encoder inside a step, are answers to what came down."""
+
+    def found(step: str, kernels: list[tuple[Kernel, float]], inside: bool = False) -> Gain:
+        m = Machine()
+        for i in range(20):
+            with m.step(f"{step} {i}"):
+                m.copy("HtoD", 64, "pinned")
+                m.layers(6, kernels)
+                if inside:
+                    m.copy("DtoH", 64, "pageable")
+                    m.work(2_000)
+                    m.copy("HtoD", 64, "pinned")
+                    m.layers(6, kernels)
+                m.copy("DtoH", 64, "pageable")
+            if not inside:
+                m.work(2_000)
+        folder = tmp_path / f"{step}{inside}"
+        folder.mkdir()
+        (gap,) = [f for f in diagnosed(m, folder).findings if f.cause == "host-gap"]
+        assert gap.gain is not None
+        return gap.gain
+
+    gelu = Kernel("void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>(int)")
+    encoder = [(NORM, 8), (GEMM, 60), (PREFILL_ATTENTION, 40), (GEMM, 60), (gelu, 9)]
+    assert found("encode batch", encoder).speedup is not None
+    assert "computes on data" in (found("encode batch", encoder, inside=True).reason or "")
+    assert "computes on data" in (found("decode_step", list(DECODE_LAYER) * 4).reason or "")
 
 
 def test_sampling_on_the_cpu_is_done_on_the_gpu_instead(tmp_path: Path) -> None:

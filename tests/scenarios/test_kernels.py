@@ -372,6 +372,30 @@ def test_prefill_at_the_limit_of_the_tensor_cores(tmp_path: Path, sampled: bool)
     assert ("no-gpu-metrics" in {f.cause for f in d.findings}) is not sampled
 
 
+def test_long_kernels_of_a_decode_are_not_limited_by_the_compute_units(tmp_path: Path) -> None:
+    """A large model at batch 64: products of several waves wait for weights, attention for the cache."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(
+                12,
+                (
+                    (NORM, 12),
+                    (GEMM, 45),
+                    (DECODE_ATTENTION, 60),
+                    (GEMM, 32),
+                    (GEMM, 210),
+                    (SILU, 14),
+                    (GEMM, 110),
+                ),
+            )
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "kernel.several_waves_ratio") > 0.9  # type: ignore[operator]
+    assert fact(d, "serving.decode_window_ratio") == pytest.approx(1, abs=0.01)
+    assert ranked(d) == []
+
+
 @pytest.mark.parametrize(("capability", "fp4"), [((9, 0), False), ((10, 0), True)])
 def test_fp4_is_for_gpus_that_have_it(tmp_path: Path, capability: tuple[int, int], fp4: bool) -> None:
     m = Machine(Export().gpu(name="NVIDIA B200" if fp4 else "NVIDIA H200", capability=capability))

@@ -31,6 +31,9 @@ def test_prompts_hold_up_decodes(tmp_path: Path) -> None:
     d = diagnosed(server(4), tmp_path)
     assert severity(d, "prefill-holds-decode") == "low"
     assert fact(d, "serving.mixed_step_count") == 4
+    assert fact(d, "serving.decode_window_ratio") == pytest.approx(
+        15 * 0.2423 / (4 * 1.8423 + 15 * 0.2423), rel=0.02
+    )
     usual, held = 0.2423, 0.2423 + 4 * 0.4
     assert fact(d, "serving.decode_step_ms") == pytest.approx(usual)
     assert fact(d, "serving.mixed_step_ms") == pytest.approx(held)
