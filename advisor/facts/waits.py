@@ -48,7 +48,9 @@ _WORK = {"waits": "start end stream event process correlation", "api_calls": nee
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
 _OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
+_HOST_FUNCTION = re.compile(r"LaunchHostFunc|AddCallback")
 _NO_OTHERS = Need("the device idles in no such call")
+_FUNCTIONS = Need("no host function is put into a stream, or the device never idles while work is queued")
 
 _NONE = Need("no stretch without a kernel is that long")
 _AWAKE = Need("the launching thread is in no operating-system call for half of them")
@@ -62,6 +64,7 @@ FACTS = (
         Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
         Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
         *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
+        Entry("launch.behind_function_ratio", "ratio", "kernels api_calls", "How much of the idle time with work queued lies behind a host function in the stream (cudaLaunchHostFunc)", "gaps between whose two operations the launching thread put one in / budget part queued", needs=(needs.FEEDER, _FUNCTIONS)),
     ], columns={"kernels": needs.SPAN, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("sync.calls", "api_calls", "Blocking synchronize calls", needs=(needs.FEEDER,)),
@@ -193,6 +196,9 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
     rows = a.calls_of(Call.OTHER)
     rows = rows[calls["thread"][rows] == feeder]
+    functions = calls["start"][rows[calls_named(a.trace, rows, _HOST_FUNCTION)]]
+    if len(functions) and budget.gap_parts["queued"].any():
+        out.put("launch.behind_function_ratio", _behind(a, budget, np.sort(functions), calls["start"]))
     rows = rows[~calls_named(a.trace, rows, _OF_THEIR_OWN)]
     ids, of = dense(calls["name_id"][rows])
     gaps = union(budget.gaps.start, budget.gaps.end)
@@ -204,6 +210,17 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if most != MISSING and time[most]:
         out.put("call.other_name", base_name(a.trace.texts([int(ids[most])])[0]))
         out |= a.rates(device, {"call.others": float((of == most).sum())})
+
+
+def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -> float:
+    """Share of the queued idle time in gaps whose operations were launched one before and one after one of
+    `functions` (times, sorted); `begun` is when each call began."""
+    gaps, queued = budget.gaps, budget.gap_parts["queued"]
+    api = np.append(a.ops.api[a.ops.device == budget.device], MISSING)  # the last one: no operation
+    before, after = api[gaps.prev_op], api[gaps.next_op]
+    known = (before != MISSING) & (after != MISSING)
+    ahead = [np.searchsorted(functions, begun[rows[known]]) for rows in (before, after)]
+    return float(queued[known][ahead[0] < ahead[1]].sum() / queued.sum())
 
 
 # --- who had the CPU of the loop, and who had the GPU, while the program waited for it -------------

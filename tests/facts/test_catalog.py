@@ -190,6 +190,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "unified.thrash_ratio",
         "unified.gpu_fault_count",
         "unified.host_fault_count",
+        # host functions in a stream: see tests/scenarios/test_launching.py
+        "launch.behind_function_ratio",
         # a server's steps: see tests/scenarios/test_workloads.py
         "serving.decode_step_ms",
         "serving.mixed_step_ms",

@@ -385,6 +385,30 @@ def test_two_processes_take_turns(tmp_path: Path) -> None:
     assert "multi-process-service" in advice(d, "shared-gpu")
 
 
+@pytest.mark.parametrize(
+    ("behind", "first"), [(True, "no-host-functions"), (False, "check-stream-dependencies")]
+)
+def test_host_functions_hold_up_the_stream_behind_them(tmp_path: Path, behind: bool, first: str) -> None:
+    """After each of three graphs a host function runs for 0.3 ms; or something else holds the device
+    then, and the functions come at the end of the step."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            for _ in range(3):
+                m.replay(8)
+                if behind:
+                    m.call("cudaLaunchHostFunc_v10000", 4)
+                m.hold_until(m.gpu_free + 300)
+            m.replay(8)
+            if not behind:
+                m.call("cudaLaunchHostFunc_v10000", 4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "launch-queue-latency", never=("launch-bound", "host-gap", *SYNCS))
+    assert fact(d, "launch.behind_function_ratio") == (1.0 if behind else 0.0)
+    assert d.findings[0].recommendations[0].id == first
+
+
 def test_two_processes_side_by_side_share_nothing_in_turns(tmp_path: Path) -> None:
     """Under MPS the kernels of both run at once."""
     export = Export().gpu()
