@@ -15,7 +15,7 @@ from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
-from advisor.metrics.waited import exchanges, gap_name, loop_thread, os_time
+from advisor.metrics.waited import exchanges, gap_name, issuers, loop_thread, os_time
 from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
@@ -66,8 +66,9 @@ FACTS = (
         Entry("sync.memset_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls and until the next call", "device idle from the call's start to the next call's, where that follows within 100 us, else to its own end"),
     ], columns={"kernels": f"{needs.SPAN} {needs.JOIN}", "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
-        *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part", needs=(needs.FEEDER,)),
-        Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls on the feeding thread", "sum / the longer of the window and its host side"),
+        *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part, of all threads of the process that issue work of the device", needs=(needs.FEEDER,)),
+        Entry("alloc.stalls_per_step", "count", "api_calls", "Those over 1 ms a step", "count in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
+        Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls, of all threads of the process that issue work of the device", "union / the longer of the window and its host side"),
         Entry("alloc.idle_ratio", "ratio", "kernels api_calls", "Idle inside them", "budget part alloc"),
         Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
         Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
@@ -142,8 +143,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
         at = np.flatnonzero(gap)
         if len(at) and a.step_count:
             held = np.cumsum(np.sort(gap[at])[::-1])
-            pieces = int(np.searchsorted(held, held[-1] / 2)) + 1
-            out.put("host.gap_pieces_per_step", pieces / a.step_count)
+            out.put("host.gap_pieces_per_step", (int(np.searchsorted(held, held[-1] / 2)) + 1) / a.step_count)
         if on_pages := int(gap[budget.gaps.migrated].sum()):
             out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()))
         if len(at) and (exchanged := int(gap[exchanges(a, budget)[0]].sum())):
@@ -165,9 +165,10 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
     _steps(a, budget, out)
 
 
-def _mine(a: Analysis, thread: int, *kinds: Call) -> Array:
+def _mine(a: Analysis, thread: int | Array, *kinds: Call) -> Array:
+    """Rows of these calls of a thread, or of several."""
     rows = a.calls_of(*kinds)
-    return np.asarray(rows[a.trace.columns("api_calls", ("thread",))["thread"][rows] == thread])
+    return np.asarray(rows[np.isin(a.trace.columns("api_calls", ("thread",))["thread"][rows], thread)])
 
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -270,19 +271,20 @@ def _synchronous(a: Analysis, feeder: int, *kinds: Call) -> Array:
 
 def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end"))
-    rows = _mine(a, feeder, Call.ALLOC, Call.FREE)
+    rows = _mine(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = (calls["end"] - calls["start"])[rows]
     stalls = rows[length > _STALL_NS]
     window = budget.window.nonzero_length
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
-    slow = budget.idle_inside(union(calls["start"][stalls], calls["end"][stalls]))
-    slow = min(slow, budget.ns["alloc"])  # start-up has a part of its own
+    stalled = union(calls["start"][stalls], calls["end"][stalls])
+    slow = min(budget.idle_inside(stalled), budget.ns["alloc"])  # start-up has a part of its own
     out |= {
         **a.rates(budget.device, {"alloc.calls": len(rows)}),
-        "alloc.time_ratio": float(length.sum()) / whole,
+        "alloc.stalls_per_step": len(stalls) / a.step_count if a.step_count else None,
+        "alloc.time_ratio": union(calls["start"][rows], calls["end"][rows]).total / whole,
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),
-        "alloc.stall_time_ratio": float(length[length > _STALL_NS].sum()) / whole,
+        "alloc.stall_time_ratio": stalled.total / whole,
         "alloc.stall_idle_ratio": slow / window,
         "alloc.stall_of_idle_ratio": slow / max(budget.ns["alloc"], 1),
         "alloc.stall_max_over_p50": float(length.max() / max(median_of(length), 1)) if len(rows) else 1.0,

@@ -94,14 +94,15 @@ def _phase(s: Signs, i: int) -> str:
         return "prefill"
     if share >= 0.5 or s.blocks[i] / tokens >= _DECODE_BLOCKS:
         return "decode"
-    if share < 0.5:
+    products = s.few_rows[i] + s.many_rows[i]
+    few = s.few_rows[i] / products if products else np.nan
+    # Attention for many queries also serves a batch of single ones if it has heads enough to fill the GPU.
+    if share < 0.5 and not few >= _CLEAR:
         return "prefill"
     if tokens <= _FEW_TOKENS:
         return "decode"
-    products = s.few_rows[i] + s.many_rows[i]
     if not products:
         return "unknown"
-    few = s.few_rows[i] / products
     return "decode" if few >= _CLEAR else "prefill" if few <= 1 - _CLEAR else "mixed"
 
 

@@ -18,7 +18,7 @@ from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join
 from advisor.metrics.workload import OF_OWN_INPUTS
-from advisor.model.arrays import Array, among, distinct, grouped, where
+from advisor.model.arrays import Array, among, distinct, grouped, picked, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -117,6 +117,16 @@ def _last_end(issued: Array, end: Array, before: Array) -> Array:
 
 
 # --- what the host does while a device is idle ----------------------------------------------------
+
+
+def issuers(a: Analysis, feeder: int, device: int) -> Array:
+    """The threads of the feeder's process that issue work of the device: a call that blocks one of them holds
+    up its launches, whichever issues most of them (autograd has a thread of its own)."""
+    calls = a.trace.columns("api_calls", ("thread", "process"))
+    api = picked(a.ops.api, a.device_ops(device))
+    api = api[api >= 0]
+    threads, process = calls["thread"][api], calls["process"][api]
+    return distinct(threads[np.isin(process, process[threads == feeder][:1])])
 
 
 def loop_thread(budget: DeviceBudget, feeder: int) -> int:

@@ -644,6 +644,33 @@ def test_the_loader_of_a_training_loop_is_named_although_autograd_launches_most(
     assert d.headline.cause == "input-preparation"
 
 
+@pytest.mark.parametrize(("each_us", "stalls"), [(300, 0), (1_500, 12)])
+def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_most(
+    tmp_path: Path, each_us: int, stalls: int
+) -> None:
+    """`empty_cache()` after every step: twelve blocks go back, at once or slowly; fixed, a step takes 8 ms."""
+    trace = Profile().gpu().process(10, 1)
+    step = 8_000_000 + 12 * each_us * 1_000
+    for i in range(10):
+        t = i * step
+        trace.thread(1).annotation(f"ProfilerStep#{i}", t, step - 10_000)
+        for k in range(40):
+            trace.thread(1 if k < 10 else 2).launch(
+                at=t + k * 200_000, kernel=f"sm90_xmma_gemm_bf16_{k}", kernel_dur=190_000
+            )
+        for k in range(12):
+            trace.thread(1).call("cudaFree", t + 8_000_000 + k * each_us * 1_000, each_us * 1_000 - 5_000)
+    trace.write(path := tmp_path / "trace.json")
+    d = advisor.diagnose(path)
+    expect(d, "allocation-churn", never=("host-gap", "allocation-stalls"))
+    assert fact(d, "alloc.calls_per_step") == pytest.approx(12, abs=1)
+    assert fact(d, "alloc.stalls_per_step") == pytest.approx(stalls, abs=1)
+    gain = d.findings[0].gain
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    assert gain.step_after_ms.mid == pytest.approx(8, rel=0.05)
+
+
 def test_a_data_loader_that_takes_less_than_half_of_the_step_is_the_cause_while_the_gpu_waits_for_it(
     tmp_path: Path,
 ) -> None:
