@@ -67,7 +67,7 @@ FACTS = (
     ], columns={"kernels": f"{needs.SPAN} {needs.JOIN}", "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part, of all threads of the process that issue work of the device", needs=(needs.FEEDER,)),
-        Entry("alloc.stalls_per_step", "count", "api_calls", "Those over 1 ms a step", "count in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
+        Entry("alloc.stall_call_ratio", "ratio", "api_calls", "How many of these calls take over 1 ms", "count / count, in the window"),
         Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls, of all threads of the process that issue work of the device", "union / the longer of the window and its host side"),
         Entry("alloc.idle_ratio", "ratio", "kernels api_calls", "Idle inside them", "budget part alloc"),
         Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
@@ -280,7 +280,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     slow = min(budget.idle_inside(stalled), budget.ns["alloc"])  # start-up has a part of its own
     out |= {
         **a.rates(budget.device, {"alloc.calls": len(rows)}),
-        "alloc.stalls_per_step": len(stalls) / a.step_count if a.step_count else None,
+        "alloc.stall_call_ratio": len(stalls) / max(len(rows), 1),
         "alloc.time_ratio": union(calls["start"][rows], calls["end"][rows]).total / whole,
         "alloc.idle_ratio": budget.share("alloc"),
         "alloc.stall_max_ns": float(length.max(initial=0)),

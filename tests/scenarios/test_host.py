@@ -644,9 +644,9 @@ def test_the_loader_of_a_training_loop_is_named_although_autograd_launches_most(
     assert d.headline.cause == "input-preparation"
 
 
-@pytest.mark.parametrize(("each_us", "stalls"), [(300, 0), (1_500, 12)])
+@pytest.mark.parametrize(("each_us", "slow"), [(300, 0), (1_500, 1)])
 def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_most(
-    tmp_path: Path, each_us: int, stalls: int
+    tmp_path: Path, each_us: int, slow: int
 ) -> None:
     """`empty_cache()` after every step: twelve blocks go back, at once or slowly; fixed, a step takes 8 ms."""
     trace = Profile().gpu().process(10, 1)
@@ -664,7 +664,7 @@ def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_m
     d = advisor.diagnose(path)
     expect(d, "allocation-churn", never=("host-gap", "allocation-stalls"))
     assert fact(d, "alloc.calls_per_step") == pytest.approx(12, abs=1)
-    assert fact(d, "alloc.stalls_per_step") == pytest.approx(stalls, abs=1)
+    assert fact(d, "alloc.stall_call_ratio") == slow
     gain = d.findings[0].gain
     assert gain is not None
     assert gain.step_after_ms is not None
