@@ -25,6 +25,7 @@ from advisor.metrics.waited import (
     STREAM,
     feeder_waits,
     gap_name,
+    issuers,
     loop_thread,
     os_time,
     recorded_waits,
@@ -60,11 +61,11 @@ _ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITC
 
 FACTS = (
     *group("device", needs.CUDA, [
-        Entry("call.other_idle_ratio", "ratio", "kernels api_calls", "Share of the window in which the device idles inside CUDA calls of one name that issue, allocate and wait for nothing, of the launching thread: that name which has most of it", "device idle inside them, without start-up and calls on graphs / window"),
+        Entry("call.other_idle_ratio", "ratio", "kernels api_calls", "Share of the window in which the device idles inside CUDA calls of one name that issue, allocate and wait for nothing, of the threads of the process that issue work of the device: that name which has most of it", "device idle inside them, without start-up and calls on graphs / window"),
         Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
         Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
         *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
-        Entry("launch.behind_function_ratio", "ratio", "kernels api_calls", "How much of the idle time with work queued lies behind a host function in the stream (cudaLaunchHostFunc)", "gaps between whose two operations the launching thread put one in / budget part queued", needs=(needs.FEEDER, _FUNCTIONS)),
+        Entry("launch.behind_function_ratio", "ratio", "kernels api_calls", "How much of the idle time with work queued lies behind a host function in the stream (cudaLaunchHostFunc)", "gaps between whose two operations such a thread put one in / budget part queued", needs=(needs.FEEDER, _FUNCTIONS)),
     ], columns={"kernels": needs.SPAN, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("sync.calls", "api_calls", "Blocking synchronize calls", needs=(needs.FEEDER,)),
@@ -188,14 +189,14 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Which of these calls the device idles in for longest, of the thread that launches; calls on graphs
-    have facts of their own, and what is cold is start-up."""
+    """Which of these calls the device idles in for longest, of the threads that issue its work; calls on
+    graphs have facts of their own, and what is cold is start-up."""
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None:
         return
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
     rows = a.calls_of(Call.OTHER)
-    rows = rows[calls["thread"][rows] == feeder]
+    rows = rows[np.isin(calls["thread"][rows], issuers(a, feeder, device))]
     functions = calls["start"][rows[calls_named(a.trace, rows, _HOST_FUNCTION)]]
     if len(functions) and budget.gap_parts["queued"].any():
         out.put("launch.behind_function_ratio", _behind(a, budget, np.sort(functions), calls["start"]))

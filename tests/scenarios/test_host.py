@@ -644,11 +644,8 @@ def test_the_loader_of_a_training_loop_is_named_although_autograd_launches_most(
     assert d.headline.cause == "input-preparation"
 
 
-@pytest.mark.parametrize(("each_us", "slow"), [(300, 0), (1_500, 1)])
-def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_most(
-    tmp_path: Path, each_us: int, slow: int
-) -> None:
-    """`empty_cache()` after every step: twelve blocks go back, at once or slowly; fixed, a step takes 8 ms."""
+def beside_autograd(call: str, each_us: int, path: Path) -> Diagnosis:
+    """Steps of 8 ms whose backward pass another thread launches, and twelve such calls of the main thread."""
     trace = Profile().gpu().process(10, 1)
     step = 8_000_000 + 12 * each_us * 1_000
     for i in range(10):
@@ -659,9 +656,16 @@ def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_m
                 at=t + k * 200_000, kernel=f"sm90_xmma_gemm_bf16_{k}", kernel_dur=190_000
             )
         for k in range(12):
-            trace.thread(1).call("cudaFree", t + 8_000_000 + k * each_us * 1_000, each_us * 1_000 - 5_000)
-    trace.write(path := tmp_path / "trace.json")
-    d = advisor.diagnose(path)
+            trace.thread(1).call(call, t + 8_000_000 + k * each_us * 1_000, each_us * 1_000 - 5_000)
+    return advisor.diagnose(trace.write(path / "trace.json"))
+
+
+@pytest.mark.parametrize(("each_us", "slow"), [(300, 0), (1_500, 1)])
+def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_most(
+    tmp_path: Path, each_us: int, slow: int
+) -> None:
+    """`empty_cache()` after every step: twelve blocks go back, at once or slowly."""
+    d = beside_autograd("cudaFree", each_us, tmp_path)
     expect(d, "allocation-churn", never=("host-gap", "allocation-stalls"))
     assert fact(d, "alloc.calls_per_step") == pytest.approx(12, abs=1)
     assert fact(d, "alloc.stall_call_ratio") == slow
@@ -669,6 +673,12 @@ def test_memory_that_the_main_thread_frees_is_churn_although_autograd_launches_m
     assert gain is not None
     assert gain.step_after_ms is not None
     assert gain.step_after_ms.mid == pytest.approx(8, rel=0.05)
+
+
+def test_a_costly_call_of_the_main_thread_is_named_although_autograd_launches_most(tmp_path: Path) -> None:
+    d = beside_autograd("cudaMemGetInfo", 300, tmp_path)
+    expect(d, "costly-cuda-calls", never=("host-gap",))
+    assert fact(d, "call.others_per_step") == pytest.approx(12, abs=1)
 
 
 def test_a_data_loader_that_takes_less_than_half_of_the_step_is_the_cause_while_the_gpu_waits_for_it(
