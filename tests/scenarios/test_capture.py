@@ -81,6 +81,24 @@ def test_start_up_in_the_window(tmp_path: Path) -> None:
     assert not d.findings[0].invalidates  # the steps behind it are good
 
 
+@pytest.mark.parametrize(("again", "late"), [(True, pytest.approx(0.5, abs=0.1)), (False, None)])
+def test_compilation_that_comes_back_in_the_loop_is_no_matter_of_warming_up(
+    tmp_path: Path, again: bool, late: object
+) -> None:
+    """Of 24 steps every third compiles for 6 ms, or each of the second to the ninth, which are set aside."""
+    m = Machine()
+    for i in range(24):
+        with m.step(f"decode_step {i}"):
+            if i % 3 == 2 if again else 0 < i < 9:
+                m.work(6_000, "entire_frame_compile (dynamo_timed)")
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "startup-in-window", never=("host-gap",))
+    assert fact(d, "startup.late_ratio", None) == late
+    assert ("no-recompilation" in {r.id for r in d.findings[0].recommendations}) is again
+
+
 # ------------------------------------------------------------------------------- lost events
 
 
