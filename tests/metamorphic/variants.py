@@ -117,6 +117,35 @@ def steps_merged(db: Db) -> None:
         db.execute(f"DELETE FROM {NVTX} WHERE rowid = {second}")
 
 
+def step_ranges(db: Db) -> list[tuple[int, int, int, int]]:
+    """Row, start, end and thread of each range around a step, in order of time."""
+    return db.execute(
+        f"SELECT n.rowid, n.start, n.end, n.globalTid FROM {NVTX} n LEFT JOIN StringIds ON id = textId "
+        "WHERE coalesce(text, value) LIKE 'decode_step%' ORDER BY n.start"
+    ).fetchall()
+
+
+def every_second_step_range_lost(db: Db) -> None:
+    for row, *_ in step_ranges(db)[1::2]:
+        db.execute(f"DELETE FROM {NVTX} WHERE rowid = {row}")
+
+
+def steps_without_numbers(db: Db) -> None:
+    name = string(db, "decode_step")
+    for row, *_ in step_ranges(db):
+        db.execute(f"UPDATE {NVTX} SET text = NULL, textId = {name} WHERE rowid = {row}")
+
+
+def threads_in_turns(db: Db) -> None:
+    """A pool of two threads issues the steps in turn."""
+    for row, start, end, thread in step_ranges(db)[1::2]:
+        db.execute(f"UPDATE {NVTX} SET globalTid = {thread + 1} WHERE rowid = {row}")
+        db.execute(
+            f"UPDATE {RUNTIME} SET globalTid = {thread + 1} "
+            f"WHERE globalTid = {thread} AND start BETWEEN {start} AND {end}"
+        )
+
+
 # ------------------------------------------------------------------- streams, devices, threads
 
 
