@@ -17,6 +17,7 @@ from advisor.metrics.damage import GOOD_RESULTS, capture_ranges
 from advisor.metrics.intervals import Spans, subtract, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
+from advisor.metrics.phases import EVEN_STEPS
 from advisor.metrics.startup import KINDS
 from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
@@ -330,7 +331,7 @@ _WORDS = {
 }  # fmt: skip
 
 _WARM_UP = Need("no first step is slower than the rest")
-_WITHIN = Need("no device waits for start-up inside the steps")
+_WITHIN = Need("fewer than six steps, or no device waits for start-up inside them")
 #: A part with less than this share of the capture is not named.
 _REST_SHARE = 0.005
 
@@ -345,7 +346,7 @@ STARTUP_FACTS = (
         Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": needs.CALLS}),
         Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
         Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices", needs=(needs.STEPS, _WITHIN)),
+        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices; 0 where a single step there has any", needs=(_WITHIN,)),
         Entry("startup.in_window_ratio", "ratio", "", "Share of the window in which devices wait for start-up inside its steps", "mean over the devices of the start-up part of the budget"),
     ], columns={**needs.OPS, "api_calls": needs.CALLS}),
     *group("trace", needs.STEP_RANGES, [
@@ -378,10 +379,11 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
     out.put("capture.rest", ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= _REST_SHARE) or None)
     out.put("startup.warm", found.warm)
     out.put("startup.in_window_ratio", float(idle) / a.window.length if a.window.length else None)
-    if a.step_count and idle:
+    if a.step_count >= EVEN_STEPS and idle:
         by_step = sum(b.by_step[a.window_steps, PARTS.index("startup")] for b in a.budgets.values())
-        late = by_step[a.step_count // 2 :].sum() / max(by_step.sum(), 1)
-        out.put("startup.late_ratio", float(late))
+        late = by_step[a.step_count // 2 :]
+        again = np.count_nonzero(late) > 1  # a single slow first launch does not come back
+        out.put("startup.late_ratio", float(late.sum() / by_step.sum()) if again else 0.0)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
     for kind, length in parts.items():
         out.put(f"startup.{kind}_ratio", length / span)

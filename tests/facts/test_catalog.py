@@ -190,6 +190,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "unified.thrash_ratio",
         "unified.gpu_fault_count",
         "unified.host_fault_count",
+        # compilation that comes back: see tests/scenarios/test_capture.py
+        "startup.late_ratio",
         # host functions in a stream: see tests/scenarios/test_launching.py
         "launch.behind_function_ratio",
         # a server's steps: see tests/scenarios/test_workloads.py
