@@ -18,6 +18,7 @@ from advisor.metrics.intervals import joined, union
 from advisor.metrics.startup import work_span
 from advisor.metrics.thinned import uneven_share
 from advisor.metrics.window import OutsideWork, outside_work
+from advisor.metrics.workload import ran_on
 from advisor.model.arrays import distinct
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time
@@ -33,6 +34,8 @@ Sign = tuple[str, float]
 
 _STEP_NAMES = Need("no range names a step", needs.STEP_RANGES, lambda a: a.damage.step_ranges > 0)
 _TROUBLE = Need("the tool reports no trouble with CUDA")
+_IDLE = Need("the capture holds GPU work", None, lambda a: not len(a.ops))
+_PROCESSOR = Need("nothing recorded says what ran the program")
 
 _LAUNCHES = {"api_calls": needs.CALLS, "kernels": needs.JOIN, "graph_runs": needs.JOIN}
 _DIAGNOSTICS = {"diagnostics": "text_id"}
@@ -96,6 +99,8 @@ FACTS = (
         Entry("capture.lost_ratio", "ratio", "", "Share of the capture that is lost or cannot be true, of its time or of its rows", "the largest of capture.damaged_ratio, capture.lost_row_ratio and capture.invalid_row_ratio", columns=_LOSSES),
         Entry("capture.damage_signs", "text", "", "What shows that events were lost or cannot be true", "in words, with the numbers", columns=_LOSSES),
         Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
+        Entry("capture.ran_on", "text", "", "What ran the program of a capture without GPU work: cpu, gpu, accelerator", "operators that only one of them has (knowledge/workloads.yaml), where memory was allocated, GPUs that the profiler lists; calls of CUDA, where it was traced and no reason is given why events are missing", needs=(_IDLE, _PROCESSOR)),
+        Entry("capture.ran_on_signs", "text", "", "The same as a sentence, with what shows it", "as capture.ran_on", needs=(_IDLE, _PROCESSOR)),
         Entry("capture.refusal_text", "text", "diagnostics", "The same in words, where the tool gives a reason", "as capture.refusal", needs=(_TROUBLE,)),
     ], columns=_DIAGNOSTICS, windowed=False),
     *group("trace", needs.CUDA, [
@@ -139,7 +144,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     out.put("capture.lost_ratio", max(out.value(name) or 0.0 for name in shares))
     out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
     out.table("capture.damage", [list(sign) for sign in signs])
-    _refused(out, texts)
+    _refused(a, out, texts)
 
 
 def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
@@ -229,12 +234,16 @@ def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     return [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
 
 
-def _refused(out: FactWriter, texts: list[str]) -> None:
-    """Why CUDA events are missing, where the profiler says so."""
+def _refused(a: Analysis, out: FactWriter, texts: list[str]) -> None:
+    """Why CUDA events are missing, where the profiler says so; else what ran a program without GPU work."""
     found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
     out.put("capture.refusal", found[0].id if found else "none")
     if found:
         out.put("capture.refusal_text", "; ".join(r.says for r in found))
+    elif out.base.value("capture.gpu_work_count") == 0:
+        processor, signs = ran_on(a.trace, a.ranges)
+        out.put("capture.ran_on", processor)
+        out.put("capture.ran_on_signs", signs)
 
 
 # --- rows that cannot be true ---------------------------------------------------------------------

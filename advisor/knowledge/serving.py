@@ -213,12 +213,17 @@ class Framework(Data):
     ranges: tuple[Pattern, ...] = ()
 
 
+#: What ran a program. `accelerator`: neither a processor nor a GPU that CUDA or ROCm can use.
+Processor = Literal["accelerator", "gpu", "cpu"]
+
+
 class WorkloadFile(File):
     """`least` and `decisive` are sums of weights; see the head of the file."""
 
     least: float = Field(gt=0)
     decisive: float = Field(gt=0)
     frameworks: tuple[Framework, ...]
+    processors: dict[Processor, Pattern]
     workloads: tuple[Workload, ...] = Field(min_length=1)
     layers: Pattern
     parts: dict[LayerPart, Pattern]

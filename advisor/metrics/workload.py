@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from advisor.knowledge.files import capture_knowledge, step_patterns
 from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.serving import Evidence, WorkloadFile
+from advisor.knowledge.serving import Evidence, Processor, WorkloadFile, workload_knowledge
 from advisor.knowledge.shapes import release
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of
-from advisor.model.arrays import Array
-from advisor.sources.schema import Summed
+from advisor.model.arrays import Array, among
+from advisor.sources.schema import Call, Summed
 from advisor.sources.trace import Trace
 
 LANGUAGE_MODEL = "language-model"
@@ -41,6 +41,9 @@ ONE_PHASE = 0.9
 #: Number of independent kinds of evidence at which a judgement is as sure as its margin says.
 _KINDS = 3
 
+#: Calls that leave work on a GPU.
+_ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
+_ACCELERATOR = re.compile(r"^(?:mtia|xpu|hpu|glow|privateuse1)_")
 _ARGUMENTS = re.compile(r", (?:seq|op_id|sizes) ?=.*", re.DOTALL)
 _OPERATOR = re.compile(r"^_?[a-z]\w*(?:\.\w+)*::|^autograd::|Backward\d*$|^detach_?$")
 
@@ -114,6 +117,42 @@ def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
         operator = by_profiler[i] or plain != text or _OPERATOR.search(text)
         (operators if operator else written)[plain] = None
     return tuple(written), tuple(operators)
+
+
+def ran_on(trace: Trace, ranges: Ranges) -> tuple[Processor | None, str]:
+    """What ran a program without recorded GPU work, and how that shows, in words; None if nothing tells.
+
+    Some operators have an implementation for one kind of device only, and work on a GPU needs memory of
+    that GPU. Where CUDA was traced, a program that used it has calls that issue work.
+    """
+    capture = trace.capture
+    written, operators = _split_texts(ranges)
+    only = {
+        kind: next((o for o in operators if re.search(text, o)), None)
+        for kind, text in workload_knowledge().processors.items()
+    }
+    foreign = next((s for s in capture.trace_sources if _ACCELERATOR.match(s)), None) or only["accelerator"]
+    if foreign:
+        return "accelerator", f"the program ran on an accelerator without CUDA or ROCm, which has {foreign}"
+    if only["gpu"] or "gpu" in capture.memory_of:
+        sign = only["gpu"] or "memory of a GPU was allocated"
+        return "gpu", f"the program used a GPU ({sign}), and its work there was not recorded"
+    signs = list[str]()
+    if only["cpu"]:
+        signs.append(f"{only['cpu']} has an implementation for CPUs only")
+    if capture.memory_of:
+        signs.append("operators allocated memory of the CPU alone")
+    if capture.gpus_listed == 0:
+        signs.append("the profiler found no GPU")
+    if trace.has("api_calls"):
+        calls = trace.columns("api_calls", ("call",))["call"]
+        if not among(calls, _ISSUING).any():
+            signs.append(f"none of {len(calls):,} CUDA calls issues work")
+    elif capture.cuda_traced and (written or operators or trace.has("host_calls")):
+        signs.append("CUDA was traced, and the recorded processes did not call it")
+    if signs:
+        return "cpu", f"the program ran on the CPU ({'; '.join(signs)})"
+    return None, "the program ran on the CPU, or its work on the GPU was not recorded"
 
 
 def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array, count: Array) -> WorkloadSigns:

@@ -57,8 +57,9 @@ class Capture(Frozen):
     how much the machine's own clock is ahead of UTC. `vendor` made the GPUs, and `device_numbers` says in
     words whose numbers their ids are. `zero_ns` is the file's own time of our 0. `modules` are classes of
     Python modules that ran, `views` tables of the export that the file replaces by views: they are not
-    read. `cuda_traced` is None if the traced sources are not listed. `under_wsl`: the program ran in the
-    Windows Subsystem for Linux, whose driver is that of Windows.
+    read. `gpus_listed` are the GPUs that the recorder lists (None if it keeps no list), `memory_of` where
+    memory was allocated. `cuda_traced` is None if the traced sources are not listed. `under_wsl`: the
+    program ran in the Windows Subsystem for Linux, whose driver is that of Windows.
     """
 
     path: str
@@ -82,6 +83,8 @@ class Capture(Frozen):
     options: dict[str, str] = Field(default_factory=dict)
     trace_sources: tuple[str, ...] = ()
     cuda_traced: bool | None = None
+    gpus_listed: int | None = None
+    memory_of: tuple[Literal["cpu", "gpu"], ...] = ()
     graph_trace_mode: str | None = None
     sample_hz: float | None = None
     world_size: int | None = None

@@ -141,9 +141,9 @@ def hidden_graphs(base: FactBase) -> bool:
 
 
 def no_gpu_work(base: FactBase) -> bool:
-    """CUDA was traced, and the process never used the GPU: tracing it again records nothing new."""
-    traced = base.value("capture.cuda_traced") is True
-    return traced and base.value("capture.gpu_work_count") == 0 and not lost_work(base)
+    """The process never used a GPU that CUDA can trace: tracing it again records nothing new."""
+    idle = base.value("capture.cuda_traced") is True or base.value("capture.ran_on") in ("cpu", "accelerator")
+    return idle and base.value("capture.gpu_work_count") == 0 and not lost_work(base)
 
 
 def lost_work(base: FactBase) -> bool:

@@ -801,6 +801,14 @@ def test_the_file(tmp_path: Path) -> None:
     assert base.value("capture.refusal_text") == known.says
 
 
+def test_a_program_that_calls_nothing_of_cuda(tmp_path: Path) -> None:
+    export = Export().gpu().process(1).range("forward", 0, 1_000_000).traced("Cuda", "NvtxEvents")
+    base = built(export, tmp_path)
+    assert base.value("capture.ran_on") == "cpu"
+    why = "CUDA was traced, and the recorded processes did not call it"
+    assert base.value("capture.ran_on_signs") == f"the program ran on the CPU ({why})"
+
+
 def test_memory(tmp_path: Path) -> None:
     """1 GB, 2 GB more, 1 GB freed: 3 GB of 150 at the most."""
     export = decode().alloc(0, 10**9, 0x1000).alloc(5 * US, 2 * 10**9, 0x2000)

@@ -15,7 +15,7 @@ from advisor.config import CHOICES
 from advisor.pipeline.diagnose import Options
 from advisor.reports.finding_text import cost_text
 from tests.builder import Export
-from tests.kineto_builder import decode
+from tests.kineto_builder import Profile, decode
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, evidence, expect, fact, ranked, severity
 
@@ -253,6 +253,58 @@ def test_what_was_traced_already_is_not_advised(tmp_path: Path, sources: tuple[s
     asked = {q.id: q.remedy for q in advisor.doctor(path).questions}
     wanted = "--trace=cuda,nvtx" if told else "GPU work in the captured process"
     assert asked["kernel-breakdown"] == asked["host-overhead"] == wanted
+
+
+def of_operators(*names: str) -> Profile:
+    """A trace of operators alone."""
+    made = Profile()
+    for i in range(8):
+        for k, name in enumerate(names or ("aten::mm", "aten::relu")):
+            made.op(name, i * 100_000 + k * 10_000, 8_000)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("profile", "ran_on", "first"),
+    [
+        (of_operators().gpu(), None, "record-cuda-activity"),
+        (of_operators().head(deviceProperties=[]), "cpu", "move-to-gpu"),
+        (of_operators("aten::mm", "aten::mkldnn_convolution").gpu(), "cpu", "move-to-gpu"),
+        (of_operators("aten::mkldnn_linear", "aten::cudnn_convolution"), "gpu", "record-cuda-activity"),
+        (of_operators().gpu().memory(0, 64, type=0), "cpu", "move-to-gpu"),
+        (of_operators().gpu().memory(0, 64), "gpu", "record-cuda-activity"),
+        (of_operators().gpu().call("cudaGetDeviceCount", 0, 5_000), "cpu", "move-to-gpu"),
+        (of_operators().event(ph="X", cat="mtia_runtime", name="run", ts=1, dur=1), "accelerator", None),
+    ],
+    ids=[
+        "GPU listed", "no GPU", "CPU operator", "GPU operator", "memory of the CPU",
+        "memory of the GPU", "CUDA traced", "MTIA",
+    ],
+)  # fmt: skip
+def test_a_model_that_ran_on_the_cpu_is_moved_not_recorded_again(
+    tmp_path: Path, profile: Profile, ran_on: str | None, first: str | None
+) -> None:
+    d = advisor.diagnose(profile.write(tmp_path / "trace.json"))
+    assert ranked(d) == ["no-gpu-activity"]
+    assert fact(d, "capture.ran_on", None) == ran_on
+    advice = [a.id for a in d.findings[0].recommendations]
+    assert advice[:1] == ([] if first is None else [first])
+    # Where nothing tells which it was, both are said.
+    assert ({"move-to-gpu", "record-cuda-activity"} <= set(advice)) is (ran_on is None)
+
+
+def test_a_process_traced_without_any_cuda_call_ran_on_the_cpu(tmp_path: Path) -> None:
+    """Its ranges prove that nsys was in the process; without CUDA among the sources they prove nothing."""
+    for sources, ran_on in ((("Cuda", "NvtxEvents"), "cpu"), (("NvtxEvents",), None)):
+        export = Export().gpu().process(1).range("forward", 0, 1_000_000).traced(*sources)
+        folder = tmp_path / str(ran_on)
+        folder.mkdir()
+        d = diagnosed(export, folder)
+        assert fact(d, "capture.ran_on", None) == ran_on
+        advice = [a.id for a in d.findings[0].recommendations]
+        assert "attach-to-gpu-process" in advice  # it may be a launcher as well
+        assert ("trace-cuda" in advice) is (ran_on is None)
+        assert "move-to-gpu" in advice
 
 
 @pytest.mark.parametrize(

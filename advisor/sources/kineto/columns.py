@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,7 @@ ELEMENT_BYTES = {
 }  # fmt: skip
 
 CUDA_DEVICE = 1  # c10::DeviceType; ROCm calls itself CUDA here
+MEMORY_OF: dict[int, Literal["cpu", "gpu"]] = {0: "cpu", CUDA_DEVICE: "gpu"}
 
 
 def copy_kinds(name: str | None, kind: str | None = None) -> tuple[int, int, int]:

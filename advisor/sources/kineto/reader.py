@@ -13,7 +13,7 @@ from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.reading import READING
 from advisor.sources.kineto import join as kineto_join
-from advisor.sources.kineto.columns import FOREIGN, NO_TIME, ROLES, Pool, integer, rank_order
+from advisor.sources.kineto.columns import FOREIGN, MEMORY_OF, NO_TIME, ROLES, Pool, integer, rank_order
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.kineto.tables import Collector
@@ -204,6 +204,8 @@ def read_capture(
         options=options,
         trace_sources=tuple(sorted(collected.categories & (ROLES.keys() | FOREIGN))),
         graph_trace_mode="node" if graph_nodes else None,
+        gpus_listed=len(_entries(head)) if isinstance(head.deviceProperties, list) else None,
+        memory_of=tuple(MEMORY_OF[d] for d in sorted(collected.memory_devices & MEMORY_OF.keys())),
         rank=rank,
         world_size=size,
         process_ranks=tuple(

@@ -25,6 +25,7 @@ from advisor.sources.kineto.columns import (
     Ints,
     Pool,
     copy_kinds,
+    integer,
     integers,
     memory_kind,
     nanoseconds,
@@ -61,6 +62,8 @@ class Collector:
         self.timeless = 0
         #: Events that end before they start.
         self.negative = 0
+        #: Kinds of devices on which memory was allocated.
+        self.memory_devices = set[int]()
         self._parts: dict[str, list[Columns]] = defaultdict(list)
 
     def add(self, events: Sequence[Event]) -> None:
@@ -306,6 +309,7 @@ class Collector:
 
     def _instants(self, events: list[Event]) -> Columns | None:
         """The memory of a GPU held by the caching allocator after each of its allocations."""
+        self.memory_devices |= {integer(e.args.device_type) for e in events if e.args is not None}
         events = [
             e
             for e in events
