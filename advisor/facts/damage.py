@@ -129,6 +129,7 @@ FACTS = (
         Entry("capture.window_chosen", "flag", "", "The user chose which part of the capture is analysed", "--window, --nvtx or --phase", columns={}),
         Entry("capture.window_work_count", "count", "", "GPU operations in the window", "rows of kernels, copies, memsets and graph_runs that overlap it", columns=needs.OPS, windowed=True),
         Entry("capture.window_busy_ms", "ms", "", "GPU busy time in the window, over all devices", "union of the GPU operations of each device", columns=needs.OPS, windowed=True),
+        Entry("capture.window_busy_ratio", "ratio", "", "Share of the window in which a device is busy, as the mean of the devices", "capture.window_busy_ms over the windows of all devices", columns=needs.OPS, windowed=True),
         Entry("capture.step_levels", "text", "", "What repeats inside a step, and how often: pieces of a graph, numbered ranges, a run of kernels", "graph launches and ranges that come equally often in four of five steps; the longest run of kernels that returns after an equal number in three of four returns and fills half of a step of the usual size", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _REPEATS), windowed=True),
     ], columns=needs.GAPS, windowed=False),
 )  # fmt: skip
@@ -280,12 +281,15 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
             "capture.earlier_work_ratio": earlier / max(last - first, 1),
             "capture.earlier_work_ms": earlier / 1e6,
         }
-    by_device = [_outside(a.on(int(d))) for d in distinct(a.ops.device).tolist()]
+    devices = [a.on(int(d)) for d in distinct(a.ops.device).tolist()]
+    by_device = list(map(_outside, devices))
+    length = sum(one.window.length for one in devices)
     inside = sum(found.inside for found in by_device)
     outside = sum(found.outside for found in by_device)
     out |= {
         "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
         "capture.window_busy_ms": inside / 1e6,
+        "capture.window_busy_ratio": inside / length if length else None,
         "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
         "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
         "capture.whole_work_window": _whole(a, by_device),

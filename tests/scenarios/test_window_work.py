@@ -71,6 +71,21 @@ def test_two_kernels_that_run_for_long_are_judged(tmp_path: Path) -> None:
     assert "the GPU is busy 90.9 % of the window" in d.verdict
 
 
+@pytest.mark.parametrize(("apart_us", "judged"), [(50_000, False), (50, True)])
+def test_kernels_that_are_lost_in_a_long_capture_are_not_judged(
+    tmp_path: Path, apart_us: int, judged: bool
+) -> None:
+    """60 different kernels of 1 us: in three seconds nothing can be said of them, in 3 ms something can."""
+    export = Export().gpu().process(1)
+    for i in range(60):
+        export.launch(at=i * apart_us * US, kernel=f"k{i}", kernel_dur=1 * US)
+    d = diagnosed(export, tmp_path)
+    assert ("too-little-work" not in ranked(d)) is judged
+    assert ("launch-bound" in causes(d) or "host-gap" in causes(d)) is judged
+    if not judged:
+        says_nothing_of_the_program(d)
+
+
 def launches_after_start_up(count: int) -> Machine:
     """80 ms of start-up, and `count` short kernels that wait for their launches."""
     m = Machine()
