@@ -7,13 +7,13 @@ import re
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.damage import damage_facts, integrity_facts
+from advisor.facts.damage import damage_facts, error_facts, integrity_facts
 from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
-from advisor.metrics.damage import GOOD_RESULTS, capture_ranges
+from advisor.metrics.damage import capture_ranges
 from advisor.metrics.intervals import Spans, subtract, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
@@ -21,9 +21,9 @@ from advisor.metrics.phases import EVEN_STEPS
 from advisor.metrics.startup import KINDS
 from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
-from advisor.model.arrays import among, median_of
+from advisor.model.arrays import median_of
 from advisor.model.numbers import percent
-from advisor.sources.schema import MISSING, OPERATIONS, Call
+from advisor.sources.schema import OPERATIONS, Call
 
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
 TRACED_CALL_NS = 1_600
@@ -93,8 +93,6 @@ FACTS = (
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**needs.GAPS, "overheads": "start end process"}, windowed=True),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
-        Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
-        Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
         Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
         Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
         Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
@@ -170,6 +168,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         out.put("capture.schema_known", _known_schema(capture.schema_version))
     _workload(a, out)
     _calls(a, out)
+    error_facts(a, out)
     integrity_facts(a, out)
     damage_facts(a, out, rows)
     _sampling(a, out)
@@ -242,16 +241,6 @@ def _graph_launches(a: Analysis) -> int:
 def _calls(a: Analysis, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
-    calls = a.trace.columns("api_calls", ("result", "name_id", "start", "call"))
-    bad = np.flatnonzero(~among(calls["result"], GOOD_RESULTS))
-    if (calls["result"] != MISSING).any():
-        out.put("capture.error_call_count", len(bad))
-        launches = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH))
-        out.put("capture.error_launch_ratio", float(launches[bad].sum()) / max(int(launches.sum()), 1))
-    names = a.trace.texts(calls["name_id"][bad[:20]].tolist())
-    some = bad[:20]
-    failed = zip(names, calls["result"][some].tolist(), (calls["start"][some] / 1e9).tolist(), strict=True)
-    out.table("capture.errors", list(failed))
     eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET))
     if a.window.length:
         out.put("capture.traced_call_cost_ratio", eager * TRACED_CALL_NS / a.window.length)

@@ -13,16 +13,16 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import Losses
+from advisor.metrics.damage import GOOD_RESULTS, Losses
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.startup import work_span
 from advisor.metrics.thinned import uneven_share
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.metrics.workload import ran_on
-from advisor.model.arrays import distinct
+from advisor.model.arrays import among, distinct
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, Call, base_name
 
 _LOST = re.compile(r"(?i)\blost\b|\bdropp(?:ed|ing)\b|buffer.{0,500}(?:full|overflow)|overflowed")
 #: Vague notices ("might have been") and losses of CPU samples say nothing about CUDA events.
@@ -34,6 +34,7 @@ Sign = tuple[str, float]
 
 _STEP_NAMES = Need("no range names a step", needs.STEP_RANGES, lambda a: a.damage.step_ranges > 0)
 _TROUBLE = Need("the tool reports no trouble with CUDA")
+_FAILED = Need("no call returned an error")
 _IDLE = Need("the capture holds GPU work", None, lambda a: not len(a.ops))
 _PROCESSOR = Need("nothing recorded says what ran the program")
 
@@ -98,6 +99,10 @@ FACTS = (
         Entry("capture.lost_row_ratio", "ratio", "", "Share of the rows that are lost: kernels without which launches stand, calls without which kernels stand, events that the tool counts as lost, or that are left out all along", "the largest of these shares", columns=_LOSSES),
         Entry("capture.lost_ratio", "ratio", "", "Share of the capture that is lost or cannot be true, of its time or of its rows", "the largest of capture.damaged_ratio, capture.lost_row_ratio and capture.invalid_row_ratio", columns=_LOSSES),
         Entry("capture.damage_signs", "text", "", "What shows that events were lost or cannot be true", "in words, with the numbers", columns=_LOSSES),
+        Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
+        Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
+        Entry("capture.error_kind", "text", "api_calls", "Kind of the most frequent error of calls, answer if all only say that something is so already or that the process ends, none without an error", "codes by knowledge/capture.yaml", columns={"api_calls": "result"}),
+        Entry("capture.error_text", "text", "api_calls", "The call that returned it first, its code, name and meaning", "as capture.error_kind", columns={"api_calls": "result name_id"}, needs=(_FAILED,)),
         Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
         Entry("capture.ran_on", "text", "", "What ran the program of a capture without GPU work: cpu, gpu, accelerator", "operators that only one of them has (knowledge/workloads.yaml), where memory was allocated, GPUs that the profiler lists; calls of CUDA, where it was traced and no reason is given why events are missing", needs=(_IDLE, _PROCESSOR)),
         Entry("capture.ran_on_signs", "text", "", "The same as a sentence, with what shows it", "as capture.ran_on", needs=(_IDLE, _PROCESSOR)),
@@ -245,6 +250,37 @@ def _refused(a: Analysis, out: FactWriter, texts: list[str]) -> None:
         processor, signs = ran_on(a.trace, a.ranges)
         out.put("capture.ran_on", processor)
         out.put("capture.ran_on_signs", signs)
+
+
+def error_facts(a: Analysis, out: FactWriter) -> None:
+    """Calls that returned an error; the most frequent error that is more than an answer, the first of several."""
+    if not a.trace.has("api_calls"):
+        return
+    calls = a.trace.columns("api_calls", ("result", "name_id", "start", "call"))
+    bad = ~among(calls["result"], GOOD_RESULTS)
+    result, names, start = (calls[n][bad] for n in ("result", "name_id", "start"))
+    if (calls["result"] != MISSING).any():
+        out.put("capture.error_call_count", len(result))
+        launches = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH))
+        out.put("capture.error_launch_ratio", float(launches[bad].sum()) / max(int(launches.sum()), 1))
+    known = capture_knowledge().errors
+    codes, times = result[:20].tolist(), (start[:20] / 1e9).tolist()
+    words = [known[code].name if code in known else None for code in codes]
+    out.table(
+        "capture.errors", list(zip(a.trace.texts(names[:20].tolist()), codes, times, words, strict=True))
+    )
+    if not len(result):
+        out.put("capture.error_kind", "none" if (calls["result"] != MISSING).any() else None)
+        return
+    grave = np.flatnonzero(~among(result, [code for code, e in known.items() if e.kind == "answer"]))
+    grave = grave if len(grave) else np.arange(len(result))
+    _, first, count = np.unique(result[grave], return_index=True, return_counts=True)
+    worst = grave[min(zip(-count, first, strict=True))[1]]
+    code = int(result[worst])
+    error = known.get(code)
+    what = f"{code}, {error.name}: {error.says}" if error else f"{code}, which is not a known code"
+    out.put("capture.error_kind", error.kind if error else "unknown")
+    out.put("capture.error_text", f"{base_name(a.trace.texts([int(names[worst])])[0])} returned {what}")
 
 
 # --- rows that cannot be true ---------------------------------------------------------------------

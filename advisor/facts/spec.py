@@ -162,7 +162,7 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "call_sites.launch": ("Where the launches come from, share of their time", "called from, call, calls, a step, total:ms, share:ratio, GPU idle:ms"),
     "call_sites.sync": ("Where the waits come from, share of their time", "called from, call, calls, a step, total:ms, share:ratio, GPU idle:ms"),
     "capture.damage": ("Signs of lost events", "sign, value"),
-    "capture.errors": ("Calls that returned an error", "call, code, at:s"),
+    "capture.errors": ("Calls that returned an error", "call, code, at:s, error"),
     "capture.invalid": ("Rows that cannot be true", "what is wrong, rows, count, share"),
     "capture.options": ("How it was recorded", "option, value"),
     "capture.outside_work": ("GPU work outside the window, share of the GPU time", "where, GPU time:ms, share:ratio, from:s, to:s"),

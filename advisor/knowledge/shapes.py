@@ -342,9 +342,18 @@ class HardwareTrace(Data):
     source: Key
 
 
+class CudaError(Data):
+    """What a call returned: the runtime's name, plain words, and the kind of error."""
+
+    name: Text
+    kind: Key
+    says: Text
+
+
 class CaptureKnowledge(File):
     flags: list[Flag] = Field(min_length=1)
     hardware_trace: HardwareTrace
     pitfalls: list[Pitfall]
     releases: list[ReleaseEntry] = Field(default_factory=list)
     refusals: list[Refusal] = Field(default_factory=list)
+    errors: dict[int, CudaError] = Field(default_factory=dict)

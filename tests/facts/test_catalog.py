@@ -115,6 +115,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
             seen |= {name for name, _ in build_facts(Analysis(trace), 16 * 10**9).facts}
     only_elsewhere = {
         # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
+        "capture.error_text",
         "capture.ran_on",
         "capture.ran_on_signs",
         "host.gil_wait_ratio",

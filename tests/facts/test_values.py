@@ -801,6 +801,16 @@ def test_the_file(tmp_path: Path) -> None:
     assert base.value("capture.refusal_text") == known.says
 
 
+def test_the_most_frequent_error_is_named(tmp_path: Path) -> None:
+    export = decode()
+    for code in (704, 704, 704, 9, 700, 700):
+        export.call("cudaFree_v3020", 0, result=code)
+    base = built(export, tmp_path)
+    assert base.value("capture.error_kind") == "crash"
+    known = capture_knowledge().errors[700]
+    assert base.value("capture.error_text") == f"cudaFree returned 700, {known.name}: {known.says}"
+
+
 def test_a_program_that_calls_nothing_of_cuda(tmp_path: Path) -> None:
     export = Export().gpu().process(1).range("forward", 0, 1_000_000).traced("Cuda", "NvtxEvents")
     base = built(export, tmp_path)

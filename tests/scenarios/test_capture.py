@@ -429,6 +429,29 @@ def test_calls_that_return_errors(tmp_path: Path) -> None:
     assert evidence(d, "cuda-errors") == ["Calls that returned an error"]
 
 
+@pytest.mark.parametrize(
+    ("results", "says", "advice"),
+    [
+        ([222] * 3, "cudaFree returned 222, cudaErrorUnsupportedPtxVersion", "match-driver-and-toolkit"),
+        ([709, 700, 700], "cudaFree returned 700, cudaErrorIllegalAddress", "check-memory-accesses"),
+        ([2, 209], "cudaFree returned 2, cudaErrorMemoryAllocation", "need-less-memory"),
+        ([209, 704, 704], "cudaFree returned 209, cudaErrorNoKernelImageForDevice", "newer-library"),
+        ([12345], "cudaFree returned 12345, which is not a known code", "find-failing-call"),
+        ([709, 704], None, None),
+    ],
+)
+def test_errors_have_a_name_and_a_remedy(
+    tmp_path: Path, results: list[int], says: str | None, advice: str | None
+) -> None:
+    m = serve()
+    for result in results:
+        m.call("cudaFree_v3020", 4, result=result)
+    d = diagnosed(m, tmp_path)
+    found = [f for f in d.findings if f.cause == "cuda-errors"]
+    assert [says in f.message for f in found] == ([] if says is None else [True])
+    assert [f.recommendations[0].id for f in found] == ([] if advice is None else [advice])
+
+
 # ------------------------------------------------------------------------------- all of them
 
 
