@@ -3,7 +3,7 @@
 One currency for all: the share of the step that the fix saves. The list is sorted by
 
 1. what invalidates the capture, by impact;
-2. severity;
+2. severity, faults of the file alone behind all that cost the program something;
 3. latency before throughput: a larger batch makes no step shorter;
 4. faults before limits;
 5. the score, with a required fix moved before the one that needs it.
@@ -133,7 +133,14 @@ def _group(finding: Finding) -> tuple[int, int]:
     assert terms is not None
     if terms.tier != 1:
         return terms.tier, 0
-    return 1, -SEVERITIES.index(finding.severity)
+    return 1, -1 if _of_file(finding) else -2 * SEVERITIES.index(finding.severity)
+
+
+def _of_file(finding: Finding) -> bool:
+    """A fault of the file, such as secrets in it, that costs the program nothing: whatever costs it something
+    comes first, however little."""
+    impact = finding.impact
+    return impact is not None and impact.part == "capture" and impact.share is None
 
 
 def _place(finding: Finding) -> tuple[object, ...]:

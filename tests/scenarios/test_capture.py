@@ -361,6 +361,20 @@ def leaky() -> Machine:
     return m
 
 
+def test_secrets_come_behind_all_that_costs_the_program_something(tmp_path: Path) -> None:
+    """A wait in each step saves little, so it is low; the note on secrets is medium and still no headline."""
+    m = leaky()
+    for i in range(12, 40):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
+            m.work(60)
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "secrets-in-export") == "medium"
+    assert severity(d, ranked(d)[0]) == "low"
+    assert ranked(d)[-1] == "secrets-in-export"
+
+
 def test_secrets_are_reported(tmp_path: Path) -> None:
     d = diagnosed(leaky(), tmp_path)
     expect(d, "secrets-in-export")
