@@ -36,3 +36,24 @@ def test_a_share_of_nothing_is_seen() -> None:
     assert unnamed("The GPU waits for {a.b_ratio|pct}. Copies take {a.c_ratio|pct} of the step.") == [
         "The GPU waits for {a.b_ratio|pct}."
     ]
+
+
+#: Rules of what only language models have: prompts, drafts, beams, a cache. And those on the capture.
+OF_LANGUAGE_MODELS = ("CAP", "CHK", "CMP", "COM108", "KRN120", "KRN125", "MOE", "UTL109", "UTL111")
+_LANGUAGE = re.compile(r"(?i)\b(?:tokens?|decod\w+|prefill\w*|KV|logits|prompts?|beams?)\b")
+_KNOWN = ("workload.", "capture.serving", "kernel.static_cache")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [r for r in RULES if r.scope != "phase" and not r.code.startswith(OF_LANGUAGE_MODELS)],
+    ids=lambda r: r.code,
+)
+def test_advice_for_any_program_speaks_of_no_tokens(rule: RuleSpec) -> None:
+    """A vision model or a simulation has none: such words need a condition on the kind of program."""
+    told = [
+        advice.id
+        for advice in (*rule.recommendations, *rule.alternatives)
+        if _LANGUAGE.search(advice.action) and not any(c.fact.startswith(_KNOWN) for c in advice.applies_when)
+    ]
+    assert told == []
