@@ -323,7 +323,7 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         quarters = np.array_split(clock[~np.isnan(clock)], 4)
         if len(quarters[-1]) >= _IN_QUARTER:
             medians = [median_of(q) for q in quarters]
-            out.put("clock.fall_ratio", 1.0 - medians[-1] / max(medians))
+            out.put("clock.fall_ratio", 1.0 - medians[-1] / max(*medians, 1.0))
     power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())
     if spec is not None and rated:
