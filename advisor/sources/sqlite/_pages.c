@@ -379,7 +379,8 @@ static PyMethodDef methods[] = {
 
 static int ready(PyObject *module)
 {
-    return PyModule_AddIntConstant(module, "MOST_COLUMNS", MOST_COLUMNS);
+    return PyModule_AddIntConstant(module, "MOST_COLUMNS", MOST_COLUMNS) ||
+           PyModule_AddIntConstant(module, "NARROW", NARROW) ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, ready}, {0, NULL}};

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from advisor.model.arrays import Array
 
 MOST_COLUMNS: int
+NARROW: int
 
 def decode(
     pages: Array,

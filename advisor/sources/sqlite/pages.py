@@ -31,6 +31,8 @@ try:
     from advisor.sources.sqlite import _pages as compiled
 except ImportError:  # installed without a C compiler
     compiled = None  # type: ignore[assignment]
+if not hasattr(compiled, "NARROW"):  # compiled in a checkout before it knew columns of 32 bits
+    compiled = None  # type: ignore[assignment]
 
 
 _INTERIOR = 5
