@@ -213,7 +213,7 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if (joint := first.joint) is not None:
         fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
         text = " and ".join(dict.fromkeys((text, *fixes)))
-    text = (text or first.cause.replace("-", " ")) + _place(d, first)
+    text = (text or first.cause.replace("-", " ").replace("gpu", "GPU")) + _place(d, first)
     return text[:1].upper() + text[1:]
 
 

@@ -275,10 +275,11 @@ def of_operators(*names: str) -> Profile:
         (of_operators().gpu().memory(0, 64), "gpu", "record-cuda-activity"),
         (of_operators().gpu().call("cudaGetDeviceCount", 0, 5_000), "cpu", "move-to-gpu"),
         (of_operators().event(ph="X", cat="mtia_runtime", name="run", ts=1, dur=1), "accelerator", None),
+        (of_operators("aten::mm", "npu::npu_dtype_cast"), "accelerator", None),
     ],
     ids=[
         "GPU listed", "no GPU", "CPU operator", "GPU operator", "memory of the CPU",
-        "memory of the GPU", "CUDA traced", "MTIA",
+        "memory of the GPU", "CUDA traced", "MTIA", "NPU",
     ],
 )  # fmt: skip
 def test_a_model_that_ran_on_the_cpu_is_moved_not_recorded_again(
