@@ -129,6 +129,9 @@ SCENES = {
     ),
     "a solver of two kernels": ("simulation or HPC loop", passes([(FAN, 3), (ADD._replace(
         name="Fan1(float *, float *, int, int)"), 3)], 200)),
+    "a heat equation": ("simulation or HPC loop", passes([(FAN, 3)], 200, name="diffusion step")),
+    "a loop over time steps": ("simulation or HPC loop", passes([(FAN, 3)], 200, name="timestep")),
+    "particles that interact": ("simulation or HPC loop", passes([(FAN, 3)], 200, name="interactions")),
     "an offloaded loop": ("simulation or HPC loop", passes([(OFFLOADED, 500)], 50)),
     "one vector sum": ("micro-benchmark", passes([(VECTOR_ADD, 50)], 3)),
     "one product, often": ("micro-benchmark", passes([(SGEMM, 50)], 200)),
