@@ -50,14 +50,15 @@ def test_the_order_of_the_files_does_not_matter(paths: list[Path]) -> None:
     assert diagnosed(shuffled).model_dump_json() == first
 
 
-def test_single_findings_keep_what_they_say(paths: list[Path]) -> None:
+def test_single_findings_keep_what_they_say(tmp_path: Path) -> None:
     """What holds on one rank alone is said as it is said of that capture."""
+    paths = job(host={0: 700, 1: 720, 2: 800, 3: 710}, steps=8).write(tmp_path)
     found = diagnosed(paths)
     alone = diagnose(paths[0])
-    merged = finding(found, "compute-bound")
-    assert "On 4 of 4 ranks, a share of 70 to 99 %; the numbers are those of rank 2." in merged.message
+    merged = finding(found, "host-gap")
+    assert "On 4 of 4 ranks, a share of 34 to 39 %; the numbers are those of rank 2." in merged.message
     assert merged.scope == Scope(device=0)
-    own = next(f for f in alone.findings if f.cause == "compute-bound")
+    own = next(f for f in alone.findings if f.cause == "host-gap")
     assert merged.title == own.title
     assert merged.evidence[-1].title == "Share by rank"
     assert len(merged.evidence[-1].rows) == 4
