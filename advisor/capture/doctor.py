@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from advisor.capture.options import Recording
 from advisor.capture.planner import UnmetNeed
-from advisor.engine.findings import CAPTURE_RULES
 from advisor.engine.infer import Inference
 from advisor.engine.wording import worded
 from advisor.facts.spec import RECORDING
@@ -15,6 +14,7 @@ from advisor.model.capture import Capture
 from advisor.model.capture_plan import Blocked, Named, Question, Recorded
 from advisor.model.facts import TRACE, Fact, FactBase, Value
 from advisor.model.findings import Finding, NotEvaluated
+from advisor.model.rules import judges_capture
 
 
 def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) -> Recorded:
@@ -71,7 +71,7 @@ def blocked(entries: Sequence[NotEvaluated], needs: Sequence[UnmetNeed]) -> tupl
 
 
 def about_capture(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(f for f in findings if f.code.startswith(CAPTURE_RULES))
+    return tuple(f for f in findings if judges_capture(f.code))
 
 
 def sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: int, rules: int) -> str:

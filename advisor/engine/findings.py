@@ -38,10 +38,8 @@ from advisor.model.findings import (
     Threshold,
     Verify,
 )
-from advisor.model.rules import Action, GainSpec, RuleSpec
+from advisor.model.rules import Action, GainSpec, RuleSpec, judges_capture
 
-#: Codes of the rules about the capture itself: they remain valid even if its rows cannot be believed.
-CAPTURE_RULES = "CAP"
 A = TypeVar("A", bound=Action)
 Estimate = Callable[[Sequence[Finding]], Sequence[Finding]]
 MAX_RANGES = 50
@@ -101,7 +99,7 @@ def conclude(
 def _stopped(rule: RuleSpec, by: str | None) -> str | None:
     """The cause that withholds a finding; findings about the capture itself are withheld only by a cause
     that they require."""
-    stands = rule.code.startswith(CAPTURE_RULES) and by not in {r.cause for r in rule.requires}
+    stands = judges_capture(rule.code) and by not in {r.cause for r in rule.requires}
     return None if stands else by
 
 

@@ -105,8 +105,7 @@ def _alone(a: Analysis, limit: int) -> Replayed:
     if 2 * int(among(directions(a.trace, a.ops)[mine], MIGRATIONS).sum()) >= size:
         raise NoReplay("pages of unified memory move when they are touched, which a replay does not show")
     of: Timed = "step" if a.steps.believed else "window"
-    cold = Coverage(a.startup.spans).within(*(np.array([t]) for t in (a.window.start, a.window.end)))
-    if (share := float(cold[0]) / a.window.nonzero_length) >= _COLD:
+    if (share := a.window.cut(a.startup.spans).total / a.window.nonzero_length) >= _COLD:
         raise NoReplay(
             f"start-up holds {percent(share)} of the {of}: what a warm one takes is not in the capture"
         )

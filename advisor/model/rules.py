@@ -17,6 +17,7 @@ Reply = Literal["yes", "partly", "no", "not_applicable"]
 Lifecycle = Literal["preview", "stable", "deprecated", "removed"]
 
 CODE_PATTERN = r"^[A-Z]{3,8}[0-9]{3}$"
+_CAPTURE_RULES = "CAP"
 FactName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)+$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Kebab = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64)]
@@ -373,3 +374,9 @@ class RuleSpec(Strict):
             raise ValueError("a question has `subject: recording` or `subject: checklist`, as only it has")
         if self.subject == "recording" and self.kind not in ("question", "symptom"):
             raise ValueError("`subject: recording` is for questions and symptoms")
+
+
+def judges_capture(code: str) -> bool:
+    """Whether a rule judges the capture itself, not the program in it: such findings remain valid even if
+    the rows of the capture cannot be believed."""
+    return code.startswith(_CAPTURE_RULES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
-from advisor.engine.findings import CAPTURE_RULES
 from advisor.engine.rank import (
     because,
     causes_behind,
@@ -23,7 +22,7 @@ from advisor.model.facts import FactBase
 from advisor.model.findings import Finding, NotEvaluated
 from advisor.model.gain import WORTH, Choice, Combined, Gain, Headline, Joint, Timed, ToDo
 from advisor.model.numbers import percent
-from advisor.model.rules import RuleSpec
+from advisor.model.rules import RuleSpec, judges_capture
 
 #: From this share of the window on, decode is mostly matrix products.
 _MOSTLY = 0.5
@@ -48,7 +47,7 @@ def verdict(
         first = main[0]
         sentence = f"{first.title}: {first.message}"
         # That the capture could be better does not say what is wrong with what it holds.
-        about = [f for f in main if not f.code.startswith(CAPTURE_RULES)]
+        about = [f for f in main if not judges_capture(f.code)]
         if first not in about and about:
             sentence += f" In the program: {about[0].title}: {about[0].message}"
             main = [about[0], *(f for f in main[1:] if f is not about[0])]
@@ -171,5 +170,5 @@ def _of_the_step(finding: Finding) -> float | None:
 
 def _bound(findings: tuple[Finding, ...]) -> str:
     """The finding about the program that holds enough to be mentioned."""
-    ranked = [f for f in findings if (f.share or 0.0) >= WORTH and not f.code.startswith(CAPTURE_RULES)]
+    ranked = [f for f in findings if (f.share or 0.0) >= WORTH and not judges_capture(f.code)]
     return f"; the next candidate is {ranked[0].cause}" if ranked else ""

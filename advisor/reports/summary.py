@@ -15,6 +15,7 @@ from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
 from advisor.model.gain import WORTH, saved_terms
 from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, times, value_text
+from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases
 from advisor.reports.finding_text import span_text, times_text
@@ -83,7 +84,7 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 def in_program(diagnosis: Diagnosis, first: Finding) -> Finding:
     """The `first` finding, or if that is about the capture, the first one about the program behind it."""
-    about = [f for f in diagnosis.findings if f.severity != "info" and not f.code.startswith("CAP")]
+    about = [f for f in diagnosis.findings if f.severity != "info" and not judges_capture(f.code)]
     return about[0] if about and first not in about else first
 
 
@@ -228,7 +229,7 @@ def _place(d: Diagnosis, found: Finding) -> str:
 def _win(d: Diagnosis, first: Finding) -> str:
     gain = (d.headline.together if d.headline is not None else None) or first.gain
     if gain is None or gain.speedup is None:
-        share = "" if first.code.startswith("CAP") else phrases.share_text(first)
+        share = "" if judges_capture(first.code) else phrases.share_text(first)
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
         return f"{first.cause} holds {share} of the {of}" if share else ""
     if gain.measure == "throughput":
@@ -261,7 +262,7 @@ def why(d: Diagnosis, whole: bool = False) -> str:
 
 def _is_quality(finding: Finding) -> bool:
     """About the capture, not about the program in it."""
-    return finding.code.startswith("CAP") and not finding.invalidates
+    return judges_capture(finding.code) and not finding.invalidates
 
 
 def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:

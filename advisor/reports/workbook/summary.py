@@ -12,6 +12,7 @@ from openpyxl.worksheet.pagebreak import Break
 
 from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.numbers import UNKNOWN, amount
+from advisor.model.rules import judges_capture
 from advisor.reports import phrases
 from advisor.reports.blocks import Labelled, Number
 from advisor.reports.header import header_input
@@ -267,7 +268,7 @@ def _caveats(grid: GridSheet, captures: Captures) -> None:
     for label, d in captures:
         lead = f"{label}: " if captures.many else ""
         for f in d.findings:
-            if f.code.startswith("CAP"):
+            if judges_capture(f.code):
                 lines.append((f.code, f"{lead}{f.title}. {f.message}"))
         for entry in d.inputs:
             lines += [("warning", f"{lead}{w}") for w in dict.fromkeys(entry.warnings)]
