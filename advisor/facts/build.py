@@ -234,9 +234,9 @@ def build_facts(
         lambda: (a.budgets, a.activity),  # they take longest, and all others but the next need them
         partial(_of_operations, views, waits),
         partial(_of_trace, a, out, ranks),
-        partial(_evidence, views),
-        partial(_of_host, views),
         partial(_of_kernels, views, waits),
+        partial(_of_host, views),
+        partial(_evidence, views),
         partial(_of_model, views, weight_bytes, decoder, acceptance),
     )
     out.explain_missing(a)
@@ -244,7 +244,6 @@ def build_facts(
 
 
 def _of_trace(a: Analysis, out: FactWriter, ranks: CrossRank | None) -> None:
-    capture_facts(a, out)
     side_facts(a, out)
     sums_facts(a, out)
     stack_facts(a, out)
@@ -252,6 +251,7 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: CrossRank | None) -> None:
     window_facts(a, out)
     turn_facts(a, out)
     interruption_facts(a, out)
+    capture_facts(a, out)  # waits for the budgets
     if ranks is None:
         rank_facts(a, out)
     else:

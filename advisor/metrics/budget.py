@@ -18,9 +18,9 @@ from advisor.metrics.intervals import (
     EMPTY,
     Coverage,
     Spans,
-    clip,
     intersect,
     joined,
+    meeting,
     positions,
     split,
     subtract,
@@ -30,7 +30,7 @@ from advisor.metrics.intervals import (
 from advisor.metrics.operations import Kind, Operations, directions
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, among, distinct, inserted, run_of, sorting
+from advisor.model.arrays import Array, among, distinct, run_of, spliced
 from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 
@@ -285,100 +285,72 @@ class _ThreadStates:
     ) -> None:
         """From all calls of the thread, or only from the calls that overlap `among`."""
         explained = EMPTY
-        self._spans: dict[str, Spans] = {}
+        own: dict[str, Spans] = {}
         for name, spans in (
             ("profiler", states.overhead.get(process, EMPTY)),
             ("startup", states.cold.get(thread, EMPTY)),
             ("gc", states.gc.get(thread, EMPTY)),
             ("gil", states.gil.get(thread, EMPTY)),
         ):
-            own = subtract(spans, explained)
-            if len(own):
-                self._spans[name] = own
-                explained = joined(explained, own)
-        start, end, state = thread_states(threads, thread)
+            if len(rest := subtract(spans, explained)):
+                own[name], explained = rest, joined(explained, rest)
+        start, end, state, refills = _states_of_calls(threads, thread)
         if among is not None:
             first, last = np.searchsorted(end, among.start, "right"), np.searchsorted(start, among.end)
             at = distinct(np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)]))
             start, end, state = start[at], end[at], state[at]
-        blocked = states.os.get(thread, EMPTY)
-        if len(blocked):
-            self._spans["os"] = subtract(subtract(blocked, union(start, end)), explained)
-        if len(explained):
-            calls = Spans(start, end)
-            near, (start, end) = within_reach(calls, explained), subtract(calls, explained)
-            pieces = start[near.start : len(start) - len(calls) + near.stop]
-            of = near.start + positions(calls.start[near], pieces, "right") - 1
-            state = np.concatenate((state[: near.start], state[of], state[near.stop :]))
-        self._start, self._end, self._state = start, end, state
+        if len(blocked := states.os.get(thread, EMPTY)):
+            called = union(*map(np.concatenate, zip((start, end), refills, strict=True)))
+            own["os"] = subtract(subtract(blocked, called), explained)
+        self._names = [*own, *THREAD_STATES]
+        state = state.astype(np.int32) + np.int32(len(own))
+        # What is explained takes the place of calls and refills.
+        cut = distinct(meeting(explained, Spans(start, end))[1])
+        rest, refills = subtract(Spans(start[cut], end[cut]), explained), subtract(refills, explained)
+        states_of = state[cut][positions(start[cut], rest.start, "right") - 1]
+        others: list[tuple[Spans, Array | int]] = [(spans, i) for i, spans in enumerate(own.values())]
+        others += [(rest, states_of), (refills, self._names.index("sync"))]
+        label = np.concatenate([np.full(len(spans), which, np.int32) for spans, which in others])
+        begin, until = (np.concatenate([spans[i] for spans, _ in others]) for i in (0, 1))
+        order = np.argsort(begin, kind="stable")
+        begin, until, label = begin[order], until[order], label[order]
+        columns = (start, begin), (end, until), (state, label)
+        start, end, self._label = spliced(cut, positions(start, begin), *columns)
+        self._spans = Spans(start, end)
 
     @cached_property
     def long_host(self) -> Coverage:
-        """Own code of the thread that lasts LONG_HOST_NS or more between calls: the device may have worked
-        off its queue for most of it."""
-        others = joined(*self._spans.values())
-        after = np.flatnonzero(self._start[1:] - self._end[:-1] >= LONG_HOST_NS)
-        start, end = self._end[after], self._start[after + 1]
-        if len(others):  # may lie before the first call or behind the last
-            start = np.concatenate((others.start[:1], start, self._end[-1:]))
-            end = np.concatenate((self._start[:1], end, others.end[-1:]))
-        free = end - start >= LONG_HOST_NS
-        found = subtract(Spans(start[free], end[free]), others)
-        long = found.end - found.start >= LONG_HOST_NS
-        return Coverage(Spans(found.start[long], found.end[long]))
-
-    @cached_property
-    def _labelled(self) -> tuple[list[str], Spans, Array]:
-        """Names of the states, when the thread is in one of them, and in which."""
-        names = [*self._spans, *THREAD_STATES]
-        parts = [*self._spans.values(), Spans(self._start, self._end)]
-        others = [np.full(len(spans), i, np.int32) for i, spans in enumerate(parts[:-1])]
-        label = np.concatenate((*others, self._state.astype(np.int32) + len(others)))
-        start, end = map(np.concatenate, zip(*parts, strict=True))
-        order = sorting(start)
-        return names, Spans(start[order], end[order]), label[order]
+        """Own code of the thread that lasts LONG_HOST_NS or more: the device may have worked off its queue
+        for most of it."""
+        start, end = self._spans
+        after = np.flatnonzero(start[1:] - end[:-1] >= LONG_HOST_NS)
+        return Coverage(Spans(end[after], start[after + 1]))
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
         """ns of each [lo, hi) (ascending, disjoint) by state; `host` is the rest."""
-        names, spans, label = self._labelled
-        found = split(spans, label, len(names), lo, hi)
-        return {**dict(zip(names, found, strict=True)), "host": hi - lo - found.sum(axis=0)}
+        found = split(self._spans, self._label, len(self._names), lo, hi)
+        return {**dict(zip(self._names, found, strict=True)), "host": hi - lo - found.sum(axis=0)}
 
     def slices(self, lo: int, hi: int, host: str) -> Iterator[Slice]:
         """[lo, hi) by state, in order of time; the rest is called `host`."""
-        found = []
-        for name, spans in self._spans.items():
-            inside = clip(spans, lo, hi)
-            found += [(a, b, name) for a, b in zip(*map(np.ndarray.tolist, inside), strict=True)]
-        calls = range(
-            int(np.searchsorted(self._end, lo, "right")), int(np.searchsorted(self._start, hi, "left"))
-        )
-        found += [
-            (max(int(self._start[k]), lo), min(int(self._end[k]), hi), THREAD_STATES[int(self._state[k])])
-            for k in calls
-        ]
-        for start, end, name in sorted(found):
+        inside = within_reach(self._spans, Spans(np.array([lo]), np.array([hi])))
+        rows = (column[inside].tolist() for column in (*self._spans, self._label))
+        for start, end, label in zip(*rows, strict=True):
             if lo < start:
                 yield host, lo, start
-            yield name, start, end
+            yield self._names[label], max(lo, start), min(end, hi)
             lo = end
         if lo < hi:
             yield host, lo, hi
 
 
-def thread_states(threads: Threads, thread: int) -> tuple[Array, ...]:
-    """Disjoint states of a thread: its outermost calls, and the refill after a wait."""
+def _states_of_calls(threads: Threads, thread: int) -> tuple[Array, Array, Array, Spans]:
+    """Begin, end and state of the outermost calls of a thread; and the refills after its waits."""
     calls = threads.of(thread)
     code = np.full(max(Call) + 1, THREAD_STATES.index("launch_call"), np.int8)
     for call, part in _CALL_PART.items():
         code[call] = THREAD_STATES.index(part)
-    start, end, state = calls.start, calls.end, code[calls.call]
-    sync = np.flatnonzero(calls.call[:-1] == Call.SYNC) if len(calls.call) else calls.row
-    refill_end = start[sync + 1]
-    short = refill_end - end[sync] <= REFILL_NS
-    sync = sync[short]
-    if len(sync) == 0:
-        return start, end, state
-    # The refill follows its wait and precedes the next call, so inserting keeps the order.
-    refill = THREAD_STATES.index("sync")
-    return tuple(inserted(sync + 1, (start, end[sync]), (end, refill_end[short]), (state, refill)))
+    sync = np.flatnonzero(calls.call[:-1] == Call.SYNC)
+    begin, end = calls.end[sync], calls.start[sync + 1]
+    short = (end - begin <= REFILL_NS) & (end > begin)
+    return calls.start, calls.end, code[calls.call], Spans(begin[short], end[short])

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
-from advisor.model.arrays import Array, among, distinct, marked
+from advisor.model.arrays import Array, among, distinct, marked, picked
 from advisor.model.once import cached_property
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END
 from advisor.sources.trace import Trace
@@ -54,14 +54,13 @@ class Threads:
                 # Of two calls with one start, the longer is the outer.
                 order = np.lexsort((-end, start))
                 row, start, end = row[order], start[order], end[order]
-            reach = np.maximum.accumulate(end) if len(end) else end
-            outer = np.concatenate(([True], end[1:] > reach[:-1])) if len(end) else end > 0
-            if not outer.all():
+            if not (end[1:] > end[:-1]).all():
+                outer = np.append(True, end[1:] > np.maximum.accumulate(end)[:-1])
                 row, start, end = row[outer], start[outer], end[outer]
             # Overlapping survivors (torn records) are cut so that the set is disjoint.
             if (end[:-1] > start[1:]).any():
-                end = np.minimum(end, np.concatenate((start[1:], end[-1:])))
-            self._known[thread] = ThreadCalls(thread, start, end, columns["call"][row], row)
+                end = np.minimum(end, np.append(start[1:], end[-1]))
+            self._known[thread] = ThreadCalls(thread, start, end, picked(columns["call"], row), row)
         return self._known[thread]
 
 

@@ -5,6 +5,7 @@ Busy time is always the measure of a union, never a sum of durations: operations
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -63,6 +64,8 @@ EMPTY = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 _LONGER = 200
 #: A set this many times shorter than the other is compared with part of it only.
 _FEWER = 8
+#: Up to one time for so many intervals, sums of all of these are not worth keeping.
+_MANY = 100
 
 
 def union(start: Array, end: Array) -> Spans:
@@ -143,7 +146,7 @@ def subtract(a: Spans, b: Spans) -> Spans:
         return Spans(*map(np.concatenate, parts))
     lo, hi = int(min(a.start[0], b.start[0])), int(max(a.end[-1], b.end[-1]))
     if _FEWER * len(a) < len(b):  # only what meets it counts
-        at = _meeting(a, b)[1]
+        at = meeting(a, b)[1]
         at = at[begins_run(at)]
         b = Spans(b.start[at], b.end[at])
     return intersect(a, gaps(b, lo, hi))
@@ -158,14 +161,14 @@ def intersect(a: Spans, b: Spans) -> Spans:
     if _LONGER * len(a) < len(b):  # slices of the long set: indices would need more memory than they
         parts = [clip(b, lo, hi) for lo, hi in zip(a.start.tolist(), a.end.tolist(), strict=True)]
         return parts[0] if len(parts) == 1 else Spans(*map(np.concatenate, zip(*parts, strict=True)))
-    mine, theirs = _meeting(a, b)
+    mine, theirs = meeting(a, b)
     start, end = b.start[theirs], b.end[theirs]
     np.maximum(a.start[mine], start, out=start)
     return Spans(start, np.minimum(a.end[mine], end, out=end))
 
 
-def _meeting(a: Spans, b: Spans) -> tuple[Array, Array]:
-    """Positions of the intervals of two merged sets that meet each other, by those in `a`."""
+def meeting(a: Spans, b: Spans) -> tuple[Array, Array]:
+    """Positions of the intervals of two merged sets that overlap, one pair a row, in the order of `a`."""
     first = positions(b.end, a.start, "right")
     last = positions(b.start, a.end)
     count = np.maximum(last - first, 0)
@@ -182,8 +185,12 @@ class Coverage:
 
     def __init__(self, spans: Spans) -> None:
         self._start, self._end = spans
-        # Inside an interval, the measure up to a time is that time less the sum of the gaps before.
-        self._left_out = spans.end - np.cumsum(spans.end - spans.start)
+
+    @cached_property
+    def _gaps_before(self) -> Array:
+        """The gaps before each interval, in all, from time 0 on: the measure of the set up to a time inside
+        the interval is that time less this."""
+        return np.asarray(self._end - np.cumsum(self._end - self._start))
 
     def __call__(self, time: Array) -> Ints:
         """Measure of the set in (-inf, t) for each t."""
@@ -198,20 +205,28 @@ class Coverage:
         out = np.zeros(len(time), np.int64)
         if len(self._start) == 0:
             return out
+        few = 0 < _MANY * len(time) < len(self._start) and _plain(self._start, self._end)
         for times, negative in ((time, False), (less, True)):
             if times is None:
                 continue
-            if compiled is not None and _plain(self._start, self._end, times, out):
-                compiled.measure(self._start, self._end, self._left_out, times, negative, out)
+            if not few and compiled is not None and _plain(self._start, self._end, times, out):
+                compiled.measure(self._start, self._end, self._gaps_before, times, negative, out)
                 continue
             at = positions(self._start, times, "right")
             at -= 1  # -1 for times before the set: taken out below
             covered = np.minimum(times, self._end.take(at))
-            covered -= self._left_out.take(at)
+            covered -= self._gaps_of_few(at) if few else self._gaps_before.take(at)
             if at.min(initial=0) < 0:
                 covered[at < 0] = 0
             out = out - covered if negative else out + covered  # which may be no whole numbers
         return out
+
+    def _gaps_of_few(self, at: Array) -> Array:
+        """`_gaps_before` of a few intervals, without sums of all of them; anything for -1."""
+        some = distinct(np.maximum(at, 0))
+        after = np.append(0, some[:-1] + 1)  # sums of times overflow alike, so that their difference is right
+        ends, starts = (np.add.reduceat(times[: some[-1] + 1], after) for times in (self._end, self._start))
+        return np.asarray((self._end[some] - np.cumsum(ends - starts))[np.searchsorted(some, at)])
 
 
 def split(spans: Spans, label: Array, labels: int, lo: Array, hi: Array) -> Ints:

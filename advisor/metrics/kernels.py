@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
-from advisor.model.arrays import Array, begins_run, constant, marked, median_of, sorting
+from advisor.model.arrays import Array, begins_run, constant, marked, median_of, merged, sorting
 from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
@@ -233,7 +233,8 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     else:
         ranked = duration[np.lexsort((duration, group))]
     first, some = np.cumsum(count) - count, count > 0
-    reach = np.append(0, np.cumsum(ranked, dtype=np.int64))
+    cuts = merged(first[some], (first + count // 2)[some])
+    before = np.append(0, np.cumsum(np.add.reduceat(ranked, cuts, dtype=np.int64))) if len(cuts) else cuts
 
     def at(position: Array) -> Array:
         out = np.zeros(groups)
@@ -244,7 +245,10 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     p50 = (at(last // 2) + at((last + 1) // 2)) / 2
     # Rank ceil(q x n) of the sorted calls, counted from 1.
     p95, p99 = (at(np.maximum(np.ceil(q * count).astype(np.int64) - 1, 0)) for q in (0.95, 0.99))
-    total, upper = (reach[first + count] - reach[first + since] for since in (0, count // 2))
+    total, upper = (
+        np.subtract(*(before[np.searchsorted(cuts, first + place)] for place in (count, since)))
+        for since in (0, count // 2)
+    )
     tail = upper - p50 * (count - count // 2)  # only the upper half lies above the median
     return Distribution(
         count, total.astype(float), at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail

@@ -122,15 +122,37 @@ def marked(size: int, at: Array | Sequence[int]) -> Array:
     return mask
 
 
+#: Up to one change for so many rows, the rows between changes are copied as pieces.
+_FEW = 200
+
+
 def inserted(at: Array, *columns: tuple[Array, Array | int]) -> list[Array]:
     """`np.insert` of values into several columns before the same ascending positions. NumPy would look the
     positions up for each column, with a mask."""
-    new = at + np.arange(len(at))
-    old = np.flatnonzero(~marked(len(columns[0][0]) + len(at), new))
+    return spliced(at[:0], at, *columns)
+
+
+def spliced(gone: Array, at: Array, *columns: tuple[Array, Array | int]) -> list[Array]:
+    """Several columns with values inserted before ascending positions (`at`), and without the rows `gone`
+    (ascending, all different)."""
+    rows = len(columns[0][0])
+    new, size = at + np.arange(len(at)) - np.searchsorted(gone, at), rows - len(gone) + len(at)
+    pieces: list[tuple[Array | slice, Array | slice]]
+    if (len(at) + len(gone)) * _FEW < rows:
+        cuts = merged(at, gone, gone + 1, np.array([0, rows]))
+        first, last = (ends[~marked(rows + 1, gone)[cuts[:-1]]] for ends in (cuts[:-1], cuts[1:]))
+        to = first - np.searchsorted(gone, first) + np.searchsorted(at, first, "right")
+        ends = zip(first.tolist(), last.tolist(), to.tolist(), strict=True)
+        pieces = [(slice(k, k + j - i), slice(i, j)) for i, j, k in ends]
+    else:
+        kept = np.flatnonzero(~marked(rows, gone)) if len(gone) else slice(None)
+        pieces = [(np.flatnonzero(~marked(size, new)), kept)]
     out = []
     for column, values in columns:
-        whole = np.empty(len(old) + len(new), column.dtype)
-        whole[old], whole[new] = column, values
+        whole = np.empty(size, column.dtype)
+        for place, part in pieces:
+            whole[place] = column[part]
+        whole[new] = values
         out.append(whole)
     return out
 

@@ -119,6 +119,13 @@ def test_coverage_counts_up_to_any_time(intervals: list[tuple[int, int]], times:
     assert covered.tolist() == [sum(1 for p in brute(intervals) if p < t) for t in times]
 
 
+@given(st.lists(st.integers(-9, 6_100), min_size=1, max_size=8), st.sampled_from((0, 4 * 10**18)))
+def test_coverage_of_a_set_many_times_longer(times: list[int], since: int) -> None:
+    start = np.arange(0, 6_000, 3) + since
+    covered = Coverage(Spans(start, start + 2))(np.array(times) + since)
+    assert covered.tolist() == [sum(1 for p in range(max(min(t, 6_000), 0)) if p % 3 < 2) for t in times]
+
+
 @given(pairs)
 def test_a_set_many_times_longer_is_divided_as_well(intervals: list[tuple[int, int]]) -> None:
     start = np.arange(0, 16_000, 3)

@@ -14,11 +14,13 @@ from advisor.model.arrays import (
     compact,
     distinct,
     grouped,
+    inserted,
     median_of,
     merged,
     percentiles,
     rounded,
     run_of,
+    spliced,
     where,
     without,
 )
@@ -122,3 +124,24 @@ def test_rows_are_a_slice_if_they_are_consecutive(rows: list[int], one_run: bool
     index = run_of(np.array(rows, np.int64))
     assert np.arange(9)[index].tolist() == rows
     assert isinstance(index, slice) is one_run
+
+
+@given(st.data(), st.sampled_from((0, 4_000)))
+def test_rows_are_replaced_in_several_columns(data: st.DataObject, more: int) -> None:
+    """With `more` rows the rows between changes are copied as pieces."""
+    rows = list(range(more + data.draw(st.integers(0, 12))))
+    gone = sorted(data.draw(st.sets(st.sampled_from(rows), max_size=5))) if rows else []
+    at = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=6)))
+    expected: list[int] = []
+    for i in range(len(rows) + 1):
+        expected += [-k - 1 for k, place in enumerate(at) if place == i]
+        expected += [i] if i < len(rows) and i not in gone else []
+    column = np.array(rows, np.int64)
+    new = -np.arange(len(at)) - 1
+    first, second = spliced(
+        np.array(gone, np.int64), np.array(at, np.int64), (column, new), (column.astype(np.int8), 7)
+    )
+    assert first.tolist() == expected
+    assert second[first < 0].tolist() == [7] * len(at)
+    if not gone:
+        assert inserted(np.array(at, np.int64), (column, new))[0].tolist() == expected

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model.arrays import begins_run
+from advisor.model.arrays import distinct, merged
 from advisor.sources.added_samples import with_coarser
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.nsys.tables import number as as_number
@@ -142,17 +142,22 @@ def _gpu_metrics(raw: RawTables) -> Columns:
 
 def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[str, Any]:
     """One device: `time` and a column per known metric."""
-    if (time[1:] < time[:-1]).any():  # the file is not in order of time, as the sampler writes it
-        order = np.argsort(time, kind="stable")
-        time, metric, value = time[order], metric[order], value[order]
-    new = begins_run(time)
-    times, row = time[new], np.cumsum(new) - 1
+    places = [np.flatnonzero(metric == number) for number in names]
+    each = [time[at] for at in places]
+    if all(np.array_equal(one, each[0]) for one in each):  # as a sampler writes them
+        times = distinct(each[0])
+        rows = [np.searchsorted(times, each[0])] * len(each)
+    else:
+        times = merged(*each)
+        rows = [np.searchsorted(times, one) for one in each]
     wide: dict[str, Any] = {"time": times}
-    for number, column in names.items():
-        mine = np.flatnonzero(metric == number)
-        mine = mine[value[mine] >= 0]
+    for column, at, row in zip(names.values(), places, rows, strict=True):
+        mine = value[at]
         one = np.full(len(times), np.nan)
-        one[row[mine]] = value[mine]
+        if (mine >= 0).all():
+            one[row] = mine
+        else:
+            one[row[mine >= 0]] = mine[mine >= 0]
         so_far = wide.get(column, one)  # separately counted parts add up
         wide[column] = one if so_far is one else np.where(np.isnan(so_far), one, so_far + np.nan_to_num(one))
     for column in SAMPLE_RATIOS:
