@@ -204,7 +204,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     rows = a.calls_of(Call.LAUNCH)
     rows = rows[calls["thread"][rows] == feeder]
     host = max(a.host_window[1] - a.host_window[0], 1)
-    length = (calls["end"] - calls["start"])[rows]
+    length = calls["end"][rows] - calls["start"][rows]
     out.put("launch.calls_per_s", len(rows) * 1e9 / host)
     out.put("launch.call_time_ratio", float(length.sum()) / host)
     if len(rows):
@@ -216,11 +216,10 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     graphs = graphs[calls["thread"][graphs] == feeder]
     if steps:
         out.put("graph.launches_per_step", len(graphs) / steps)
-    replay = replay_gaps(budget.gaps)
-    parts = budget.gap_parts
-    others = sum(parts[p] for p in _OWNED)
-    idle = int((budget.gaps.length - others)[replay].sum())
-    code = int((parts["host_gap"] + parts["host_between_launches"])[replay].sum())
+    replay = np.flatnonzero(replay_gaps(budget.gaps))
+    parts = {part: each[replay] for part, each in budget.gap_parts.items()}
+    idle = int(budget.gaps.length[replay].sum()) - sum(int(parts[p].sum()) for p in _OWNED)
+    code = int(parts["host_gap"].sum()) + int(parts["host_between_launches"].sum())
     paused = min(int(pause_ns(a, budget)), code)
     idle, code = idle - paused, code - paused
     out.put("graph.replay_idle_ratio", idle / window)

@@ -13,10 +13,10 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
-from advisor.metrics.operations import Kind
+from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
 from advisor.metrics.waited import exchanges, gap_name, issuers, loop_thread, os_time
-from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
+from advisor.model.arrays import Array, among, distinct, median_of, merged, percentiles
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
@@ -168,7 +168,8 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def _mine(a: Analysis, thread: int | Array, *kinds: Call) -> Array:
     """Rows of these calls of a thread, or of several."""
     rows = a.calls_of(*kinds)
-    return np.asarray(rows[np.isin(a.trace.columns("api_calls", ("thread",))["thread"][rows], thread)])
+    own = a.trace.columns("api_calls", ("thread",))["thread"][rows]
+    return np.asarray(rows[among(own, np.ravel(thread).tolist())])
 
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -192,7 +193,8 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     readback, held, blocking = _readbacks(a, feeder)
     mine = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)
     previous = mine[gaps.prev_op]
-    behind = (waits & np.isin(previous, readback)) | np.isin(previous, held)
+    behind = np.isin(previous, held)
+    behind[waits] |= np.isin(previous[waits], readback)
     out.put("sync.readback_idle_ratio", float(idle[behind].sum()))
     implicit = merged(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
     spans = union(calls["start"][implicit], calls["end"][implicit])
@@ -206,8 +208,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
         own = subtract(union(calls["start"][reading], calls["end"][reading]), issued)
         out.put("sync.implicit_readback_ratio", min(budget.idle_inside(own) / waited, 1.0))
     sets = _synchronous(a, feeder, Call.MEMSET)
-    length = (calls["end"] - calls["start"])[sets]
-    out.put("sync.memset_time_ratio", float(length.sum()) / host)
+    out.put("sync.memset_time_ratio", float((calls["end"][sets] - calls["start"][sets]).sum()) / host)
     refilled = _until_next(a, feeder, sets)
     out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window)
     counts: dict[str, float | None] = {
@@ -272,7 +273,7 @@ def _synchronous(a: Analysis, feeder: int, *kinds: Call) -> Array:
 def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = _mine(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
-    length = (calls["end"] - calls["start"])[rows]
+    length = calls["end"][rows] - calls["start"][rows]
     stalls = rows[length > _STALL_NS]
     window = budget.window.nonzero_length
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
@@ -293,12 +294,9 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
 
 def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     others = _mine(a, feeder, Call.OTHER)
-    ids = a.trace.columns("api_calls", ("name_id",))["name_id"][others]
-    known = distinct(ids)  # a million calls have a dozen names
-    building = [bool(_BUILDS_GRAPH.search(name)) for name in a.trace.texts(known.tolist())]
     calls = a.trace.columns("api_calls", ("start", "end"))
     spans, begun, made = [], 0, 0
-    for row, name in _named(a, others[np.isin(ids, known[building])]).items():
+    for row, name in _named(a, others[calls_named(a.trace, others, _BUILDS_GRAPH)]).items():
         start, end = int(calls["start"][row]), int(calls["end"][row])
         if "StreamBeginCapture" in name:
             begun = start

@@ -30,7 +30,7 @@ from advisor.metrics.waited import (
     os_time,
     recorded_waits,
 )
-from advisor.model.arrays import Array, median_of, pairs
+from advisor.model.arrays import Array, among, median_of, pairs
 from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
@@ -145,7 +145,7 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= a.rates(device, {"sync.calls": len(rows)})
     if not len(rows):
         return
-    most = heaviest(calls["name_id"][rows], (calls["end"] - calls["start"])[rows])
+    most = heaviest(calls["name_id"][rows], calls["end"][rows] - calls["start"][rows])
     out.put("sync.call_name", base_name(a.trace.texts([most])[0]))
     if not a.trace.has("graph_runs"):
         issued = a.ops.api[(directions(a.trace, a.ops) == DTOH) & (a.ops.api >= 0)]
@@ -196,21 +196,22 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
     rows = a.calls_of(Call.OTHER)
-    rows = rows[np.isin(calls["thread"][rows], issuers(a, feeder, device))]
+    rows = rows[among(calls["thread"][rows], issuers(a, feeder, device).tolist())]
     functions = calls["start"][rows[calls_named(a.trace, rows, _HOST_FUNCTION)]]
     if len(functions) and budget.gap_parts["queued"].any():
         out.put("launch.behind_function_ratio", _behind(a, budget, np.sort(functions), calls["start"]))
     rows = rows[~calls_named(a.trace, rows, _OF_THEIR_OWN)]
-    ids, of = dense(calls["name_id"][rows])
     gaps = union(budget.gaps.start, budget.gaps.end)
     idle = Coverage(subtract(gaps, a.startup.spans)).within(calls["start"][rows], calls["end"][rows])
-    time = np.bincount(of, idle, len(ids))
+    name = calls["name_id"][rows]
+    ids, of = dense(name[idle > 0])
+    time = np.bincount(of, idle[idle > 0], len(ids))
     most = int(np.argmax(time)) if len(ids) else MISSING
     out.put("call.other_idle_ratio", float(time.max(initial=0)) / budget.window.nonzero_length)
     out.put("call.other_of_idle_ratio", float(time.max(initial=0)) / max(budget.idle_ns, 1))
     if most != MISSING and time[most]:
         out.put("call.other_name", base_name(a.trace.texts([int(ids[most])])[0]))
-        out |= a.rates(device, {"call.others": float((of == most).sum())})
+        out |= a.rates(device, {"call.others": float((name == ids[most]).sum())})
 
 
 def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ from advisor.metrics.window import (
     steady_window,
 )
 from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
-from advisor.model.arrays import Array, constant, grouped, picked
+from advisor.model.arrays import Array, constant, picked
 from advisor.model.capture import Device
 from advisor.model.once import cached_property, kept
 from advisor.sources.schema import MISSING, Call
@@ -387,11 +388,10 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        found = [self._calls_by_class[kind] for kind in kinds]
+        found = [kept(self, "calls", int(kind), partial(self._calls_of_class, kind)) for kind in kinds]
         return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")  # a merge
 
-    @cached_property
-    def _calls_by_class(self) -> list[Array]:
+    def _calls_of_class(self, kind: Call) -> Array:
         rows = self.calls_in_window
-        call = picked(self.trace.columns("api_calls", ("call",))["call"], rows).astype(np.int8)
-        return [rows[at] for at in grouped(call, len(Call))]
+        call = picked(self.trace.columns("api_calls", ("call",))["call"], rows)
+        return np.asarray(rows[call == int(kind)])

@@ -15,6 +15,7 @@ from advisor.metrics.budget import REFILL_NS
 from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
+from advisor.metrics.operations import calls_named
 from advisor.model.arrays import Array, among, begins_run
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
@@ -32,6 +33,7 @@ _FRAMES = 3
 #: Fewer samples inside the calls locate them less well than ranges do.
 _LEAST_SAMPLES = 20
 
+_ASYNCHRONOUS = re.compile("Async")
 _BRACKETS = re.compile(r"<[^<>]*>")
 _LAMBDA = re.compile(r"\{lambda\(.{0,2000}?\)#\d+\}")
 _OPERATOR = re.compile(r"operator *(?:<=>|<<=?|>>=?|<=?|>=?|->\*?) *")
@@ -86,10 +88,8 @@ class CallSiteFinder:
         wait, so they count as waits, too."""
         mine = self._of_class(_CLASSES[group])
         if group == "sync":
-            other = self._of_class(_CLASSES["copy"])
-            if other.any():
-                blocking = np.array(["Async" not in n for n in self._names[1]], bool)
-                mine |= other & blocking[self._names[0]]
+            copies = np.flatnonzero(self._of_class(_CLASSES["copy"]))
+            mine[copies[~calls_named(self._trace, self._calls.row[copies], _ASYNCHRONOUS)]] = True
         return np.flatnonzero(mine)
 
     def _of_class(self, classes: tuple[Call, ...]) -> Array:
@@ -111,24 +111,24 @@ class CallSiteFinder:
                 return self._summed(at, source, *found)  # type: ignore[arg-type]
         return None
 
-    @cached_property
-    def _names(self) -> tuple[Array, list[str]]:
-        """Name of each call as a position in the list, without version suffix."""
-        ids, position = dense(self._trace.columns("api_calls", ("name_id",))["name_id"][self._calls.row])
-        bases = [base_name(t) for t in self._trace.texts(ids.tolist())]
+    def _names_of(self, at: Array) -> tuple[Array, list[str]]:
+        """Names of calls without version suffix, as positions in the list."""
+        name_id = self._trace.columns("api_calls", ("name_id",))["name_id"][self._calls.row[at]]
+        ids = self._trace.distinct("api_calls", "name_id")
+        bases = [base_name(text) for text in self._trace.texts(ids)]
         known = sorted(set(bases))
-        return np.array([known.index(b) for b in bases], np.int64)[position], known
+        return np.array([known.index(base) for base in bases], np.int64)[np.searchsorted(ids, name_id)], known
 
     def _summed(
         self, at: Array, source: Source, site: Array, labels: list[str], calls_at: Array
     ) -> CallSites:
         """Totals by site and API function; `calls_at[i]` is the position of the call of entry i of `site`
         (a call, or a sample inside one)."""
-        calls, (name, names) = self._calls, self._names
+        calls, (name, names) = self._calls, self._names_of(calls_at)
         length = calls.end - calls.start
         total = int(length[at].sum())
         sampled = source == "samples"
-        key, group = dense((site + 1) * len(names) + name[calls_at])
+        key, group = dense((site + 1) * len(names) + name)
         count = np.bincount(group, minlength=len(key))
         share = total / max(len(calls_at), 1)
         time = count * share if sampled else np.bincount(group, length[calls_at], len(key))

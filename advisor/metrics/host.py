@@ -46,10 +46,10 @@ class Threads:
         """The outermost calls of a thread: driver calls inside runtime calls are left out."""
         if thread not in self._known:
             columns = self._calls
-            row = np.flatnonzero(columns["thread"] == thread).astype(np.int32)
-            start, end = columns["start"], columns["end"]
-            if len(row) < len(start):
-                start, end = start[row], end[row]
+            mine, start, end = columns["thread"] == thread, columns["start"], columns["end"]
+            row = np.arange(len(start), dtype=np.int32)
+            if not mine.all():
+                row, start, end = row[mine], start[mine], end[mine]
             if len(start) > 1 and not (start[1:] >= start[:-1]).all():
                 # Of two calls with one start, the longer is the outer.
                 order = np.lexsort((-end, start))

@@ -16,7 +16,7 @@ from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
 from advisor.metrics.phases import kernels_of_one_phase
-from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, sorting
+from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, sorting, where
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
@@ -89,7 +89,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
         if labels is None:
             continue
         layer, part = labels
-        inside = layer >= 0
+        inside = where(layer >= 0)
         known, number = dense(layer[inside])
         held = duration[inside].sum() >= _HELD * duration.sum()
         if len(known) >= FEWEST and held and (part[inside] == _ATTENTION).any():
@@ -240,14 +240,14 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     product before the last norm. An activation before the attention kernel belongs to a network beside it.
     """
     size = len(signs)
-    layer, part = np.full(size, MISSING, np.int64), np.full(size, _OTHER, np.int64)
-    where = {sign: np.flatnonzero(signs == sign) for sign in range(1, 12)}
-    products, experts = where[_PRODUCT], where[_EXPERTS]
-    cores = merged(where[_CORE], where[_LATENT])
-    anchors, own = (cores, 1) if len(cores) else (where[_SOFTMAX], 2)
+    layer, part = np.full(size, MISSING, np.int32), np.full(size, _OTHER, np.int8)
+    places = {sign: np.flatnonzero(signs == sign) for sign in range(1, 12)}
+    products, experts = places[_PRODUCT], places[_EXPERTS]
+    cores = merged(places[_CORE], places[_LATENT])
+    anchors, own = (cores, 1) if len(cores) else (places[_SOFTMAX], 2)
     anchors = anchors[np.diff(np.searchsorted(products, anchors), prepend=-1) > 0]
     if own == 1:
-        anchors = _last_of_layers(anchors, merged(where[_ACTIVATION], experts))
+        anchors = _last_of_layers(anchors, merged(places[_ACTIVATION], experts))
     if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
         return layer, part, 0  # a softmax may also belong to a router
     ends: list[int] = []  # within the attention part, and within the layer
@@ -260,17 +260,17 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
         if len(after) < own:
             return layer, part, 0
         out = int(after[own - 1])
-        norm = [*within(where[_NORM], anchor).tolist(), limit][0]
+        norm = [*within(places[_NORM], anchor).tolist(), limit][0]
         if signs[anchor] == _LATENT and len(after) > 1 and after[1] < norm:
             out = int(after[1])  # a separate product brings the values back from the latent space
-        active, expert = within(where[_ACTIVATION], out, int(after[-1])), within(experts, out)
+        active, expert = within(places[_ACTIVATION], out, int(after[-1])), within(experts, out)
         if len(active):  # the up projection may follow the activation of the gate
             begun = int(active[-1])
-            norm = [*within(where[_NORM], begun).tolist(), limit][0]
+            norm = [*within(places[_NORM], begun).tolist(), limit][0]
             down = within(products, begun).tolist()
             last = [p for p in down if p < norm < limit][-1:] or down[:1]
         else:
-            norms = within(where[_NORM], out, int(after[-1]))
+            norms = within(places[_NORM], out, int(after[-1]))
             last = (
                 within(products, out, int(norms[-1]))[-1:].tolist() if len(norms) and not len(expert) else []
             )
@@ -288,7 +288,7 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
             first = heavy[np.searchsorted(heavy, low, "right") :][:1]
             if len(first) and first[0] <= high:
                 part[first[0] : high + 1] = kind
-        beside = [i for i in where[_ACTIVATION].tolist() if start < i < anchors[k]]
+        beside = [i for i in places[_ACTIVATION].tolist() if start < i < anchors[k]]
         up = [p for p in products.tolist() if start < p < beside[-1]] if beside else []
         if len(up) > 1:  # attention and network read the same input: the network begins first
             part[up[-1] : beside[-1] + 1] = _FFN

@@ -155,8 +155,11 @@ def first_work(keys: Array, own: Array, start: Array) -> Array:
 
 def calls_named(trace: Trace, rows: Array, pattern: re.Pattern[str]) -> Array:
     """Which of these rows of `api_calls` have a name that holds the pattern."""
-    ids, of = dense(trace.columns("api_calls", ("name_id",))["name_id"][rows])
-    return np.array([bool(pattern.search(n)) for n in trace.texts(ids.tolist())], bool)[of]
+    names = trace.distinct("api_calls", "name_id")
+    wanted = [i for i, name in zip(names, trace.texts(names), strict=True) if pattern.search(name)]
+    if not wanted:
+        return np.zeros(len(rows), bool)
+    return among(trace.columns("api_calls", ("name_id",))["name_id"][rows], wanted)
 
 
 def call_keys(
@@ -326,8 +329,7 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     """The last operation before each call that creates a context again and the work that opened the
     program once more."""
     calls = trace.columns("api_calls", ("start", "end", "process", "call", "name_id"))
-    length = calls["end"] - calls["start"]
-    slow = np.flatnonzero(length >= CONTEXT_NS)
+    slow = np.flatnonzero(calls["end"] - calls["start"] >= CONTEXT_NS)
     slow = slow[~among(calls["call"][slow], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))]
     slow = slow[np.argsort(calls["start"][slow], kind="stable")]
     found = []
@@ -336,9 +338,10 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
         work = np.flatnonzero(ops.process == process)
         if not len(work) or calls["start"][mine[0]] >= ops.start[work[0]]:
             continue
-        again = mine[
-            (calls["name_id"][mine] == calls["name_id"][mine[0]]) & (length[mine] >= _AGAIN * length[mine[0]])
-        ][1:]
+        length = calls["end"][mine] - calls["start"][mine]
+        again = mine[(calls["name_id"][mine] == calls["name_id"][mine[0]]) & (length >= _AGAIN * length[0])][
+            1:
+        ]
         if not len(again):
             continue
         busy = Coverage(union(ops.start, ops.end))

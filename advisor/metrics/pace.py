@@ -253,13 +253,12 @@ def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
     place = group * np.int64(wide)
     place += nth
     places = (int(group.max()) + 1) * wide
-    if places > _MOST_PLACES:
-        known, place = dense(place)
-        places = len(known)
-    least = np.full(places, np.iinfo(np.int64).max)
+    known, place = dense(place) if places > _MOST_PLACES else (np.arange(places), place)
+    least = np.full(len(known), np.iinfo(np.int64).max)
     np.minimum.at(least, place, duration)
-    least = np.where(np.bincount(place, minlength=places) >= _PLACE_CALLS, least, 0)
-    out[inside] = np.maximum(least[place] - like.spread.p50[group], 0)
+    least = np.where(np.bincount(place, minlength=len(known)) >= _PLACE_CALLS, least, 0)
+    excess = np.maximum(least - like.spread.p50[known // wide], 0).astype(np.int64)
+    out[inside] = excess[place]
     return out
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, distinct, median_of, ordered
+from advisor.model.arrays import Array, distinct, median_of, ordered, where
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
@@ -67,8 +67,8 @@ def _gaps(process: Array, number: Array, least: int, wide: float = 0.0) -> Array
     known = number != MISSING
     if not known.any():
         return number[:0]
-    main = heaviest(process[known])
-    numbers = distinct(number[known & (process == main)])
+    process, number = process[at := where(known)], number[at]
+    numbers = distinct(number[where(process == heaviest(process))])
     if len(numbers) < least or int(numbers[-1]) - int(numbers[0]) < wide * (len(numbers) - 1):
         return number[:0]
     gaps = np.diff(numbers)

@@ -18,7 +18,7 @@ from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, join
 from advisor.metrics.workload import OF_OWN_INPUTS
-from advisor.model.arrays import Array, among, distinct, grouped, picked, where
+from advisor.model.arrays import Array, among, constant, distinct, grouped, picked, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 #: What a wait is for (`Waits.kind`).
@@ -125,8 +125,11 @@ def issuers(a: Analysis, feeder: int, device: int) -> Array:
     calls = a.trace.columns("api_calls", ("thread", "process"))
     api = picked(a.ops.api, a.device_ops(device))
     api = api[api >= 0]
-    threads, process = calls["thread"][api], calls["process"][api]
-    return distinct(threads[np.isin(process, process[threads == feeder][:1])])
+    threads = calls["thread"][api]
+    if constant(calls["process"]):
+        return distinct(threads)
+    process = calls["process"][api]
+    return distinct(threads[among(process, process[threads == feeder][:1].tolist())])
 
 
 def loop_thread(budget: DeviceBudget, feeder: int) -> int:

@@ -182,9 +182,15 @@ def picked(values: Array, rows: Array) -> Array:
     return values[at] if isinstance(at, slice) else values.take(at)
 
 
+#: Above so many values, looking them up in a table is quicker than comparing with each.
+_COMPARED = 20
+
+
 def among(values: Array, wanted: Sequence[Any]) -> Array:
-    """Mask of the values that are one of a few: one comparison each takes a tenth of `np.isin`, which
-    would first turn a member of an enumeration into 64-bit integers."""
+    """Mask of the values that are one of these: for a few, one comparison each takes a tenth of `np.isin`,
+    which would first turn a member of an enumeration into 64-bit integers."""
+    if len(wanted) > _COMPARED:
+        return np.isin(values, list(wanted))
     mask = np.zeros(len(values), bool)
     for one in wanted:
         mask |= values == (int(one) if isinstance(one, int) else one)
