@@ -215,7 +215,7 @@ def rank_facts(a: Analysis, out: FactWriter) -> None:
     if size:
         out.put("ranks.world_size", size)
         out.put("ranks.missing_count", max(size - 1, 0))
-    elif a.budgets and not any(a.communication):
+    elif a.budgets and not a.communication.any():
         out.put("ranks.missing_count", 0)
         out.put("ranks.matched_count", 0)
         out.put("ranks.stage_wait_ratio", 0.0)

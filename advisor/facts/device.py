@@ -374,7 +374,7 @@ def _places(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     gaps, ops = budget.gaps, a.ops
     mine = np.flatnonzero(ops.device == device)
     for part in IDLE:
-        held = budget.gap_parts[part]
+        held = budget.gap_parts[part] if budget.ns[part] else np.empty(0, np.int64)
         blocks = np.maximum.reduceat(held, np.arange(0, len(held), _BLOCK)) if len(held) else held
         least = int(np.partition(blocks, -_PLACES)[-_PLACES]) if len(blocks) > _PLACES else 1
         some = np.flatnonzero(held >= max(least, 1))  # at least this many blocks have such a gap

@@ -12,7 +12,7 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
-from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, subtract, union
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
 from advisor.metrics.waited import exchanges, gap_name, issuers, loop_thread, os_time
@@ -188,7 +188,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     out.put("sync.span_ratio", budget.idle_inside(spans) / window)
     wide = [i for i, n in _named(a, rows).items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
     back = np.sort(calls["end"][wide])
-    drained = np.searchsorted(back, gaps.end, "right") > np.searchsorted(back, gaps.start)
+    drained = positions(back, gaps.end, "right") > positions(back, gaps.start)
     out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()))
     readback, held, blocking = _readbacks(a, feeder)
     mine = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)

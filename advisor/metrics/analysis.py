@@ -99,9 +99,11 @@ class Analysis:
     @cached_property
     def main_process(self) -> int:
         """The process with most GPU time on the device; without GPU work the one with most calls."""
-        mine = self.ops.device == self.main_device
+        mine, process = self.ops.device == self.main_device, self.ops.process
         if mine.any():
-            return heaviest(self.ops.process[mine], np.maximum(self.ops.length[mine], 0))
+            if constant(process):
+                return int(process[0])
+            return heaviest(process[mine], np.maximum(self.ops.length[mine], 0))
         called = self.trace.columns("api_calls", ("process",))["process"]
         return heaviest(called) if len(called) else MISSING
 

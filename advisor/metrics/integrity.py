@@ -15,7 +15,7 @@ from msgspec import Struct
 from advisor.metrics.damage import PLACE_BITS, WAITS_FOR_ALL
 from advisor.metrics.intervals import positions
 from advisor.metrics.operations import Kind, Operations, call_keys, calls_named, combinations, join
-from advisor.model.arrays import Array, among, distinct, marked, median_of, ordered, picked, sorting
+from advisor.model.arrays import Array, among, constant, distinct, marked, median_of, ordered, picked, sorting
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -244,8 +244,8 @@ def _contexts(trace: Trace, ops: Operations) -> Array:
     """The context of each operation: streams are numbered within one."""
     context = np.full(len(ops), MISSING, np.int64)
     for kind, table in zip(Kind, _GPU, strict=True):
-        of = ops.kind == kind
-        context[of] = trace.columns(table, ("context",))["context"][ops.row[of]]
+        of, column = ops.kind == kind, trace.columns(table, ("context",))["context"]
+        context[of] = column[0] if constant(column) else column[ops.row[of]]
     return context
 
 

@@ -121,7 +121,7 @@ def dense(values: Array) -> tuple[Array, Array]:
         return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits
         return _hashed(values) if len(values) > _FEW else np.unique(values, return_inverse=True)
-    shifted = (values - lo).astype(np.intp, copy=False)
+    shifted = np.subtract(values, lo, dtype=np.intp, casting="unsafe")
     seen = marked(hi - lo + 1, shifted)
     known = np.flatnonzero(seen)
     if len(known) == len(seen):

@@ -59,7 +59,7 @@ class Layers(Struct, frozen=True):
         """Kernel time (ns) by step, layer and part."""
         steps = int(self.step.max()) + 1
         shape = (steps, self.count, len(PARTS))
-        key = np.ravel_multi_index((self.step, self.layer, self.part), shape)
+        key = (self.step * self.count + self.layer) * len(PARTS) + self.part
         return np.bincount(key, duration, steps * self.count * len(PARTS)).reshape(shape)
 
 

@@ -111,13 +111,13 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     """From the first to the last GPU operation, or call that issues one, ns; the activity span if there is
     none. Other calls are left out: they may lie seconds before or after."""
     calls = trace.columns("api_calls", ("start", "end", "call"))
-    issues = np.flatnonzero(among(calls["call"], ISSUING))
-    if not len(ops) and not len(issues):
+    issues = among(calls["call"], ISSUING)
+    if not len(ops) and not issues.any():
         return activity_span(trace, ops)
     limits = np.iinfo(np.int64)
-    start, end = (calls[name].take(issues) for name in ("start", "end"))
-    first = min(ops.start.min(initial=limits.max), start.min(initial=limits.max))
-    return int(first), int(max(ops.end.max(initial=limits.min), end.max(initial=limits.min)))
+    first = min(ops.start.min(initial=limits.max), calls["start"].min(initial=limits.max, where=issues))
+    last = max(ops.end.max(initial=limits.min), calls["end"].max(initial=limits.min, where=issues))
+    return int(first), int(last)
 
 
 def find_startup(a: Analysis, steps: Steps) -> Startup:

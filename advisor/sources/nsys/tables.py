@@ -106,8 +106,12 @@ def _bits_of(global_id: Ints, shift: int) -> Ints:
 
 
 def _product(x: Ints, y: Ints, z: Ints) -> Ints:
-    product = np.multiply(x, y, dtype=np.int64) * z
-    product[(x == MISSING) | (y == MISSING) | (z == MISSING)] = MISSING
+    product = x.astype(np.int64)
+    for other in (y, z):
+        if not (len(other) and other[0] == 1 and (other == 1).all()):  # mostly it is
+            product *= other
+    for one in (x, y, z):
+        product[one == MISSING] = MISSING
     return product
 
 
