@@ -115,9 +115,8 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     if not len(ops) and not issues.any():
         return activity_span(trace, ops)
     limits = np.iinfo(np.int64)
-    first = min(ops.start.min(initial=limits.max), calls["start"].min(initial=limits.max, where=issues))
-    last = max(ops.end.max(initial=limits.min), calls["end"].max(initial=limits.min, where=issues))
-    return int(first), int(last)
+    first = min(ops.start.min(initial=limits.max), calls["start"][issues].min(initial=limits.max))
+    return int(first), int(max(ops.end.max(initial=limits.min), calls["end"][issues].max(initial=limits.min)))
 
 
 def find_startup(a: Analysis, steps: Steps) -> Startup:
