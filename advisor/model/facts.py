@@ -261,7 +261,9 @@ class FactBase(Struct):
         return _nearest(self.intervals, name, scope) or ()
 
     def __iter__(self) -> Iterator[Fact]:
-        return iter(sorted(self.facts.values(), key=lambda f: (f.name, f.scope.sort_key())))
+        each = {id(f.scope): f.scope for f in self.facts.values()}  # few, and shared
+        place = {key: scope.sort_key() for key, scope in each.items()}
+        return iter(sorted(self.facts.values(), key=lambda f: (f.name, place[id(f.scope)])))
 
     def __len__(self) -> int:
         return len(self.facts)

@@ -312,7 +312,7 @@ def timeline(a: Analysis) -> Timeline:
             Lane(
                 name=name,
                 device=device,
-                values=tuple(None if v != v else v for v in rounded(values, 4).tolist()),
+                values=tuple(np.where(np.isnan(values), None, rounded(values, 4)).tolist()),
             )
         )
 
