@@ -308,13 +308,9 @@ def timeline(a: Analysis) -> Timeline:
     lanes = []
 
     def lane(name: str, device: int | None, values: Any) -> None:
-        lanes.append(
-            Lane(
-                name=name,
-                device=device,
-                values=tuple(np.where(np.isnan(values), None, rounded(values, 4)).tolist()),
-            )
-        )
+        shown = rounded(values, 4).astype(object)
+        shown[np.isnan(values)] = None
+        lanes.append(Lane(name=name, device=device, values=tuple(shown.tolist())))
 
     for device, budget in a.budgets.items():
         lane("compute", device, Coverage(budget.compute).within(edges[:-1], edges[1:]) / width)
