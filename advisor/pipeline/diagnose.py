@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.gain import Flip
-from advisor.model.once import begin
+from advisor.model.once import begin, kept
 from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from advisor.knowledge.serving import ServingEngine
     from advisor.metrics.analysis import Analysis
     from advisor.model.facts import FactBase, Subject
+    from advisor.model.work import Work
     from advisor.ranks.waits import Waits
     from advisor.sources.trace import Trace
 
@@ -96,13 +97,22 @@ class Analysed(Struct, frozen=True, dict=True):
     @cached_property
     def gains(self) -> Gains:
         """The gains of fixes; every estimate is made once."""
-        from advisor.gain.attach import Gains
+        return gains_of(self.analysis, self.options)
 
-        return Gains(
-            self.analysis,
-            given_weights(self.options.weight_bytes),
-            unprofiled_ns=given_step_ns(self.options.unprofiled_step),
-        )
+
+def gains_of(a: Analysis, options: Options) -> Gains:
+    """The gains of fixes, made once for an analysis."""
+    from advisor.gain.attach import Gains
+
+    weights, step_ns = given_weights(options.weight_bytes), given_step_ns(options.unprofiled_step)
+    return kept(a, "gains", 0, lambda: Gains(a, weights, unprofiled_ns=step_ns))
+
+
+def kernel_work(a: Analysis) -> Work:
+    """What the window runs, for comparisons, worked out once for an analysis."""
+    from advisor.compare.work import work_of
+
+    return kept(a, "work", 0, lambda: work_of(a))
 
 
 @contextmanager
@@ -148,6 +158,8 @@ def analyse(
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)
+        # Neither needs facts; beside an inference they would wait for the interpreter.
+        begin(analysis.trace.threads, lambda: gains_of(analysis, chosen), lambda: kernel_work(analysis))
         facts = build_facts(analysis, weights, ranks, decoder, acceptance)
         say("inferring")
         engine = chosen.engine or default_engine()
@@ -194,7 +206,6 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
 def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
-    from advisor.compare.work import work_of
     from advisor.engine.rank import hidden, worth_doing, worth_reporting
     from advisor.engine.states import answered, why_not
     from advisor.knowledge.files import with_sources
@@ -244,7 +255,7 @@ def assemble(done: Analysed) -> Diagnosis:
         timeline=timeline,
         next_target=document.next_target(analysis),
         sensitivity=_sensitivity(done) if done.options.sensitivity else None,
-        work=work_of(analysis),
+        work=kernel_work(analysis),
     )
 
 
