@@ -245,14 +245,10 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     p50 = (at(last // 2) + at((last + 1) // 2)) / 2
     # Rank ceil(q x n) of the sorted calls, counted from 1.
     p95, p99 = (at(np.maximum(np.ceil(q * count).astype(np.int64) - 1, 0)) for q in (0.95, 0.99))
-    total, upper = (
-        np.subtract(*(before[np.searchsorted(cuts, first + place)] for place in (count, since)))
-        for since in (0, count // 2)
-    )
-    tail = upper - p50 * (count - count // 2)  # only the upper half lies above the median
-    return Distribution(
-        count, total.astype(float), at(np.zeros(groups, np.int64)), p50, p95, p99, at(last), tail
-    )
+    begin, middle, end = (before[np.searchsorted(cuts, first + n)] for n in (0, count // 2, count))
+    tail = end - middle - p50 * (count - count // 2)  # only the upper half lies above the median
+    total = (end - begin).astype(float)
+    return Distribution(count, total, at(count * 0), p50, p95, p99, at(last), tail)
 
 
 def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
