@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Spans, union, union_by
-from advisor.model.arrays import Array, among, distinct, marked, picked
+from advisor.model.arrays import Array, among, distinct, marked
 from advisor.model.once import cached_property
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END
 from advisor.sources.trace import Trace
@@ -60,7 +60,7 @@ class Threads:
             # Overlapping survivors (torn records) are cut so that the set is disjoint.
             if (end[:-1] > start[1:]).any():
                 end = np.minimum(end, np.append(start[1:], end[-1]))
-            self._known[thread] = ThreadCalls(thread, start, end, picked(columns["call"], row), row)
+            self._known[thread] = ThreadCalls(thread, start, end, columns["call"][row], row)
         return self._known[thread]
 
 
