@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -26,11 +26,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Stopped(Exception):
-    """The run ended early for a reason outside the program."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__()
-        self.exit_code = exit_code
+    """The run ended early for a reason outside the program; the argument is the exit code."""
 
 
 @contextmanager
@@ -45,24 +41,23 @@ def _stops() -> Iterator[None]:
         raise Stopped(0) from None
 
 
-class LazyGroup(TyperGroup):
-    """Verbs from a table; other words are arguments of the default verb."""
-
-    verbs: ClassVar[Mapping[str, tuple[str, str, str]]] = {}
-    default: ClassVar[str] = ""
+class Advisor(TyperGroup):
+    """The verbs of `VERBS`; other words are arguments of `diagnose`."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         _check_given_only(self)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(self.verbs)
+        return list(VERBS)
+
+    def get_help(self, ctx: Any) -> str:  # noqa: ARG002
+        return help_text()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        verb = self.verbs.get(cmd_name)
-        if verb is None:
+        if cmd_name not in VERBS:
             return None
-        module, attribute, _ = verb
+        module, attribute, _ = VERBS[cmd_name]
         target = getattr(import_module(module), attribute)
         if not isinstance(target, typer.Typer):
             only = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -81,14 +76,12 @@ class LazyGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default verb in front of anything that is neither a verb nor our own option."""
-        if args and args[0] not in self.verbs and args[0] not in self._own_options(ctx):
-            _refuse_mistyped(args[0], list(self.verbs))
-            args = [self.default, *args]
+        own = {o for p in self.get_params(ctx) for o in (*p.opts, *p.secondary_opts)}
+        if args and args[0] not in VERBS and args[0] not in own:
+            _refuse_mistyped(args[0])
+            args = ["diagnose", *args]
         with _stops():
             return super().parse_args(ctx, args)
-
-    def _own_options(self, ctx: Any) -> set[str]:
-        return {o for p in self.get_params(ctx) for o in (*p.opts, *p.secondary_opts)}
 
     def invoke(self, ctx: Any) -> Any:
         from advisor.cli.deliver import notes_printed  # `advisor --help` needs no logging
@@ -133,23 +126,14 @@ def verb_group(help: str) -> typer.Typer:
     return app
 
 
-def _refuse_mistyped(word: str, verbs: list[str]) -> None:
+def _refuse_mistyped(word: str) -> None:
     """Raise InputError for a misspelled verb, such as `advisor explian`."""
     if "." in word or os.sep in word or os.path.exists(word):
         return
     from difflib import get_close_matches
 
-    near = get_close_matches(word, verbs, 1, 0.7)
-    if near:
+    if near := get_close_matches(word, VERBS, 1, 0.7):
         raise InputError(f"'{word}' is neither a file nor a verb; did you mean '{near[0]}'?")
-
-
-class Advisor(LazyGroup):
-    verbs = VERBS
-    default = "diagnose"
-
-    def get_help(self, ctx: Any) -> str:  # noqa: ARG002
-        return help_text()
 
 
 app = typer.Typer(
@@ -182,8 +166,8 @@ def run_verb(words: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except Stopped as stopped:
-        if stopped.exit_code:
+        if code := int(stopped.args[0]):
             message("interrupted")
-        return stopped.exit_code
+        return code
     except typer.Abort:
         return 130

@@ -17,16 +17,18 @@ from typing import Any, Literal, cast
 
 import typer
 
+from advisor.capture import goals
 from advisor.checklist.prompts import BACK, choose, need_terminal, write
 from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
 from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.knowledge.capture import Phase, capture_goals
+from advisor.knowledge.capture import Phase, capture_goals, troubleshooting
 from advisor.knowledge.files import engines
-from advisor.model.capture_plan import TroubleNode, Troubles
+from advisor.model.capture_plan import GoalList, TroubleNode, Troubles
 from advisor.model.options import PlanRequest
-from advisor.reports.listings import node
+from advisor.reports import listings
+from advisor.reports.files import write_atomic
 
 
 @takes(
@@ -72,10 +74,6 @@ def _release(text: str) -> tuple[int, int]:
 
 def _listed(settings: Settings) -> None:
     """Goals, engines, places and symptoms."""
-    from advisor.knowledge.capture import capture_goals, troubleshooting
-    from advisor.model.capture_plan import GoalList
-    from advisor.reports.listings import goals
-
     data = capture_goals()
     found = GoalList(
         goals={g.id: g.question for g in data.goals},
@@ -83,54 +81,45 @@ def _listed(settings: Settings) -> None:
         places=tuple(p.id for p in data.places),
         symptoms=tuple(troubleshooting().start.symptoms),
     )
-    deliver_one(found, partial(goals, found), "Goals of captures", settings)
+    deliver_one(found, partial(listings.goals, found), "Goals of captures", settings)
 
 
 def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
     """The plan from the arguments and options; asks for what is missing."""
-    from advisor.capture.goals import plan
-    from advisor.reports.files import write_atomic
-    from advisor.reports.listings import plan as blocks
-
     goal, command = _split(words)
     if goal is None:
-        made = plan(ask_request(request, command))
+        made = goals.plan(ask_request(request, command))
     else:
-        made = plan(PlanRequest(goal=goal, command=command, **request))
+        made = goals.plan(PlanRequest(goal=goal, command=command, **request))
     if file is not None:
         # Only options: after a comment line nsys silently ignores all of them.
         text = "".join(f"{line}\n" for line in made.command_file)
         write_atomic(file, text.encode("utf-8", "replace"), settings.force)
         use = f"nsys profile --command-file={file} -o NAME COMMAND"
         print(f"Wrote {file} (by: {made.again}); use it with: {use}", file=sys.stderr)
-    deliver_one(made, partial(blocks, made, settings.verbosity), made.title, settings)
+    deliver_one(made, partial(listings.plan, made, settings.verbosity), made.title, settings)
 
 
 def _split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
     """Goal and command. A first word that resembles a goal is one, the rest is the command."""
-    from advisor.knowledge.capture import capture_goals
-
-    goals = [g.id for g in capture_goals().goals]
+    known = [g.id for g in capture_goals().goals]
     if not words:
         return None, ()
-    if words[0] in goals or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):
+    if words[0] in known or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):
         return words[0], tuple(words[1:])
-    raise InputError(f"unknown goal '{words[0]}'; expected one of {', '.join(goals)} before the command")
+    raise InputError(f"unknown goal '{words[0]}'; expected one of {', '.join(known)} before the command")
 
 
 def _troubles(words: list[str], settings: Settings) -> None:
     """Walk through the tree at a terminal, else print it or the part below a symptom."""
-    from advisor.capture.goals import troubles as tree_of
-    from advisor.reports.listings import troubles
-
     if len(words) > 1:
         raise InputError(f"--troubleshoot takes one symptom; '{words[1]}' is too much")
-    tree = tree_of(words[0] if words else None)
+    tree = goals.troubles(words[0] if words else None)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not words and settings.format == "text" and settings.output is None:
         walk(tree)
         return
-    deliver_one(tree, partial(troubles, tree), "When a capture fails", settings)
+    deliver_one(tree, partial(listings.troubles, tree), "When a capture fails", settings)
 
 
 @takes(
@@ -147,12 +136,12 @@ def doctor(
     the one command that records what most of them need.
     """
     from advisor.pipeline.doctor import doctor as examine
-    from advisor.reports.listings import checkup
 
     check_one(settings, trace)
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
-    deliver_one(found, partial(checkup, found, settings.verbosity), "Checkup of a capture", settings)
+    blocks = partial(listings.checkup, found, settings.verbosity)
+    deliver_one(found, blocks, "Checkup of a capture", settings)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)
 
@@ -181,8 +170,8 @@ def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
 
 
 def _goal(asked: PlanRequest) -> Asked:
-    goals = [(g.id, f"{g.title}: {g.question}", None) for g in capture_goals().goals]
-    return replace(asked, goal=choose("What is to be found out?", goals, first=True))
+    offered = [(g.id, f"{g.title}: {g.question}", None) for g in capture_goals().goals]
+    return replace(asked, goal=choose("What is to be found out?", offered, first=True))
 
 
 def _engine(asked: PlanRequest) -> Asked:
@@ -249,7 +238,7 @@ def walk(tree: Troubles) -> None:
         if not path:
             path = [nodes[choose(tree.ask, symptoms, first=True)]]
         at = path[-1]
-        show(node(at))
+        show(listings.node(at))
         if not at.answers:
             return
         picked = choose(at.ask or "", [(str(i), a.text, None) for i, a in enumerate(at.answers)])

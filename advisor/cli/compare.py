@@ -11,25 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
+from advisor.cli import deliver
 from advisor.cli.app import HELP, verb_group
-from advisor.cli.deliver import (
-    Progress,
-    check_files,
-    check_format,
-    check_output,
-    deliver,
-    deliver_one,
-    formats,
-    save,
-    show,
-    write_bytes,
-)
 from advisor.cli.inputs import hold_pipes
 from advisor.cli.messages import message
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
-from advisor.errors import InputError
-from advisor.model.options import Kind, one_of
+from advisor.errors import InputError, invalid_choice
+from advisor.model.options import Kind, format_names, one_of
 from advisor.reports.files import STDOUT, write_into_folder
 
 if TYPE_CHECKING:
@@ -88,7 +77,7 @@ def compare(
     drawn = plain and (settings.html is not None or settings.format == "html")
     options = _options(settings, gate, noise_floor, drawn)
     document: Document
-    with Progress("compare") as progress:
+    with deliver.Progress("compare") as progress:
         if frameworks:
             columns = engines(sources, before, after)
             hold_pipes(source for _, source in columns)
@@ -111,7 +100,7 @@ def compare(
 @takes(
     "runs learned perfect unit metric traces param redact format output html xlsx force quiet verbose",
     files=("folder",),
-    format=formats("Kind of report."),
+    format=deliver.formats("Kind of report."),
     quiet="The verdict alone.",
     verbose="Every row.",
 )
@@ -141,7 +130,7 @@ def moe(
         from advisor.knowledge.compare import moe_router
         from advisor.reports.experiment_blocks import router_help
 
-        show(router_help(moe_router().model_dump()))
+        deliver.show(router_help(moe_router().model_dump()))
         return
     try:
         left, right = sides(runs, learned, perfect)
@@ -152,15 +141,16 @@ def moe(
         ) from None
     _check(settings, [*left, *right])
     hold_pipes([*(part.strip() for side in left + right for part in side.split(",")), *(traces or ())])
-    with Progress("moe") as progress:
+    with deliver.Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, _options(settings), progress)
     _deliver(document, settings)
 
 
 def _check(settings: Settings, inputs: Sequence[str], kind: Kind = "document") -> None:
-    """Validate the files to write before the analysis starts."""
-    check_format(settings.format, kind)
-    check_files(settings, [Path(i) for i in inputs])
+    """Check the format and the files to write before the analysis starts."""
+    if settings.format not in format_names(kind):
+        raise invalid_choice("--format", settings.format, format_names(kind))
+    deliver.check_files(settings, [Path(i) for i in inputs])
 
 
 def _deliver(document: Document, settings: Settings) -> None:
@@ -168,11 +158,11 @@ def _deliver(document: Document, settings: Settings) -> None:
     from advisor.reports.experiment_blocks import report, workbook
 
     made = report(document, settings.verbosity)
-    save(made, "html", settings.html, settings.force)
+    deliver.save(made, "html", settings.html, settings.force)
     if settings.xlsx is not None:
-        write_bytes(workbook(document), settings.xlsx, settings.force)
+        deliver.write_bytes(workbook(document), settings.xlsx, settings.force)
     if STDOUT not in (settings.html, settings.xlsx):
-        deliver(made, settings)
+        deliver.deliver(made, settings)
 
 
 def _gate(document: Comparison, fail_on: str | None) -> int:
@@ -299,42 +289,42 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
 
     folder, force = settings.folder, settings.force
     path = store.path_of(name, folder)
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise InputError(f"{folder} is a file; expected a folder of baselines")
     if path.is_file() and not force:
         raise InputError(f"{path} exists; add --force to replace it")
     hold_pipes([source])
-    with Progress(name) as progress:
+    with deliver.Progress(name) as progress:
         found = load(source, CompareOptions(settings, folder), progress)
     write_into_folder(path, json_report.render(found), force)
-    show(baseline(f"{name}, saved as {path}", found))
+    deliver.show(baseline(f"{name}, saved as {path}", found))
 
 
 @baseline_app.command("list")
-@takes("folder format output force", files=("folder",), format=formats("Kind of list."))
+@takes("folder format output force", files=("folder",), format=deliver.formats("Kind of list."))
 def list_baselines(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
     from advisor.compare import store
     from advisor.reports.listings import BaselineList, SavedBaseline, baselines
 
-    check_output(settings)
+    deliver.check_output(settings)
     entries = store.entries(settings.folder)
     found = tuple(SavedBaseline(name=e.name, diagnoses=e.diagnoses, fault=e.fault) for e in entries)
     listed = BaselineList(folder=str(settings.folder), baselines=found)
-    deliver_one(listed, partial(baselines, listed), "Baselines", settings)
+    deliver.deliver_one(listed, partial(baselines, listed), "Baselines", settings)
 
 
 @baseline_app.command("show")
 @takes(
     "name folder format output force verbose",
     files=("folder",),
-    format=formats("Kind of report.", "findings"),
+    format=deliver.formats("Kind of report.", "findings"),
 )
 def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
     """Print the diagnosis that is saved under NAME."""
     from advisor.compare import store
     from advisor.reports.diagnosis import TextOptions, report
 
-    check_output(settings)
+    deliver.check_output(settings)
     found = store.named(name, settings.folder).diagnoses
-    deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)
+    deliver.deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

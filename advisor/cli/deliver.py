@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.cli.inputs import check_exists, is_pipe
 from advisor.cli.messages import message
-from advisor.errors import InputError, invalid_choice
+from advisor.errors import InputError
 from advisor.model.options import Flag, Kind, format_module, format_names, one_of
 from advisor.reading import READING
 from advisor.reports.files import STDOUT, check_suffix, check_target, check_targets, write_atomic
@@ -36,12 +36,6 @@ WIDTH, MIN_WIDTH, MAX_WIDTH = 80, 20, 120
 def formats(help: str, kind: Kind = "document") -> Flag:
     """The flag for the formats of a kind of document."""
     return one_of(help, *format_names(kind))
-
-
-def check_format(format: str, kind: Kind) -> None:
-    """Raises InputError for a format of another kind of document."""
-    if format not in format_names(kind):
-        raise invalid_choice("--format", format, format_names(kind))
 
 
 def check_files(

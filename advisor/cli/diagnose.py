@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
 from advisor.cli.messages import errors, message
 from advisor.config import Settings
-from advisor.errors import AdvisorError, InputError, invalid_choice
+from advisor.errors import AdvisorError, InputError
 from advisor.reading import held, parse_saved, read_text, similar
 from advisor.reports.files import STDOUT
 
@@ -71,8 +71,7 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
         from advisor.compare.baseline import mark_all
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
-    if settings.select or settings.ignore:
-        done = [select(d, settings.select, settings.ignore) for d in done]
+    done = [select(d, settings.select, settings.ignore) for d in done]
     made = _report(done, settings, many)
     save(made, "html", html, force)
     if xlsx is not None:
@@ -101,8 +100,7 @@ def diagnosed(
     second is true if a capture could not be read. Saved diagnoses are read as they are. With `drawn` the
     diagnoses hold the events that a page shows."""
     saved = [path for path in paths if _is_saved(path)]
-    found = None if saved else _as_job(paths, settings)
-    if found is not None:
+    if not saved and (found := _as_job(paths, settings)) is not None:
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
     unread: list[str] = []
@@ -112,10 +110,9 @@ def diagnosed(
         try:
             done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]
         except AdvisorError as error:
-            # One bad file among many must not hide the results of the others.
             if len(paths) == 1:
                 raise
-            unread.append(str(error))
+            unread.append(str(error))  # one bad file must not hide the results of the others
     errors(unread)
     return done, bool(unread), False
 
@@ -163,7 +160,6 @@ def _baseline(settings: Settings) -> tuple[Saved, ...]:
     from advisor.compare.store import locate
 
     hold_pipes([settings.baseline])
-
     return read(locate(settings.baseline, settings.folder, "--baseline "))
 
 
@@ -193,11 +189,11 @@ def _one(path: Path, settings: Settings, drawn: bool) -> Diagnosis:
         return diagnose(path, settings, progress, drawn)
 
 
-def known_codes(settings: Settings) -> set[str]:
+def known_codes(settings: Settings) -> Collection[str]:
     """The codes of the built-in rules and of the user's."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    return set(load_rules(builtin_dir(), *settings.rules).by_code)
+    return load_rules(builtin_dir(), *settings.rules).by_code
 
 
 def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
@@ -211,22 +207,16 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
     from advisor.compare.store import FOLDER
     from advisor.model.findings import SEVERITIES
 
-    level = next((i for i, s in enumerate(SEVERITIES) if s == least), None)
-    if level is None:
-        raise invalid_choice("--fail-on", least, SEVERITIES)
     # Findings that the history of the folder keeps from failing a gate today.
     hidden = read_history(Path(settings.folder or FOLDER)).hidden(date.today().isoformat())
+    enough = set(list(SEVERITIES)[[*map(str, SEVERITIES)].index(least) :])
 
     def counts(f: Finding) -> bool:
         new = settings.fail_on_new and f.baseline == "new"
         worse = settings.fail_on_worse and f.changed == "worse"
         return f.kind != "limit" and f.identity not in hidden and bool(new or worse or not against)
 
-    counted = (f for d in done for f in d.findings if counts(f))
-    return int(any(SEVERITIES.index(f.severity) >= level for f in counted))
-
-
-# --- the review workbook, and what it starts from ------------------------------------------------
+    return int(any(counts(f) and f.severity in enough for d in done for f in d.findings))
 
 
 def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | None:
@@ -308,15 +298,13 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
             i for i in items if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
         )
 
-    baseline = diagnosis.baseline
-    if baseline is not None:
-        kept = keep(diagnosis.findings)
-        new = sum(f.baseline == "new" for f in kept)
-        counts = {"gone": keep(baseline.gone), "new": new, "known": len(kept) - new}
-        baseline = baseline.replaced(**counts)
     coded = ("findings", "overruled", "healthy", "not_evaluated")
-    kept_of = {name: keep(getattr(diagnosis, name)) for name in coded}
-    return diagnosis.replaced(baseline=baseline, **kept_of)
+    diagnosis = diagnosis.replaced(**{name: keep(getattr(diagnosis, name)) for name in coded})
+    if (baseline := diagnosis.baseline) is None:
+        return diagnosis
+    new = sum(f.baseline == "new" for f in diagnosis.findings)
+    counts = {"gone": keep(baseline.gone), "new": new, "known": len(diagnosis.findings) - new}
+    return diagnosis.replaced(baseline=baseline.replaced(**counts))
 
 
 def codes(given: Sequence[str]) -> tuple[str, ...]:

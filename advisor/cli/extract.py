@@ -14,13 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.cli import deliver
 from advisor.cli.app import verb_group
-from advisor.cli.deliver import Progress, check_output, deliver, deliver_one, formats, write_bytes, write_page
-from advisor.cli.inputs import as_pair, is_pipe
+from advisor.cli.inputs import as_pair, check_exists, is_pipe
+from advisor.cli.messages import message
 from advisor.cli.settings import argument, fix_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import format_names, one_of
+from advisor.reading import READING, read_text
+from advisor.reports.files import STDOUT, SUFFIXES, check_ending, check_target
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
@@ -66,10 +69,10 @@ def stats(
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
-    check_output(settings, traces)
+    deliver.check_output(settings, traces)
     trace, settings = as_pair(traces, settings)
     is_pipe(trace)
-    with Progress(trace.name) as progress:
+    with deliver.Progress(trace.name) as progress:
         tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
     if settings.format == "text":
 
@@ -77,22 +80,22 @@ def stats(
             for table in tables:
                 printed.render(page, table, timeunit and timeunit.value, limit)
 
-        write_page(write, settings.output, settings.force)
+        deliver.write_page(write, settings.output, settings.force)
         return
     kept = [t.head(limit or None) for t in tables]
     unit = timeunit.value if timeunit else "nsec"
     if settings.format == "csv":
         text = printed.csv_text(kept, unit, raw)
-        write_bytes(text.encode("utf-8", "backslashreplace"), settings.output, settings.force)
+        deliver.write_bytes(text.encode("utf-8", "backslashreplace"), settings.output, settings.force)
     else:
         name = trace.name if settings.redact else str(trace)
-        deliver(printed.report(name, kept, unit), settings)
+        deliver.deliver(printed.report(name, kept, unit), settings)
 
 
 @takes(
     "trace match window nvtx phase weight_bytes redact format output force",
     files=(),
-    format=formats("Kind of list."),
+    format=deliver.formats("Kind of list."),
 )
 def facts(
     settings: Settings,
@@ -104,25 +107,25 @@ def facts(
     from advisor.compare.facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
 
-    check_output(settings, [trace] if trace else [])
+    deliver.check_output(settings, [trace] if trace else [])
     if trace is not None:
         is_pipe(trace)
         from advisor.pipeline.diagnose import diagnose
 
         facts = [f for f in diagnose(trace, settings).facts if match in f.name]
         found = FactValues(capture=trace.name if settings.redact else str(trace), facts=tuple(facts))
-        deliver_one(found, partial(values, found), f"Facts of {trace.name}", settings)
+        deliver.deliver_one(found, partial(values, found), f"Facts of {trace.name}", settings)
         return
     if needing := [n for n in given if n not in ("format", "output", "force")]:
         raise InputError(f"--{needing[0].replace('_', '-')} needs a TRACE")
     listed = FactList.of(s for name, s in EVERY_FACT.items() if match in name)
-    deliver_one(listed, partial(catalogue, listed), "Facts", settings)
+    deliver.deliver_one(listed, partial(catalogue, listed), "Facts", settings)
 
 
 @takes(
     "traces fix list_ together format output force window phase weight_bytes unprofiled_step rules redact",
     files=(),
-    format=formats("Kind of report."),
+    format=deliver.formats("Kind of report."),
 )
 def whatif(
     settings: Settings,
@@ -136,8 +139,7 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-
-    check_output(settings, traces or ())
+    deliver.check_output(settings, traces or ())
     if list_:
         from advisor.gain.catalog import catalogue
         from advisor.model.explanation import WhatIfList
@@ -145,7 +147,7 @@ def whatif(
 
         known = catalogue().whatifs
         listed = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
-        deliver_one(listed, partial(whatifs, listed), "What-ifs", settings)
+        deliver.deliver_one(listed, partial(whatifs, listed), "What-ifs", settings)
         return
     if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
@@ -154,9 +156,9 @@ def whatif(
 
     trace, settings = as_pair(traces, settings)
     is_pipe(trace)
-    with Progress(trace.name) as progress:
+    with deliver.Progress(trace.name) as progress:
         report = ask(trace, fix, settings, progress)
-    deliver_one(report, partial(said, report), "What a change wins", settings)
+    deliver.deliver_one(report, partial(said, report), "What a change wins", settings)
 
 
 app = verb_group("Write what was found for other viewers.")
@@ -178,11 +180,7 @@ def perfetto(
     With --with-trace in one file with the capture: kernels, copies and CUDA calls by stream and
     thread, arrows from call to kernel, NVTX ranges, counters. Name it *.perfetto-trace.
     """
-    from advisor.cli.deliver import check_one, write_bytes
-    from advisor.cli.messages import message
-    from advisor.reports.files import STDOUT, SUFFIXES, check_ending
-
-    check_one(settings, trace)
+    deliver.check_one(settings, trace)
     target = settings.output
     ending = ".perfetto-trace" if with_trace else ".json"
     if target in (None, STDOUT) and sys.stdout.isatty():
@@ -195,17 +193,15 @@ def perfetto(
     from advisor.export.overlay import render
     from advisor.model.numbers import value_text
     from advisor.pipeline.diagnose import analyse, assemble
-    from advisor.reading import READING
 
-    # The written trace needs memory on top of the analysis.
-    READING.saves_memory = True
-    with Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
+    READING.saves_memory = True  # the written trace needs memory on top of the analysis
+    with deliver.Progress(trace.name) as progress, analyse(trace, settings, progress) as done:
         diagnosis = assemble(done)
         done.gains.forget()
         READING.give_back()
         progress("writing")
         make = trace_packets if with_trace else render
-        write_bytes(make(done.analysis, diagnosis, gaps), target, settings.force)
+        deliver.write_bytes(make(done.analysis, diagnosis, gaps), target, settings.force)
     if target is not None and target.is_file():
         size = value_text(target.stat().st_size, "bytes")
         message(f"wrote {target} ({size}): open it at https://ui.perfetto.dev, which reads it locally")
@@ -227,11 +223,6 @@ def redact(
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run
-    from advisor.cli.deliver import Progress, show
-    from advisor.cli.inputs import check_exists
-    from advisor.errors import InputError
-    from advisor.reading import read_text
-    from advisor.reports.files import check_target
     from advisor.reports.listings import redacted
 
     check_exists(source)
@@ -243,13 +234,13 @@ def redact(
     except (OSError, UnicodeDecodeError) as fault:
         reason = getattr(fault, "strerror", None) or "not UTF-8 text"
         raise InputError(f"--check: {check}: cannot be read ({reason})") from fault
-    with Progress(source.name) as progress:
+    with deliver.Progress(source.name) as progress:
         progress("redacting")
         done = run(source, target, settings.force, strings)
     if not settings.quiet:
         entries = [(r.what, r.table, r.count) for r in done.removed]
         sizes = (done.bytes_before, done.bytes_after)
-        show(redacted(str(source), str(target), sizes, entries, done.kept))
+        deliver.show(redacted(str(source), str(target), sizes, entries, done.kept))
 
 
 def mcp(

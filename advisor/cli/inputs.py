@@ -18,7 +18,6 @@ from advisor.reading import STDIN, hold, is_descriptor, similar
 if TYPE_CHECKING:
     from advisor.config import Settings
 
-
 #: All names of standard input, and the stream that was read to its end.
 _STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _read: object = None
@@ -128,12 +127,9 @@ def _inside(root: Path, folders: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     others: list[Path] = []
     for folder in folders:
-        captures = []
-        for each in sorted(folder.iterdir()):
-            if in_folder(each):
-                captures.append(each)
-            elif each.name.endswith(searched()) and not each.is_dir():
-                others.append(each)
+        entries = sorted(folder.iterdir())
+        captures = [each for each in entries if in_folder(each)]
+        others += [e for e in entries if e not in captures and e.name.endswith(searched()) and not e.is_dir()]
         found += captures + _reports(folder, captures)
     series = {_series(root, path) for path in found}
     known = {p for path in found for p in (*path.parents, path.parent / path.name.partition(".")[0])}

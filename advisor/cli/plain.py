@@ -28,14 +28,14 @@ def run_plain(words: Sequence[str]) -> int | None:
     from advisor.config import FLAGS, SETTINGS
 
     names = OPTIONS.split()
-    line = _parsed(given, {name: FLAGS[name] for name in names if name in FLAGS})
-    if line is None:
+    known = {name: FLAGS[name] for name in names if name in FLAGS}
+    if (line := _parsed(given, known)) is None:
         return None
     traces, typed = line
     from advisor.cli.deliver import notes_printed, settings_of
 
     with notes_printed():
-        choices = {name: FLAGS[name].flag.choices for name in names if name in FLAGS}
+        choices = {name: setting.flag.choices for name, setting in known.items()}
         settings = settings_of(typed, names, tuple(SETTINGS), choices)
         code = diagnose(replace(settings, strict=messages.debug), traces)
         sys.stdout.flush()

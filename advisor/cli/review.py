@@ -19,7 +19,7 @@ from advisor.cli.messages import message
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.reports.files import write_atomic, write_into_folder
+from advisor.reports.files import check_target, write_atomic, write_into_folder
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts
@@ -59,7 +59,7 @@ def checklist(
     from advisor.checklist import items
     from advisor.checklist.prompts import shortened
     from advisor.checklist.session import restore
-    from advisor.reports.review import checklist as blocks
+    from advisor.reports import review as reports
 
     place = _place(traces or [], settings, session, resume, asks)
     diagnoses, known = _known_from(traces or [], settings)
@@ -74,9 +74,8 @@ def checklist(
 
             write_atomic(settings.xlsx, workbook.render(diagnoses, checklist=done), settings.force)
     shown = shortened(done) if short else done
-    deliver_one(
-        shown, partial(blocks, shown, settings.verbosity), "Checklist of a performance analysis", settings
-    )
+    blocks = partial(reports.checklist, shown, settings.verbosity)
+    deliver_one(shown, blocks, "Checklist of a performance analysis", settings)
     if place is not None and not list_:
         print(f"Saved in {place}.", file=sys.stderr)
 
@@ -86,7 +85,6 @@ def _place(
 ) -> Path | None:
     """The session's file, if there is one; a bad path fails early."""
     from advisor.checklist.session import find, path_of, read
-    from advisor.reports.files import check_target
 
     check_files(settings, traces)
     if resume:
@@ -129,7 +127,7 @@ def _answered(
 
     replies = read_answers(answers, begin) if answers is not None else {}
     person = None if no_input else TerminalAsker(show)
-    also = {e.id for e in begin.entries} if every else set(replies)
+    also = frozenset(e.id for e in begin.entries) if every else frozenset(replies)
 
     def keep(so_far: Checklist) -> None:
         if place is not None:
@@ -139,7 +137,7 @@ def _answered(
     if person is not None:
         show(welcome(shortened(begin) if short else begin, str(place)))
     try:
-        return walk(begin, FileAsker(replies, person), keep, frozenset(also), short)
+        return walk(begin, FileAsker(replies, person), keep, also, short)
     except (KeyboardInterrupt, EOFError):
         if place is not None:
             again = resume_command(place) + " --short" * short
@@ -238,9 +236,8 @@ def suppress(
     folder = settings.folder
     if not reason.strip():
         raise InputError("--reason: say why")
-    _write(
-        folder, baseline.suppressed(baseline.read_history(folder), finding, reason, day_of(until, "--until"))
-    )
+    last = day_of(until, "--until")
+    _write(folder, baseline.suppressed(baseline.read_history(folder), finding, reason, last))
     _show(settings, day_of(None))
 
 
@@ -248,8 +245,7 @@ def _write(folder: Path, found: History) -> None:
     from advisor.compare.baseline import path_of
     from advisor.reports.json_report import document_bytes
 
-    path = path_of(folder)
-    write_into_folder(path, document_bytes(found), force=True)
+    write_into_folder(path_of(folder), document_bytes(found), force=True)
 
 
 def _show(settings: Settings, day: str) -> None:

@@ -19,9 +19,9 @@ from advisor.model.options import Flag, Setting, declared
 
 def rule_names() -> list[str]:
     """Codes and causes of the built-in rules."""
-    from advisor.engine.load import builtin_dir, load_rules
+    from advisor.engine.load import load_rules
 
-    known = load_rules(builtin_dir()).active
+    known = load_rules().active
     return [r.code for r in known] + [r.cause for r in known]
 
 
@@ -107,7 +107,9 @@ def takes(
     names = order.split()
     more = declared(record) if record else {}
     known = FLAGS | more
-    flags = {name: _flag(known[name], own.get(name)) for name in names if name in known}
+    flags = {name: known[name].flag for name in names if name in known}
+    for name, changed in own.items():
+        flags[name] = changed if isinstance(changed, Flag) else flags[name]._replace(help=changed)
     choices = {name: flag.choices for name, flag in flags.items()}
     keys = [key for key in files if key not in flags or flags[key].choices == CHOICES.get(key, ())]
 
@@ -141,11 +143,6 @@ def takes(
         return settled
 
     return decorate
-
-
-def _flag(setting: Setting, own: str | Flag | None) -> Flag:
-    flag = setting.flag
-    return own if isinstance(own, Flag) else flag._replace(help=own or flag.help)
 
 
 def _parameter(key: str, setting: Setting, flag: Flag) -> inspect.Parameter:
