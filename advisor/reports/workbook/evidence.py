@@ -15,7 +15,7 @@ from advisor.model.numbers import OPS, amount, fact_unit, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.finding_text import params_text
-from advisor.reports.workbook.sheet import Area, Column, Field, Link, Sheet, field, shown
+from advisor.reports.workbook.sheet import Area, Column, Link, Sheet, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
 
 #: File suffixes that the names leave out.
@@ -55,7 +55,7 @@ class Captures(Struct, frozen=True, dict=True):
     def table(
         self,
         sheet: Sheet,
-        fields: Sequence[Field],
+        fields: Sequence[Column],
         records: Callable[[Diagnosis], Iterable[Any]],
         **options: Any,
     ) -> Area:
@@ -101,17 +101,13 @@ def rows_of(captures: Captures, cells: dict[str, str], advice: dict[tuple[str, s
 
 
 def _short(diagnosis: Diagnosis) -> str:
-    names = [_plain(phrases.capture_name(i)) for i in diagnosis.inputs] or ["capture"]
+    names = [phrases.capture_name(i) for i in diagnosis.inputs] or ["capture"]
+    for ending in _ENDINGS:
+        names = [name.removesuffix(ending) for name in names]
     if len(names) == 1:
         return names[0]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{len(names)} ranks: {', '.join(names[:3])}{more}"
-
-
-def _plain(name: str) -> str:
-    for ending in _ENDINGS:
-        name = name.removesuffix(ending)
-    return name
 
 
 def _long(diagnosis: Diagnosis) -> str:
@@ -139,20 +135,22 @@ def _name(number: int | None) -> str | None:
 
 
 CONDITIONS = (
-    field("fact", 0, "fact"), field("parameter", 0, "param"),
-    field("holds", 0, lambda c: "unknown" if c.holds is None else "yes" if c.holds else "no"),
-    field("value", 0, lambda c: _of_condition(c.value, c)), field("is", 0, lambda c: OPS.get(c.op, c.op)),
-    field("threshold", 0, lambda c: _of_condition(c.threshold, c)),
+    Column("fact", 0, "fact"), Column("parameter", 0, "param"),
+    Column("holds", 0, lambda c: "unknown" if c.holds is None else "yes" if c.holds else "no"),
+    Column("value", 0, lambda c: _of_condition(c.value, c)), Column("is", 0, lambda c: OPS.get(c.op, c.op)),
+    Column("threshold", 0, lambda c: _of_condition(c.threshold, c)),
 )  # fmt: skip
 PLACES = (
-    field("what", 0, lambda p: p.label or None), field("stream", 0, lambda p: _name(p.stream)),
-    field("thread", 0, lambda p: _name(p.thread)), field("at", 0, lambda p: p.start_ns / 1e9, "s"),
-    field("for", 0, lambda p: p.end_ns - p.start_ns, "ns"),
+    Column("what", 0, lambda p: p.label or None), Column("stream", 0, lambda p: _name(p.stream)),
+    Column("thread", 0, lambda p: _name(p.thread)), Column("at", 0, lambda p: p.start_ns / 1e9, "s"),
+    Column("for", 0, lambda p: p.end_ns - p.start_ns, "ns"),
 )  # fmt: skip
 ESTIMATES = (
-    field("estimate", 0, lambda e: e[0]), field("low", 0, lambda e: Number(e[1].low, e[2])),
-    field("middle", 0, lambda e: Number(e[1].mid, e[2])), field("high", 0, lambda e: Number(e[1].high, e[2])),
-)  # fmt: skip
+    Column("estimate", 0, lambda e: e[0]),
+    Column("low", 0, lambda e: Number(e[1].low, e[2])),
+    Column("middle", 0, lambda e: Number(e[1].mid, e[2])),
+    Column("high", 0, lambda e: Number(e[1].high, e[2])),
+)
 
 
 def evidence(sheet: Sheet, rows: Sequence[Row], many: bool) -> dict[str, str]:
@@ -170,24 +168,21 @@ def evidence(sheet: Sheet, rows: Sequence[Row], many: bool) -> dict[str, str]:
 
 def _finding(sheet: Sheet, row: Row, many: bool) -> None:
     f = row.finding
-    sheet.text(1, f"{f.rank}. {f.code} {f.title}", size=12, bold=True)
-    sheet.row += 1
+    sheet.text(1, f"{f.rank}. {f.code} {f.title}", size=12, bold=True, down=1)
     ink, ground = LEVELS[f.severity]
     cell = sheet.ws.cell(sheet.row, 1, f.severity)
     cell.font, cell.fill = font(10.5, ink, bold=True), fill(ground)
     cell.alignment = align(indent=1)
     capture = f"{row.label}, " if many else ""
     where = phrases.scope(f) or "whole capture"
-    sheet.text(2, f"{capture}{where}, confidence {value_text(f.confidence, 'ratio')}", color=MUTED)
-    sheet.row += 1
+    sheet.text(2, f"{capture}{where}, confidence {value_text(f.confidence, 'ratio')}", color=MUTED, down=1)
     sheet.paragraph(f.message, ACROSS)
     sheet.row += 1
     if f.conditions:
         note = "every inequality of the rule with both its numbers"
         _records(sheet, "Because", note, CONDITIONS, f.conditions)
-    if f.impact is not None and f.impact.share is not None:
-        sheet.text(1, f"Cost: {phrases.cost_text(f, bool(row.diagnosis.steps))}")
-        sheet.row += 2
+    if cost := phrases.cost_text(f, bool(row.diagnosis.steps)):
+        sheet.text(1, f"Cost: {cost}", down=2)
     _gain(sheet, f)
     for table in f.evidence:
         if table.rows:
@@ -199,28 +194,34 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
         sheet.heading("Explains", "symptoms that this cause accounts for")
         for symptom in f.explains:
             sheet.text(1, f"{symptom.code} {symptom.cause}")
-            sheet.text(2, symptom.message)
-            sheet.row += 1
+            sheet.text(2, symptom.message, down=1)
         sheet.row += 1
-    _references(sheet, f)
+    if f.references:
+        sheet.heading("References")
+    for reference in f.references:
+        url = reference.url if (reference.url or "").startswith(("https://", "http://")) else None
+        if url:
+            sheet.link(sheet.row, 1, Link(reference.title or reference.id, url=url))
+        else:
+            sheet.text(1, reference.title or reference.id)
+        sheet.row += 1
+    sheet.row += 1
 
 
 def _lay(sheet: Sheet, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
     """A table on the grid: its leading texts fill the first three columns."""
-    texts = 0
-    for i in range(min(len(columns), len(TEXTS))):
-        if columns[i].unit in LEFT or all(isinstance(row[i], str | None) for row in rows):
-            texts += 1
-        else:
-            break
+    cells = [[row[i] for row in rows] for i in range(len(columns))]
+    leading = zip(columns, cells, TEXTS, strict=False)
+    is_text = [c.unit in LEFT or all(isinstance(v, str | None) for v in own) for c, own, _ in leading]
+    texts = [*is_text, False].index(False)
     spans = [1] * len(columns)
-    longest = [max((len(str(row[i] or "")) for row in rows), default=0) for i in range(texts)]
+    longest = [max((len(str(v or "")) for v in own), default=0) for own in cells[:texts]]
     # The remaining room goes to the longest of them.
     spans[longest.index(max(longest)) if longest else 0] += len(TEXTS) - max(texts, 1)
     sheet.table(columns, rows, spans=spans)
 
 
-def _records(sheet: Sheet, title: str, note: str, fields: Sequence[Field], records: Sequence[Any]) -> None:
+def _records(sheet: Sheet, title: str, note: str, fields: Sequence[Column], records: Sequence[Any]) -> None:
     sheet.heading(title, note)
     _lay(sheet, fields, [[f.of(record) for f in fields] for record in records])
 
@@ -231,8 +232,7 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
         return
     if gain.speedup is None and gain.step_after_ms is None:
         if gain.reason:
-            sheet.text(1, f"Gain: not estimated, {gain.reason}", color=MUTED)
-            sheet.row += 2
+            sheet.text(1, f"Gain: not estimated, {gain.reason}", color=MUTED, down=2)
         return
     tokens = gain.measure == "throughput"
     speedup = ("tokens a second", "throughput") if tokens else (f"speed-up of a {gain.of}", "times")
@@ -245,17 +245,4 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
     sheet.row -= 1
     for assumption in gain.assumptions:
         sheet.paragraph(f"assumes: {assumption}", ACROSS, color=MUTED)
-    sheet.row += 1
-
-
-def _references(sheet: Sheet, finding: Finding) -> None:
-    if finding.references:
-        sheet.heading("References")
-    for reference in finding.references:
-        url = reference.url if (reference.url or "").startswith(("https://", "http://")) else None
-        if url:
-            sheet.link(sheet.row, 1, Link(reference.title or reference.id, url=url))
-        else:
-            sheet.text(1, reference.title or reference.id)
-        sheet.row += 1
     sheet.row += 1

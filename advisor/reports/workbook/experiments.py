@@ -10,27 +10,19 @@ from openpyxl.chart import BarChart, Reference
 from openpyxl.chart.shapes import GraphicalProperties
 from openpyxl.utils import get_column_letter
 
-from advisor.model.comparison import (
-    Comparability,
-    Comparison,
-    ContextScaling,
-    FrameworkTable,
-    PartChange,
-    RouterExperiment,
-    SideDoc,
-)
+from advisor.model import comparison as m
 from advisor.model.facts import Cell
 from advisor.model.findings import Finding, Healthy, Threshold
 from advisor.model.numbers import CHANGES, fact_unit, value_text
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
+from advisor.reports.experiment_blocks import Document
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.phrases import UNKNOWN
 from advisor.reports.workbook.book import package
-from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Field, Sheet, field
+from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Sheet
 from advisor.reports.workbook.style import MUTED, UNDER, align, font
 
-Document = Comparison | ContextScaling | FrameworkTable | RouterExperiment
 #: A relative change: an unchanged value is an equals sign. And a change in milliseconds.
 CHANGE, CHANGE_MS = '+0.0%;-0.0%;"="', "+#,##0.00;-#,##0.00;0"
 FINE_MS = "+#,##0.0000;-#,##0.0000;0"
@@ -52,81 +44,81 @@ def _known(name: str) -> Any:
 
 #: A phase, the compared value of its steps (median or mean), and its change.
 PHASES = (
-    field("phase", 26, lambda r: r[0].phase), field("step", 30, lambda r: r[1]),
-    field("before (ms)", 22, lambda r: r[0].before and getattr(r[0].before, r[2]), "fixed"),
-    field("after (ms)", 22, lambda r: r[0].after and getattr(r[0].after, r[2]), "fixed"),
-    field("change", 14, lambda r: r[3] and r[3].mid), field("from", 14, lambda r: r[3] and r[3].low),
-    field("to", 14, lambda r: r[3] and r[3].high),
-    field("steps before", 14, lambda r: r[0].before and r[0].before.steps),
-    field("steps after", 14, lambda r: r[0].after and r[0].after.steps),
-    field("smallest visible change", 16, lambda r: r[0].resolution, "ratio"),
-    field("verdict", 16, lambda r: r[0].verdict), field("why", 40, lambda r: r[0].why or None, wrap=True),
+    Column("phase", 26, lambda r: r[0].phase), Column("step", 30, lambda r: r[1]),
+    Column("before (ms)", 22, lambda r: r[0].before and getattr(r[0].before, r[2]), "fixed"),
+    Column("after (ms)", 22, lambda r: r[0].after and getattr(r[0].after, r[2]), "fixed"),
+    Column("change", 14, lambda r: r[3] and r[3].mid), Column("from", 14, lambda r: r[3] and r[3].low),
+    Column("to", 14, lambda r: r[3] and r[3].high),
+    Column("steps before", 14, lambda r: r[0].before and r[0].before.steps),
+    Column("steps after", 14, lambda r: r[0].after and r[0].after.steps),
+    Column("smallest visible change", 16, lambda r: r[0].resolution, "ratio"),
+    Column("verdict", 16, lambda r: r[0].verdict), Column("why", 40, lambda r: r[0].why or None, wrap=True),
 )  # fmt: skip
 SIDES = (
-    field("side", 26, lambda s: s[0]), field("capture", 30, lambda s: s[1].path, wrap=True),
-    field("device", 22, _known("device"), wrap=True), field("recorded by", 22, _known("producer"), wrap=True),
-    field("driver", 14, _known("driver")), field("CUDA", 14, _known("cuda")),
-    field("serving engine", 14, _known("serving_engine")), field("steps", 9, lambda s: s[1].steps),
-    field("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
+    Column("side", 26, lambda s: s[0]), Column("capture", 30, lambda s: s[1].path, wrap=True),
+    Column("device", 22, _known("device"), wrap=True),
+    Column("recorded by", 22, _known("producer"), wrap=True), Column("driver", 14, _known("driver")),
+    Column("CUDA", 14, _known("cuda")), Column("serving engine", 14, _known("serving_engine")),
+    Column("steps", 9, lambda s: s[1].steps), Column("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
 )  # fmt: skip
 OPERATIONS = (
-    field("operation", 40, "operation"), field("family", 14, "family"), field("phase", 12, "phase"),
-    field("what", 15, "status"), field("calls before", 11, "calls_before"),
-    field("calls after", 11, "calls_after"), field("before (ms)", 12, "before_ms"),
-    field("after (ms)", 12, "after_ms"), field("change (ms)", 12, "change_ms"),
-    field("kernel before", 50, lambda o: _kernel(o.kernels_before)),
-    field("kernel after", 50, lambda o: _kernel(o.kernels_after)),
+    Column("operation", 40, "operation"), Column("family", 14, "family"), Column("phase", 12, "phase"),
+    Column("what", 15, "status"), Column("calls before", 11, "calls_before"),
+    Column("calls after", 11, "calls_after"), Column("before (ms)", 12, "before_ms"),
+    Column("after (ms)", 12, "after_ms"), Column("change (ms)", 12, "change_ms"),
+    Column("kernel before", 50, lambda o: _kernel(o.kernels_before)),
+    Column("kernel after", 50, lambda o: _kernel(o.kernels_after)),
 )  # fmt: skip
 CALLS = (
-    field("call", 34, "call"), field("calls before", 13, "calls_before"),
-    field("calls after", 13, "calls_after"), field("before (ms)", 13, "before_ms", "fixed"),
-    field("after (ms)", 13, "after_ms", "fixed"),
+    Column("call", 34, "call"), Column("calls before", 13, "calls_before"),
+    Column("calls after", 13, "calls_after"), Column("before (ms)", 13, "before_ms", "fixed"),
+    Column("after (ms)", 13, "after_ms", "fixed"),
 )  # fmt: skip
 FINDINGS = (
-    field("what", 11, "status"), field("code", 10, "code"), field("cause", 30, "cause"),
-    field("scope", 20, lambda c: c.scope.label() or None), field("before", 10, "severity_before"),
-    field("share", 10, "share_before", "ratio"), field("ms a step", 11, "ms_before", "fixed"),
-    field("after", 10, "severity_after"), field("share", 10, "share_after", "ratio"),
-    field("ms a step", 11, "ms_after", "fixed"), field("note", 40, lambda c: c.note or None, wrap=True),
+    Column("what", 11, "status"), Column("code", 10, "code"), Column("cause", 30, "cause"),
+    Column("scope", 20, lambda c: c.scope.label() or None), Column("before", 10, "severity_before"),
+    Column("share", 10, "share_before", "ratio"), Column("ms a step", 11, "ms_before", "fixed"),
+    Column("after", 10, "severity_after"), Column("share", 10, "share_after", "ratio"),
+    Column("ms a step", 11, "ms_after", "fixed"), Column("note", 40, lambda c: c.note or None, wrap=True),
 )  # fmt: skip
 PROMISES = (
-    field("outcome", 18, "outcome"), field("code", 10, "code"), field("cause", 28, "cause"),
-    field("advice", 26, "id"), field("fact", 32, "verify.fact"),
-    field("promised", 12, lambda c: CHANGES[c.verify.expect]),
-    field("before", 13, lambda c: _fact(c, c.before)), field("after", 13, lambda c: _fact(c, c.after)),
+    Column("outcome", 18, "outcome"), Column("code", 10, "code"), Column("cause", 28, "cause"),
+    Column("advice", 26, "id"), Column("fact", 32, "verify.fact"),
+    Column("promised", 12, lambda c: CHANGES[c.verify.expect]),
+    Column("before", 13, lambda c: _fact(c, c.before)), Column("after", 13, lambda c: _fact(c, c.after)),
 )  # fmt: skip
 GAINS = (
-    field("outcome", 18, "outcome"), field("code", 10, "code"), field("cause", 28, "cause"),
-    field("what-if", 26, lambda g: g.predicted.what_if or None), field("", 32, lambda _: None),
-    field("", 12, lambda _: None), field("before", 13, "measured_before_ms", "fixed"),
-    field("after", 13, "measured_after_ms", "fixed"), field("speed-up", 12, "measured_speedup", "times"),
-    field("predicted, low", 12, "predicted.step_after_ms.low", "fixed"),
-    field("middle", 12, "predicted.step_after_ms.mid", "fixed"),
-    field("high", 12, "predicted.step_after_ms.high", "fixed"),
+    Column("outcome", 18, "outcome"), Column("code", 10, "code"), Column("cause", 28, "cause"),
+    Column("what-if", 26, lambda g: g.predicted.what_if or None), Column("", 32, lambda _: None),
+    Column("", 12, lambda _: None), Column("before", 13, "measured_before_ms", "fixed"),
+    Column("after", 13, "measured_after_ms", "fixed"), Column("speed-up", 12, "measured_speedup", "times"),
+    Column("predicted, low", 12, "predicted.step_after_ms.low", "fixed"),
+    Column("middle", 12, "predicted.step_after_ms.mid", "fixed"),
+    Column("high", 12, "predicted.step_after_ms.high", "fixed"),
 )  # fmt: skip
 SCALING = (
-    field("operation", 40, "operation"), field("family", 14, "family"),
-    field("", 12, lambda r: "attention" if r.attention else "grows" if r.grows else None),
-    field("calls short", 11, "calls_short"), field("calls long", 11, "calls_long"),
-    field("short (ms)", 12, "short_ms"), field("long (ms)", 12, "long_ms"), field("growth", 12, "growth"),
-    field("of the step", 12, "step_growth"),
+    Column("operation", 40, "operation"), Column("family", 14, "family"),
+    Column("", 12, lambda r: "attention" if r.attention else "grows" if r.grows else None),
+    Column("calls short", 11, "calls_short"), Column("calls long", 11, "calls_long"),
+    Column("short (ms)", 12, "short_ms"), Column("long (ms)", 12, "long_ms"), Column("growth", 12, "growth"),
+    Column("of the step", 12, "step_growth"),
 )  # fmt: skip
 REASONS = (
-    field("check", 16, "check"), field("phase", 12, "phase"), field("state", 12, "state"),
-    field("factor", 10, "score"), field("before", 34, "before", wrap=True),
-    field("after", 34, "after", wrap=True), field("what differs", 50, lambda r: r.text or None, wrap=True),
+    Column("check", 16, "check"), Column("phase", 12, "phase"), Column("state", 12, "state"),
+    Column("factor", 10, "score"), Column("before", 34, "before", wrap=True),
+    Column("after", 34, "after", wrap=True), Column("what differs", 50, lambda r: r.text or None, wrap=True),
 )  # fmt: skip
 EXPERTS = (
-    field("router", 14, "name"), field("capture", 40, "path"), field("share", 11, "expert_share", "ratio"),
-    field("max over p50", 11, "max_over_p50", "times"), field("p99 over p50", 11, "p99_over_p50", "times"),
-    field("largest over mean launch", 14, "imbalance", "times"), field("kernel", 20, "kernel"),
-    field("note", 60, lambda e: e.note or None, wrap=True),
+    Column("router", 14, "name"), Column("capture", 40, "path"), Column("share", 11, "expert_share", "ratio"),
+    Column("max over p50", 11, "max_over_p50", "times"), Column("p99 over p50", 11, "p99_over_p50", "times"),
+    Column("largest over mean launch", 14, "imbalance", "times"), Column("kernel", 20, "kernel"),
+    Column("note", 60, lambda e: e.note or None, wrap=True),
 )  # fmt: skip
 THRESHOLDS = (
-    field("parameter", 34, lambda t: f"{t.code}.{t.param}"),
-    field("value", 12, lambda t: Number(t.value, t.unit)),
-    field("default", 12, lambda t: Number(t.default, t.unit)), field("origin", 12, "origin"),
-    field("source", 40, lambda t: t.title or t.source),
+    Column("parameter", 34, lambda t: f"{t.code}.{t.param}"),
+    Column("value", 12, lambda t: Number(t.value, t.unit)),
+    Column("default", 12, lambda t: Number(t.default, t.unit)), Column("origin", 12, "origin"),
+    Column("source", 40, lambda t: t.title or t.source),
 )  # fmt: skip
 
 
@@ -145,11 +137,11 @@ def render(document: Document, title: str) -> bytes:
     for note in document.notes:
         summary.paragraph(note, WIDE, color=MUTED)
     summary.row += 1
-    if isinstance(document, Comparison):
+    if isinstance(document, m.Comparison):
         _comparison(book, summary, document)
-    elif isinstance(document, ContextScaling):
+    elif isinstance(document, m.ContextScaling):
         _context(book, summary, document)
-    elif isinstance(document, FrameworkTable):
+    elif isinstance(document, m.FrameworkTable):
         _frameworks(book, summary, document)
     else:
         _router(book, summary, document)
@@ -160,7 +152,7 @@ def _sheet(book: Workbook, name: str, title: str = "", note: str = "") -> Sheet:
     return Sheet(book.create_sheet(name), title or name, note)
 
 
-def _comparison(book: Workbook, summary: Sheet, doc: Comparison) -> None:
+def _comparison(book: Workbook, summary: Sheet, doc: m.Comparison) -> None:
     rows = []
     for p in doc.phases:
         rows += [(p, "typical (median)", "median_ms", p.typical), (p, "mean", "mean_ms", p.mean)]
@@ -185,7 +177,7 @@ def _comparison(book: Workbook, summary: Sheet, doc: Comparison) -> None:
     _thresholds(book, doc.thresholds)
 
 
-def _context(book: Workbook, summary: Sheet, doc: ContextScaling) -> None:
+def _context(book: Workbook, summary: Sheet, doc: m.ContextScaling) -> None:
     spans = (
         ("growth of the step", doc.growth, "ratio"),
         ("growth (ms a step)", doc.growth_ms, "fixed"),
@@ -207,7 +199,7 @@ def _context(book: Workbook, summary: Sheet, doc: ContextScaling) -> None:
     _thresholds(book, doc.thresholds)
 
 
-def _frameworks(book: Workbook, summary: Sheet, doc: FrameworkTable) -> None:
+def _frameworks(book: Workbook, summary: Sheet, doc: m.FrameworkTable) -> None:
     summary.heading("What the differences mean")
     for text in doc.differences:
         summary.paragraph(text, WIDE)
@@ -230,14 +222,13 @@ def _value(value: Cell, unit: str) -> Any:
     return Number(value, unit)
 
 
-def _router(book: Workbook, summary: Sheet, doc: RouterExperiment) -> None:
-    ends = {
-        "gain of throughput": doc.gain,
-        "98 % interval, from": doc.gain_low,
-        "98 % interval, to": doc.gain_high,
-    }
-    rows: list[list[Any]] = [[name, Number(value, "ratio")] for name, value in ends.items()]
-    rows.append(["certain", "yes" if doc.certain else "no: repeat both sides"])
+def _router(book: Workbook, summary: Sheet, doc: m.RouterExperiment) -> None:
+    rows = (
+        ("gain of throughput", Number(doc.gain, "ratio")),
+        ("98 % interval, from", Number(doc.gain_low, "ratio")),
+        ("98 % interval, to", Number(doc.gain_high, "ratio")),
+        ("certain", "yes" if doc.certain else "no: repeat both sides"),
+    )
     summary.table([Column("measure", 26), Column("value", 30)], rows)
     _advice(summary, doc.findings, doc.healthy)
     runs = [
@@ -252,10 +243,7 @@ def _router(book: Workbook, summary: Sheet, doc: RouterExperiment) -> None:
     _thresholds(book, doc.thresholds)
 
 
-# ---------------------------------------------------------------- parts that several share
-
-
-def _sides(summary: Sheet, *named: tuple[str, SideDoc]) -> None:
+def _sides(summary: Sheet, *named: tuple[str, m.SideDoc]) -> None:
     summary.heading("Captures")
     summary.records(SIDES, [(name, i) for name, side in named for i in side.inputs])
 
@@ -275,28 +263,25 @@ def _advice(
     summary.row += 1
 
 
-def _comparability(book: Workbook, doc: Comparability) -> None:
+def _comparability(book: Workbook, doc: m.Comparability) -> None:
     note = "the product of the factors of the phase that compares best"
     sheet = _sheet(book, "Comparability", f"Comparability {value_text(doc.score, 'ratio')}", note)
     sheet.records(REASONS, doc.reasons)
 
 
-def _part_fields(names: tuple[str, str]) -> list[Field]:
-    return [
-        field("phase", 12, lambda p: p.phase or "all"),
-        field("part", 28, lambda p: words(p.part)),
-        field(f"{names[0]} (ms)", 14, "before_ms", "fixed"),
-        field(f"{names[1]} (ms)", 14, "after_ms", "fixed"),
-        field("change (ms)", 14, "change_ms"),
-        field(
-            "change", 12, lambda p: p.after_ms / p.before_ms - 1 if min(p.before_ms, p.after_ms) > 0 else None
-        ),
-    ]
+def _change(part: m.PartChange) -> float | None:
+    return part.after_ms / part.before_ms - 1 if min(part.before_ms, part.after_ms) > 0 else None
 
 
-def _budget(book: Workbook, parts: Sequence[PartChange], names: tuple[str, str]) -> None:
+def _budget(book: Workbook, parts: Sequence[m.PartChange], names: tuple[str, str]) -> None:
     sheet = _sheet(book, "Budget", note="milliseconds a step, mean over steps and devices")
-    area = sheet.records(_part_fields(names), parts)
+    columns = (
+        Column("phase", 12, lambda p: p.phase or "all"), Column("part", 28, lambda p: words(p.part)),
+        Column(f"{names[0]} (ms)", 14, "before_ms", "fixed"),
+        Column(f"{names[1]} (ms)", 14, "after_ms", "fixed"), Column("change (ms)", 14, "change_ms"),
+        Column("change", 12, _change),
+    )  # fmt: skip
+    area = sheet.records(columns, parts)
     if not parts:
         return
     _signed(sheet, area, 5, form=CHANGE_MS)
@@ -312,9 +297,8 @@ def _budget(book: Workbook, parts: Sequence[PartChange], names: tuple[str, str])
         cell.font, cell.border, cell.alignment = font(bold=True), UNDER, align(right=True, indent=1)
     chart = BarChart()
     chart.type, chart.height, chart.width = "bar", max(6.0, 0.9 * len(whole)), 18.0
-    chart.add_data(
-        Reference(sheet.ws, min_col=3, max_col=4, min_row=area.head, max_row=last), titles_from_data=True
-    )
+    values = Reference(sheet.ws, min_col=3, max_col=4, min_row=area.head, max_row=last)
+    chart.add_data(values, titles_from_data=True)
     chart.set_categories(Reference(sheet.ws, min_col=2, min_row=first, max_row=last))
     for series, colour in zip(chart.series, ("9AA7B3", "0072B2"), strict=True):
         series.graphicalProperties = GraphicalProperties(solidFill=colour)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from openpyxl.formatting.rule import CellIsRule, DataBarRule, FormulaRule
 from openpyxl.styles import Font
@@ -22,7 +22,7 @@ from advisor.reports.blocks import Number
 from advisor.reports.finding_text import verify_text
 from advisor.reports.review import in_order, suppression
 from advisor.reports.workbook.evidence import Captures, Row
-from advisor.reports.workbook.sheet import Area, Link, Sheet, field
+from advisor.reports.workbook.sheet import Area, Column, Link, Sheet
 from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill, put
 
 #: Headers that `advisor review import` looks for.
@@ -36,10 +36,6 @@ DECIDED = {
     "defer": LEVELS["medium"], "needs data": LEVELS["low"],
 }  # fmt: skip
 _NEW = {"new": ("7A1FA0", "F5E8FB")}
-_DATES: dict[str, Any] = {
-    "type": "date", "operator": "greaterThan", "formula1": "36526", "allow_blank": True,
-    "errorTitle": "Date", "error": "Expected a date.", "showErrorMessage": True,
-}  # fmt: skip
 
 
 def speedup(finding: Finding) -> tuple[float | None, str]:
@@ -52,18 +48,18 @@ def speedup(finding: Finding) -> tuple[float | None, str]:
 
 #: Cells to fill in come early, visible without scrolling.
 FIELDS = (
-    field("#", 4, "finding.rank", "id"), field(SEVERITY, 10, "finding.severity"), field(CODE, 9, "proof"),
-    field(CAUSE, 18, "finding.cause", wrap=True), field(FINDING, 30, "finding.title", wrap=True),
-    field(SHARE, 9, lambda r: r.finding.impact and r.finding.impact.share, "ratio"),
-    *(field(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
-    field(COMMENT, 26, lambda _: None, wrap=True), field("Actions", 10, "actions"),
-    field("Fix", 38, lambda r: next((a.action for a in r.finding.recommendations), None), wrap=True),
-    field(SPEED, 13, lambda r: Number(*speedup(r.finding))), field(BASELINE, 10, "finding.baseline"),
-    field("What was measured", 46, "finding.message", wrap=True),
-    field("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
-    field("ms a step", 9, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
-    field("Confidence", 11, "finding.confidence", "ratio"), field(KEY, 20, "finding.identity"),
-    field(CAPTURE, 20, "capture"),
+    Column("#", 4, "finding.rank", "id"), Column(SEVERITY, 10, "finding.severity"), Column(CODE, 9, "proof"),
+    Column(CAUSE, 18, "finding.cause", wrap=True), Column(FINDING, 30, "finding.title", wrap=True),
+    Column(SHARE, 9, "finding.share", "ratio"),
+    *(Column(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
+    Column(COMMENT, 26, lambda _: None, wrap=True), Column("Actions", 10, "actions"),
+    Column("Fix", 38, lambda r: next((a.action for a in r.finding.recommendations), None), wrap=True),
+    Column(SPEED, 13, lambda r: Number(*speedup(r.finding))), Column(BASELINE, 10, "finding.baseline"),
+    Column("What was measured", 46, "finding.message", wrap=True),
+    Column("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
+    Column("ms a step", 9, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
+    Column("Confidence", 11, "finding.confidence", "ratio"), Column(KEY, 20, "finding.identity"),
+    Column(CAPTURE, 20, "capture"),
 )  # fmt: skip
 
 
@@ -125,11 +121,13 @@ def to_fill_in(sheet: Sheet, area: Area, columns: Sequence[int], day: int = 0, w
             cell.alignment = align(wrap=column == wrapped, indent=1)
         if day:
             sheet.ws.cell(row, day).number_format = DATE
-    if not day:
-        return
-    dates = DataValidation(**_DATES)
-    sheet.ws.add_data_validation(dates)
-    dates.add(area.column(day))
+    if day:
+        dates = DataValidation(
+            "date", operator="greaterThan", formula1="36526", allow_blank=True, showErrorMessage=True,
+            errorTitle="Date", error="Expected a date.",
+        )  # fmt: skip
+        sheet.ws.add_data_validation(dates)
+        dates.add(area.column(day))
 
 
 def choose(sheet: Sheet, cells: str, words: Sequence[str], title: str) -> None:
@@ -168,24 +166,20 @@ class _Advice(NamedTuple):
     def verify(self) -> Verify | None:
         return self.advice.verify
 
-    @property
-    def key(self) -> str:
-        return f"{self.row.finding.identity}#{self.advice.id}"
-
 
 #: The first recommendation of a finding carries the estimated speed-up.
 ADVICE = (
-    field("#", 5, "row.finding.rank", "id"), field(SEVERITY, 10, "row.finding.severity"),
-    field(CODE, 10, "row.proof"), field(ACTION, 52, "advice.action", wrap=True),
-    field(OWNER, 14, lambda _: None), field(DECISION, 12, lambda _: None),
-    field("Option of the engine", 60, lambda a: "\n".join(map(_option, a.advice.options)), wrap=True),
-    field("Effort", 9, "advice.effort"),
-    field(SHARE, 9, lambda a: a.row.finding.impact and a.row.finding.impact.share, "ratio"),
-    field(SPEED, 13, lambda a: Number(*speedup(a.row.finding)) if a.first else None),
-    field("Verify: fact", 26, lambda a: a.verify and a.verify.fact, wrap=True),
-    field("must", 10, lambda a: a.verify and verify_text(a.verify).split(" ")[1].rstrip(",")),
-    field("now", 12, lambda a: a.verify and Number(a.verify.now, fact_unit(a.verify.fact, a.verify.unit))),
-    field(KEY, 20, "key"),
+    Column("#", 5, "row.finding.rank", "id"), Column(SEVERITY, 10, "row.finding.severity"),
+    Column(CODE, 10, "row.proof"), Column(ACTION, 52, "advice.action", wrap=True),
+    Column(OWNER, 14, lambda _: None), Column(DECISION, 12, lambda _: None),
+    Column("Option of the engine", 60, lambda a: "\n".join(map(_option, a.advice.options)), wrap=True),
+    Column("Effort", 9, "advice.effort"),
+    Column(SHARE, 9, "row.finding.share", "ratio"),
+    Column(SPEED, 13, lambda a: Number(*speedup(a.row.finding)) if a.first else None),
+    Column("Verify: fact", 26, lambda a: a.verify and a.verify.fact, wrap=True),
+    Column("must", 10, lambda a: a.verify and verify_text(a.verify).split(" ")[1].rstrip(",")),
+    Column("now", 12, lambda a: a.verify and Number(a.verify.now, fact_unit(a.verify.fact, a.verify.unit))),
+    Column(KEY, 20, lambda a: f"{a.row.finding.identity}#{a.advice.id}"),
 )  # fmt: skip
 
 
@@ -240,27 +234,26 @@ def since_review(sheet: Sheet, history: History, day: str) -> None:
     """A row a finding with its state and its decision; decisions about today's findings are made on the
     sheet of findings, to which they link."""
     fields = (
-        field(STATE, 10, "state"), field("Due", 11, lambda t: "overdue" if t.overdue(day) else None),
-        field(SEVERITY, 10, "severity"),
-        field(CODE, 9, lambda t: t.code if t.state == "closed" else Link(t.code, sheet="Findings")),
-        field(CAUSE, 20, "cause", wrap=True), field(FINDING, 34, "title", wrap=True),
-        field(LAST_SHARE, 10, lambda t: t.share if t.state == "closed" else t.was, "ratio"),
-        field(SHARE, 9, lambda t: None if t.state == "closed" else t.share, "ratio"),
-        field(DECISION, 12, "decision"),
-        field("Was decided", 18, lambda t: f"{t.reopened} (open again)" if t.reopened else None, wrap=True),
-        field(OWNER, 14, "owner"),
-        field(DUE_ON, 11, lambda t: day_of(t.due) if t.due else None),
-        field(COMMENT, 26, "comment", wrap=True),
-        field("Suppressed", 24, lambda t: suppression(t, day) or None, wrap=True),
-        field("Seen since", 11, "since"), field(KEY, 20, "finding"),
+        Column(STATE, 10, "state"), Column("Due", 11, lambda t: "overdue" if t.overdue(day) else None),
+        Column(SEVERITY, 10, "severity"),
+        Column(CODE, 9, lambda t: t.code if t.state == "closed" else Link(t.code, sheet="Findings")),
+        Column(CAUSE, 20, "cause", wrap=True), Column(FINDING, 34, "title", wrap=True),
+        Column(LAST_SHARE, 10, lambda t: t.share if t.state == "closed" else t.was, "ratio"),
+        Column(SHARE, 9, lambda t: None if t.state == "closed" else t.share, "ratio"),
+        Column(DECISION, 12, "decision"),
+        Column("Was decided", 18, lambda t: f"{t.reopened} (open again)" if t.reopened else None, wrap=True),
+        Column(OWNER, 14, "owner"),
+        Column(DUE_ON, 11, lambda t: day_of(t.due) if t.due else None),
+        Column(COMMENT, 26, "comment", wrap=True),
+        Column("Suppressed", 24, lambda t: suppression(t, day) or None, wrap=True),
+        Column("Seen since", 11, "since"), Column(KEY, 20, "finding"),
     )  # fmt: skip
     for meeting in history.meetings[-2:-1] or history.meetings:
         names = ", ".join(meeting.names) or "not noted"
-        sheet.text(1, f"Last review: {meeting.day or 'day not noted'}; present: {names}; {meeting.capture}")
-        sheet.row += 2
-    area = sheet.records(
-        fields, in_order(history, day), filter=True, freeze=True, empty="there were no findings"
-    )
+        met = f"Last review: {meeting.day or 'day not noted'}; present: {names}; {meeting.capture}"
+        sheet.text(1, met, down=2)
+    listed = in_order(history, day)
+    area = sheet.records(fields, listed, filter=True, freeze=True, empty="there were no findings")
     at = {f.head: i for i, f in enumerate(fields, 1)}
     for head, colours in ((STATE, _STATES), ("Due", _STATES), (SEVERITY, LEVELS), (DECISION, DECIDED)):
         coloured(sheet, area.column(at[head]), colours)

@@ -13,33 +13,20 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 
 from advisor.errors import InputError
+from advisor.model import review as m
 from advisor.model.findings import Tool
-from advisor.model.review import (
-    ANSWERS,
-    AUTOMATIC,
-    DECISIONS,
-    WORDS,
-    CellProblem,
-    CheckEntry,
-    Checklist,
-    Choice,
-    Decision,
-    Review,
-    SignOff,
-    Stage,
-)
 from advisor.reading import MOST_BYTES, similar
 from advisor.reports.workbook import findings as h
 from advisor.reports.workbook.findings import DUE_ON, LAST_SHARE, SINCE, STATE, choose, coloured, to_fill_in
-from advisor.reports.workbook.sheet import Area, Sheet, field
-from advisor.reports.workbook.style import FONT, GOOD, GOOD_BG, LEVELS
+from advisor.reports.workbook.sheet import Area, Column, Sheet
+from advisor.reports.workbook.style import GOOD, GOOD_BG, INK, LEVELS, font
 from advisor.reports.workbook.summary import DAY as MET
 from advisor.reports.workbook.summary import MEETING, NAMES
 
@@ -59,38 +46,46 @@ _COLOURS = {
 
 #: Columns of an entry with its number, the listed stages, and the outcome of an earlier review.
 FIELDS = (
-    field("Stage", 17, lambda e: e.stages[e.entry.stage]), field("#", 5, "number", "id"),
-    field(QUESTION, 50, "entry.question", wrap=True), field(ANSWER, 14, "answer"),
-    field("What the capture says", 40, lambda e: _measured(e.entry), wrap=True),
-    field(NOTE, 26, "note", wrap=True), field(SIGNED, 14, "signed"), field(DAY, 11, lambda _: None),
-    field("Why", 42, "entry.why", wrap=True), field("How to check", 42, "entry.how", wrap=True),
-    field("Command", 36, "entry.command", wrap=True), field(ID, 20, "entry.id"),
-    field(MEASURED, 12, lambda e: WORDS[e.entry.measured] if e.entry.measured else None),
+    Column("Stage", 17, lambda e: e.stages[e.entry.stage]), Column("#", 5, "number", "id"),
+    Column(QUESTION, 50, "entry.question", wrap=True), Column(ANSWER, 14, "answer"),
+    Column("What the capture says", 40, "measured", wrap=True),
+    Column(NOTE, 26, "note", wrap=True), Column(SIGNED, 14, "signed"), Column(DAY, 11, lambda _: None),
+    Column("Why", 42, "entry.why", wrap=True), Column("How to check", 42, "entry.how", wrap=True),
+    Column("Command", 36, "entry.command", wrap=True), Column(ID, 20, "entry.id"),
+    Column(MEASURED, 12, lambda e: m.WORDS[e.entry.measured] if e.entry.measured else None),
 )  # fmt: skip
 
 
 class _Entry(NamedTuple):
     number: int
-    entry: CheckEntry
-    stages: Mapping[Stage, str]
-    before: SignOff | None
+    entry: m.CheckEntry
+    stages: Mapping[m.Stage, str]
+    before: m.SignOff | None
 
     @property
     def answer(self) -> str | None:
         given = self.entry.answer or (self.before and self.before.answer)
-        return WORDS.get(given) if given else None
+        return m.WORDS.get(given) if given else None
+
+    @property
+    def measured(self) -> str | None:
+        """The capture's numbers, with its answer if a person's differs."""
+        entry = self.entry
+        if entry.by == "person" and entry.measured is not None and entry.measured != entry.answer:
+            return f"{m.WORDS[entry.measured]}: {entry.proof}"
+        return entry.proof or None
 
     @property
     def signed(self) -> str | None:
         """No person has checked the capture's answer."""
-        return AUTOMATIC if self.entry.by == "capture" else None
+        return m.AUTOMATIC if self.entry.by == "capture" else None
 
     @property
     def note(self) -> str | None:
         return self.entry.note or (self.before.note if self.before else None)
 
 
-def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[Area, int]:
+def checklist(sheet: Sheet, listed: m.Checklist, review: m.Review | None) -> tuple[Area, int]:
     """The questions by stage; returns the table and the column of the answers."""
     before = {s.id: s for s in review.checklist} if review is not None else {}
     entries = [_Entry(i, e, listed.stages, before.get(e.id)) for i, e in enumerate(listed.entries, 1)]
@@ -98,32 +93,20 @@ def checklist(sheet: Sheet, listed: Checklist, review: Review | None) -> tuple[A
     at = {f.head: i for i, f in enumerate(FIELDS, 1)}
     sheet.page(large=True)
     to_fill_in(sheet, area, [at[h] for h in (ANSWER, NOTE, SIGNED, DAY)], at[DAY], at[NOTE])
-    choose(sheet, area.column(at[ANSWER]), [WORDS[a] for a in ANSWERS], "Answer")
+    choose(sheet, area.column(at[ANSWER]), [m.WORDS[a] for a in m.ANSWERS], "Answer")
     coloured(sheet, area.column(at[ANSWER]), _COLOURS)
     sheet.hide(at[ID], at[MEASURED])
-    _stages(sheet, area, listed)
+    stages = [None, *(e.stage for e in listed.entries)]
+    for row, (before_it, stage) in enumerate(pairwise(stages), area.first):
+        begins = stage != before_it  # the name of a stage stands out where it begins
+        sheet.ws.cell(row, 1).font = font(color=INK if begins else "9AA4AE", bold=begins)
     return area, at[ANSWER]
-
-
-def _measured(entry: CheckEntry) -> str | None:
-    if entry.by == "person" and entry.measured not in (None, entry.answer):
-        return f"{WORDS[entry.measured or 'yes']}: {entry.proof}"
-    return entry.proof or None
-
-
-def _stages(sheet: Sheet, area: Area, listed: Checklist) -> None:
-    """The name of a stage stands out where it begins."""
-    stages = [e.stage for e in listed.entries]
-    for i, row in enumerate(range(area.first, area.last + 1)):
-        first = i == 0 or stages[i] != stages[i - 1]
-        cell = sheet.ws.cell(row, 1)
-        cell.font = Font(name=FONT, size=10.5, bold=first, color="1C2127" if first else "9AA4AE")
 
 
 def signed(text: str) -> str:
     """An answer in the checklist's spelling: ``not applicable`` is ``not_applicable``."""
     plain = text.strip().lower()
-    return next((a for a, word in WORDS.items() if plain in (a, word)), "")
+    return next((a for a, word in m.WORDS.items() if plain in (a, word)), "")
 
 
 FINDINGS, CHECKLIST, ADVICE = "Findings", "Checklist", "Recommendations"
@@ -152,25 +135,23 @@ class Row(NamedTuple):
     def day(self, header: str) -> str | None:
         return day_text(self.value(header))
 
-    def problem(self, header: str, text: str) -> CellProblem:
+    def problem(self, header: str, text: str) -> m.CellProblem:
         column = get_column_letter(self.columns[header] + 1)
-        return CellProblem(cell=f"{self.sheet}!{column}{self.number}", text=text)
+        return m.CellProblem(cell=f"{self.sheet}!{column}{self.number}", text=text)
 
 
 def day_text(value: Any) -> str | None:
     """A date as text; other text typed in its place is unchanged."""
-    if isinstance(value, datetime):
-        value = value.date()
-    return str(value or "").strip() or None
+    return str((value.date() if isinstance(value, datetime) else value) or "").strip() or None
 
 
-def read(path: Path, version: str) -> Review:
+def read(path: Path, version: str) -> m.Review:
     """The review in a workbook. Unreadable entries are among its `problems`, and the rest is read; raises
     InputError for any file but a review workbook."""
     book = _open(path)
-    problems: list[CellProblem] = []
+    problems: list[m.CellProblem] = []
     try:
-        decisions = (*_decisions(book, problems), *_closed(book))
+        decisions = tuple(_decisions(book, problems))
         names, day = _meeting(book)
         answers = tuple(_answers(book, problems))
     except (ValueError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error, EOFError) as fault:
@@ -181,7 +162,7 @@ def read(path: Path, version: str) -> Review:
     if problems and not decisions and not answers:
         raise InputError(f"{path}: " + "; ".join(f"{p.cell}: {p.text}" for p in problems))
     captures = dict.fromkeys(d.capture for d in decisions if d.capture)
-    return Review(
+    return m.Review(
         tool=Tool(version=version, engine="review"),
         workbook=path.name,
         captures=tuple(captures),
@@ -227,7 +208,7 @@ def _unreadable(path: Path, fault: Exception) -> InputError:
     return InputError(f"{path}: the workbook cannot be read ({what}); save it again as .xlsx")
 
 
-def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[CellProblem]) -> Iterator[Row]:
+def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[m.CellProblem]) -> Iterator[Row]:
     """The rows below the headers of a sheet, if the workbook has it."""
     if title not in book.sheetnames:
         return
@@ -246,27 +227,24 @@ def _rows(book: Workbook, title: str, wanted: Sequence[str], problems: list[Cell
             break
     if not columns:
         text = f"the sheet is missing its header row ({', '.join(wanted)})"
-        problems.append(CellProblem(cell=title, text=text))
+        problems.append(m.CellProblem(cell=title, text=text))
 
 
-def _decisions(book: Workbook, problems: list[CellProblem]) -> Iterator[Decision]:
+def _decisions(book: Workbook, problems: list[m.CellProblem]) -> Iterator[m.Decision]:
+    """Those about findings, then those about findings that were already gone."""
     chosen = _choices(book, problems)
     for row in _rows(book, FINDINGS, (h.CODE, h.DECISION, h.KEY), problems):
         if row.text(h.KEY):
-            word = _word(row, h.DECISION, row.text(h.DECISION).lower(), DECISIONS, problems)
+            word = _word(row, h.DECISION, row.text(h.DECISION).lower(), m.DECISIONS, problems)
             yield _decision(row, h.DUE, decision=word, recommendations=tuple(chosen.get(row.text(h.KEY), ())))
-
-
-def _closed(book: Workbook) -> Iterator[Decision]:
-    """Findings that were already gone, with their decisions."""
     for row in _rows(book, SINCE, (STATE, h.KEY), []):
         if row.text(STATE) == "closed":
             yield _decision(row, DUE_ON, decision=row.text(h.DECISION), closed=True)
 
 
-def _decision(row: Row, due: str, **known: Any) -> Decision:
+def _decision(row: Row, due: str, **known: Any) -> m.Decision:
     share = row.value(h.SHARE) or row.value(LAST_SHARE)
-    return Decision(
+    return m.Decision(
         capture=row.text(h.CAPTURE),
         finding=row.text(h.KEY),
         code=row.text(h.CODE),
@@ -281,16 +259,15 @@ def _decision(row: Row, due: str, **known: Any) -> Decision:
     )
 
 
-def _choices(book: Workbook, problems: list[CellProblem]) -> dict[str, list[Choice]]:
+def _choices(book: Workbook, problems: list[m.CellProblem]) -> dict[str, list[m.Choice]]:
     """Decisions about single recommendations, by finding."""
-    found: dict[str, list[Choice]] = {}
-    if ADVICE not in book.sheetnames:
-        return found
+    found: dict[str, list[m.Choice]] = {}
     for row in _rows(book, ADVICE, (h.ACTION, h.DECISION, h.KEY), []):
         finding, _, advice = row.text(h.KEY).rpartition("#")
-        word = _word(row, h.DECISION, row.text(h.DECISION).lower(), DECISIONS, problems)
-        if advice and (word or row.text(h.OWNER)):
-            choice = Choice(advice=advice, action=row.text(h.ACTION), owner=row.text(h.OWNER), decision=word)
+        word = _word(row, h.DECISION, row.text(h.DECISION).lower(), m.DECISIONS, problems)
+        owner = row.text(h.OWNER)
+        if advice and (word or owner):
+            choice = m.Choice(advice=advice, action=row.text(h.ACTION), owner=owner, decision=word)
             found.setdefault(finding, []).append(choice)
     return found
 
@@ -306,15 +283,15 @@ def _meeting(book: Workbook) -> tuple[tuple[str, ...], str | None]:
     return tuple(names), day_text(filled.get(MET))
 
 
-def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:
+def _answers(book: Workbook, problems: list[m.CellProblem]) -> Iterator[m.SignOff]:
     for row in _rows(book, CHECKLIST, (QUESTION, ANSWER, ID), problems):
         if not (name := row.text(ID)):
             continue
         answer = row.text(ANSWER)
-        yield SignOff(
+        yield m.SignOff(
             id=name,
             question=row.text(QUESTION),
-            answer=_word(row, ANSWER, signed(answer) or answer.lower(), WORDS, problems),
+            answer=_word(row, ANSWER, signed(answer) or answer.lower(), m.WORDS, problems),
             measured=signed(row.text(MEASURED)),
             note=row.text(NOTE),
             signed_by=row.text(SIGNED),
@@ -322,7 +299,7 @@ def _answers(book: Workbook, problems: list[CellProblem]) -> Iterator[SignOff]:
         )
 
 
-def _word(row: Row, header: str, word: str, known: Collection[str], problems: list[CellProblem]) -> str:
+def _word(row: Row, header: str, word: str, known: Collection[str], problems: list[m.CellProblem]) -> str:
     """The word as spelled in the drop-down; empty, with a problem, for any other."""
     if not word or word in known:
         return word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.hyperlink import Hyperlink
 
 from advisor.model.facts import Table
-from advisor.model.numbers import IDS, UNKNOWN, heading_parts
+from advisor.model.numbers import IDS, IN_NS, UNKNOWN, heading_parts
 from advisor.reports.blocks import Number
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.workbook import style
@@ -28,28 +29,17 @@ FIRST, LAST, GRID_WIDTH = 2, 13, 11.5
 
 
 class Column(Struct, frozen=True):
-    """A column of a table: its head, the unit of its numbers, how wide it is."""
+    """A column of a table: its head, its width, what fills it from a record (an attribute, dotted, or a
+    function), the unit of its numbers, and whether its texts wrap."""
 
     head: str
     width: float = 14.0
+    get: str | Callable[[Any], Any] = ""
     unit: str = ""
     wrap: bool = False
 
-
-class Field(Column, frozen=True):
-    """A column that is filled from records: `get` is an attribute (dotted) or a function of one."""
-
-    get: str | Callable[[Any], Any] = ""
-
     def of(self, record: Any) -> Any:
         return attrgetter(self.get)(record) if isinstance(self.get, str) else self.get(record)
-
-
-def field(
-    head: str, width: float, get: str | Callable[[Any], Any], unit: str = "", wrap: bool = False
-) -> Field:
-    """A declared column: header, width, value, unit of its numbers, whether it wraps."""
-    return Field(head, width, unit, wrap, get)
 
 
 class Link(Struct, frozen=True):
@@ -69,11 +59,9 @@ class Area(Struct, frozen=True):
     last: int
 
     def column(self, number: int, absolute: bool = False) -> str:
-        """``D5:D20``, the cells of one column."""
-        letter = get_column_letter(number)
-        if absolute:
-            return f"${letter}${self.first}:${letter}${max(self.last, self.first)}"
-        return f"{letter}{self.first}:{letter}{max(self.last, self.first)}"
+        """``D5:D20``, the cells of one column; ``$D$5:$D$20`` if `absolute`."""
+        at = f"${get_column_letter(number)}$" if absolute else get_column_letter(number)
+        return f"{at}{self.first}:{at}{self.last}"
 
 
 class Sheet:
@@ -90,17 +78,14 @@ class Sheet:
         self.page()
         if not title:
             return
-        self.text(1, title, size=15, bold=True)
+        self.text(1, title, size=15, bold=True, down=1)
         worksheet.row_dimensions[1].height = 24
         if back:
-            self.row += 1
             self.link(self.row, 1, Link("Back to Summary", sheet="Summary"))
-        if note:
             self.row += 1
-            self.text(1, note, color=style.MUTED)
-        self.row += 2
-
-    # --- cells ---------------------------------------------------------------------------------
+        if note:
+            self.text(1, note, color=style.MUTED, down=1)
+        self.row += 1
 
     def look(self, cell: XlsxCell, **parts: Any) -> None:
         """Give a cell a font, fill, border or alignment of `style`. Assigning one makes openpyxl search
@@ -122,10 +107,12 @@ class Sheet:
         bold: bool = False,
         italic: bool = False,
         wrap: bool = False,
+        down: int = 0,
     ) -> None:
-        """A free text in the current row."""
+        """A free text in the current row; the next one is `down` rows below."""
         cell = style.put(self.ws.cell(self.row, column), value)
         self.look(cell, font=style.font(size, color, bold=bold, italic=italic), alignment=style.align(wrap))
+        self.row += down
 
     def paragraph(self, value: str, columns: int, *, color: str = style.INK) -> None:
         """A text over several columns, wrapped; the row fits it."""
@@ -138,19 +125,14 @@ class Sheet:
 
     def heading(self, value: str, note: str = "") -> None:
         """The title of a section, after an empty row."""
-        self.text(1, value, size=12, bold=True)
+        self.text(1, value, size=12, bold=True, down=1)
         if note:
-            self.row += 1
-            self.text(1, note, color=style.MUTED)
-        self.row += 1
+            self.text(1, note, color=style.MUTED, down=1)
 
     def link(self, row: int, column: int, link: Link) -> None:
         cell = style.put(self.ws.cell(row, column), link.text)
-        where = cell.coordinate
-        if link.url:
-            cell.hyperlink = Hyperlink(ref=where, target=link.url)
-        elif link.sheet:
-            cell.hyperlink = Hyperlink(ref=where, location=f"'{link.sheet}'!{link.cell}")
+        place = None if link.url else f"'{link.sheet}'!{link.cell}"
+        cell.hyperlink = Hyperlink(ref=cell.coordinate, target=link.url, location=place)
         font = style.font(color=style.LINK, underline="single")
         self.look(cell, font=font, alignment=style.align(indent=int(row > self._head > 1)))
 
@@ -166,8 +148,6 @@ class Sheet:
         right = _is_number(value) and unit not in style.LEFT
         self.look(cell, font=style.font(), alignment=style.align(wrap, right, indent=1), border=style.UNDER)
 
-    # --- tables --------------------------------------------------------------------------------
-
     def table(
         self,
         columns: Sequence[Column],
@@ -182,17 +162,18 @@ class Sheet:
         `spans` says how many columns of the sheet each column takes (1 by default); widths are then those
         of the sheet."""
         head = self._head = self.row
-        at, last = _places(len(columns), spans)
+        at = list(accumulate(spans or [1] * len(columns), initial=1))
+        within = [range(*ends) for ends in pairwise(at)]
         for i, column in enumerate(columns):
             cell = style.put(self.ws.cell(head, at[i]), column.head)
-            for each in range(at[i], at[i + 1] if i + 1 < len(at) else last + 1):
+            for each in within[i]:
                 self.look(self.ws.cell(head, each), fill=style.fill(style.HEAD))
             numbers = column.unit not in style.LEFT and any(_is_number(row[i]) for row in rows)
             alignment = style.align(wrap=True, right=numbers, middle=True, indent=1)
             self.look(cell, font=style.font(10, style.MUTED, bold=True), alignment=alignment)
             if not spans:
                 self.widen(at[i], column.width)
-        self._merge(head, at, last)
+        self._merge(head, within)
         heads = max(style.lines_of(c.head, c.width - 1.5, 10) for c in columns) if not spans else 1
         self.ws.row_dimensions[head].height = LINE_HEIGHT * heads + 8
         for row in rows:
@@ -201,12 +182,12 @@ class Sheet:
             for i, (column, value) in enumerate(zip(columns, row, strict=True)):
                 self.value(self.row, at[i], value, column.unit, column.wrap)
                 if column.wrap and isinstance(value, str):
-                    room = column.width if not spans else self._room(i, at, last)
+                    room = sum(self._widths.get(c, NARROW) for c in within[i]) if spans else column.width
                     lines = max(lines, style.lines_of(style.plain(value), room - 1.5))
-            self._merge(self.row, at, last)
+            self._merge(self.row, within)
             # Some programs do not fit rows to wrapped text.
             self.ws.row_dimensions[self.row].height = LINE_HEIGHT * lines + 3
-        if not rows and empty:
+        if not rows:
             self.row += 1
             self.text(1, empty, color=style.MUTED, italic=True)
         area = Area(head, head + 1, max(head + len(rows), head + 1))
@@ -214,26 +195,22 @@ class Sheet:
             self.ws.freeze_panes = self.ws.cell(head + 1, 1)
             self.ws.print_title_rows = f"{head}:{head}"
         if filter and rows:
-            self.ws.auto_filter.ref = f"A{head}:{get_column_letter(last)}{area.last}"
+            self.ws.auto_filter.ref = f"A{head}:{get_column_letter(at[-1] - 1)}{area.last}"
         self.row += 2
         return area
 
-    def records(self, fields: Sequence[Field], records: Iterable[Any], **options: Any) -> Area:
+    def records(self, columns: Sequence[Column], records: Iterable[Any], **options: Any) -> Area:
         """A table of declared columns, a row a record; `options` as for :meth:`table`."""
-        return self.table(fields, [[f.of(record) for f in fields] for record in records], **options)
+        return self.table(columns, [[c.of(record) for c in columns] for record in records], **options)
 
-    def _merge(self, row: int, at: Sequence[int], last: int) -> None:
+    def _merge(self, row: int, within: Iterable[range]) -> None:
         """Cells that span several columns of the sheet become one."""
-        for begin, end in zip(at, [*(a - 1 for a in at[1:]), last], strict=True):
-            if end > begin:
-                for column in range(begin, end + 1):
+        for columns in within:
+            if len(columns) > 1:
+                for column in columns:
                     self.look(self.ws.cell(row, column), border=style.UNDER)
-                self.ws.merge_cells(start_row=row, end_row=row, start_column=begin, end_column=end)
-
-    def _room(self, i: int, at: Sequence[int], last: int) -> float:
-        """The width of a column that may span several."""
-        end = at[i + 1] - 1 if i + 1 < len(at) else last
-        return sum(self._widths.get(c, NARROW) for c in range(at[i], end + 1))
+                first, last = columns[0], columns[-1]
+                self.ws.merge_cells(start_row=row, end_row=row, start_column=first, end_column=last)
 
     def evidence(self, table: Table, *, filter: bool = False, freeze: bool = False) -> Area:
         """A table of the diagnosis: heads with units, numbers with formats."""
@@ -249,8 +226,6 @@ class Sheet:
         """Hide columns; a reader of the workbook still finds them."""
         for column in columns:
             self.ws.column_dimensions[get_column_letter(column)].hidden = True
-
-    # --- printing ------------------------------------------------------------------------------
 
     def page(self, large: bool = False, tall: bool = False) -> None:
         """One page wide, with the sheet's name and page numbers below; `large` for tables that would be
@@ -327,28 +302,17 @@ class GridSheet(Sheet):
             self.look(self.ws.cell(self.row, column), border=style.UNDER)
 
 
-def _places(count: int, spans: Sequence[int]) -> tuple[list[int], int]:
-    """Where each column of a table begins, and its last column of the sheet."""
-    at, next_ = [], 1
-    for i in range(count):
-        at.append(next_)
-        next_ += spans[i] if i < len(spans) else 1
-    return at, next_ - 1
-
-
 def _is_number(value: Any) -> bool:
     value = value.value if isinstance(value, Number) else value
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cut(value: Any) -> Any:
-    """Kernel names are cut in the middle; the JSON document has them in full."""
-    return cut_middle(name_text(value), LONG_NAME) if isinstance(value, str) else value
-
-
 def shown(table: Table) -> tuple[list[Column], list[list[Any]]]:
-    """Columns and rows of a table of the diagnosis, names cut."""
-    rows = [[_cut(value) for value in row] for row in table.rows]
+    """Columns and rows of a table of the diagnosis; names of kernels are cut in the middle (the JSON
+    document has them in full)."""
+    rows = [
+        [cut_middle(name_text(v), LONG_NAME) if isinstance(v, str) else v for v in row] for row in table.rows
+    ]
     columns = [column_of(h, [r[i] for r in rows]) for i, h in enumerate(table.columns)]
     return columns, [[UNKNOWN if value is None else value for value in row] for row in rows]
 
@@ -356,15 +320,14 @@ def shown(table: Table) -> tuple[list[Column], list[list[Any]]]:
 def column_of(heading: str, cells: Sequence[Any]) -> Column:
     """How a column of the diagnosis is shown."""
     name, unit = heading_parts(heading)
-    texts = [c for c in cells if isinstance(c, str)]
-    suffix = style.shown_unit(unit)
-    if texts:
+    if texts := [c for c in cells if isinstance(c, str)]:
         longest = max(len(t) for t in texts)
         return Column(name, min(max(longest + 3.0, len(name) + 4.0, NARROW), WIDE), wrap=True)
     if name in IDS:
-        return Column(name, NARROW, "id")
+        return Column(name, NARROW, unit="id")
     if unit == "s" and name in ("at", "start", "end"):
-        return Column(f"{name} (s)", 14.0, "place")
-    # The unit is in the head, so that the numbers of a column can be compared.
-    head = f"{name} ({suffix})" if suffix else name
-    return Column(head, max(len(head) + 4.0, 11.0), "fixed" if suffix else unit)
+        return Column(f"{name} (s)", 14.0, unit="place")
+    if unit in IN_NS and unit != "ns":
+        # The unit is in the head, so that the numbers of a column can be compared.
+        name, unit = f"{name} ({unit})", "fixed"
+    return Column(name, max(len(name) + 4.0, 11.0), unit=unit)

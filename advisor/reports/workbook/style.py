@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
 from advisor.model.facts import Cell
-from advisor.model.numbers import IN_NS
 from advisor.reports.characters import clean
 from advisor.reports.layout import name_text
 
@@ -94,11 +93,6 @@ def number_format(value: Cell, unit: str) -> str | None:
     return INTEGER if float(value).is_integer() else DECIMAL
 
 
-def shown_unit(unit: str) -> str:
-    """The unit for a head, if the cells do not contain it themselves."""
-    return unit if unit in IN_NS and unit != "ns" else ""
-
-
 def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
     """Put a value into a cell: numbers as numbers, text as text and never as a formula."""
     if value is None or value == "":
@@ -112,13 +106,10 @@ def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
         cell.number_format = number_format(value, unit) or "General"
         return cell
     text = plain(str(value))
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    cell.value = text
-    # openpyxl takes text that begins with = for a formula.
-    cell.data_type = "s"
+    cell.value = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    cell.data_type = "s"  # openpyxl takes text that begins with = for a formula
     if _FORMULA.match(text):
-        # So that it stays text when somebody edits the cell.
-        cell.quotePrefix = True
+        cell.quotePrefix = True  # so that it stays text when somebody edits the cell
     return cell
 
 

@@ -65,35 +65,31 @@ def summary(worksheet: Worksheet, captures: Captures, rows: Sequence[Row], tally
 def _title(grid: GridSheet, captures: Captures) -> None:
     names, many, diagnoses = captures.labels, captures.many, captures.diagnoses
     title = f"Review of {len(names)} captures" if many else "".join(names[:1]) or "Checklist"
-    for column in range(1, LAST + 1):
-        grid.ws.cell(grid.row, column).fill = style.fill(style.BAND)
-        grid.ws.cell(grid.row + 1, column).fill = style.fill(style.BAND)
+    for row in (grid.row, grid.row + 1):
+        grid.ws.cell(row, 1).fill = style.fill(style.BAND)
     grid.merged(FIRST, LAST, title, size=17, bold=True, color="FFFFFF", ground=style.BAND, middle=True)
     grid.row += 1
-    entry = None if many or not diagnoses else diagnoses[0].inputs[0]
-    known = [] if entry is None else [*phrases.machine(entry), phrases.step_time([entry])]
-    about = "  ·  ".join(filter(None, known)) if diagnoses and diagnoses[0].inputs else ""
-    grid.merged(FIRST, LAST, about or ", ".join(names), color="D5DEE8", ground=style.BAND)
+    entries = [] if many else [i for d in diagnoses for i in d.inputs[:1]]
+    known = [t for i in entries for t in (*phrases.machine(i), phrases.step_time([i]))]
+    about = "  ·  ".join(filter(None, known)) or ", ".join(names)
+    grid.merged(FIRST, LAST, about, color="D5DEE8", ground=style.BAND)
     grid.row += 2
-    if not many:
-        for diagnosis in diagnoses:
-            _verdict(grid, diagnosis)
-        return
     for name, diagnosis in captures:
-        grid.merged(FIRST, FIRST + 2, name, bold=True)
-        grid.merged(FIRST + 3, LAST, verdict(diagnosis))
-        grid.rule()
+        if many:
+            grid.merged(FIRST, FIRST + 2, name, bold=True)
+            grid.merged(FIRST + 3, LAST, verdict(diagnosis))
+            grid.rule()
+            grid.row += 1
+            continue
+        first = headline(diagnosis)
+        ink, ground = style.LEVELS[first.severity] if first is not None else (style.GOOD, style.GOOD_BG)
+        grid.merged(
+            FIRST, LAST, verdict(diagnosis), size=15, bold=True, color=ink, ground=ground, middle=True
+        )
         grid.row += 1
-
-
-def _verdict(grid: GridSheet, diagnosis: Diagnosis) -> None:
-    first = headline(diagnosis)
-    ink, ground = style.LEVELS[first.severity] if first is not None else (style.GOOD, style.GOOD_BG)
-    grid.merged(FIRST, LAST, verdict(diagnosis), size=15, bold=True, color=ink, ground=ground, middle=True)
-    grid.row += 1
-    if text := why(diagnosis, whole=True):
-        grid.merged(FIRST, LAST, text, size=11, ground=ground)
-        grid.row += 1
+        if text := why(diagnosis, whole=True):
+            grid.merged(FIRST, LAST, text, size=11, ground=ground)
+            grid.row += 1
 
 
 def _tiles(grid: GridSheet, d: Diagnosis) -> None:
@@ -101,20 +97,15 @@ def _tiles(grid: GridSheet, d: Diagnosis) -> None:
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     kernels = [i.kernels_per_step for i in d.inputs if i.kernels_per_step is not None]
     step = max(d.steps, key=lambda s: s.count) if d.steps else None
-    top = next((f for f in d.findings if f.impact and f.impact.share is not None), None)
-    gains = [
-        f.gain.speedup.mid for f in d.findings if f.gain and f.gain.speedup and f.gain.measure == "latency"
-    ]
+    top = next((f for f in d.findings if f.share is not None), None)
+    known = (speedup(f) for f in d.findings)
+    gains = [value for value, unit in known if value is not None and unit == "times"]
     phase = "" if step is None or step.phase == UNKNOWN else f"{step.phase} "
     counts = {s: sum(f.severity == s for f in d.findings) for s in SEVERITIES}
     tiles: list[tuple[str, Any, str]] = [
         (f"{phase}step, median" if step else "steps", step.median_ms if step else "none", "ms"),
         ("GPU busy in the window", fmean(busy) if busy else None, "ratio"),
-        (
-            f"largest share: {top.code}" if top else "largest share",
-            top.impact.share if top and top.impact else None,
-            "ratio",
-        ),
+        (f"largest share: {top.code}" if top else "largest share", top and top.share, "ratio"),
         ("best speed-up of a step", max(gains) if gains else "none", "times"),
         ("kernels a step", fmean(kernels) if kernels else None, ""),
         ("findings high / medium", f"{counts['high']} / {counts['medium']}", ""),
@@ -139,7 +130,7 @@ def _tile(grid: GridSheet, number: int, label: str) -> Cell:
 
 
 def _share(row: Row) -> Number:
-    return Number(row.finding.impact.share if row.finding.impact else None, "ratio")
+    return Number(row.finding.share, "ratio")
 
 
 #: Columns of the top findings: header, value, and the first and last column of the grid.
@@ -179,13 +170,14 @@ def _top(grid: GridSheet, rows: Sequence[Row], many: bool) -> None:
         grid.row += 1
         grid.merged(FIRST, FIRST, number)
         for head, get, (first, last) in spans[1:]:
-            value = get(row)
+            value: Any = get(row)
+            unit = ""
             if isinstance(value, Link):
                 grid.merged(first, last, value.text)
                 grid.link(grid.row, first, value)
                 continue
-            unit = value.unit if isinstance(value, Number) else ""
-            value = value.value if isinstance(value, Number) else value
+            if isinstance(value, Number):
+                value, unit = value.value, value.unit
             grid.merged(first, last, value, unit=unit, right=head in RIGHT, indent=head == "fix")
         grid.rule()
     coloured(grid, f"C{begin}:C{grid.row}", style.LEVELS)
@@ -196,8 +188,7 @@ def _top(grid: GridSheet, rows: Sequence[Row], many: bool) -> None:
 
 def _weight(row: Row) -> tuple[bool, float, str, str]:
     f = row.finding
-    share = f.impact.share if f.impact and f.impact.share is not None else 0.0
-    return (not f.invalidates, -share * f.confidence, f.code, row.capture)
+    return (not f.invalidates, -(f.share or 0.0) * f.confidence, f.code, row.capture)
 
 
 def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
@@ -235,8 +226,7 @@ def _about(grid: GridSheet, captures: Captures) -> None:
     for d in captures.diagnoses[:1]:
         made_by = f"{d.tool.name} {d.tool.version}, rule engine {d.tool.engine}, schema {d.schema_version}"
         entries.append(("Made by", made_by))
-    paths = [i.path for d in captures.diagnoses for i in d.inputs]
-    if paths:
+    if paths := [i.path for d in captures.diagnoses for i in d.inputs]:
         named = " ".join(f"'{p}'" if " " in p else p for p in paths)
         entries.append(("Command", f"advisor diagnose {named} --xlsx FILE"))
         entries.append(("Explain a code", "advisor explain CODE --trace CAPTURE"))
@@ -253,31 +243,24 @@ def _about(grid: GridSheet, captures: Captures) -> None:
         grid.row += 1
 
 
-def _best(d: Diagnosis) -> str:
-    """The option with which most of them could be judged."""
-    flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
-    if not flags:
-        return ""
-    count, flag = max(flags)
-    return f"; {remedy_text(flag)} for {count} of them"
-
-
 def _caveats(grid: GridSheet, captures: Captures) -> None:
     """Faults of the captures themselves, and questions that they cannot answer."""
     lines: list[tuple[str, str]] = []
     for label, d in captures:
         lead = f"{label}: " if captures.many else ""
-        for f in d.findings:
-            if judges_capture(f.code):
-                lines.append((f.code, f"{lead}{f.title}. {f.message}"))
+        about = (f for f in d.findings if judges_capture(f.code))
+        lines += [(f.code, f"{lead}{f.title}. {f.message}") for f in about]
         for entry in d.inputs:
             lines += [("warning", f"{lead}{w}") for w in dict.fromkeys(entry.warnings)]
         if d.lacking:
-            codes = len({e.code for e in d.lacking})
-            lines.append(("not judged", f"{lead}{amount(codes, 'rule')} not judged{_best(d)}"))
+            text = f"{lead}{amount(len({e.code for e in d.lacking}), 'rule')} not judged"
+            flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
+            if flags:
+                count, flag = max(flags)  # the option with which most of them could be judged
+                text += f"; {remedy_text(flag)} for {count} of them"
+            lines.append(("not judged", text))
         if d.ticks:
-            text = f"{lead}{amount(len(d.ticks), 'check')} in order (sheet Rules)"
-            lines.append(("in order", text))
+            lines.append(("in order", f"{lead}{amount(len(d.ticks), 'check')} in order (sheet Rules)"))
     if not lines:
         return
     grid.heading("Caveats", "the captures themselves, and what they cannot answer")

@@ -18,8 +18,8 @@ from advisor.reports.budget_bar import words
 from advisor.reports.phrases import remedy_text
 from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.findings import bars
-from advisor.reports.workbook.sheet import Column, Sheet, column_of, field
-from advisor.reports.workbook.style import INK, LEVELS, MUTED, UNDER, align, fill, font
+from advisor.reports.workbook.sheet import Column, Sheet, column_of
+from advisor.reports.workbook.style import LEVELS, MUTED, UNDER, align, fill, font
 
 #: Tables that have a place of their own.
 OWN = ("kernels", "steps")
@@ -43,38 +43,39 @@ def _where(record: Any) -> str:
 
 
 STEPS = (
-    field("device", 9, "device"), field("phase", 16, "phase"), field("steps", 9, "count"),
-    field("median (ms)", 13, "median_ms", "fixed"), field("mean (ms)", 12, "mean_ms", "fixed"),
-    field("p99 (ms)", 12, "p99_ms", "fixed"),
-    field("p99 over median", 12, lambda s: s.p99_ms / s.median_ms if s.median_ms else None, "times"),
+    Column("device", 9, "device"), Column("phase", 16, "phase"), Column("steps", 9, "count"),
+    Column("median (ms)", 13, "median_ms", "fixed"), Column("mean (ms)", 12, "mean_ms", "fixed"),
+    Column("p99 (ms)", 12, "p99_ms", "fixed"),
+    Column("p99 over median", 12, lambda s: s.p99_ms / s.median_ms if s.median_ms else None, "times"),
 )  # fmt: skip
 BUDGET = (
-    field("device", 16, lambda bp: bp[0].place), field("phase", 9, lambda bp: bp[0].phase or "all"),
-    field("part", 24, lambda bp: words(bp[1].part)), field("share", 12, lambda bp: bp[1].share, "ratio"),
-    field("time (ms)", 12, lambda bp: bp[1].ms, "fixed"),
+    Column("device", 16, lambda bp: bp[0].place), Column("phase", 9, lambda bp: bp[0].phase or "all"),
+    Column("part", 24, lambda bp: words(bp[1].part)), Column("share", 12, lambda bp: bp[1].share, "ratio"),
+    Column("time (ms)", 12, lambda bp: bp[1].ms, "fixed"),
 )  # fmt: skip
 RULES = (
-    field("State", 12, "state"), field("Code", 10, "code"), field("Cause", 26, "cause"),
-    field("Where", 22, _where), field("Result or reason", 64, "text", wrap=True),
-    field("To judge it", 44, "remedy", wrap=True),
-    field("Missing facts", 40, lambda j: ", ".join(j.missing), wrap=True),
-    field("Numbers", 60, lambda j: "\n".join(map(condition_text, j.conditions)) or None, wrap=True),
+    Column("State", 12, "state"), Column("Code", 10, "code"), Column("Cause", 26, "cause"),
+    Column("Where", 22, _where), Column("Result or reason", 64, "text", wrap=True),
+    Column("To judge it", 44, "remedy", wrap=True),
+    Column("Missing facts", 40, lambda j: ", ".join(j.missing), wrap=True),
+    Column("Numbers", 60, lambda j: "\n".join(map(condition_text, j.conditions)) or None, wrap=True),
 )  # fmt: skip
 FACTS = (
-    field("Fact", 36, "name"), field("Value", 18, lambda f: Number(f.value, fact_unit(f.name, f.unit))),
-    field("Unit", 13, "unit"), field("Where", 26, _where, wrap=True),
-    field("How", 54, lambda f: f.method or None, wrap=True),
-    field("From", 42, lambda f: ", ".join(f.tables) or None, wrap=True),
+    Column("Fact", 36, "name"), Column("Value", 18, lambda f: Number(f.value, fact_unit(f.name, f.unit))),
+    Column("Unit", 13, "unit"), Column("Where", 26, _where, wrap=True),
+    Column("How", 54, lambda f: f.method or None, wrap=True),
+    Column("From", 42, lambda f: ", ".join(f.tables) or None, wrap=True),
 )  # fmt: skip
 #: A threshold, a condition that used it, and the outcome of its rule.
 THRESHOLDS = (
-    field("Code", 10, lambda r: r[0].code), field("Parameter", 25, lambda r: r[0].param),
-    field("Value", 13, lambda r: Number(r[0].value, r[0].unit)),
-    field("Default", 13, lambda r: Number(r[0].default, r[0].unit)),
-    field("Unit", 13, lambda r: r[0].unit), field("Origin", 12, lambda r: r[0].origin),
-    field("Source", 24, lambda r: r[0].title or r[0].source), field("Fact", 36, lambda r: r[1] and r[1].fact),
-    field("Measured", 14, lambda r: r[1] and Number(r[1].value, fact_unit(r[1].fact, r[1].unit))),
-    field("Outcome", 12, lambda r: r[2]),
+    Column("Code", 10, lambda r: r[0].code), Column("Parameter", 25, lambda r: r[0].param),
+    Column("Value", 13, lambda r: Number(r[0].value, r[0].unit)),
+    Column("Default", 13, lambda r: Number(r[0].default, r[0].unit)),
+    Column("Unit", 13, lambda r: r[0].unit), Column("Origin", 12, lambda r: r[0].origin),
+    Column("Source", 24, lambda r: r[0].title or r[0].source),
+    Column("Fact", 36, lambda r: r[1] and r[1].fact),
+    Column("Measured", 14, lambda r: r[1] and Number(r[1].value, fact_unit(r[1].fact, r[1].unit))),
+    Column("Outcome", 12, lambda r: r[2]),
 )  # fmt: skip
 
 
@@ -94,19 +95,16 @@ def kernels(sheet: Sheet, captures: Captures) -> None:
     """Kernels by time, with a filter; what to measure next and the other tables below."""
     table = stacked(captures, "kernels")
     if table is None:
-        sheet.text(1, "No kernel was recorded.", color=MUTED, italic=True)
-        sheet.row += 2
+        sheet.text(1, "No kernel was recorded.", color=MUTED, italic=True, down=2)
     else:
         area = sheet.evidence(table, filter=True, freeze=True)
         headers = [column_of(h, ()).head for h in table.columns]
         if "share" in headers:
             bars(sheet, area.column(headers.index("share") + 1))
     for target in filter(None, (d.next_target for d in captures.diagnoses)):
-        sheet.text(1, f"Next: {target.family}", bold=True)
-        for text, color in ((target.why, INK), (target.command, MUTED)):
-            sheet.row += 1
-            sheet.text(1, text, color=color)
-        sheet.row += 2
+        sheet.text(1, f"Next: {target.family}", bold=True, down=1)
+        sheet.text(1, target.why, down=1)
+        sheet.text(1, target.command, color=MUTED, down=2)
     for name in dict.fromkeys(k for d in captures.diagnoses for k in d.tables if k not in OWN):
         table = stacked(captures, name)
         if table is not None:
@@ -184,9 +182,6 @@ def _compared(d: Diagnosis) -> Iterable[tuple[Any, ConditionDoc | None, str | No
             yield t, condition, result
 
 
-# --- several captures side by side -------------------------------------------------------------
-
-
 #: A fact is compared if it has one value in each capture.
 COMPARED_FACTS = (
     "step.time_median_ms", "kernel.per_step", "budget.busy_ratio", "budget.idle_ratio",
@@ -220,10 +215,10 @@ class _Overview:
 
 
 OVERVIEW = (
-    field("Capture", 36, "label", wrap=True), field("Share", 13, "share", "ratio"),
-    field("Step, median (ms)", 13, "step", "fixed"), field("GPU busy", 13, "entry.busy_share", "ratio"),
-    field("Kernels a step", 13, "kernels"), field("High", 13, "high"), field("Medium", 13, "medium"),
-    field("Not judged", 13, "lacking"), field("First finding", 34, "first", wrap=True),
+    Column("Capture", 36, "label", wrap=True), Column("Share", 13, "share", "ratio"),
+    Column("Step, median (ms)", 13, "step", "fixed"), Column("GPU busy", 13, "entry.busy_share", "ratio"),
+    Column("Kernels a step", 13, "kernels"), Column("High", 13, "high"), Column("Medium", 13, "medium"),
+    Column("Not judged", 13, "lacking"), Column("First finding", 34, "first", wrap=True),
 )  # fmt: skip
 
 
@@ -241,18 +236,18 @@ def _matrix(sheet: Sheet, captures: Captures) -> None:
                 cells[at] = max(f.share, now) if isinstance(now, float) else f.share
     sheet.heading("Findings", "the share of the step that each cause holds; empty: not found")
     columns = [Column("Code and cause", 36), *_heads(captures, "ratio")]
-    ordered = sorted(shares.items(), key=lambda kv: (-_largest(kv[1]), kv[0]))
-    area = sheet.table(columns, [[f"{c} {cause}", *cells] for (c, cause), cells in ordered])
+
+    def order(cause: tuple[str, str]) -> tuple[float, tuple[str, str]]:
+        return -max((c for c in shares[cause] if isinstance(c, float)), default=0.0), cause
+
+    ordered = sorted(shares, key=order)
+    area = sheet.table(columns, [[" ".join(cause), *shares[cause]] for cause in ordered])
     for i in range(count):
         bars(sheet, area.column(2 + i))
 
 
 def _heads(captures: Captures, unit: str = "") -> list[Column]:
-    return [Column(label, 16, unit) for label in captures.labels]
-
-
-def _largest(cells: Sequence[float | str | None]) -> float:
-    return max((c for c in cells if isinstance(c, float)), default=0.0)
+    return [Column(label, 16, unit=unit) for label in captures.labels]
 
 
 def _facts(sheet: Sheet, captures: Captures) -> None:
@@ -287,8 +282,7 @@ def _facts(sheet: Sheet, captures: Captures) -> None:
                 cell.number_format = '+0.0%;-0.0%;"="'
             cell.font, cell.border = font(), UNDER
             cell.alignment = align(right=True)
-    sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED)
-    sheet.row += 2
+    sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED, down=2)
 
 
 def _single(d: Diagnosis, name: str) -> tuple[float, str] | None:
