@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from headings import anchor, row
+
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = "examples/captures/decode_eager_bs1.sqlite.xz"
 WIDTH = 80
@@ -37,7 +39,6 @@ def readme_output() -> str:
 def examples_table(readme: Path) -> str:
     """Capture, first finding, what proves it, share: one row a capture of the walk-through."""
     from advisor.model.numbers import condition_text, percent
-    from advisor.reports.markdown import anchor, row
 
     lines = ["| capture | first finding | what proves it | share |", "|---|---|---|---|"]
     for heading in re.findall(r"^## (.+)$", readme.read_text(encoding="utf-8"), re.MULTILINE):

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from headings import anchor, linked, row
+
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 80
 #: A rule's cases are shown on its page where there are at most this many, each with few facts.
@@ -56,7 +58,6 @@ FACT_GROUPS = {
 
 def folders() -> str:
     """The packages of `advisor`, from the command line down, in their own words."""
-    from advisor.reports.markdown import row
 
     found = []
     for package in (ROOT / "advisor").glob("*/__init__.py"):
@@ -80,7 +81,7 @@ def rule_pages() -> dict[Path, str]:
     """docs/rules.md and docs/rules/CODE.md."""
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
-    from advisor.reports.markdown import anchor, linked, write
+    from advisor.reports.markdown import write
     from advisor.reports.rule import index, page
 
     loaded = load_rules(builtin_dir())
@@ -183,7 +184,6 @@ def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
     from advisor.compare.facts import EVERY_FACT
     from advisor.facts.catalog import ENTITIES
-    from advisor.reports.markdown import row
 
     lines = [
         GENERATED.format(source="advisor/facts and advisor/compare/facts.py"),
@@ -289,7 +289,6 @@ def _block(text: str) -> list[str]:
 def _configuration() -> Iterator[str]:
     """The keys that `advisor.toml` or `[tool.advisor]` may hold."""
     from advisor.config import SETTINGS
-    from advisor.reports.markdown import row
 
     yield "Options of `diagnose` may stand in `advisor.toml`, or in `pyproject.toml` under"
     yield "`[tool.advisor]`; `advisor.toml` wins over `pyproject.toml`, and a flag over both."
@@ -308,7 +307,6 @@ def _configuration() -> Iterator[str]:
 def json_keys() -> str:
     """Every key of the document with its type, one table an object."""
     from advisor.model.findings import Diagnosis
-    from advisor.reports.markdown import row
 
     lines: list[str] = []
     for model in models(Diagnosis):

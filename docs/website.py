@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headings import anchor
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-
-from advisor.reports.markdown import anchor
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKDOWN = MarkdownIt("commonmark").enable("table")

@@ -190,12 +190,9 @@ STATE_STYLE = {"new": "bold magenta", "worse": "bold magenta"}
 
 def columns(grid: Grid) -> list[tuple[str, list[str], bool]]:
     """Head, cells and whether they are numbers (or texts of numbers) of each column."""
-    made = [column(h, [_plain(r[i]) for r in grid.rows]) for i, h in enumerate(grid.heads)]
+    rows = [[value_text(c.value, c.unit) if isinstance(c, Number) else c for c in row] for row in grid.rows]
+    made = [column(h, [row[i] for row in rows]) for i, h in enumerate(grid.heads)]
     return [(h, cells, n or all(c in _NONE or _AMOUNT.fullmatch(c) for c in cells)) for h, cells, n in made]
-
-
-def _plain(cell: Cell | Number) -> Cell:
-    return value_text(cell.value, cell.unit) if isinstance(cell, Number) else cell
 
 
 def first(rows: Sequence[tuple[Cell, ...]], limit: int | None) -> tuple[tuple[tuple[Cell, ...], ...], int]:

@@ -10,7 +10,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.model.findings import Diagnosis, Healthy, NotEvaluated
+from advisor.model.findings import Diagnosis
 from advisor.model.gain import Flip
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports import blocks as b
@@ -180,9 +180,6 @@ def gone(d: Diagnosis) -> Iterator[b.Block]:
             yield b.Item(phrases.STATUS[entry.status], "ok" if known else "?", phrases.name(entry))
 
 
-# --- what stands beside the findings -----------------------------------------------------------
-
-
 TOP_KERNELS = 20
 #: Least share of kernel time without a known name that is mentioned.
 UNNAMED = 0.01
@@ -193,41 +190,31 @@ KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("ke
 def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[b.Block]:
     """The kernels that hold the GPU's time and what to measure next, regardless of findings; None: every
     row and column."""
-    parts = list(_kernels(diagnosis, rows))
-    if parts:
-        yield b.Fold("Top kernels", "share of kernel time", tuple(parts))
-
-
-def _kernels(diagnosis: Diagnosis, rows: int | None) -> Iterator[b.Block]:
+    parts: list[b.Block] = []
     table = diagnosis.tables.get("kernels")
     if table is not None and table.rows and rows is None:
-        yield replace(grid(table, item="kernel"), title="")
+        parts.append(replace(grid(table, item="kernel"), title=""))
     elif table is not None and table.rows:
         at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
         found = (next((at[n] for n in names if n in at), None) for names in KERNEL_COLUMNS)
         shown = [i for i in found if i is not None]
         cells = tuple(tuple(row[i] for i in shown) for row in table.rows[:rows])
-        yield b.Grid(tuple(table.columns[i] for i in shown), cells)
-    if unnamed := _unnamed(diagnosis):
-        yield b.Labelled(
-            "unnamed", f"{value_text(unnamed, 'ratio')} of kernel time, in kernels that no pattern knows"
-        )
+        parts.append(b.Grid(tuple(table.columns[i] for i in shown), cells))
+    # The device where most is matched by a catch-all only.
+    values = (f.value for f in diagnosis.facts if f.name == "kernel.unmapped_ratio")
+    unnamed = max((v for v in values if isinstance(v, int | float)), default=0.0)
+    if unnamed >= UNNAMED:
+        text = f"{value_text(unnamed, 'ratio')} of kernel time, in kernels that no pattern knows"
+        parts.append(b.Labelled("unnamed", text))
     if (target := diagnosis.next_target) is not None:
         share = value_text(target.share, "ratio")
-        yield b.Labelled("optimise", f"{target.family} ({share} of kernel time): {target.why}")
-        yield b.Labelled("measure", name_text(target.kernel))
-        yield b.Command(target.command)
-
-
-def _unnamed(diagnosis: Diagnosis) -> float:
-    """The share of kernel time matched only by a catch-all, of the device where it is largest; 0 if it is
-    negligible."""
-    shares = [
-        float(f.value)
-        for f in diagnosis.facts
-        if f.name == "kernel.unmapped_ratio" and isinstance(f.value, int | float)
-    ]
-    return max((s for s in shares if s >= UNNAMED), default=0.0)
+        parts += [
+            b.Labelled("optimise", f"{target.family} ({share} of kernel time): {target.why}"),
+            b.Labelled("measure", name_text(target.kernel)),
+            b.Command(target.command),
+        ]
+    if parts:
+        yield b.Fold("Top kernels", "share of kernel time", tuple(parts))
 
 
 def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
@@ -236,13 +223,13 @@ def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
         ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
         ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),
     ):
-        if entries:
-            yield b.Fold(title, note, tuple(_looked_at(e, sign, conditions) for e in entries))
-
-
-def _looked_at(entry: Healthy, sign: str, conditions: bool) -> b.Item:
-    notes = tuple(map(condition_text, entry.conditions)) if conditions else ()
-    return b.Item(entry.text, sign, f"{entry.code} {entry.cause}{entry.scope.aside()}", notes)
+        items = [
+            b.Item(e.text, sign, f"{e.code} {e.cause}{e.scope.aside()}", tuple(map(condition_text, notes)))
+            for e in entries
+            for notes in (e.conditions if conditions else (),)
+        ]
+        if items:
+            yield b.Fold(title, note, tuple(items))
 
 
 def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
@@ -257,32 +244,26 @@ def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
         lead = f"stopped by {stopped_by}" if stopped_by else "no option helps"
         if flag and not stopped_by:
             lead = f"{remedy_lead(flag)} {flag}"
-        notes = [_why(e) for e in entries if e.why or not stopped_by] if why else []
+        shown = [e for e in entries if why and (e.why or not stopped_by)]
+        reasons = [e.why or f"needs {', '.join(e.missing)}" for e in shown]
+        notes = (f"{e.code}: {r}{e.scope.aside()}" for e, r in zip(shown, reasons, strict=True))
         items.append(b.Item(", ".join(names), code=lead, notes=tuple(dict.fromkeys(notes))))
     yield b.Fold("Not judged", f"{amount(count, 'cause')}, stopped or for lack of facts", tuple(items))
 
 
-def _why(entry: NotEvaluated) -> str:
-    why = entry.why or f"needs {', '.join(entry.missing)}"
-    return f"{entry.code}: {why}{entry.scope.aside()}"
-
-
 def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Block]:
     """Changed thresholds, and on demand the others as well."""
-    changed = sum(t.value != t.default for t in diagnosis.thresholds)
-    shown = [t for t in diagnosis.thresholds if unchanged or t.value != t.default]
-    if not shown:
-        return
+    changed = [t for t in diagnosis.thresholds if t.value != t.default]
     rows = []
-    for t in shown:
+    for t in diagnosis.thresholds if unchanged else changed:
         source = t.title or t.source
         origin = f"{t.origin}, {source}" if unchanged and source else t.origin
         rows.append((f"{t.code}.{t.param}", b.Number(t.value, t.unit), b.Number(t.default, t.unit), origin))
     listed = b.Grid(("parameter", "value", "default", "origin"), tuple(rows), item="threshold")
-    if unchanged:
-        yield b.Fold("Thresholds", f"{len(rows)}, {changed} changed; set with `--param`", (listed,))
-    else:
-        yield b.Fold("Changed thresholds", amount(changed, "parameter"), (listed,))
+    if rows and unchanged:
+        yield b.Fold("Thresholds", f"{len(rows)}, {len(changed)} changed; set with `--param`", (listed,))
+    elif rows:
+        yield b.Fold("Changed thresholds", amount(len(rows), "parameter"), (listed,))
 
 
 def facts(diagnosis: Diagnosis) -> Iterator[b.Block]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from advisor.reports.characters import clean
 
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kKMGT]?i?B(?:/s)?|[kMG]?Hz|x)(?![\w-]))")
 #: A space at which a line is not broken.
 GLUE = "\u00a0"
-
-#: A text column is not made narrower than this.
-TEXT_COLUMN = 12
-#: The same for a column that is wrapped.
-WRAPPED_COLUMN = 16
+#: A text column is not made narrower than this, nor one that is wrapped.
+TEXT_COLUMN, WRAPPED_COLUMN = 12, 16
 
 Segment = str | tuple[str, str]
 
@@ -54,8 +51,6 @@ PLAIN = Glyphs(
     {"high": "!!", "medium": "! ", "low": "- ", "info": ". "},
     "+", "x", "~", "->", "...", "|", "-", "#",
 )  # fmt: skip
-
-
 _ASCII = str.maketrans({UNICODE.arrow: PLAIN.arrow, UNICODE.dot: PLAIN.dot, UNICODE.ellipsis: PLAIN.ellipsis})
 
 
@@ -78,22 +73,11 @@ def wrap(text: str, width: int, first: int | None = None) -> list[str]:
             lines.append(line)
             room = width
         while cell_len(word) > room:
-            head = _take(word, room)
-            lines.append(head)
-            word = word[len(head) :]
+            lines.append(chop_cells(word, room)[0])
+            word = word[len(lines[-1]) :]
             room = width
         line = word
     return [part.replace(GLUE, " ") for part in (*lines, line)]
-
-
-def _take(word: str, room: int) -> str:
-    """The longest start of `word` that fits (at least one character)."""
-    used = 0
-    for i, char in enumerate(word):
-        used += cell_len(char)
-        if used > room:
-            return word[: max(i, 1)]
-    return word
 
 
 def cut_middle(text: str, width: int, ellipsis: str = "…") -> str:
@@ -198,8 +182,7 @@ class Page:
                 spans.append(Styled(len(text), len(text) + len(part), style))
             text += part
         text = text.rstrip()
-        length = len(text)
-        shown = (s._replace(end=min(s.end, length)) for s in spans if s.start < length)
+        shown = (s._replace(end=min(s.end, len(text))) for s in spans if s.start < len(text))
         self.lines.append(Line(text, tuple(shown)))
 
     def blank(self) -> None:

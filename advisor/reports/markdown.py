@@ -7,7 +7,7 @@ GitHub (mentions, issue numbers, formulas) would interpret is made harmless.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from advisor.model.findings import Budget
@@ -35,10 +35,8 @@ def document(report: b.Report) -> bytes:
     out = b""
     for blocks in report.details or (lambda: report.blocks(WIDTH),):
         out = write(blocks(), report.level).encode("utf-8", "replace")
-        if len(out) <= LIMIT:
+        if len(out) <= LIMIT or not report.details:
             return out
-    if not report.details:
-        return out
     note = b"\n\n_Cut here: too long for one comment; `--format json` holds all of it._\n"
     cut = out[: LIMIT - len(note)].decode("utf-8", "ignore")
     return cut.rpartition("\n")[0].encode() + note
@@ -47,20 +45,18 @@ def document(report: b.Report) -> bytes:
 def write(listed: Iterable[b.Block], level: int = 2) -> str:
     """Blocks as text; `level` is that of the first headings."""
     out: list[str] = []
-    before: b.Block | None = None
+    in_list = False
     for block in listed:
-        made = _block(block, level)
-        if not made:
-            continue
-        # Entries of one list follow each other without an empty line.
-        if out and not (_in_list(block) and _in_list(before)):
-            out.append("")
-        out.append(made)
-        before = block
+        if made := _block(block, level):
+            # Entries of one list follow each other without an empty line.
+            if out and not (_in_list(block) and in_list):
+                out.append("")
+            out.append(made)
+            in_list = _in_list(block)
     return "\n".join([*out, ""])
 
 
-def _in_list(block: b.Block | None) -> bool:
+def _in_list(block: b.Block) -> bool:
     return isinstance(block, b.Labelled | b.Item | b.Do | b.Places)
 
 
@@ -181,12 +177,8 @@ def name(value: str) -> str:
 
 def table(heads: Sequence[str], numbers: Sequence[bool], rows: Iterable[Sequence[str]]) -> str:
     """A table of finished cells."""
-    lines = [
-        f"| {' | '.join(heads)} |",
-        f"|{'|'.join('--:' if n else '---' for n in numbers)}|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-    return "\n".join(lines)
+    first, *rest = (f"| {' | '.join(row)} |" for row in (heads, *rows))
+    return "\n".join([first, f"|{'|'.join('--:' if n else '---' for n in numbers)}|", *rest])
 
 
 def folded(summary: str, body: str) -> str:
@@ -198,9 +190,8 @@ def folded(summary: str, body: str) -> str:
 def _budget(budgets: Sequence[Budget]) -> str:
     """Parts as rows, devices as columns; why no finding explains the large ones."""
     held = shares(budgets, 0.0005)
-    heads = [text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets]
-    if held.many:
-        heads = ["least", "median", "most"]
+    places = [text(f"{b.place}{f', {b.phase}' if b.phase else ''}") for b in budgets]
+    heads = ["least", "median", "most"] if held.many else places
     rows = [[text(words(n)), *("" if s is None else percent(s) for s in held.cells[n])] for n in held.parts]
     if len(budgets) == 1:
         heads.append("ms")
@@ -208,28 +199,3 @@ def _budget(budgets: Sequence[Budget]) -> str:
         rows = [[*row, ms[n]] for row, n in zip(rows, held.parts, strict=True)]
     why = "".join(f"\n\n{text(sentence)}" for sentence in unanswered(budgets))
     return table(["part", *heads], [False, *[True] * len(heads)], rows) + why
-
-
-def linked(source: str, links: Mapping[str, str]) -> str:
-    """Names of `links` as links, in text and if one fills a code span; not in headings."""
-    names = "|".join(sorted(map(re.escape, links), key=len, reverse=True))
-    found = re.compile(
-        rf"\[[^\]]*\]\([^)]*\)|`(?P<code>{names})`|`[^`]*`|(?<![\w/#-])(?P<text>{names})(?![\w/-])"
-    )
-
-    def link(match: re.Match[str]) -> str:
-        name = match["code"] or match["text"]
-        return f"[{match[0]}]({links[name]})" if name else match[0]
-
-    lines = source.split("\n")
-    return "\n".join(line if line.startswith("#") else found.sub(link, line) for line in lines)
-
-
-def row(cells: Iterable[str]) -> str:
-    """A row of a table; what would end a cell is escaped."""
-    return "| " + " | ".join(" ".join(c.split()).replace("|", "\\|") for c in cells) + " |"
-
-
-def anchor(heading: str) -> str:
-    """The anchor that GitHub gives a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

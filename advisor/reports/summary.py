@@ -140,9 +140,6 @@ def _rules(entries: Sequence[object]) -> int:
     return len({getattr(e, "code", "") for e in entries})
 
 
-# --- capture and steps -----------------------------------------------------------------------
-
-
 def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
     read = [i for i in d.inputs if i.format != UNREADABLE]
     if not d.inputs:
@@ -197,9 +194,6 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
         ("load", ", ".join(load)),
         ("delivers", ", ".join(rates(entry)) if entry is not None else ""),
     )
-
-
-# --- verdict ---------------------------------------------------------------------------------
 
 
 def _do(d: Diagnosis, first: Finding) -> str:
@@ -257,9 +251,6 @@ def why(d: Diagnosis, whole: bool = False) -> str:
     return kept.rstrip(".") + "."
 
 
-# --- findings --------------------------------------------------------------------------------
-
-
 def _is_quality(finding: Finding) -> bool:
     """About the capture, not about the program in it."""
     return judges_capture(finding.code) and not finding.invalidates
@@ -278,17 +269,22 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield b.Labelled("together", f"{c.of} {before} → {after} ms, {times_text(c.speedup)}")
     yield from b.listed("then", [f"#{f.rank} {f.code} {f.cause}: {text}" for f, text in unlocked])
-    joined = [f for f in faults[:top] if f.joint is not None]
-    if joined:
-        numbers = " and ".join(dict.fromkeys(f"#{f.rank}" for f in joined))
+    if joined := [f"#{f.rank}" for f in faults[:top] if f.joint is not None]:
         text = "parts of what their fixes save together; alone, each leaves the other limit"
-        yield b.Labelled("saves", f"{numbers}: {text}")
-    wide = [f"#{f.rank}" for f in faults[:top] if f.joint is None and _is_wide(f)]
+        yield b.Labelled("saves", f"{' and '.join(dict.fromkeys(joined))}: {text}")
+    gains = [(f, f.gain) for f in faults[:top] if f.gain is not None]
+    wide = [
+        f"#{f.rank}"
+        for f, gain in gains
+        if gain.joint is None and gain.speedup is not None and gain.measure != "throughput"
+        # The share saved counts the low end of the estimate, too.
+        if len(saved_terms(gain.speedup)) > 1
+    ]
     if wide:
         text = "from wide ranges: the mean of their middle and their low end"
         yield b.Labelled("saves", f"{' and '.join(dict.fromkeys(wide))} {text}")
-    more = [(f, f.gain.why_more) for f in faults[:top] if f.gain is not None and f.gain.why_more]
-    yield from b.listed("saves", [f"#{f.rank} more than its share: {text}" for f, text in more])
+    more = [f"#{f.rank} more than its share: {gain.why_more}" for f, gain in gains if gain.why_more]
+    yield from b.listed("saves", more)
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
     yield from b.listed("limit", [_line(f) for f in limits])
     quality = [f for f in d.findings if _is_quality(f)]
@@ -300,14 +296,6 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
         yield from b.listed("baseline", gone)
-
-
-def _is_wide(f: Finding) -> bool:
-    """Whether the share saved counts the low end of the estimate, too."""
-    gain = f.gain
-    if gain is None or gain.speedup is None or gain.measure == "throughput":
-        return False
-    return len(saved_terms(gain.speedup)) > 1
 
 
 def _unlocked(d: Diagnosis) -> list[tuple[Finding, str]]:
@@ -342,27 +330,21 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 
 
-# --- what next -------------------------------------------------------------------------------
-
-
 def _next(d: Diagnosis, room: int) -> str:
     """The command that shows the finding in full, or the next measurement if there is none."""
     flags = [e.flag for e in d.not_evaluated if e.flag]
     if d.headline is not None and len(d.inputs) > 1:
         return f"advisor explain {d.headline.code}"
     if d.headline is not None and d.findings:  # some are left out by --select
-        return _command("advisor show", d, str((headline(d) or d.findings[0]).rank), room)
+        return _command("advisor show", d, f" {(headline(d) or d.findings[0]).rank}", room)
     if d.next_target is not None:
         return f"the {d.next_target.command.partition(' ')[0]} line above"
     return f"capture again with {flags[0]}" if flags else "advisor rules list"
 
 
 def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
-    command = f"{verb} {shlex.quote(d.inputs[0].path)} {rest}"
-    return command if cell_len(command) <= room else f"{verb} TRACE {rest}"
-
-
-# --- several captures ------------------------------------------------------------------------
+    command = f"{verb} {shlex.quote(d.inputs[0].path)}{rest}"
+    return command if cell_len(command) <= room else f"{verb} TRACE{rest}"
 
 
 def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
@@ -374,24 +356,18 @@ def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
         name = phrases.capture_name(entry)
         step = "-" if entry.step_ms is None else milliseconds(entry.step_ms)
         busy = "-" if entry.busy_share is None else value_text(entry.busy_share, "ratio")
+        for end in (".gz", ".xz", ".sqlite", ".json", ".pt.trace"):
+            name = name.removesuffix(end)
         found = None if first is None else in_program(d, first)
         levels["" if found is None else found.severity] += 1
-        if found is None:
-            rows.append((_stem(name), step, busy, "info", "-", "-", "nothing to fix"))
-        else:
-            won = saves(found) or "-"
-            rows.append((_stem(name), step, busy, found.severity, found.code, won, first_fix(found)))
+        about = ("info", "-", "-", "nothing to fix")
+        if found is not None:
+            about = (found.severity, found.code, saves(found) or "-", first_fix(found))
+        rows.append((name, step, busy, *about))
     heads = ("capture", "step ms", "busy", "level", "finding", "saves", "do first")
     yield b.Grid(heads, tuple(rows), wrapped=True)
     total = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
     total += [f"{levels['']} with nothing to fix"] if levels[""] else []
     yield b.Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(total)}; -v prints each in full")
     worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
-    yield b.Next(_command("advisor", worst, "", 74).rstrip())
-
-
-def _stem(name: str) -> str:
-    """A file name without the suffixes of its storage format."""
-    for end in (".gz", ".xz", ".sqlite", ".json", ".pt.trace"):
-        name = name.removesuffix(end)
-    return name
+    yield b.Next(_command("advisor", worst, "", 73))

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from advisor.reports import blocks as b
 from advisor.reports import budget_bar
-from advisor.reports.layout import Glyphs, Page, cut_middle, pad, shell_lines
+from advisor.reports.layout import Page, cut_middle, pad, shell_lines
 
 #: Columns of a label before its text.
 LABEL = 10
@@ -133,11 +133,6 @@ def _entry(page: Page, entry: b.Entry) -> None:
         write(page, entry.blocks, 0)
 
 
-def level_text(glyphs: Glyphs, level: str) -> str:
-    """``▲ HIGH``: a sign and a word, readable without colour."""
-    return f"{glyphs.levels.get(level, glyphs.levels['info'])} {level.upper()}"
-
-
 def _hang(blocks: Sequence[b.Block], at: int) -> int:
     """Indent of the text behind labels: that of the longest label around."""
     widest = LABEL - 2
@@ -154,9 +149,11 @@ def _grid(page: Page, grid: b.Grid) -> None:
         return
     made = b.columns(grid)
     signs = page.glyphs.levels
-    shown = {"severity": {v: level_text(page.glyphs, v) for v in b.LEVEL_STYLE}, "level": signs}
+    # A sign and a word, readable without colour.
+    words = {v: f"{signs.get(v, signs['info'])} {v.upper()}" for v in b.LEVEL_STYLE}
+    shown = {"severity": words, "level": signs}
     cells = [[shown.get(head, {}).get(c, c) for c in texts] for head, texts, _ in made]
-    styles = {words[v]: b.LEVEL_STYLE[v] for words in shown.values() for v in words}
+    styles = {own[v]: b.LEVEL_STYLE[v] for own in shown.values() for v in own}
     heads = ["" if m[0] == "level" else m[0] for m in made]
     whole = heads[0] == "called from"  # the functions are what a reader looks for
     page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped, whole)

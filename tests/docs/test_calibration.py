@@ -14,7 +14,9 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
-from advisor.reports.markdown import anchor
+from tests.docs.scripts import script
+
+anchor = script("docs/headings.py").anchor
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "knowledge" / "calibration.md").read_text(encoding="utf-8")
