@@ -31,9 +31,10 @@ def diagnosed(capture: str) -> Any:
 
 def readme_output() -> str:
     """What `advisor CAPTURE` prints."""
-    from advisor.reports.diagnosis import TextOptions, plain
+    from advisor.reports.diagnosis import report
+    from advisor.reports.text import document
 
-    return f"```text\n{plain(diagnosed(DEMO), TextOptions(width=WIDTH)).rstrip()}\n```"
+    return f"```text\n{document(report([diagnosed(DEMO)])).decode().rstrip()}\n```"
 
 
 def examples_table(readme: Path) -> str:

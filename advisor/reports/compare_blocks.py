@@ -165,11 +165,11 @@ def _operations(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     # Without -v: operations that appeared or disappeared and take at least this many ms a step, and
     # others that changed.
     trifle = WORTH * sum(p.before_ms for p in doc.budget if p.phase is None)
+    one_side = ("added", "gone")
     moved = [
         o
         for o in doc.operations
-        if limit is None
-        or (abs(o.change_ms) >= trifle if o.status in ("added", "gone") else o.status != "same")
+        if limit is None or (abs(o.change_ms) >= trifle if o.status in one_side else o.status != "same")
     ]
     yield Heading("Operations", "kernels matched by what they do, a step")
     if not moved:
@@ -205,28 +205,22 @@ def _calls(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     yield Grid(("call", "calls before", "after", "ms before", "after"), kept, more)
 
 
-# ---------------------------------------------------------------- findings and promises
-
-
 def _findings(changes: tuple[m.FindingChange, ...], verbosity: int) -> Iterator[Block]:
-    shown = [
-        c
-        for c in changes
-        if verbosity > 0
-        or (c.status != "same" and not {c.severity_before, c.severity_after} <= {None, "info"})
-    ]
-    same = len(changes) - len(shown)
     if not changes:
         return
+    matters = (c for c in changes if not {c.severity_before, c.severity_after} <= {None, "info"})
+    shown = changes if verbosity > 0 else [c for c in matters if c.status != "same"]
+    same = len(changes) - len(shown)
     yield Heading("Findings")
     if shown:
-        before = [_level(c.severity_before, c.share_before, c.ms_before) for c in shown]
-        after = [_level(c.severity_after, c.share_after, c.ms_after) for c in shown]
         table: dict[str, list[str]] = {
-            "": [c.status for c in shown], "finding": [c.cause for c in shown],
-            "scope": [c.scope.label() for c in shown], "before": before, "after": after,
+            "": [c.status for c in shown],
+            "finding": [c.cause for c in shown],
+            "scope": [c.scope.label() for c in shown],
+            "before": [_level(c.severity_before, c.share_before, c.ms_before) for c in shown],
+            "after": [_level(c.severity_after, c.share_after, c.ms_after) for c in shown],
             "note": [c.note for c in shown],
-        }  # fmt: skip
+        }
         if len(set(table["scope"]) - {""}) <= 1:
             del table["scope"]
         if not any(table["note"]):
@@ -262,22 +256,25 @@ def _checks(
     texts = []
     for g in gains:
         if (after := g.predicted.step_after_ms) is not None and (g.outcome != "not applied" or verbosity > 0):
-            low, mid, high = (milliseconds(v) for v in (after.low, after.mid, after.high))
+            was, speedup = milliseconds(g.measured_before_ms), times(g.measured_speedup)
             texts.append(
-                f"{g.cause}, {g.outcome}: predicted {mid} ms a step ({low} to {high}) without the profiler, "
-                f"measured {_measured(g)} (was {milliseconds(g.measured_before_ms)}, "
-                f"{times(g.measured_speedup)} x)"
+                f"{g.cause}, {g.outcome}: predicted {_range(after, ' a step')} without the profiler, "
+                f"measured {_measured(g)} (was {was}, {speedup} x)"
             )
     yield from (Labelled("gain", text) for text in dict.fromkeys(texts))
 
 
+def _range(span: Span, per: str = "") -> str:
+    low, mid, high = (milliseconds(v) for v in (span.low, span.mid, span.high))
+    return f"{mid} ms{per} ({low} to {high})"
+
+
 def _measured(check: m.GainCheck) -> str:
-    """``2.20 ms, 2.05 (2.00 to 2.20) without the profiler``"""
+    """``2.05 ms (2.00 to 2.20) without it and 2.20 ms in the capture``"""
     traced, own = check.measured_after_ms, check.untraced_after_ms
     if own is None or abs(own.mid - traced) < 0.005 * traced:
         return f"{milliseconds(traced)} ms"
-    low, mid, high = (milliseconds(v) for v in (own.low, own.mid, own.high))
-    return f"{mid} ms ({low} to {high}) without it and {milliseconds(traced)} ms in the capture"
+    return f"{_range(own)} without it and {milliseconds(traced)} ms in the capture"
 
 
 def advice(

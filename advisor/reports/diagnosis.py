@@ -14,10 +14,10 @@ from advisor.model.findings import Diagnosis
 from advisor.model.gain import Flip
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports import blocks as b
-from advisor.reports import finding_text, phrases, summary, text
+from advisor.reports import finding_text, phrases, summary
 from advisor.reports.finding_text import Detail, Shown, finding, grid
 from advisor.reports.header import SHOWN, header, ranks
-from advisor.reports.layout import GLUE, Line, Page, name_text
+from advisor.reports.layout import GLUE, name_text
 from advisor.reports.phrases import by_reason, remedy_lead
 
 TOP = 5
@@ -37,11 +37,9 @@ STEPS = (
 
 
 class TextOptions(Struct, frozen=True):
-    """How much detail, and in how many columns. `top`: findings listed; `ranking`: the arithmetic of
-    their order; `named`: of several captures, so that each is named."""
+    """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: of
+    several captures, so that each is named."""
 
-    width: int = 80
-    unicode: bool = True
     top: int = TOP
     verbosity: int = 0
     ranking: bool = False
@@ -110,18 +108,6 @@ def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[b.Block]
         yield from entries(d, detail)
         yield from rest(d, detail)
         yield from summary.end(d, 80, 1)
-
-
-def render(diagnoses: Sequence[Diagnosis], options: TextOptions) -> list[Line]:
-    """Styled lines, none wider than ``options.width`` cells."""
-    page = Page(options.width, options.unicode)
-    text.write(page, shown(diagnoses, options, page.width))
-    return page.lines
-
-
-def plain(diagnosis: Diagnosis, options: TextOptions) -> str:
-    """The report as text without escape codes."""
-    return "".join(f"{line.plain}\n" for line in render([diagnosis], options))
 
 
 def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.Block]:

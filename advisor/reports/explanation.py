@@ -62,9 +62,6 @@ def _next(doc: Explanation) -> Iterator[Block]:
     yield Next(f"advisor doctor {doc.input.path}" if missing else f"advisor explain {doc.code}")
 
 
-# --- one scope -------------------------------------------------------------------------------
-
-
 def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[Block]:
     heading = "What stopped it" if one.state == "quiet" and one.stopped_by else _HEADINGS[one.state]
     yield Heading(heading, one.scope.label() or "whole trace")
@@ -99,9 +96,6 @@ def _related(label: str, item: Related, verbosity: int) -> str:
     by = "by " if label in ("folded in", "overruled") else ""
     name = f"{by}{item.code}{GLUE}{item.cause}{item.scope.aside()}"
     return f"{name}: {item.message}" if item.message and verbosity > 0 else name
-
-
-# --- the tree --------------------------------------------------------------------------------
 
 
 class _Depth(Struct, frozen=True):
@@ -151,9 +145,6 @@ def _text(reason: Reason) -> str:
         more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
         return reason.text + (f": {', '.join(names)}{more}" if names else "")
     return reason.text
-
-
-# --- where the numbers come from -------------------------------------------------------------
 
 
 def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from advisor.model.explanation import WhatIfReport
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import Advice, Alternative, Diagnosis, Finding, Gain, Option, Verify
+from advisor.model.findings import Alternative, Diagnosis, Finding, Gain, Option, Verify
 from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_by, saved_terms
 from advisor.model.numbers import (
     CHANGES,
@@ -50,9 +50,7 @@ def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock
     level = "limit" if found.kind == "limit" else found.severity
     name = f"{found.code} {found.cause}"
     parts = tuple(_parts(found, has_steps, detail, shown, clock))
-    cost = ""
-    if found.impact is not None and found.impact.share is not None:
-        cost = f"{value_text(found.impact.share, 'ratio')} of the {found.impact.of(has_steps)}"
+    cost = cost_text(found, has_steps).partition(" (")[0]
     return b.Entry(found.rank, level, name, where, found.changed or found.baseline or "", parts, cost)
 
 
@@ -80,14 +78,15 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
         else:
             yield b.Labelled("where", f"as in {before}")
     for advice in found.recommendations:
-        yield _advice(advice, found.rank, shown)
-    notes = {advice.id for advice in found.recommendations}
+        text = f"{advice.action.rstrip('.')} (effort {advice.effort})"
+        verify = verify_text(advice.verify) if advice.verify is not None else ""
+        yield b.Do(text, *_option_lines(advice.options, found.rank, shown), verify)
+    known = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
-        if other.action not in notes or (other.gain is not None and other.gain.speedup is not None):
+        if other.action not in known or (other.gain is not None and other.gain.speedup is not None):
             yield _alternative(other, found.rank, shown)
-    yield from b.labelled(
-        ("explains", ", ".join(dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)))
-    )
+    explains = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
+    yield from b.labelled(("explains", ", ".join(explains)))
     for i, r in enumerate(found.references):
         yield b.Labelled("" if i else "see", r.title or r.id, r.url or "")
 
@@ -136,25 +135,19 @@ def gain_text(gain: Gain) -> str:
     if gain.measure == "throughput":
         # It counts tokens a second; the step itself does not get shorter.
         return f"throughput {speedup} in {gain.per}s/s{by}" + (f"; {step}" if step else "")
-    return ", ".join(part for part in (step, speedup) if part) + by + _joint_text(gain)
-
-
-def _joint_text(gain: Gain) -> str:
-    """What the fix gains together with those of other causes; empty if it gains as much alone."""
-    if (joint := gain.joint) is None:
-        return ""
-    before, after = milliseconds(joint.step_before_ms.mid), span_text(joint.step_after_ms)
-    whole = f"{gain.of} {before} → {after} ms, {times_text(joint.speedup)}"
-    return f"; fixes of {' and '.join(joint.codes)} together: {whole}"
+    text = ", ".join(part for part in (step, speedup) if part) + by
+    if (joint := gain.joint) is not None:  # the causes hold each other: alone it gains less
+        before, after = milliseconds(joint.step_before_ms.mid), span_text(joint.step_after_ms)
+        text += f"; fixes of {' and '.join(joint.codes)} together: {gain.of} {before} → {after} ms"
+        text += f", {times_text(joint.speedup)}"
+    return text
 
 
 def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
     """A table of the document, at most `rows` of its rows."""
     filled = table.filled()
-    kept = filled.rows if rows is None else filled.rows[:rows]
-    return b.Grid(
-        filled.columns, kept, len(table.rows) - len(kept), title=table.title, item=item, wrapped=True
-    )
+    kept, more = b.first(filled.rows, rows)
+    return b.Grid(filled.columns, kept, more, title=table.title, item=item, wrapped=True)
 
 
 def place_text(where: Interval) -> str:
@@ -167,24 +160,17 @@ def place_text(where: Interval) -> str:
     return f"{text}: {where.label}" if where.label else text
 
 
-def _advice(advice: Advice, rank: int, shown: Shown) -> b.Do:
-    text = f"{advice.action.rstrip('.')} (effort {advice.effort})"
-    verify = verify_text(advice.verify) if advice.verify is not None else ""
-    return b.Do(text, *_option_lines(advice.options, rank, shown), verify)
-
-
 def _option_lines(
-    options: tuple[Option, ...], rank: int, shown: Shown
+    options: Sequence[Option], rank: int, shown: Shown
 ) -> tuple[tuple[tuple[str, str, str], ...], str]:
     """The lines, or a reference to the finding that has printed them."""
     before = shown.setdefault(options, rank) if options else rank
     if before != rank:
         return (), f"options: as in {before}"
     # Lines of the engine "any" suit all of them and are commands of their own.
-    return tuple(
-        ("" if o.engine == "any" else o.engine, o.line, f"since {o.since}" if o.since else "")
-        for o in options
-    ), ""
+    names = ("" if o.engine == "any" else o.engine for o in options)
+    lines = ((n, o.line, f"since {o.since}" if o.since else "") for n, o in zip(names, options, strict=True))
+    return tuple(lines), ""
 
 
 def _alternative(other: Alternative, rank: int, shown: Shown) -> b.Do:
@@ -203,9 +189,6 @@ def verify_text(verify: Verify) -> str:
     change = CHANGES[verify.expect]
     now = "" if verify.now is None else f", now {value_text(verify.now, fact_unit(verify.fact, verify.unit))}"
     return f"{verify.fact} {change}{now}"
-
-
-# --- estimates ---------------------------------------------------------------------------------
 
 
 #: A fix that gains less than this share of the step has nothing left to gain.
@@ -261,25 +244,20 @@ def _steps(steps: Sequence[CombinedStep], first: float, of: Timed) -> Iterator[b
 def _sum(found: Combined | WhatIfReport) -> Iterator[b.Block]:
     before, after = milliseconds(found.step_before_ms.mid), span_text(found.step_after_ms)
     yield b.Labelled("together", f"{found.of} {before} → {after} ms, {times_text(found.speedup)}")
-    yield b.Labelled(
-        "bound",
-        f"the GPU alone needs {span_text(found.bound_ms)} ms a {found.of} then; no faster host wins more "
-        f"than {times_text(found.bound_speedup)} (Amdahl)",
-    )
+    alone, most = span_text(found.bound_ms), times_text(found.bound_speedup)
+    text = f"the GPU alone needs {alone} ms a {found.of} then; no faster host wins more than {most} (Amdahl)"
+    yield b.Labelled("bound", text)
 
 
 def whatif(report: WhatIfReport) -> Iterator[b.Block]:
     """The answer of `advisor whatif`."""
     yield b.Title(report.input.path)
     replay = report.replay
-    yield b.Labelled(
-        "replayed",
-        f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a {report.of} "
-        f"(captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})",
-    )
-    yield b.Labelled(
-        "untraced", f"{span_text(report.step_before_ms)} ms a {report.of}, without the profiler's part"
-    )
+    text = f"{replay.steps} of {replay.of_steps} steps, {milliseconds(replay.replayed_ms)} ms a {report.of}"
+    text += f" (captured {milliseconds(replay.captured_ms)} ms, error {replay.error:+.2%})"
+    yield b.Labelled("replayed", text)
+    untraced = f"{span_text(report.step_before_ms)} ms a {report.of}, without the profiler's part"
+    yield b.Labelled("untraced", untraced)
     yield b.Gap()
     yield from _steps(report.fixes, report.step_before_ms.mid, report.of)
     yield b.Gap()
@@ -316,8 +294,7 @@ def ranking_text(finding: Finding) -> str:
     elif terms.share_from == "gain" and gain is not None and gain.speedup is not None:
         ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup)]
         why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"
-        why += f" = {share}"
-        why += " (throughput)" if terms.throughput else ""
+        why += f" = {share}" + (" (throughput)" if terms.throughput else "")
     else:
         why = f"share {share} (held)"
         if terms.saved is None and terms.levels is None:

@@ -87,34 +87,30 @@ def _compared(root: Xml.Element, doc: Comparison) -> Xml.Element:
 
 
 def _properties(suite: Xml.Element, diagnosis: Diagnosis) -> None:
-    values = {
-        "verdict": diagnosis.verdict,
-        "tool": f"{diagnosis.tool.name} {diagnosis.tool.version}",
-        "capture": ", ".join(i.path for i in diagnosis.inputs),
-        "device": ", ".join(i.device for i in diagnosis.inputs if i.device),
-        "baseline": "" if diagnosis.baseline is None else diagnosis.baseline.path,
-    }
     properties = Xml.SubElement(suite, "properties")
-    for name, value in values.items():
+    for name, value in (
+        ("verdict", diagnosis.verdict),
+        ("tool", f"{diagnosis.tool.name} {diagnosis.tool.version}"),
+        ("capture", ", ".join(i.path for i in diagnosis.inputs)),
+        ("device", ", ".join(i.device for i in diagnosis.inputs if i.device)),
+        ("baseline", "" if diagnosis.baseline is None else diagnosis.baseline.path),
+    ):
         if value:
             Xml.SubElement(properties, "property", name=name, value=clean(value))
 
 
 def _finding(case: Xml.Element, findings: Sequence[Finding], has_steps: bool) -> None:
-    text = "\n\n".join(_text(f, has_steps) for f in findings)
+    heads = ((f.severity.upper(), phrases.state(f), phrases.scope(f)) for f in findings)
+    bodies = (plain(whole(f, has_steps, SHOWN, {}).blocks) for f in findings)
+    parts = zip(heads, bodies, strict=True)
+    text = "\n\n".join(f"{', '.join(filter(None, head))}\n{body}" for head, body in parts)
     # Findings come in the order of their rank: the first one is the most severe.
     worst = findings[0]
     if all(f.severity == "info" for f in findings):
         _output(case, text)
         return
     kind = f"{worst.severity} {phrases.state(worst)}".strip()
-    failure = Xml.SubElement(case, "failure", type=kind, message=clean(worst.title))
-    failure.text = fit(text)
-
-
-def _text(finding: Finding, has_steps: bool) -> str:
-    head = (finding.severity.upper(), phrases.state(finding), phrases.scope(finding))
-    return f"{', '.join(filter(None, head))}\n{plain(whole(finding, has_steps, SHOWN, {}).blocks)}"
+    Xml.SubElement(case, "failure", type=kind, message=clean(worst.title)).text = fit(text)
 
 
 def _output(case: Xml.Element, text: str) -> None:

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.model import review as m
 from advisor.model.numbers import amount, value_text
-from advisor.model.review import (
-    AUTOMATIC,
-    WORDS,
-    CheckEntry,
-    Checklist,
-    Decision,
-    History,
-    Review,
-    State,
-    Tracked,
-)
-from advisor.reports.blocks import Block, Gap, Heading, Item, Labelled, Paragraph, Title
+from advisor.reports.blocks import Block, Gap, Heading, Item, Labelled, Paragraph, Title, labelled
 
-_ORDER: tuple[State, ...] = ("new", "worse", "same", "better", "unknown", "closed")
+_ORDER: tuple[m.State, ...] = ("new", "worse", "same", "better", "unknown", "closed")
 
 
-def review(doc: Review) -> Iterator[Block]:
+def review(doc: m.Review) -> Iterator[Block]:
     """Decided findings, then open ones, then the checklist if something was answered."""
     yield Title(f"Review of {doc.workbook}")
     yield Paragraph(summary(doc), strong=True, dense=True)
@@ -39,18 +29,18 @@ def review(doc: Review) -> Iterator[Block]:
             yield Heading(title)
             yield from (_decision(d, several) for d in decisions)
     answered = [s for s in doc.checklist if s.answer]
-    automatic = [s for s in answered if s.signed_by == AUTOMATIC]
-    signed = [s for s in answered if s.signed_by != AUTOMATIC]
+    automatic = [s for s in answered if s.signed_by == m.AUTOMATIC]
+    signed = [s for s in answered if s.signed_by != m.AUTOMATIC]
     for title, answers in (("Checklist", signed), ("Checklist, answered by the capture", automatic)):
         if answers:
             yield Heading(title, f"{len(answers)} of {amount(len(doc.checklist), 'question')}")
         for s in answers:
-            by = f"signed by {s.signed_by}" if s.signed_by and s.signed_by != AUTOMATIC else ""
+            by = f"signed by {s.signed_by}" if s.signed_by and s.signed_by != m.AUTOMATIC else ""
             notes = tuple(n for n in (s.note, f"{by}, {s.signed_on}" if by and s.signed_on else by) if n)
-            yield Item(f"{s.question or s.id} {WORDS.get(s.answer, s.answer)}", notes=notes)
+            yield Item(f"{s.question or s.id} {m.WORDS.get(s.answer, s.answer)}", notes=notes)
 
 
-def summary(doc: Review) -> str:
+def summary(doc: m.Review) -> str:
     """``5 findings: 2 accept, 1 defer, 2 open``"""
     states = [d.decision or "open" for d in doc.decisions if not d.closed]
     words = [*dict.fromkeys(s for s in states if s != "open"), "open"]
@@ -58,7 +48,7 @@ def summary(doc: Review) -> str:
     return f"{amount(len(states), 'finding')}: {counts}"
 
 
-def _decision(d: Decision, several: bool) -> Item:
+def _decision(d: m.Decision, several: bool) -> Item:
     where = d.finding.partition("@")[2]
     about = [d.capture if several else "", where, d.severity or ""]
     about.append("" if d.share is None else value_text(d.share, "ratio"))
@@ -70,10 +60,7 @@ def _decision(d: Decision, several: bool) -> Item:
     return Item(text, code=f"{name} ({known})" if known else name, notes=notes)
 
 
-# --- from review to review -------------------------------------------------------------------
-
-
-def history(doc: History, day: str) -> Iterator[Block]:
+def history(doc: m.History, day: str) -> Iterator[Block]:
     """A line a finding with its decision: overdue ones first, closed ones last."""
     yield Title(sentence(doc, day))
     if doc.meetings:
@@ -91,12 +78,12 @@ def history(doc: History, day: str) -> Iterator[Block]:
         yield Item(name, code=state, notes=tuple(n for n in (decided, since) if n))
 
 
-def in_order(doc: History, day: str) -> list[Tracked]:
+def in_order(doc: m.History, day: str) -> list[m.Tracked]:
     """The findings, overdue ones first, closed ones last."""
     return sorted(doc.findings, key=lambda t: (not t.overdue(day), _ORDER.index(t.state)))
 
 
-def sentence(doc: History, day: str) -> str:
+def sentence(doc: m.History, day: str) -> str:
     """``Since 2026-11-01: 1 new, 1 worse, 0 better, 2 closed, 1 overdue``"""
     counts = [f"{len(doc.in_state(s))} {s}" for s in ("new", "worse", "better", "closed")]
     counts.append(f"{sum(t.overdue(day) for t in doc.findings)} overdue")
@@ -105,14 +92,14 @@ def sentence(doc: History, day: str) -> str:
     return f"{since}: {', '.join(counts)}"
 
 
-def _decided(tracked: Tracked, day: str) -> str:
+def _decided(tracked: m.Tracked, day: str) -> str:
     parts = [tracked.decision or (f"reopened (was {tracked.reopened})" if tracked.reopened else "")]
     parts += [tracked.owner, f"due {tracked.due}" if tracked.due else "", tracked.comment]
     parts.append(suppression(tracked, day))
     return "; ".join(p for p in parts if p)
 
 
-def suppression(tracked: Tracked, day: str) -> str:
+def suppression(tracked: m.Tracked, day: str) -> str:
     """``suppressed until 2027-01-31: driver bug``; empty if it never was."""
     if tracked.suppressed is None:
         return ""
@@ -120,31 +107,27 @@ def suppression(tracked: Tracked, day: str) -> str:
     return f"{word} {tracked.suppressed.until}: {tracked.suppressed.reason}"
 
 
-# --- the checklist -----------------------------------------------------------------------------
-
-
 _SIGNS = {"yes": "ok", "no": "no", "not_applicable": "-"}
 OPEN = "open"
 
 
-def welcome(checklist: Checklist, place: str) -> Iterator[Block]:
+def welcome(checklist: m.Checklist, place: str) -> Iterator[Block]:
     """The answers so far and what follows, before the first question."""
     answered = [e for e in checklist.entries if not e.open]
     left = len(checklist.entries) - len(answered)
     if checklist.captures:
-        by = sum(e.by == "capture" for e in answered)
+        by = [e for e in answered if e.by == "capture"]
         total = amount(len(checklist.entries), "question")
-        yield Paragraph(f"{_names(checklist)} answers {by} of {total}:", dense=True)
-        for entry in answered:
-            if entry.by == "capture" and entry.answer != "not_applicable":
-                yield Item(entry.proof or "yes", _sign(entry), entry.id)
+        yield Paragraph(f"{_names(checklist)} answers {len(by)} of {total}:", dense=True)
+        shown = (e for e in by if e.answer != "not_applicable")
+        yield from (Item(e.proof or "yes", _sign(e), e.id) for e in shown)
     yield Paragraph(
         f"{amount(left, 'question')} left to answer. Each answer is kept in {place} at once; "
         "Ctrl-C stops, --resume goes on."
     )
 
 
-def question(entry: CheckEntry, number: int, of: int, stage: str | None) -> Iterator[Block]:
+def question(entry: m.CheckEntry, number: int, of: int, stage: str | None) -> Iterator[Block]:
     """One question with why and how, below the title of its stage if that is new."""
     yield Gap()
     if stage is not None:
@@ -155,7 +138,7 @@ def question(entry: CheckEntry, number: int, of: int, stage: str | None) -> Iter
         yield Labelled("measured", entry.proof)
 
 
-def checklist(doc: Checklist, verbosity: int = 0) -> Iterator[Block]:
+def checklist(doc: m.Checklist, verbosity: int = 0) -> Iterator[Block]:
     """The whole list: every question with its answer; open tasks stand out."""
     yield Title("Checklist of a performance analysis")
     if doc.captures:
@@ -169,45 +152,42 @@ def checklist(doc: Checklist, verbosity: int = 0) -> Iterator[Block]:
     yield Paragraph(tally(doc), strong=True)
 
 
-def tally(checklist: Checklist) -> str:
+def tally(checklist: m.Checklist) -> str:
     """``31 yes, 2 no, 5 not applicable, 7 open``"""
-    parts = [f"{checklist.count(a)} {WORDS[a]}" for a in ("yes", "no", "not_applicable")]
+    parts = [f"{checklist.count(a)} {m.WORDS[a]}" for a in ("yes", "no", "not_applicable")]
     left = sum(e.open for e in checklist.entries)
     return f"{amount(len(checklist.entries), 'question')}: {', '.join(parts)}, {left} {OPEN}"
 
 
-def _names(checklist: Checklist) -> str:
+def _names(checklist: m.Checklist) -> str:
     return ", ".join(c.rsplit("/", 1)[-1] for c in checklist.captures)
 
 
-def _sign(entry: CheckEntry) -> str:
+def _sign(entry: m.CheckEntry) -> str:
     return _SIGNS.get(entry.answer or "", "?")
 
 
-def proof_of(entry: CheckEntry) -> str:
+def proof_of(entry: m.CheckEntry) -> str:
     """The answer with its number and note, and the capture's if that differs."""
-    word = WORDS[entry.answer] if entry.answer else OPEN
+    word = m.WORDS[entry.answer] if entry.answer else OPEN
     if entry.by == "capture":
         word += ", by the capture"
     parts = []
     if entry.proof:
         differs = entry.by == "person" and entry.measured not in (None, entry.answer)
-        lead = f"the capture says {WORDS[entry.measured or 'yes']}: " if differs else ""
+        lead = f"the capture says {m.WORDS[entry.measured or 'yes']}: " if differs else ""
         parts.append(f"{lead}{entry.proof}")
     if entry.note:
         parts.append(f"note: {entry.note}")
     return f"{word} ({'; '.join(parts)})" if parts else word
 
 
-def _entry(entry: CheckEntry, verbosity: int) -> Item:
-    below = tuple(_about(entry)) if verbosity > 0 or entry.answer == "no" else ()
-    if verbosity > 0:
-        below = (*below, Labelled("id", entry.id))
+def _entry(entry: m.CheckEntry, verbosity: int) -> Item:
+    id = entry.id if verbosity > 0 else ""
+    below = _about(entry, id) if id or entry.answer == "no" else ()
     done = entry.answer in ("yes", "not_applicable")
-    return Item(entry.question, _sign(entry), notes=(proof_of(entry),), below=below, tick=done)
+    return Item(entry.question, _sign(entry), notes=(proof_of(entry),), below=tuple(below), tick=done)
 
 
-def _about(entry: CheckEntry) -> Iterator[Labelled]:
-    for label, text in (("why", entry.why), ("how", entry.how), ("command", entry.command)):
-        if text:
-            yield Labelled(label, text)
+def _about(entry: m.CheckEntry, id: str = "") -> Iterator[Labelled]:
+    return labelled(("why", entry.why), ("how", entry.how), ("command", entry.command), ("id", id))

@@ -42,9 +42,6 @@ class Example(Struct, frozen=True):
     outcome: str
 
 
-# --- the index -------------------------------------------------------------------------------
-
-
 def index(rules: Iterable[RuleSpec]) -> Iterator[Block]:
     """One table a family: code, cause, title, kind, scope, severity, one line."""
     families: dict[str, list[RuleSpec]] = {}
@@ -87,9 +84,6 @@ def highest_severity(rule: RuleSpec) -> str:
 def first_sentence(text: str) -> str:
     """Up to the first full stop that ends a sentence."""
     return re.split(r"(?<=[.?!])\s+(?=[A-Z0-9`])", " ".join(text.split()), maxsplit=1)[0]
-
-
-# --- a page ----------------------------------------------------------------------------------
 
 
 def page(
@@ -180,13 +174,10 @@ def _severity(rule: RuleSpec) -> str:
     elif len(levels) == 1 and not levels[0].at:
         text = f"severity {levels[0].severity}"
     else:
-        text = f"severity by `{impact.fact}`"
-        if levels:
-            unit = fact_unit(impact.fact, named_unit(impact.fact))
-            marks = (f"{x.severity} from {value_text(x.at, unit)}" for x in levels)
-            text += f": {', '.join(marks)}"
-        if spec.cap not in (None, "high"):
-            text += f", at most {spec.cap}"
+        unit = fact_unit(impact.fact, named_unit(impact.fact))
+        marks = ", ".join(f"{x.severity} from {value_text(x.at, unit)}" for x in levels)
+        text = f"severity by `{impact.fact}`" + (f": {marks}" if marks else "")
+        text += "" if spec.cap in (None, "high") else f", at most {spec.cap}"
     for doubt in rule.doubts:
         most = f"at most {doubt.cap}, and " if doubt.cap else ""
         text += f"; {most}less sure (x {doubt.factor:g}) where {_all(rule, doubt.when)}"
@@ -212,15 +203,12 @@ def _conditions(rule: RuleSpec) -> Iterator[Block]:
     for i, branch in enumerate(rule.when.branches):
         if i:
             yield Paragraph("or", dense=True)
-        for condition in branch:
-            yield Item(_condition(rule, condition), "-")
-    for join in rule.when.join:
-        if not join.optional:
-            yield Item(f"`{join_line(join, rule)}`", "-")
+        yield from (Item(_condition(rule, condition), "-") for condition in branch)
+    joins = (join for join in rule.when.join if not join.optional)
+    yield from (Item(f"`{join_line(join, rule)}`", "-") for join in joins)
     if rule.unless:
         yield Paragraph("unless", dense=True)
-        for guard in rule.unless:
-            yield Item(_condition(rule, guard) + if_unknown(guard), "-")
+    yield from (Item(_condition(rule, guard) + if_unknown(guard), "-") for guard in rule.unless)
 
 
 def _condition(rule: RuleSpec, condition: object) -> str:
@@ -303,13 +291,11 @@ def _recommendations(rule: RuleSpec) -> Iterator[Block]:
     for advice in rule.recommendations:
         only = f", where {_all(rule, advice.applies_when)}" if advice.applies_when else ""
         text = f"{advice.action.strip().rstrip('.')} (effort {advice.effort}{only})"
-        notes: tuple[str, ...] = ()
-        if advice.verify is not None:
-            notes = (f"verify: `{advice.verify.fact}` {CHANGES[advice.verify.expect]}",)
+        check = advice.verify
+        notes = () if check is None else (f"verify: `{check.fact}` {CHANGES[check.expect]}",)
         yield Item(text, "-", advice.id, notes)
     for other in rule.alternatives:
         only = f", where {_all(rule, other.applies_when)}" if other.applies_when else ""
         by = f", what-if `{other.gain.what_if}`" if other.gain is not None else ""
-        yield Item(
-            f"{other.action.strip().rstrip('.')} (effort {other.effort}{by}{only})", "-", f"or {other.id}"
-        )
+        text = f"{other.action.strip().rstrip('.')} (effort {other.effort}{by}{only})"
+        yield Item(text, "-", f"or {other.id}")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from advisor.model.findings import Alternative, Diagnosis
-from advisor.reports.diagnosis import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions
 from tests.builder import Export
+from tests.reports.fixture import plain
 from tests.scenarios.machine import (
     ADD,
     DECODE_ATTENTION,
@@ -117,7 +118,7 @@ def test_option_lines_of_another_way_are_printed(tmp_path: Path) -> None:
     limit = next(f for f in d.findings if f.cause == "memory-bandwidth-bound")
     int4 = next(a for a in limit.alternatives if a.action == "int4-weights")
     assert int4.options
-    text = " ".join(plain(d, TextOptions(width=200, verbosity=1)).split())
+    text = " ".join(plain(d, TextOptions(verbosity=1), width=200).split())
     assert " ".join(int4.options[0].line.split()) in text
 
 

@@ -17,10 +17,11 @@ from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
 from advisor.ranks.job import over_ranks
 from advisor.ranks.reduction import decode
 from advisor.ranks.sections import listed
-from advisor.reports.diagnosis import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, finding, reduced_once
 from tests.ranks.test_planted import job
+from tests.reports.fixture import plain
 from tests.scenarios.machine import ALL_REDUCE, GEMM, Machine
 
 

@@ -15,11 +15,12 @@ from advisor.config import Settings
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports import markdown
-from advisor.reports.diagnosis import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions
 from advisor.reports.diagnosis import report as diagnosis_report
 from advisor.reports.header import SHOWN
 from tests.ranks.support import reduced_once
 from tests.ranks.test_planted import job
+from tests.reports.fixture import plain
 
 Report = Callable[..., str]
 COUNT, LATE, MISSING = 4, 2, 3

@@ -6,6 +6,7 @@ Its names are as nasty as real ones get: rich markup, HTML, escape codes, wide c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from advisor.model.facts import Fact, Interval, Scope, Table
 from advisor.model.findings import (
@@ -32,6 +33,29 @@ from advisor.model.findings import (
     Verify,
 )
 from advisor.model.gain import Headline
+
+if TYPE_CHECKING:
+    from advisor.reports.diagnosis import TextOptions
+    from advisor.reports.layout import Line
+
+
+def page_lines(
+    diagnoses: Sequence[Diagnosis], options: TextOptions | None = None, width: int = 80, unicode: bool = True
+) -> list[Line]:
+    """The report of these diagnoses as styled lines."""
+    from advisor.reports import diagnosis, text  # what takes the sample alone starts in half the time
+    from advisor.reports.layout import Page
+
+    page = Page(width, unicode)
+    text.write(page, diagnosis.shown(diagnoses, options or diagnosis.TextOptions(), page.width))
+    return page.lines
+
+
+def plain(
+    diagnosis: Diagnosis, options: TextOptions | None = None, width: int = 80, unicode: bool = True
+) -> str:
+    """The report of a diagnosis as text."""
+    return "".join(f"{line.plain}\n" for line in page_lines([diagnosis], options, width, unicode))
 
 
 def html_page(diagnoses: Sequence[Diagnosis]) -> bytes:

@@ -11,25 +11,27 @@ from rich.console import Console
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, NotEvaluated
 from advisor.model.gain import Flip, FlipFact, Ranking, Span, StateChange, ToDo
-from advisor.reports.diagnosis import TextOptions, plain, render
+from advisor.reports.diagnosis import TextOptions
 from advisor.reports.layout import print_lines
-from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order, page_lines, plain
 
 
-def short(diagnosis: Diagnosis = DIAGNOSIS, **options: int | bool) -> str:
-    return plain(diagnosis, TextOptions(**options))  # type: ignore[arg-type]
+def short(
+    diagnosis: Diagnosis = DIAGNOSIS, width: int = 80, unicode: bool = True, **options: int | bool
+) -> str:
+    return plain(diagnosis, TextOptions(**options), width, unicode)  # type: ignore[arg-type]
 
 
 def text(diagnosis: Diagnosis = DIAGNOSIS, **options: int | bool) -> str:
     """All that `-v` prints."""
-    return short(diagnosis, **{"verbosity": 1, **options})
+    return short(diagnosis, **{"verbosity": 1, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_no_line_is_too_wide(width: int, verbosity: int, unicode: bool) -> None:
-    for line in render([DIAGNOSIS], TextOptions(width, unicode, verbosity=verbosity)):
+    for line in page_lines([DIAGNOSIS], TextOptions(verbosity=verbosity), width, unicode):
         assert cell_len(line.plain) <= width, line.plain
 
 
@@ -130,7 +132,7 @@ def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
 
 
 def test_several_captures_get_a_row_each_and_totals() -> None:
-    lines = [line.plain for line in render([DIAGNOSIS, HEALTHY], TextOptions(width=100, named=True))]
+    lines = [line.plain for line in page_lines([DIAGNOSIS, HEALTHY], TextOptions(named=True), 100)]
     assert lines[0].split("  ")[1] == "capture"
     assert lines[1].split() == ["decode_[eager]_batch_size_1", "-", "41", "%", "▲", "LCH101", "-",
                                 "use", "CUDA", "graphs"]  # fmt: skip
@@ -214,7 +216,7 @@ def test_colour_is_an_addition_only() -> None:
     coloured, bare = io.StringIO(), io.StringIO()
     for stream, options in ((coloured, {"force_terminal": True}), (bare, {"no_color": True})):
         console = Console(file=stream, width=80, markup=False, highlight=False, **options)  # type: ignore[arg-type]
-        print_lines(console, render([DIAGNOSIS], TextOptions()))
+        print_lines(console, page_lines([DIAGNOSIS]))
     assert "\x1b[" in coloured.getvalue()
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured.getvalue()) == bare.getvalue() == short()
 

@@ -12,10 +12,10 @@ from openpyxl import load_workbook
 from advisor.model.capture import InputDevice
 from advisor.model.findings import Diagnosis, Input
 from advisor.reports import markdown
-from advisor.reports.diagnosis import TextOptions, plain
+from advisor.reports.diagnosis import TextOptions
 from advisor.reports.diagnosis import report as diagnosis_report
 from advisor.reports.workbook import book
-from tests.reports.fixture import DIAGNOSIS, html_page
+from tests.reports.fixture import DIAGNOSIS, html_page, plain
 
 FORMATS = ("terminal", "markdown", "html", "workbook")
 
@@ -23,7 +23,7 @@ FORMATS = ("terminal", "markdown", "html", "workbook")
 def shown(diagnosis: Diagnosis, form: str) -> str:
     """The text of a report in one line, without its markup."""
     if form == "terminal":
-        out = plain(diagnosis, TextOptions(width=400, verbosity=1))
+        out = plain(diagnosis, TextOptions(verbosity=1), width=400)
     elif form == "markdown":
         out = html.unescape(markdown.document(diagnosis_report([diagnosis])).decode()).replace("\\", "")
         out = out.replace("**: ", " ").replace("**", "")
