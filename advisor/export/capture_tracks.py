@@ -99,9 +99,6 @@ class _Tracks:
         return self._give(("thread", process, thread), described)
 
 
-# ------------------------------------------------------------------ GPU
-
-
 def _gpu_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) -> Iterator[bytes]:
     """Kernels, copies, memsets and graph runs by device, process and stream, joined to their calls."""
     several = len(distinct(ops.process)) > 1
@@ -172,8 +169,6 @@ KINDS = (
     (Kind.GRAPH_RUN, "graph", _graph_runs),
 )
 
-# ------------------------------------------------------------------ host
-
 
 def _host_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) -> Iterator[bytes]:
     """CUDA calls on the tracks of their threads; ranges, Python and the rest on tracks below."""
@@ -213,9 +208,6 @@ def _host_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) 
         yield from file.slices([Layer(category, rows["start"], rows["end"], track, name, names)])
 
 
-# ------------------------------------------------------------------ counters
-
-
 def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]:
     """Every known sampled value, and the allocated bytes."""
     if trace.has("samples"):
@@ -232,9 +224,9 @@ def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]
     if trace.has("allocations"):
         rows = trace.columns("allocations", ("time", "device", "bytes", "kind"))
         change = np.where(rows["kind"] == ALLOCATED, rows["bytes"], -rows["bytes"])
+        order = np.argsort(rows["time"], kind="stable")
         for device in distinct(rows["device"]).tolist():
-            mine = np.flatnonzero(rows["device"] == device)
-            mine = mine[np.argsort(rows["time"][mine], kind="stable")]
+            mine = order[rows["device"][order] == device]
             track = tracks.below(tracks.device(device), "allocated since the capture began", _counter("B"))
             yield tracks.take()
             yield from file.counter(track, rows["time"][mine], np.cumsum(change[mine]))
@@ -242,9 +234,6 @@ def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]
 
 def _counter(unit: str) -> bytes:
     return pb.block(8, pb.text(6, unit) if unit else b"")
-
-
-# ------------------------------------------------------------------ what was found
 
 
 def _found(file: TraceFile, events: Iterable[overlay.Event]) -> Iterator[bytes]:
@@ -272,18 +261,9 @@ def _layer_of(rows: Sequence[overlay.Slice], tracks: dict[tuple[int, int], int])
         else:
             texts, value = np.unique([str(v) for v in values], return_inverse=True)
             notes.append(Note(key, value, texts.tolist()))
-    return Layer(
-        "advisor",
-        np.array([r.start for r in rows], np.int64),
-        np.array([r.end for r in rows], np.int64),
-        np.array([tracks[r.process, r.track] for r in rows], np.int64),
-        name,
-        names.tolist(),
-        tuple(notes),
-    )
-
-
-# ------------------------------------------------------------------ columns
+    places = [(r.start, r.end, tracks[r.process, r.track]) for r in rows]
+    start, end, track = np.array(places, np.int64).T
+    return Layer("advisor", start, end, track, name, names.tolist(), tuple(notes))
 
 
 def _named(title: str, rows: Array, notes: dict[str, Array]) -> Described:

@@ -25,11 +25,9 @@ ROOM_NS = 20_000
 def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, ...]:
     """The typical step first, then places, the first of each finding before the second of any."""
     steps = typical_steps(analysis)
-    places = list(_worst(findings))[: PLACES - (STEP if steps else 0)]
-    return tuple(
-        [_cut(analysis, title, start, end, STEP * EVENTS) for title, start, end in steps]
-        + [_place(analysis, place) for place in places]
-    )
+    places = _worst(findings)[: PLACES - (STEP if steps else 0)]
+    typical = (_cut(analysis, title, start, end, STEP * EVENTS) for title, start, end in steps)
+    return (*typical, *(_place(analysis, place) for place in places))
 
 
 def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
@@ -47,13 +45,14 @@ def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
     return [(f"typical {phase or 'step'}", min(begin, max(issued, 2 * begin - end)), end)]
 
 
-def _worst(findings: Sequence[Finding]) -> Iterator[Interval]:
-    seen = set()
-    for row in zip_longest(*(f.time_ranges for f in findings)):
-        for place in row:
-            if place is not None and (place.start_ns, place.end_ns) not in seen:
-                seen.add((place.start_ns, place.end_ns))
-                yield place
+def _worst(findings: Sequence[Finding]) -> list[Interval]:
+    """The first place of each finding, then the second ones; each once."""
+    rows = zip_longest(*(f.time_ranges for f in findings))
+    places = (place for row in rows for place in row if place is not None)
+    first: dict[tuple[int, int], Interval] = {}
+    for place in places:
+        first.setdefault((place.start_ns, place.end_ns), place)
+    return list(first.values())
 
 
 def _place(analysis: Analysis, place: Interval) -> Excerpt:
@@ -83,12 +82,11 @@ def _cut(
     def text(value: str) -> int:
         return known.setdefault(value, len(known))
 
-    events = tuple(
-        Event(tracks.index(t), s - low, e - s, text(n), text(note), calls.get(("call", key[1]), -1))
-        if key[0] == "work"
-        else Event(tracks.index(t), s - low, e - s, text(n), text(note))
-        for t, s, e, n, note, key in rows
-    )
+    made = []
+    for t, s, e, n, note, key in rows:
+        call = calls.get(("call", key[1]), -1) if key[0] == "work" else -1
+        made.append(Event(tracks.index(t), s - low, e - s, text(n), text(note), call))
+    events = tuple(made)
     return Excerpt(title, low, high, tuple(tracks), tuple(known), events, len(start), place)
 
 

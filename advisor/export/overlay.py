@@ -16,7 +16,6 @@ import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics import budget
-from advisor.metrics.activity import Samples
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
@@ -32,17 +31,10 @@ FINDINGS, BUDGET, COUNTERS = 900_000_000, 900_000_100, 900_001_000
 STEPS_TRACK, GAPS_TRACK = 1, 2
 
 COUNTER_NAMES = {
-    "gr_active": "GR Active %",
-    "sm_active": "SM Active %",
-    "sm_issue": "SM Issue %",
-    "tensor_active": "Tensor Active %",
-    "dram_read": "DRAM read %",
-    "dram_write": "DRAM write %",
-    "pcie_rx": "PCIe RX %",
-    "pcie_tx": "PCIe TX %",
-    "nvlink_rx": "NVLink RX %",
-    "nvlink_tx": "NVLink TX %",
-}
+    "gr_active": "GR Active %", "sm_active": "SM Active %", "sm_issue": "SM Issue %",
+    "tensor_active": "Tensor Active %", "dram_read": "DRAM read %", "dram_write": "DRAM write %",
+    "pcie_rx": "PCIe RX %", "pcie_tx": "PCIe TX %", "nvlink_rx": "NVLink RX %", "nvlink_tx": "NVLink TX %",
+}  # fmt: skip
 
 
 class Name(Struct, frozen=True):
@@ -90,36 +82,28 @@ def events(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> Iterat
         yield from _steps(analysis, BUDGET)
 
 
-# ------------------------------------------------------------------ findings
-
-
 def _findings(diagnosis: Diagnosis) -> Iterator[Event]:
     """A track for each finding that has places; overlapping ones continue on a second track."""
     yield Name(FINDINGS, 0, "advisor: findings")
     for finding in diagnosis.findings:
-        for row, places in enumerate(_rows(finding.time_ranges)):
-            track = finding.rank * 100 + row
-            yield Name(FINDINGS, track, _title(finding))
+        name = f"{finding.code} {finding.cause}"
+        device = "" if finding.scope.device is None else f", device {finding.scope.device}"
+        for track, places in enumerate(_rows(finding.time_ranges), finding.rank * 100):
+            yield Name(FINDINGS, track, f"{finding.rank}. {name} ({finding.severity}{device})")
             for place in places:
-                name = f"{finding.code} {finding.cause}"
                 arguments = _arguments(finding, place)
                 yield Slice(FINDINGS, track, name, place.start_ns, place.end_ns, arguments)
 
 
-def _title(finding: Finding) -> str:
-    device = "" if finding.scope.device is None else f", device {finding.scope.device}"
-    return f"{finding.rank}. {finding.code} {finding.cause} ({finding.severity}{device})"
-
-
 def _arguments(finding: Finding, place: Interval) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"what": place.label or finding.title, "message": finding.message}
-    if place.stream is not None:
-        arguments["stream"] = place.stream
-    if place.thread is not None:
-        arguments["thread"] = place.thread
-    if finding.recommendations:
-        arguments["do"] = finding.recommendations[0].action
-    return arguments
+    arguments = {
+        "what": place.label or finding.title,
+        "message": finding.message,
+        "stream": place.stream,
+        "thread": place.thread,
+        "do": next((advice.action for advice in finding.recommendations), None),
+    }
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
@@ -132,9 +116,6 @@ def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:
         else:
             row.append(place)
     return rows
-
-
-# ------------------------------------------------------------------ budget
 
 
 def _steps(analysis: Analysis, process: int) -> Iterator[Event]:
@@ -160,16 +141,12 @@ class GapSlices(Struct, frozen=True):
 def largest_gaps(analysis: Analysis, device: int, most: int) -> list[GapSlices]:
     """The `most` largest gaps of a device in order of time."""
     gaps = analysis.budgets[device].gaps
-    largest = np.sort(np.argsort(-gaps.length, kind="stable")[:most]).tolist()
-    slices = budget.gap_slices(analysis.budgets[device], analysis.threads, analysis.states, largest)
+    largest = np.sort(np.argsort(-gaps.length, kind="stable")[:most])
+    slices = budget.gap_slices(analysis.budgets[device], analysis.threads, analysis.states, largest.tolist())
+    columns = (column[largest].tolist() for column in (gaps.start, gaps.end, gaps.thread))
     return [
-        GapSlices(
-            start=int(gaps.start[i]),
-            end=int(gaps.end[i]),
-            thread=None if gaps.thread[i] == MISSING else int(gaps.thread[i]),
-            parts=tuple(parts),
-        )
-        for i, parts in zip(largest, slices, strict=True)
+        GapSlices(start, end, None if thread == MISSING else thread, tuple(parts))
+        for start, end, thread, parts in zip(*columns, slices, strict=True)
     ]
 
 
@@ -193,9 +170,6 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
             yield Slice(process, GAPS_TRACK, IDLE[part].words, start, end, {}, IDLE[part].perfetto)
 
 
-# ------------------------------------------------------------------ samples
-
-
 def samples(analysis: Analysis) -> Iterator[Event]:
     """Sampled metrics as counters; thinned, each value a mean over its interval. A device without
     recorded work may still have samples."""
@@ -207,19 +181,15 @@ def samples(analysis: Analysis) -> Iterator[Event]:
         process = COUNTERS + device
         note = f", mean of {every} samples" if every > 1 else ""
         yield Name(process, 0, f"advisor: GPU metrics, device {device}{note}")
-        for column, name in COUNTER_NAMES.items():
-            if column in rows.values:
-                yield _counter(process, name, rows, column, every)
-
-
-def _counter(process: int, name: str, rows: Samples, column: str, every: int) -> Count:
-    starts = np.arange(0, len(rows), every)
-    values = rows.values[column]
-    known = ~np.isnan(values)
-    total = np.add.reduceat(np.where(known, values, 0.0), starts)
-    count = np.add.reduceat(known.astype(np.int64), starts)
-    held = count > 0
-    return Count(process, name, rows.time[starts][held], 100.0 * total[held] / count[held])
+        starts = np.arange(0, len(rows), every)
+        for column in (c for c in COUNTER_NAMES if c in rows.values):
+            values = rows.values[column]
+            known = ~np.isnan(values)
+            total = np.add.reduceat(np.where(known, values, 0.0), starts)
+            valid = np.add.reduceat(known.astype(np.int64), starts)
+            held = valid > 0
+            mean = 100.0 * total[held] / valid[held]
+            yield Count(process, COUNTER_NAMES[column], rows.time[starts][held], mean)
 
 
 def render(analysis: Analysis, diagnosis: Diagnosis, gaps: int = GAPS) -> bytes:
@@ -244,25 +214,15 @@ def _lines(events: Iterable[Event], zero: int) -> Iterator[str]:
             head = f'{{"ph":"M","pid":{event.process},"tid":{event.track},"name":"{kind}"'
             yield f'{head},"args":{{"name":{_json(event.name)}}}}}'
         elif isinstance(event, Slice):
-            yield _slice(event, zero)
+            head = f'{{"ph":"X","pid":{event.process},"tid":{event.track},"cat":"advisor"'
+            times = f'"ts":{_us(zero + event.start)},"dur":{_us(max(event.end - event.start, 0))}'
+            colour = f',"cname":"{event.colour}"' if event.colour else ""
+            args = f',"args":{_json(event.details)}' if event.details else ""
+            yield f'{head},"name":{_json(event.name)},{times}{colour}{args}}}'
         else:
-            yield from _counts(event, zero)
-
-
-def _slice(event: Slice, zero: int) -> str:
-    colour = f',"cname":"{event.colour}"' if event.colour else ""
-    args = f',"args":{_json(event.details)}' if event.details else ""
-    duration = max(event.end - event.start, 0)
-    return (
-        f'{{"ph":"X","pid":{event.process},"tid":{event.track},"cat":"advisor","name":{_json(event.name)},'
-        f'"ts":{_us(zero + event.start)},"dur":{_us(duration)}{colour}{args}}}'
-    )
-
-
-def _counts(event: Count, zero: int) -> Iterator[str]:
-    head = f'{{"ph":"C","pid":{event.process},"name":{_json(event.name)},"ts":'
-    for time, value in zip(event.time.tolist(), event.value.tolist(), strict=True):
-        yield f'{head}{_us(zero + time)},"args":{{"value":{value:.4g}}}}}'
+            head = f'{{"ph":"C","pid":{event.process},"name":{_json(event.name)},"ts":'
+            for time, value in zip(event.time.tolist(), event.value.tolist(), strict=True):
+                yield f'{head}{_us(zero + time)},"args":{{"value":{value:.4g}}}}}'
 
 
 def _us(ns: int) -> str:

@@ -73,9 +73,6 @@ def interned(field: int, first: int, texts: Sequence[str]) -> bytes:
     return packet(number(SEQUENCE_FLAGS, NEEDS_INTERNED), block(INTERNED, b"".join(rows)))
 
 
-# ------------------------------------------------------------------ columns
-
-
 def width(most: int) -> int:
     """Bytes of a varint that holds numbers from 0 to `most`."""
     return max(-(-int(most).bit_length() // 7), 1)
@@ -112,23 +109,17 @@ def events(time: Array, kind: int, *fields: Sequence[Part]) -> list[Part]:
     event: list[Part] = [number(TYPE, kind)]
     for parts in fields:
         event += parts
-    return blocks(
-        PACKET,
-        [
-            *numbers(TIMESTAMP, time, TIME_BYTES),
-            number(SEQUENCE, OURS) + number(SEQUENCE_FLAGS, NEEDS_INTERNED),
-            *blocks(TRACK_EVENT, event),
-        ],
-    )
+    head = [
+        *numbers(TIMESTAMP, time, TIME_BYTES),
+        number(SEQUENCE, OURS) + number(SEQUENCE_FLAGS, NEEDS_INTERNED),
+    ]
+    return blocks(PACKET, [*head, *blocks(TRACK_EVENT, event)])
 
 
 def matrix(parts: Sequence[Part], rows: int) -> Array:
     """Parts side by side, one row each."""
-    columns = [
-        np.broadcast_to(np.frombuffer(p, np.uint8), (rows, len(p))) if isinstance(p, bytes) else p
-        for p in parts
-    ]
-    return np.concatenate(columns, axis=1)
+    arrays = (np.frombuffer(p, np.uint8) if isinstance(p, bytes) else p for p in parts)
+    return np.concatenate([np.broadcast_to(a, (rows, a.shape[-1])) for a in arrays], axis=1)
 
 
 def interleaved(kind: Array, matrices: Sequence[Array]) -> bytes:

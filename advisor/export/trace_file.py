@@ -77,12 +77,8 @@ def _first_free(starts: list[int], ends: list[int]) -> list[int]:
     return found
 
 
-#: Number of events encoded at once.
-_CHUNK = 1 << 16
-#: Approximate number of slices sorted at once.
-_ROWS = 1 << 17
-#: Texts in one packet.
-_TEXTS = 1 << 12
+#: Number of events encoded at once, of slices sorted at once (about), and of texts in one packet.
+_CHUNK, _ROWS, _TEXTS = 1 << 16, 1 << 17, 1 << 12
 
 
 class Note(Struct, frozen=True):
@@ -187,8 +183,6 @@ class TraceFile(Struct):
             fields = [pb.number(pb.TRACK, track), *pb.eight_bytes(pb.DOUBLE_VALUE, values)]
             yield pb.matrix(pb.events(rows, pb.COUNTER, fields), len(rows)).tobytes()
 
-    # -------------------------------------------------------------- one group of layers
-
     def _intern(self, layer: Layer, encoded: list[_Encoded]) -> Iterator[bytes]:
         """Add a layer to those of its group; the packets give its texts their numbers."""
         category, given = self._number(pb.CATEGORIES, layer.category)
@@ -201,8 +195,7 @@ class TraceFile(Struct):
             yield given
             head = pb.number(pb.ANNOTATION_NAME, name)
             if note.texts is None:
-                signed = bool((note.values < 0).any())
-                size = pb.SIGNED_BYTES if signed else pb.width(note.values.max())
+                size = pb.SIGNED_BYTES if (note.values < 0).any() else pb.width(note.values.max())
                 found.notes.append((head, pb.INT_VALUE, size, note.values))
             else:
                 base, given = self._texts(pb.TEXTS, note.texts)
@@ -213,12 +206,10 @@ class TraceFile(Struct):
 
     def _number(self, field: int, text: str) -> tuple[int, bytes]:
         """The number of a text that several layers use, and the packet that gives it."""
-        known = self._known.get((field, text))
-        if known is not None:
-            return known, b""
-        found = self._texts(field, (text,))
-        self._known[field, text] = found[0]
-        return found
+        if (field, text) in self._known:
+            return self._known[field, text], b""
+        self._known[field, text], given = self._texts(field, (text,))
+        return self._known[field, text], given
 
     def _texts(self, field: int, texts: Sequence[str]) -> tuple[int, bytes]:
         """The number of the first of these texts, which follow each other, and their packets."""
@@ -273,10 +264,12 @@ def _parts(layers: Sequence[Layer]) -> Iterator[_Part]:
     of = [np.searchsorted(cuts, layer.start, "right").astype(np.int32) for layer in layers]
     for number in range(len(cuts) + 1):
         rows = [np.flatnonzero(part == number) for part in of]
-        both = list(zip(layers, rows, strict=True))
-        start = np.concatenate([layer.start[own] for layer, own in both]).astype(np.int64)
-        end = np.concatenate([layer.end[own] for layer, own in both]).astype(np.int64)
-        track = np.concatenate([layer.track[own] for layer, own in both]).astype(np.int64)
+        start, end, track = (
+            np.concatenate(
+                [getattr(layer, name)[own] for layer, own in zip(layers, rows, strict=True)]
+            ).astype(np.int64)
+            for name in ("start", "end", "track")
+        )
         first = np.cumsum([0, *map(len, rows)]).tolist()
         yield _Part(rows, first, start, np.maximum(end, start), track)
 

@@ -75,13 +75,12 @@ def budget_view(budgets: Sequence[Budget]) -> BudgetView:
         )
         for b in budgets
     ]
-    ms = {(p.part, i): f" · {milliseconds(p.ms)} ms" for i, b in enumerate(budgets) for p in b.parts}
-    if len(bars) > ROOMY:
-        ms = {}
+    shown = budgets if len(bars) <= ROOMY else ()
+    ms = {(p.part, i): f" · {milliseconds(p.ms)} ms" for i, b in enumerate(shown) for p in b.parts}
     legend = []
     for part in held.parts:
-        texts = enumerate("" if s is None else percent(s) for s in held.cells[part])
-        cells = [text and f"{text}{ms.get((part, i), '')}" for i, text in texts]
+        known = enumerate(held.cells[part])
+        cells = ["" if s is None else f"{percent(s)}{ms.get((part, i), '')}" for i, s in known]
         legend.append((piece(part, held.largest[part], 0.0), cells))
     columns = ["least", "median", "most"] if held.many else [b.label for b in bars]
     small = [p for p in held.cells if 0 < held.largest[p] < SMALL]
@@ -98,16 +97,12 @@ def piece_pattern(part: PartSpec) -> str:
     """The CSS of the pattern over a part's colour."""
     match part.pattern:
         case Stripes(degrees, tone, width, every):
-            ink = f"var(--{'x' if tone == 'light' else 'y'})"
-            return (
-                f" background-image: repeating-linear-gradient({degrees}deg, {ink} 0 {width}px, "
-                f"transparent {width}px {every}px);"
-            )
+            ink = f"var(--{'x' if tone == 'light' else 'y'}) 0 {width}px"
+            stops = f"{degrees}deg, {ink}, transparent {width}px {every}px"
+            return f" background-image: repeating-linear-gradient({stops});"
         case Dots(radius, edge, every):
-            return (
-                f" background-image: radial-gradient(var(--y) {radius:g}px, transparent "
-                f"{edge:g}px); background-size: {every}px {every}px;"
-            )
+            image = f"radial-gradient(var(--y) {radius:g}px, transparent {edge:g}px)"
+            return f" background-image: {image}; background-size: {every}px {every}px;"
     return ""
 
 

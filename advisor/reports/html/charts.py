@@ -5,6 +5,7 @@ sides of a comparison.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
@@ -45,21 +46,12 @@ def drawn(diagnosis: Diagnosis) -> Drawn:
 def together(excerpts: Sequence[tuple[Excerpt, str]]) -> Drawn:
     """Excerpts with their titles."""
     texts: dict[str, int] = {}
-    made = []
-    for excerpt, _ in excerpts:
-        at = [texts.setdefault(cut_middle(clean(t), EVENT_NAME), len(texts)) for t in excerpt.texts]
-        made.append(
-            {
-                "start": excerpt.start_ns,
-                "end": excerpt.end_ns,
-                "tracks": [clean(t) for t in excerpt.tracks],
-                "total": excerpt.total,
-                "place": excerpt.place,
-                "events": [
-                    [e.track, e.start, e.length, at[e.name], at[e.note], e.call] for e in excerpt.events
-                ],
-            }
-        )
+    made: list[dict[str, object]] = []
+    for x, _ in excerpts:
+        at = [texts.setdefault(cut_middle(clean(t), EVENT_NAME), len(texts)) for t in x.texts]
+        events = [[e.track, e.start, e.length, at[e.name], at[e.note], e.call] for e in x.events]
+        about = {"start": x.start_ns, "end": x.end_ns, "tracks": [clean(t) for t in x.tracks]}
+        made.append({**about, "total": x.total, "place": x.place, "events": events})
     return Drawn([clean(title) for _, title in excerpts], {"texts": list(texts), "excerpts": made})
 
 
@@ -90,14 +82,6 @@ class Phase(Struct, frozen=True):
     def p99_apart(self) -> bool:
         """Whether both labels fit beside each other."""
         return self.p99_x - self.median_x > 150
-
-    @property
-    def median_anchor(self) -> str:
-        return _anchor(self.median_x)
-
-    @property
-    def p99_anchor(self) -> str:
-        return _anchor(self.p99_x)
 
 
 class StepChart(Struct, frozen=True):
@@ -143,12 +127,11 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
     names = list(dict.fromkeys(m.label for m in marks))
     summary = {s.phase: s for s in diagnosis.main_steps}
     bins = min(max(round(2 * math.sqrt(len(times))), BINS[0]), BINS[1])
-    edges = (edge_low, edge_high, bins)
-    by_phase = {n: counts(times, [m.label == n for m in marks], *edges) for n in names}
+    own = {n: [(i, t) for i, t in enumerate(times) if marks[i].label == n] for n in names}
+    by_phase = {n: counts([t for _, t in mine], edge_low, edge_high, bins) for n, mine in own.items()}
     most = max(max(c) for c in by_phase.values())
     phases = []
-    for number, name in enumerate(names):
-        mine = [(i, t) for i, t in enumerate(times) if marks[i].label == name]
+    for number, (name, mine) in enumerate(own.items()):
         known = summary.get(name)
         ordered = sorted(t for _, t in mine)
         median = known.median_ms if known else ordered[len(ordered) // 2]
@@ -189,16 +172,14 @@ def latencies(kernels: Table) -> list[LatencyRow]:
     if label is None or any(w not in at or units[w] not in IN_NS for w in wanted):
         return []
 
-    def ns(row: Sequence[object], name: str) -> float | None:
+    def ns(row: Sequence[object], name: str) -> float:
+        """0 if it is unknown."""
         value = row[at[name]] if name in at else None
-        return value * IN_NS[units[name]] if isinstance(value, int | float) and value > 0 else None
+        return value * IN_NS[units[name]] if isinstance(value, int | float) and value > 0 else 0.0
 
-    rows = []
-    for row in kernels.rows[:MOST_KERNELS]:
-        found = [ns(row, w) for w in wanted]
-        p50, p99, most = (v or 0.0 for v in found)
-        if None not in found:
-            rows.append((row, p50, ns(row, "p95"), p99, most))
+    first = kernels.rows[:MOST_KERNELS]
+    known = [(row, ns(row, "p50"), ns(row, "p95"), ns(row, "p99"), ns(row, "max")) for row in first]
+    rows = [(row, p50, p95, p99, most) for row, p50, p95, p99, most in known if min(p50, p99, most) > 0]
     if not rows:
         return []
     low = math.log10(min(r[1] for r in rows)) - 0.05
@@ -210,18 +191,17 @@ def latencies(kernels: Table) -> list[LatencyRow]:
     out = []
     for row, p50, p95, p99, most in rows:
         full = clean(str(row[at[label]]))
-        calls = row[at["calls"]] if "calls" in at else None
         out.append(
             LatencyRow(
                 name=cut_middle(name_text(full), NAME),
                 full=full,
-                calls=value_text(calls),
+                calls=value_text(row[at["calls"]] if "calls" in at else None),
                 p50=value_text(p50, "ns"),
                 p99=value_text(p99, "ns"),
                 max=value_text(most, "ns"),
                 ratio=f"{times(most / p50)} x",
                 at_p50=on_scale(p50),
-                at_p95=None if p95 is None else on_scale(p95),
+                at_p95=on_scale(p95) if p95 else None,
                 at_p99=on_scale(p99),
                 at_max=on_scale(most),
             )
@@ -278,18 +258,15 @@ def place(value: float, low: float, high: float) -> float:
     return round(max(min((value - low) / ((high - low) or 1.0), 1.0), 0.0) * (WIDTH - LEFT), 1) + LEFT
 
 
-def _anchor(x: float) -> str:
+def anchor(x: float) -> str:
     """How a label at `x` is set so that it stays inside the drawing."""
     return "start" if x < LEFT + 50 else "end" if x > WIDTH - 50 else "middle"
 
 
-def counts(times: Sequence[float], mine: Sequence[bool], low: float, high: float, bins: int) -> list[int]:
+def counts(times: Sequence[float], low: float, high: float, bins: int) -> list[int]:
     """Times of each bin between two edges."""
-    found = [0] * bins
-    for time, is_mine in zip(times, mine, strict=True):
-        if is_mine:
-            found[min(int((time - low) / ((high - low) or 1.0) * bins), bins - 1)] += 1
-    return found
+    at = Counter(min(int((time - low) / ((high - low) or 1.0) * bins), bins - 1) for time in times)
+    return [at[i] for i in range(bins)]
 
 
 def histogram(counts: Sequence[int], most: int) -> str:
@@ -307,8 +284,6 @@ def _steps(count: int) -> list[tuple[float, str]]:
 
 def _nice(value: float) -> float:
     """The next round number at or above `value`: 1, 2, 2.5, 5 times a power of ten."""
-    if value <= 0:
-        return 1.0
     size = 10.0 ** math.floor(math.log10(value))
     return next(m * size for m in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if m * size >= value * 0.999)
 
@@ -336,22 +311,20 @@ class SketchView(Struct, frozen=True):
 
 def sketch_view(doc: object) -> SketchView | None:
     """None if the document compares no steps."""
-    if not isinstance(doc, Comparison) or doc.sketch is None:
+    if not isinstance(doc, Comparison) or (sketch := doc.sketch) is None:
         return None
-    if min(len(doc.sketch.before), len(doc.sketch.after)) < 2:
+    if min(len(sketch.before), len(sketch.after)) < 2:
         return None
-    sketch = doc.sketch
     high = max(*sketch.before, *sketch.after) * 1.02
-    sides = [
-        _side(doc.before.name, "s0", sketch.before, high), _side(doc.after.name, "s1", sketch.after, high)
-    ]  # fmt: skip
+    before = _side(doc.before.name, "s0", sketch.before, high)
+    sides = [before, _side(doc.after.name, "s1", sketch.after, high)]
     ticks = [(place(high * i / 4, 0.0, high), milliseconds(high * i / 4)) for i in range(5)]
     steps = together([(sketch.steps, sketch.steps.title)]) if sketch.steps else None
     return SketchView(clean(sketch.phase), sides, ticks, steps)
 
 
 def _side(name: str, css: str, times: Sequence[float], high: float) -> SideChart:
-    found = counts(times, [True] * len(times), 0.0, high, SIDE_BINS)
+    found = counts(times, 0.0, high, SIDE_BINS)
     typical, steps = median(times), amount(len(times), "step")
     at = place(typical, 0.0, high)
     return SideChart(name, css, histogram(found, max(found)), steps, milliseconds(typical), at)

@@ -26,6 +26,7 @@ from advisor.reports import json_report
 from advisor.reports.blocks import Report
 from advisor.reports.characters import clean
 from advisor.reports.html.budget import budget_view, piece_pattern
+from advisor.reports.html.charts import anchor
 from advisor.reports.html.view import PLACES, parts, tree
 from advisor.reports.layout import UNICODE, cut_middle
 
@@ -39,7 +40,8 @@ def document(report: Report) -> bytes:
     """One page; several captures stand one after the other under a list of them."""
     known = environment()
     shown = parts(report)
-    script = "".join(_source(known, name) for name in SCRIPTS)
+    assert known.loader is not None
+    script = "".join(known.loader.get_source(known, name)[0] for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = known.get_template("page.html.j2").render(
         parts=shown,
@@ -64,23 +66,18 @@ def environment() -> Environment:
     )
     made.globals |= {"levels": LEVELS, "signs": SIGNS, "colours": PARTS, "most_places": PLACES}
     made.filters |= {
+        "anchor": anchor,
         "budgets": budget_view,
         "cut": cut_middle,
         "embedded": embedded,
         "in_page": in_page,
-        "is_link": _is_link,
+        "is_link": lambda url: url.startswith(("https://", "http://")),
         "ms": milliseconds,
         "pattern": piece_pattern,
         "prose": prose,
         "tree": tree,
     }
     return made
-
-
-def _source(known: Environment, name: str) -> str:
-    loader = known.loader
-    assert loader is not None
-    return loader.get_source(known, name)[0]
 
 
 def _printable(value: Any) -> Any:
@@ -123,7 +120,3 @@ def embedded(diagnosis: Diagnosis) -> Embedded:
     parts = {key: whole[key] for key in ("inputs", "findings", "timeline")}
     packed = base64.b64encode(gzip.compress(document, mtime=0)).decode()
     return Embedded(in_page(parts), packed)
-
-
-def _is_link(url: str) -> bool:
-    return url.startswith(("https://", "http://"))

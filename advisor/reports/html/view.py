@@ -110,12 +110,9 @@ class Part(Struct, frozen=True, dict=True):
         low, high = window_of(self.diagnosis) if self.diagnosis is not None else (0, 0)
         if high <= low:
             return []
-        out = []
-        for r in places.ranges:
-            start = max(min((r.start_ns - low) / (high - low), 1.0), 0.0)
-            end = max(min((r.end_ns - low) / (high - low), 1.0), 0.0)
-            out.append((round(1000 * start, 2), round(max(1000 * (end - start), 1.2), 2)))
-        return out
+        times = ((r.start_ns, r.end_ns) for r in places.ranges)
+        ends = ([max(min((t - low) / (high - low), 1.0), 0.0) for t in both] for both in times)
+        return [(round(1000 * start, 2), round(max(1000 * (end - start), 1.2), 2)) for start, end in ends]
 
 
 def parts(report: b.Report) -> list[Part]:
@@ -134,34 +131,24 @@ def parts(report: b.Report) -> list[Part]:
         names = ("before", "after") if isinstance(doc, Comparison) else ("short", "long")
         if (view := change_view(doc.budget, names)) is not None:
             drawn = {"Budget": view}
-    blocks = report.whole() if report.whole else report.blocks(WIDTH)
-    sections = _sections("c0", blocks, drawn)
-    sections[1:1] = _sketched(doc)
-    return [Part("c0", report.title, sections)]
-
-
-def _sketched(doc: object) -> list[Section]:
-    """The sections of a comparison that only a page has."""
-    view = sketch_view(doc)
-    if view is None:
-        return []
-    note = f"{view.phase}, how many steps take how long, on one scale (ms)"
-    made = [Section("c0-times", "Step times", note, "Step times", [Picture("sketch", view)])]
-    if view.events is not None:
-        drawn, note = Picture("events", view.events), "a typical step of each side, from one 0"
-        made.append(Section("c0-exact", "Events", note, "Events", [drawn]))
-    return made
+    first, *sections = _sections("c0", report.whole() if report.whole else report.blocks(WIDTH), drawn)
+    if (sketch := sketch_view(doc)) is not None:
+        if sketch.events is not None:
+            note = "a typical step of each side, from one 0"
+            events: list[Any] = [Picture("events", sketch.events)]
+            sections.insert(0, Section("c0-exact", "Events", note, "Events", events))
+        note = f"{sketch.phase}, how many steps take how long, on one scale (ms)"
+        times: list[Any] = [Picture("sketch", sketch)]
+        sections.insert(0, Section("c0-times", "Step times", note, "Step times", times))
+    return [Part("c0", report.title, [first, *sections])]
 
 
 def _with_change(blocks: Iterable[b.Block], found: Sequence[Diagnosis]) -> Iterator[b.Block]:
     """The list of captures with the change of the step against that of the first."""
-    first = found[0].inputs[0].step_ms
+    first, *others = [d.inputs[0].step_ms for d in found]
     for block in blocks:
         if isinstance(block, b.Grid) and first:
-            steps = [d.inputs[0].step_ms for d in found]
-            change = [
-                "-" if s is None or not i else f"{signed(s / first - 1)} %" for i, s in enumerate(steps)
-            ]
+            change = ["-", *("-" if s is None else f"{signed(s / first - 1)} %" for s in others)]
             at = block.heads.index("step ms") + 1
             rows = ((*r[:at], c, *r[at:]) for r, c in zip(block.rows, change, strict=True))
             heads = (*block.heads[:at], "against the first", *block.heads[at:])
@@ -222,10 +209,10 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     yield from finding_text.combined(d)
     yield from document.kernels(d, None)
     kernels = d.tables.get("kernels")
-    chart, rows = step_chart(d), latencies(kernels) if kernels is not None else []
-    if chart is not None or rows:
+    chart, latest = step_chart(d), latencies(kernels) if kernels is not None else []
+    if chart is not None or latest:
         yield b.Heading("Latency distributions")
-        yield Picture("latency", (d, chart, rows))
+        yield Picture("latency", (d, chart, latest))
     yield from document.healthy(d)
     yield from document.not_judged(d)
     yield from document.sensitivity(d)
@@ -233,12 +220,10 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
         yield b.Heading("Tables, thresholds and facts")
     for name, table in d.tables.items():
         if name != "kernels" and table.rows:
-            whole_table = replace(grid(table, item=f"row of {name}"), title="")
-            if name == "modules":
-                names = [str(row[0]) for row in table.rows]
-                levels = tuple((len(text) - len(text.lstrip(". "))) // 2 for text in names)
-                whole_table = replace(whole_table, levels=levels)
-            yield b.Fold(table.title, f"{len(table.rows)} rows", (whole_table,))
+            names = [str(row[0]) for row in table.rows] if name == "modules" else []
+            levels = tuple((len(text) - len(text.lstrip(". "))) // 2 for text in names)
+            rows = replace(grid(table, item=f"row of {name}"), title="", levels=levels)
+            yield b.Fold(table.title, f"{len(table.rows)} rows", (rows,))
     yield from document.thresholds(d, unchanged=True)
     yield from document.facts(d)
     yield b.Heading("About")
@@ -307,13 +292,11 @@ class TableView(Struct, frozen=True):
 def table_view(grid: b.Grid) -> TableView:
     """A table as it stands, with numbers to sort by and bars under shares."""
     made = b.columns(grid)
-    columns = []
-    for c, (_, texts, number) in enumerate(made):
-        unit = heading_parts(grid.heads[c])[1]
-        columns.append(
-            [_cell(row[c], text, number, unit) for row, text in zip(grid.rows, texts, strict=True)]
-        )
-    rows = [list(cells) for cells in zip(*columns, strict=True)]
+    units = [heading_parts(head)[1] for head in grid.heads]
+    rows = [
+        [_cell(value, made[c][1][i], made[c][2], units[c]) for c, value in enumerate(row)]
+        for i, row in enumerate(grid.rows)
+    ]
     return TableView(grid, [(clean(head), number) for head, _, number in made], rows)
 
 
