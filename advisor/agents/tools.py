@@ -19,7 +19,6 @@ from advisor.model.options import Options
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis, Finding
 
-
 #: Characters of JSON in an answer; about three of them are a token.
 LETTERS = 6_000
 #: A list keeps at least this many entries while another one is longer.
@@ -206,9 +205,8 @@ class Tools:
         with self._lock:
             options = self._options(redact, phase=_phase(phase))
             found = compare(self._file(before), self._file(after), options)
-        kept = {"verdict", "summary", "comparability", "phases", "budget", "operations", "changes", "checks",
-                "gains", "notes"}  # fmt: skip
-        return self._answer(found.model_dump(mode="json", include=kept), redact)
+        kept = "verdict summary comparability phases budget operations changes checks gains notes"
+        return self._answer(found.model_dump(mode="json", include={*kept.split()}), redact)
 
     def doctor(self, path: str, redact: bool = False) -> dict[str, Any]:
         """What a capture can and cannot answer, and the command that records a better one."""
@@ -272,8 +270,6 @@ class Tools:
             redact,
         )
 
-    # ---------------------------------------------------------------------------------------------
-
     def _of(self, path: str, options: Options) -> Diagnosis:
         """The diagnosis of a file as it is now; the last ones are kept."""
         file = self._file(path)
@@ -321,12 +317,11 @@ class Tools:
 
 def _short(finding: Finding) -> dict[str, Any]:
     """A finding as one entry of a list."""
-    saved = finding.ranking.saved if finding.ranking is not None else None
-    kept = {"rank": finding.rank, "code": finding.code, "cause": finding.cause, "severity": finding.severity,
-            "title": finding.title, "message": finding.message, "saved": saved,
-            "scope": finding.scope.as_dict()}  # fmt: skip
-    if finding.recommendations:
-        kept["do"] = finding.recommendations[0].action
+    names = ("rank", "code", "cause", "severity", "title", "message")
+    kept = {name: getattr(finding, name) for name in names}
+    kept["saved"] = finding.ranking.saved if finding.ranking is not None else None
+    kept["scope"] = finding.scope.as_dict()
+    kept["do"] = next((advice.action for advice in finding.recommendations), None)
     return kept
 
 

@@ -27,13 +27,10 @@ def signs(parts: list[str], bar: str) -> Signs:
     """A distinct sign for every part, the same one in every report if the part is known."""
     given: Signs = {}
     for part in parts:
-        spec = PARTS.get(part)
-        sign, style = (spec.sign, spec.style) if spec else ("", "")
+        sign, style = (PARTS[part].sign, PARTS[part].style) if part in PARTS else ("", "")
         sign = bar if part == "compute" else sign
-        taken = {s for s, _ in given.values()}
-        if not sign or sign in taken:
-            sign = next(s for s in SPARE if s not in taken)
-        given[part] = (sign, style)
+        taken = {"", *(s for s, _ in given.values())}
+        given[part] = next(s for s in (sign, *SPARE) if s not in taken), style
     return given
 
 
@@ -105,14 +102,11 @@ def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
 def brief(page: Page, budgets: Sequence[Budget]) -> None:
     """One bar a device, of many the least and the most busy, over the parts that hold enough."""
     drawn = _drawn(list(budgets), BRIEF)
-    order = _order(drawn)
-    given = signs(order, page.glyphs.bar)
-    tables = [_shares(b) for b in drawn]
+    given = signs(_order(drawn), page.glyphs.bar)
     _bars(page, _labels(drawn) if len(drawn) > 1 else ["budget"], drawn, given, 12)
-    held = {p: [t.get(p, 0.0) for t in tables] for p in order}
-    least = WORTH if len(drawn) == 1 else WORTH_OF_MANY
-    named = sorted((p for p in order if max(held[p]) >= least), key=lambda p: -max(held[p]))
-    texts = (f"{given[p][0]} {words(p)} {percent_range(held[p])}" for p in named)
+    table = shares(drawn, WORTH if len(drawn) == 1 else WORTH_OF_MANY)
+    held = ((p, [s or 0.0 for s in table.cells[p]]) for p in table.parts)
+    texts = (f"{given[p][0]} {words(p)} {percent_range(own)}" for p, own in held)
     page.labelled("", ", ".join(t.replace(" ", GLUE) for t in texts))
     for sentence in unanswered(budgets, brief=True):
         page.labelled("", sentence)
@@ -132,11 +126,8 @@ def _drawn(budgets: list[Budget], most: int) -> list[Budget]:
     """At most `most` budgets, those of the least and the most busy devices, in their order."""
     if len(budgets) <= most:
         return budgets
-
-    def busy(b: Budget) -> float:
-        return sum(p.share for p in b.parts if p.part in BUSY)
-
-    ranked = sorted(range(len(budgets)), key=lambda i: (busy(budgets[i]), i))
+    busy = [sum(p.share for p in b.parts if p.part in BUSY) for b in budgets]
+    ranked = sorted(range(len(budgets)), key=lambda i: (busy[i], i))
     half = most // 2
     return [budgets[i] for i in sorted(ranked[:half] + ranked[-half:])]
 

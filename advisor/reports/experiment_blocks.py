@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
@@ -155,11 +155,11 @@ KINDS: dict[str, tuple[str, Callable[[Any, int], Iterator[Block]]]] = {
 def report(document: Document, verbosity: int = 0) -> Report:
     """A document of this family; HTML has every row. With `verbosity` below 0 the summary alone."""
     title, blocks = KINDS[document.kind]
-    shown = (Paragraph(document.summary),)
-    return Report(
-        (document,), lambda _: shown if verbosity < 0 else blocks(document, verbosity), title,
-        whole=lambda: blocks(document, 1),
-    )  # fmt: skip
+
+    def shown(_width: int) -> Iterable[Block]:
+        return blocks(document, verbosity) if verbosity >= 0 else (Paragraph(document.summary),)
+
+    return Report((document,), shown, title, whole=lambda: blocks(document, 1))
 
 
 def workbook(document: Document) -> bytes:

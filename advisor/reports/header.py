@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis, Input, StepSummary
 from advisor.model.numbers import column, digits, milliseconds, percent_range, value_text
-from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, labelled
+from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, first, labelled
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import devices, machine, missing, step_time, window, workload
 
@@ -100,39 +100,30 @@ def _method(entry: Input | None) -> str:
 
 SHOWN = 16
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
-#: Columns of the table of ranks shown here, with a shorter head; all are in the document.
-_HEADS = {
-    "rank": "rank",
-    "busy:ratio": "busy:ratio",
-    "exposed_collectives:ratio": "exposed:ratio",
-    "overlap:ratio": "overlap:ratio",
-    "waits:ratio": "waits:ratio",
-    "comes_last:ratio": "last:ratio",
-    "causes:ratio": "causes:ratio",
-    "clock_offset:us": "clock:us",
-}
+#: Columns of the table of ranks shown here, and shorter heads for some; all are in the document.
+_HEADS = (
+    "rank", "busy:ratio", "exposed_collectives:ratio", "overlap:ratio", "waits:ratio", "comes_last:ratio",
+    "causes:ratio", "clock_offset:us",
+)  # fmt: skip
+_SHORT = {"exposed_collectives": "exposed", "comes_last": "last", "clock_offset": "clock"}
 
 
 def job(diagnosis: Diagnosis) -> Iterator[Block]:
     """The captures of one job in a few lines: what they have in common, then the warnings of each."""
     read = [i for i in diagnosis.inputs if i.format != UNREADABLE]
-    first, last = diagnosis.inputs[0], diagnosis.inputs[-1]
-    yield Title(first.path)
-    if first.path != last.path:
-        yield Title(f"to {last.path}")
+    yield Title(diagnosis.inputs[0].path)
+    if diagnosis.inputs[0].path != diagnosis.inputs[-1].path:
+        yield Title(f"to {diagnosis.inputs[-1].path}")
     yield Labelled("ranks", f"{ranks_read(diagnosis)} read")
     if read:
         names = ("device", "producer", "driver")
         shared = read[0].replaced(**{n: _same([getattr(i, n) for i in read]) for n in names})
         yield Labelled("captured", f"{GLUE}· ".join(machine(shared)))
         yield Labelled("workload", workload(read[0]))
-        busy = [i.busy_share for i in read if i.busy_share is not None]
-        if busy:
+        if busy := [i.busy_share for i in read if i.busy_share is not None]:
             yield Labelled("load", f"GPUs busy {percent_range(busy)} of their windows")
-    for text in missing(diagnosis):
-        yield Labelled("missing", text)
-    for rank, text in ((i.rank, w) for i in read for w in i.warnings):
-        yield Labelled("warning", f"rank {rank}: {text}")
+    yield from (Labelled("missing", text) for text in missing(diagnosis))
+    yield from (Labelled("warning", f"rank {i.rank}: {text}") for i in read for text in i.warnings)
 
 
 def ranks_read(diagnosis: Diagnosis) -> str:
@@ -158,18 +149,20 @@ def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
     if table is None or len(table.rows) < 2:
         return
     at = {head: i for i, head in enumerate(table.columns)}
-    rows = list(table.rows)
-    hidden = 0
-    if limit is not None and len(rows) > limit:
-        rows.sort(key=lambda r: (-_number(r[at["causes:ratio"]]), -_number(r[at["waits:ratio"]])))
-        hidden = len(rows) - limit
-        rows = rows[:limit]
+
+    def waits_for(row: Sequence[Cell]) -> list[float]:
+        cells = (row[at[name]] for name in ("causes:ratio", "waits:ratio"))
+        return [-float(cell) if isinstance(cell, int | float) else 0.0 for cell in cells]
+
+    many = limit is not None and len(table.rows) > limit
+    rows, hidden = first(sorted(table.rows, key=waits_for) if many else table.rows, limit)
     heads, cells = [], []
-    for head, short in _HEADS.items():
+    for head in _HEADS:
         values = [row[at[head]] for row in rows]
-        if head in at and any(v is not None for v in values):
-            name, texts, _ = column(short, values)
-            heads.append(name)
+        if any(v is not None for v in values):
+            name, colon, unit = head.partition(":")
+            shown, texts, _ = column(f"{_SHORT.get(name, name)}{colon}{unit}", values)
+            heads.append(shown)
             cells.append(texts)
     yield Heading("Ranks", CAPTION)
     yield Grid(tuple(heads), tuple(zip(*cells, strict=True)), hidden)
@@ -179,7 +172,3 @@ def path_of(diagnosis: Diagnosis, rank: int | None) -> str:
     """The file of this rank, else the first one."""
     own = next((i.path for i in diagnosis.inputs if rank is not None and i.rank == rank), None)
     return own or (diagnosis.inputs[0].path if diagnosis.inputs else "")
-
-
-def _number(cell: Cell) -> float:
-    return float(cell) if isinstance(cell, int | float) else 0.0

@@ -114,15 +114,12 @@ def baselines(listed: BaselineList) -> Iterator[Block]:
 def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
     """One name and its content."""
     yield Title(name)
-    for diagnosis in diagnoses:
-        yield Labelled("capture", ", ".join(i.path for i in diagnosis.inputs))
-        steps = ", ".join(
-            f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms"
-            for s in diagnosis.main_steps
+    for d in diagnoses:
+        steps = (
+            f"{amount(s.count, f'{s.phase} step')} of {milliseconds(s.median_ms)} ms" for s in d.main_steps
         )
-        if steps:
-            yield Labelled("steps", steps)
-        yield Labelled("verdict", diagnosis.verdict)
+        captures = ", ".join(i.path for i in d.inputs)
+        yield from b.labelled(("capture", captures), ("steps", ", ".join(steps)), ("verdict", d.verdict))
 
 
 def redacted(
@@ -138,8 +135,7 @@ def redacted(
     yield Paragraph(f"{target} ({after}), from {source} ({before}), which is unchanged", strong=True)
     if removed:
         yield Heading("Taken out or changed")
-        rows = tuple((what, count, table) for what, table, count in removed)
-        yield Grid(("what", "count", "table"), rows)
+        yield Grid(("what", "count", "table"), tuple((what, count, table) for what, table, count in removed))
     else:
         yield Paragraph("Nothing private was found.", dense=True)
     if kept:
@@ -169,17 +165,15 @@ def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[b.Block]:
                 yield b.Paragraph(line.what, dense=True)
         for note in step.notes:
             yield b.Labelled("note", note)
-    for heading, items in (
-        (
-            b.Heading("Variables"),
-            [b.Item(v.effect, code=f"{v.variable}={v.value}") for v in planned.variables],
-        ),
-        (b.Heading("Options", "what each is for, and what it costs"), [*map(_flag, planned.flags)]),
-        (b.Heading("Mind"), [b.Item(trap.text, "-") for trap in planned.pitfalls]),
-        (b.Heading("Variants", "what else may be wanted"), [*map(_variant, planned.variants)]),
+    variables = [b.Item(v.effect, code=f"{v.variable}={v.value}") for v in planned.variables]
+    for heading, note, items in (
+        ("Variables", "", variables),
+        ("Options", "what each is for, and what it costs", [*map(_flag, planned.flags)]),
+        ("Mind", "", [b.Item(trap.text, "-") for trap in planned.pitfalls]),
+        ("Variants", "what else may be wanted", [*map(_variant, planned.variants)]),
     ):
         if items:
-            yield heading
+            yield b.Heading(heading, note)
             yield from items
     yield b.Gap()
     yield b.Paragraph(f"Again: {planned.again}")
@@ -284,8 +278,8 @@ def checkup(doc: m.Checkup, verbosity: int = 0) -> Iterator[b.Block]:
 def _recorded(doc: m.Checkup) -> Iterator[b.Block]:
     found = doc.recorded
     parts = [doc.input.format, value_text(found.size_bytes, "bytes")]
-    parts += [f"schema {found.schema_version}"] if found.schema_version else []
-    parts += [f"{value_text(found.duration_ms, 'ms')} recorded"] if found.duration_ms else []
+    parts += [f"schema {found.schema_version}"] * bool(found.schema_version)
+    parts += [f"{value_text(found.duration_ms, 'ms')} recorded"] * bool(found.duration_ms)
     options = " ".join(merged(found.options)) or "none recorded in the export"
     inferred = " (as far as what was recorded shows)" if found.options and not found.options_known else ""
     rows = [f"{count:,} {table.replace('_', ' ')}" for table, count in found.tables.items()]
@@ -341,5 +335,4 @@ def _plan(plan: m.Plan, verbosity: int) -> Iterator[b.Block]:
     for left in plan.left_out:
         text = f"{left.option} ({_names(left.rules)}): {left.overhead}; a capture of its own"
         yield b.Labelled("not", text)
-    for trap in plan.pitfalls:
-        yield b.Labelled("mind", trap.text)
+    yield from (b.Labelled("mind", trap.text) for trap in plan.pitfalls)

@@ -101,9 +101,10 @@ def step_time(entries: Sequence[Input]) -> str:
     low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
     if step.low == step.high:
         return f"{text}, {mid} ms untraced, as given"
-    narrower = "; time one run without the profiler and give its step: --unprofiled-step MS"
-    wide = step.high > WIDE * step.low
-    return f"{text}, about {mid} ms ({low} to {high}) untraced{narrower if wide else ''}"
+    text += f", about {mid} ms ({low} to {high}) untraced"
+    if step.high <= WIDE * step.low:
+        return text
+    return f"{text}; time one run without the profiler and give its step: --unprofiled-step MS"
 
 
 def window(entry: Input) -> str:
@@ -145,10 +146,9 @@ def baseline_text(diagnosis: Diagnosis) -> str:
     if b is None:
         return ""
     gone = sum(g.status == "gone" for g in b.gone)
-    rest = len(b.gone) - gone
-    text = f"{b.new} new, {b.known} known, {gone} gone"
-    text += f", {rest} that cannot be told" if rest else ""
-    return f"Against {clean(b.path)} ({clean(b.capture)}): {text}"
+    rest = f", {len(b.gone) - gone} that cannot be told" if gone < len(b.gone) else ""
+    counts = f"{b.new} new, {b.known} known, {gone} gone{rest}"
+    return f"Against {clean(b.path)} ({clean(b.capture)}): {counts}"
 
 
 def clock(*captures: Input) -> str:

@@ -31,15 +31,12 @@ IDS = frozenset(("PID", "TID", "DevId", "CorrId", "Device", "Ctx", "Strm"))
 VARYING = IDS | {"Style", "Kind"}
 #: The last column holds the names and gets at least this many cells, other text columns `TEXT`.
 NAME, TEXT = 30, 18
-#: Number of columns without room that are named.
-NAMED = 6
+#: Cells between columns, and of the longest bar; number of columns without room that are named.
+GAP, BAR, NAMED = 2, 30, 6
 #: Times that are compared with each other, in the unit that suits their average or median.
 SPREAD = re.compile("([TAQK]?)(Avg|Med|Min|Max|StdDev|P\\d\\d)")
 #: Columns of this rank are for programs.
 DATA_ONLY = 6
-GAP = 2
-BAR = 30
-
 #: How a number is written, by its unit.
 FORMS: dict[str, Callable[[float], str]] = {
     "%": figures.digits,
@@ -84,8 +81,15 @@ def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: in
 
 def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
     frame = table.frame
+
+    def informative(name: str, rank: int) -> bool:
+        """Whether a column has cells, and tells rows apart if it is an id."""
+        if rank and name in VARYING:
+            return frame[name].nunique(dropna=False) > 1
+        return bool((frame[name].notna() & (frame[name] != "")).any())
+
     known = zip(map(str, frame), table.ranks, strict=True)
-    ranks = {c: r for c, r in known if r < DATA_ONLY and _informative(frame[c], r)}
+    ranks = {name: rank for name, rank in known if rank < DATA_ONLY and informative(name, rank)}
     shown = _columns(frame[list(ranks)], timeunit)
     need = [_least(*column, last=column is shown[-1]) for column in shown]
     kept = fitting(need, list(ranks.values()), page.width)
@@ -96,18 +100,11 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
         for row, note in zip(rows, _tail_notes(frame), strict=True):
             page.lines.append(row)
             page.wrapped(note, ["    "], 4, "dim")
-    left_out = sorted((rank, i) for i, rank in enumerate(ranks.values()) if i not in kept)
+    left_out = [name for i, name in enumerate(ranks) if i not in kept]
     if left_out:
-        heads = [list(ranks)[i].partition(" (")[0] for _, i in left_out]
+        heads = [name.partition(" (")[0] for name in sorted(left_out, key=lambda name: ranks[name])]
         rest = f" and {len(heads) - NAMED} more" if len(heads) > NAMED else ""
         page.wrapped(f"no room for {', '.join(heads[:NAMED])}{rest}: --format csv has all", style="dim")
-
-
-def _informative(column: pd.Series, rank: int) -> bool:
-    """Whether a column is informative: it has cells, and distinguishes rows if it is an id."""
-    if rank and column.name in VARYING:
-        return column.nunique(dropna=False) > 1
-    return bool((column.notna() & (column != "")).any())
 
 
 def fitting(need: Sequence[int], ranks: Sequence[int], width: int) -> list[int]:
@@ -180,10 +177,10 @@ def _tail_notes(frame: pd.DataFrame) -> list[str]:
         if row["Flag"]:
             shape = f"{row['Flag']} tail: {shape}"
         if row["Slow"]:
-            shares = {words: (row[f"{n} (%)"], row[f"{n} of All (%)"]) for n, words in WITH.items()}
+            shares = ((words, row[f"{n} (%)"], row[f"{n} of All (%)"]) for n, words in WITH.items())
             found = [
                 f"{words} {figures.digits(mine)} % (all calls {figures.digits(of_all)} %)"
-                for words, (mine, of_all) in shares.items()
+                for words, mine, of_all in shares
                 if mine >= COMMON and mine >= MORE * of_all
             ]
             common = f"with {', '.join(found)}" if found else "nothing recorded coincides"
@@ -220,11 +217,9 @@ def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:
         room = min(BAR, page.width - 2 * wide - 30)
         for low, high, n, share in zip(texts, texts[1:], part["Count"], part["Share (%)"], strict=False):
             length = max(round(n * room / part["Count"].max()), 1) if n else 0
-            page.line(
-                f"  {pad(low, wide, True)} - {pad(high, wide, True)} {head.strip()}"
-                f"  {n:>9,}  {FORMS['%'](share):>5} %  ",
-                (page.glyphs.bar * length, "green"),
-            )
+            text = f"  {pad(low, wide, True)} - {pad(high, wide, True)} {head.strip()}  {n:>9,}"
+            bar = (page.glyphs.bar * length, "green")
+            page.line(f"{text}  {FORMS['%'](share):>5} %  ", bar)
 
 
 SCHEMA_VERSION = 1
