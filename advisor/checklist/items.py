@@ -13,7 +13,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from advisor import __version__
-from advisor.engine.compile import Condition, Program, Test, try_compile
+from advisor.engine.compile import Condition, Test, try_compile
 from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.interpret import Outcome, test_doc
 from advisor.engine.load import builtin_dir, load_rules, refuse
@@ -102,8 +102,15 @@ def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence
 
 
 def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
-    """The rules about the checklist over the facts that they use, each value in a scope of its own."""
-    program = _program(known, folders)
+    """The rules about the checklist over the facts that they use, each value in a scope of its own; with
+    the parameters of other rules as the captures were judged."""
+    rules = load_rules(builtin_dir(), *folders)
+    # The built-in value, if a rule of the user that replaces ours lacks the parameter.
+    params = resolve_params(load_rules(builtin_dir()), {}) | resolve_params(rules, {})
+    params |= {key: value for key, value in known.limits.items() if value is not None}
+    program, problems = try_compile(rules.about("checklist"), params)
+    refuse(problems)
+    assert program is not None
     count = next((len(lists) for lists in known.values.values()), len(known.captures))
     base = FactBase(captures=tuple(Scope(rank=at) for at in range(count)))
     for name in dict.fromkeys(t.fact for rule in program.by_code.values() for t in rule.tests()):
@@ -113,18 +120,6 @@ def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
     if known.engine is not None:
         base.add(Fact(_ENGINE, known.engine, "text"))
     return infer(base, program, engine=default_engine())
-
-
-def _program(known: CaptureFacts, folders: Sequence[Path]) -> Program:
-    """The rules about the checklist, with the parameters of other rules as the captures were judged."""
-    rules = load_rules(builtin_dir(), *folders)
-    # The built-in value, if a rule of the user that replaces ours lacks the parameter.
-    values = resolve_params(load_rules(builtin_dir()), {}) | resolve_params(rules, {})
-    limits = {key: value for key, value in known.limits.items() if value is not None}
-    program, problems = try_compile(rules.about("checklist"), values | limits)
-    refuse(problems)
-    assert program is not None
-    return program
 
 
 def command_of(item: ChecklistItem, captures: Sequence[str]) -> str | None:
@@ -170,28 +165,20 @@ def _answered(
         return given.reply, worded(inference, spec, given.reason, TRACE), ()
     if not known.captures:
         return None, "", ()
-    judged = [
-        (b, a.reply)
-        for b, a in zip(outcome.branches, spec.answers, strict=False)
-        if a.reply != "not_applicable"
-    ]
+    replies = [(b, a.reply) for b, a in zip(outcome.branches, spec.answers, strict=False)]
+    judged = [(b, reply) for b, reply in replies if reply != "not_applicable"]
     wanted = [b for b, reply in judged if reply == "yes"] or [b for b, _ in judged]
     checked = [c for b in wanted for c in b.conditions]
     conditions = tuple(d for c in checked for d in _documents(c.condition, known))
     proof = _proof(item, known)
     if given is None:
         return None, proof, conditions
-    if given.reply == "no" and not proof:
-        lacking = [c.condition.fact for c in checked if isinstance(c.condition, Test) and c.truth is False]
-        proof = _not_recorded(lacking, known)
+    lacking = [c.condition.fact for c in checked if isinstance(c.condition, Test) and c.truth is False]
+    if given.reply == "no" and not proof and lacking:
+        proof = f"the capture does not record {', '.join(lacking)}"
+        flag = next((known.remedies[fact] for fact in lacking if fact in known.remedies), None)
+        proof += f" ({flag} would)" if flag else ""
     return cast(Answer, given.reply), proof, conditions
-
-
-def _not_recorded(facts: Sequence[str], known: CaptureFacts) -> str:
-    """``the capture does not record host.gil_wait_ratio (--trace=cuda,nvtx,python-gil would)``"""
-    flags = list(dict.fromkeys(known.remedies[f] for f in facts if f in known.remedies))
-    text = f"the capture does not record {', '.join(facts)}" if facts else ""
-    return f"{text} ({flags[0]} would)" if text and flags else text
 
 
 def _documents(test: Condition, known: CaptureFacts) -> Iterator[ConditionDoc]:
@@ -232,15 +219,12 @@ def _cells(known: CaptureFacts, name: str, at: int) -> tuple[Cell, ...]:
 
 def _shown(known: CaptureFacts, wanted: Placeholder, at: int) -> Shown | None:
     """The value; the span from least to most if there is one per device, phase or operation."""
-    cells = list(dict.fromkeys(_cells(known, wanted.name, at)))
+    cells = [c for c in dict.fromkeys(_cells(known, wanted.name, at)) if c is not None]
     unit = known.units.get(wanted.name, "")
-    if not cells:
-        return None
     numbers = [c for c in cells if isinstance(c, int | float) and not isinstance(c, bool)]
     if len(numbers) == len(cells) > 1:
-        ends = [show(Shown(n, unit), wanted.format) for n in (min(numbers), max(numbers))]
-        return Shown(f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0], "text")
+        ends = dict.fromkeys(show(Shown(n, unit), wanted.format) for n in (min(numbers), max(numbers)))
+        return Shown(" to ".join(ends), "text")
     if len(cells) > 1:
-        return Shown(tuple(str(c) for c in cells), "text")
-    value = cells[0]
-    return None if value is None else Shown(value, unit)
+        return Shown(tuple(map(str, cells)), "text")
+    return Shown(cells[0], unit) if cells else None

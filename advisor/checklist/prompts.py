@@ -16,18 +16,15 @@ from advisor.model.review import WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reports.blocks import Block
 from advisor.reports.review import question
 
-# --- the walk through the questions, for any kind of answerer: every answer is saved at once ------
-
 BACK: Literal["back"] = "back"
+#: None leaves the question open, BACK returns to the previous one.
+Answered = Reply | Literal["back"] | None
 
 
 class Asker(Protocol):
     """Source of answers: a person at a terminal, or a file."""
 
-    def ask(
-        self, entry: CheckEntry, checklist: Checklist, number: int, of: int
-    ) -> Reply | Literal["back"] | None:
-        """The answer; None leaves the question open, BACK returns to the previous one."""
+    def ask(self, entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered: ...
 
 
 class FileAsker:
@@ -37,9 +34,7 @@ class FileAsker:
         self._replies = dict(replies)
         self._then = then
 
-    def ask(
-        self, entry: CheckEntry, checklist: Checklist, number: int, of: int
-    ) -> Reply | Literal["back"] | None:
+    def ask(self, entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered:
         if entry.id in self._replies:
             # Used once: after going back the question is asked again.
             return self._replies.pop(entry.id)
@@ -156,9 +151,7 @@ class TerminalAsker:
         self._show = show
         self._stage: Stage | None = None
 
-    def ask(
-        self, entry: CheckEntry, checklist: Checklist, number: int, of: int
-    ) -> Reply | Literal["back"] | None:
+    def ask(self, entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered:
         title = checklist.stages[entry.stage] if entry.stage != self._stage else None
         self._stage = entry.stage
         self._show(question(entry, number, of, title))

@@ -18,8 +18,6 @@ from advisor.model.review import ANSWERS, Answer, CheckEntry, Checklist
 from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
 from advisor.reports.files import write_atomic
 
-# --- answers that people gave: from a file, from a session, from a reviewed workbook --------------
-
 #: Accepted spellings of answers; YAML reads a bare yes as true.
 _SPELLINGS: dict[str, Answer] = {
     "y": "yes", "true": "yes", "n": "no", "false": "no", "na": "not_applicable",
@@ -142,9 +140,8 @@ def save(path: Path, checklist: Checklist) -> None:
     measured: dict[str, Any] = {}
     for entry in checklist.entries:
         if entry.by == "person" and entry.answer is not None:
-            people[entry.id] = {"answer": entry.answer}
-            if entry.note:
-                people[entry.id]["note"] = entry.note
+            note = {"note": entry.note} if entry.note else {}
+            people[entry.id] = {"answer": entry.answer, **note}
         if entry.measured is not None or entry.proof:
             measured[entry.id] = {"answer": entry.measured, "proof": entry.proof}
     content = {
@@ -181,33 +178,17 @@ def restore(path: Path, fresh: Checklist) -> Checklist:
 
 
 def _with_measured(fresh: Checklist, content: dict[str, Any]) -> Checklist:
-    measured: dict[str, Reply | str] = {}
-    for name, value in (content.get("measured") or {}).items():
-        if not isinstance(value, dict):
-            continue
-        proof = str(value.get("proof") or "")
-        answer = value.get("answer")
-        measured[name] = proof if answer is None else Reply(parse(answer, name).answer, proof)
     captures = tuple(map(str, content.get("captures") or ()))
     commands = {i.id: command_of(i, captures) for i in checklist_items().items}
+    measured = content.get("measured") or {}
     entries = []
     for entry in fresh.entries:
-        entry = entry.replaced(command=commands[entry.id])
-        kept = measured.get(entry.id)
-        if isinstance(kept, Reply):
-            changes: dict[str, Any] = {
-                "answer": kept.answer,
-                "by": "capture",
-                "measured": kept.answer,
-                "proof": kept.note,
-            }
-            entry = entry.replaced(**changes)
-        elif kept:
-            entry = entry.replaced(proof=kept)
-        entries.append(entry)
-    changes = {
-        "entries": tuple(entries),
-        "captures": captures,
-        "serving_engine": fresh.serving_engine or content.get("serving_engine"),
-    }
-    return fresh.replaced(**changes)
+        changes: dict[str, Any] = {"command": commands[entry.id]}
+        if isinstance(kept := measured.get(entry.id), dict):
+            changes["proof"] = str(kept.get("proof") or "")
+            if kept.get("answer") is not None:
+                answer = parse(kept["answer"], entry.id).answer
+                changes |= {"answer": answer, "by": "capture", "measured": answer}
+        entries.append(entry.replaced(**changes))
+    engine = fresh.serving_engine or content.get("serving_engine")
+    return fresh.replaced(entries=tuple(entries), captures=captures, serving_engine=engine)

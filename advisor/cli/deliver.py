@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.inputs import check_exists, is_pipe
@@ -117,7 +116,12 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
     # Whether output may have colours, by rich's rules; importing rich takes longer than writing a plain
     # page.
     forced = os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE") == "1"
-    if output in (None, STDOUT) and (forced or sys.stdout.isatty()):
+    if output not in (None, STDOUT):
+        write(page := Page())
+        text = "".join(f"{line.plain}\n" for line in page.lines)
+        write_bytes(text.encode("utf-8", "replace"), output, force)
+        return
+    if forced or sys.stdout.isatty():
         console = _console()
         page = Page(console.width, console.encoding.lower().startswith("utf"))
         write(page)
@@ -125,16 +129,10 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
             print_lines(console, page.lines)
         text = capture.get()
     else:
-        page = Page()
-        if output in (None, STDOUT):
-            columns, encoding = os.environ.get("COLUMNS", ""), sys.stdout.encoding or "utf-8"
-            width = int(columns) if columns.isdigit() else 0
-            page = Page(_limited(width), encoding.lower().startswith("utf"))
-        write(page)
+        columns, encoding = os.environ.get("COLUMNS", ""), sys.stdout.encoding or "utf-8"
+        width = int(columns) if columns.isdigit() else 0
+        write(page := Page(_limited(width), encoding.lower().startswith("utf")))
         text = "".join(f"{line.plain}\n" for line in page.lines)
-    if output is not None and output != STDOUT:
-        write_bytes(text.encode("utf-8", "replace"), output, force)
-        return
     # Written here: rich answers a closed pipe with exit code 1, which has a meaning here.
     with _standard_output():
         sys.stdout.write(text)
@@ -152,9 +150,8 @@ def _console() -> Console:
 
     console = Console(markup=False, highlight=False, emoji=False)
     asked = os.environ.get("COLUMNS", "")
-    if asked and not (asked.isdigit() and int(asked)):
-        console.width = WIDTH
-    console.width = _limited(console.width)
+    known = not asked or (asked.isdigit() and int(asked))
+    console.width = _limited(console.width if known else WIDTH)
     return console
 
 
@@ -235,9 +232,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields, replace
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
 from advisor.cli.messages import errors, message
@@ -272,16 +272,7 @@ def _write_workbook(
 
         past = baseline.of_review(before) if isinstance(before, Review) else before
         since = baseline.recorded(past, done[0], day, others=done[1:])
-    written = workbook.render(done, checklist=listed, review=review, since=since, day=day)
-    write_bytes(written, xlsx, force)
-
-
-class _Coded(Protocol):
-    @property
-    def code(self) -> str: ...
-
-
-T = TypeVar("T", bound=_Coded)
+    write_bytes(workbook.render(done, listed, review, since, day), xlsx, force)
 
 
 def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]) -> Diagnosis:
@@ -293,10 +284,9 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
     if not wanted and not unwanted:
         return diagnosis
 
-    def keep(items: Iterable[T]) -> tuple[T, ...]:
-        return tuple(
-            i for i in items if (not wanted or i.code.startswith(wanted)) and not i.code.startswith(unwanted)
-        )
+    def keep(items: Iterable[Any]) -> tuple[Any, ...]:
+        chosen = (i for i in items if not wanted or i.code.startswith(wanted))
+        return tuple(i for i in chosen if not i.code.startswith(unwanted))
 
     coded = ("findings", "overruled", "healthy", "not_evaluated")
     diagnosis = diagnosis.replaced(**{name: keep(getattr(diagnosis, name)) for name in coded})
