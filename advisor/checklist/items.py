@@ -102,8 +102,8 @@ def checklist(known: CaptureFacts, session: str | None = None, folders: Sequence
 
 
 def _judged(known: CaptureFacts, folders: Sequence[Path]) -> Inference:
-    """The rules about the checklist over the facts that they use, each value in a scope of its own; with
-    the parameters of other rules as the captures were judged."""
+    """The checklist's rules over the facts that they use, each value in a scope of its own, with the
+    parameters with which the captures were judged."""
     rules = load_rules(builtin_dir(), *folders)
     # The built-in value, if a rule of the user that replaces ours lacks the parameter.
     params = resolve_params(load_rules(builtin_dir()), {}) | resolve_params(rules, {})

@@ -54,8 +54,7 @@ def walk(
     also: frozenset[str] = frozenset(),
     short: bool = False,
 ) -> Checklist:
-    """Ask the open questions, and those in `also`, with `short` only the eight steps; `keep` is called
-    after every answer."""
+    """Ask the open questions and those in `also`, or the eight steps; `keep` is called after every answer."""
     asked = shortened(checklist).entries if short else checklist.entries
     order = [e.id for e in asked if e.open or e.id in also]
     at = 0
@@ -94,8 +93,7 @@ def need_terminal(instead: str) -> None:
 def choose(
     ask: str, choices: Sequence[tuple[str, str, str | None]], default: str | None = None, first: bool = False
 ) -> str:
-    """The chosen one of (value, text, key or None), or BACK, which the first question does not offer.
-    Raises KeyboardInterrupt to quit."""
+    """The chosen one of (value, text, key or None), or BACK unless `first`. Raises KeyboardInterrupt to quit."""
     import questionary
 
     width = get_terminal_size().columns - len(_INDENT) - 1
@@ -127,8 +125,8 @@ def choose(
 def write(
     ask: str, default: str = "", empty: str = "", valid: Callable[[str], bool | str] | None = None
 ) -> str:
-    """A line of text, or BACK; `empty` is the meaning of Enter alone, `valid` returns the fault of a
-    line. Raises KeyboardInterrupt to quit."""
+    """A line of text, or BACK; `empty` is the meaning of Enter alone, `valid` returns the fault of a line.
+    Raises KeyboardInterrupt to quit."""
     import questionary
 
     keys = ", ".join([*([f"Enter: {empty}"] if empty else []), "b: back", "q: quit", "h: help"])

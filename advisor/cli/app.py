@@ -31,8 +31,7 @@ class Stopped(Exception):
 
 @contextmanager
 def _stops() -> Iterator[None]:
-    """Raise `Stopped` for Ctrl-C and a closed pipe, which typer would turn into exit code 1: that
-    means "a finding at or above --fail-on"."""
+    """Raise `Stopped` for Ctrl-C and a closed pipe: typer's exit code for them, 1, means a finding here."""
     try:
         yield
     except KeyboardInterrupt:
@@ -91,8 +90,7 @@ class Advisor(TyperGroup):
 
 
 def _check_given_only(command: Any) -> None:
-    """Keep typer from building a pydantic check for every option that was not given: `--help` and
-    `--list` spend most of their time on these."""
+    """Keep typer from building a pydantic check for options not given, most of the time of `--help`."""
     listed = command.get_params
 
     def checked(parameter: Any, check: Any, ctx: Any, value: Any) -> Any:

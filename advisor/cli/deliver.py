@@ -40,8 +40,7 @@ def formats(help: str, kind: Kind = "document") -> Flag:
 def check_files(
     settings: Settings, inputs: Sequence[Path] = (), others: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Check that the files of a verb that writes several, and `others` of its own by their option, can be
-    written."""
+    """Check that all files of a verb, and `others` by their option, can be written."""
     output = None if settings.output == STDOUT else settings.output
     files = {"-o": output, "--html": settings.html, "--xlsx": settings.xlsx, **(others or {})}
     check_targets(files, settings.force, inputs)
@@ -53,8 +52,8 @@ def settings_of(
     keys: Collection[str],
     choices: Mapping[str, Sequence[str]],
 ) -> Settings:
-    """The settings in force for a verb of the flags `names`, of which `typed` were given. InputError for
-    an output file of another format."""
+    """The settings for a verb of the flags `names`, of which `typed` were given. InputError for an output
+    file of another format."""
     from advisor.config import settle
 
     settings = settle(typed, None, keys, choices)

@@ -118,8 +118,7 @@ def diagnosed(
 
 
 def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
-    """The diagnosis of the job that the captures belong to, and whether a rank of it is missing because
-    it could not be read; None for independent captures."""
+    """The diagnosis of a job, and whether one of its ranks could not be read; None for independent captures."""
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
     plan = None
@@ -220,8 +219,7 @@ def _verdict(done: Sequence[Diagnosis], settings: Settings) -> int:
 
 
 def _read_review(path: Path | None, xlsx: Path | None) -> Review | History | None:
-    """Decisions of an earlier review: a workbook, the JSON of `advisor review import`, or a folder
-    with a history of reviews."""
+    """Decisions of an earlier review: from its workbook or JSON, or a folder with a history of reviews."""
     if path is None:
         return None
     if xlsx is None:
@@ -259,8 +257,7 @@ def earlier_review(path: Path) -> Review:
 def _write_workbook(
     done: Sequence[Diagnosis], xlsx: Path, before: Review | History | None, force: bool
 ) -> None:
-    """The workbook, its checklist answered as far as the captures answer it. After an earlier review it
-    begins with what became of the findings, in any of the captures."""
+    """The workbook with the checklist; after an earlier review it begins with what became of the findings."""
     from advisor.checklist.items import capture_facts, checklist
     from advisor.model.review import Review
     from advisor.reports.workbook import book as workbook

@@ -24,8 +24,8 @@ _read: object = None
 
 
 def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
-    """The captures: files as given, folders as the captures in them and in their subfolders, each once.
-    A missing file among several stays: its reader reports it, and the others are diagnosed."""
+    """The captures: files as given, folders as all captures below them, each once. A missing file among
+    several stays: its reader reports it, and the others are diagnosed."""
     from advisor.sources.open import as_captures, is_export_folder, searched
 
     found: list[Path] = []
@@ -65,8 +65,7 @@ def check_exists(path: Path) -> None:
 
 
 def as_pair(paths: Sequence[Path], settings: Settings) -> tuple[Path, Settings]:
-    """The capture, and with --together the PyTorch trace of the same program in the settings, which names
-    its parts."""
+    """The capture; with --together the PyTorch trace of the same program is in the settings."""
     if len(paths) == 1 + settings.pair:
         from advisor.sources.open import is_profiler_json
 
@@ -79,8 +78,7 @@ def as_pair(paths: Sequence[Path], settings: Settings) -> tuple[Path, Settings]:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folder and all below it, without hidden ones and exports in one file a table, which are
-    captures."""
+    """The folder and all below it, without hidden ones and folders that are one capture."""
     from advisor.sources.open import is_export_folder
 
     def refuse(error: OSError) -> None:

@@ -249,8 +249,7 @@ def _open_streams() -> None:
 
 
 def _close_streams() -> None:
-    """Flush now; a reader that has gone away, or a full disk, must not cause a message or another exit
-    code at exit."""
+    """Flush now: a closed pipe or a full disk must not cause a message or another exit code at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

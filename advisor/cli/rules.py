@@ -233,8 +233,7 @@ def show(
 
 
 def _answer(code: str, traces: list[Path], settings: Settings, full: bool = False) -> None:
-    """The outcome of a rule for a capture, or for two recordings of one program; in `full` with its
-    findings."""
+    """The outcome of a rule for a capture, or two recordings of one program; in `full` with its findings."""
     from advisor.cli.inputs import as_pair
     from advisor.pipeline.explain import explain
     from advisor.reports.explanation import explanation

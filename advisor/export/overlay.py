@@ -171,8 +171,7 @@ def _gaps(analysis: Analysis, device: int, process: int, most: int) -> Iterator[
 
 
 def samples(analysis: Analysis) -> Iterator[Event]:
-    """Sampled metrics as counters; thinned, each value a mean over its interval. A device without
-    recorded work may still have samples."""
+    """Sampled metrics as counters, thinned to means. A device without recorded work may have samples."""
     devices = sorted({*analysis.devices, *(d.id for d in analysis.trace.devices)})
     found = [(d, s) for d in devices if (s := analysis.samples(d)) is not None]
     count = sum(len(s) * len(s.values) for _, s in found)

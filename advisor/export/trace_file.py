@@ -114,8 +114,7 @@ class _Encoded(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """Rows of the layers of a group that are written together: `rows` of each, and their first position
-    (`first`) in the columns of all."""
+    """Rows of a group of layers written together: `rows` of each layer, and the first position of each."""
 
     rows: list[Array]
     first: list[int]

@@ -89,8 +89,7 @@ class Grid(Struct, frozen=True):
 
 
 class Places(Struct, frozen=True):
-    """Places in the capture, the most relevant first: `ranges` and their `texts`, the number of `more`
-    places, and the clock of their times."""
+    """Places in the capture, most relevant first: times, texts, the number of `more` places, the clock."""
 
     texts: tuple[str, ...]
     ranges: tuple[Interval, ...]
@@ -113,8 +112,7 @@ class Bars(Struct, frozen=True):
 
 
 class Heat(Struct, frozen=True):
-    """Activity over time: lanes (name, mean in %, shares of 0 to 1 by bin, None if unknown), and the
-    times at which they begin and end."""
+    """Activity from `begin` to `end`: lanes (name, mean in %, shares of 0 to 1 by bin, None if unknown)."""
 
     lanes: tuple[tuple[str, str, tuple[float | None, ...]], ...]
     begin: str
@@ -159,8 +157,7 @@ class Next(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """A finding: number, level and name, and its details, which open on demand; `cost` is its share in a
-    few words."""
+    """A finding: number, level, name, its share in a few words (`cost`), and details that open on demand."""
 
     number: int
     level: str

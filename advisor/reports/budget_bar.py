@@ -58,8 +58,7 @@ class Shares(NamedTuple):
 
 
 def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -> Shares:
-    """The table, largest part first, of parts that hold `least` and more of one; with more than `most`
-    budgets the spread."""
+    """The parts of which one budget holds `least` and more, largest first; the spread of more than `most`."""
     order = _order(budgets)
     tables = [_shares(b) for b in budgets]
     cells: dict[str, list[float | None]] = {p: [t.get(p) for t in tables] for p in order}
@@ -155,8 +154,7 @@ def _bars(page: Page, labels: list[str], budgets: list[Budget], given: Signs, ma
 
 
 def _columns(page: Page, budgets: list[Budget], given: Signs) -> None:
-    """One column a device, with the time if there is one device only; the least, middle and greatest
-    share if there are more than eight, or more than fit."""
+    """One column a device, of a single one with the time; the spread where not all fit."""
     table = shares(budgets, most=min(COLUMNS, (page.width - NAME - 8) // 8))
     ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
     heads = ["least", "median", "most"] if table.many else _labels(budgets) if len(budgets) > 1 else []

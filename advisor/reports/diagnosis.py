@@ -18,7 +18,6 @@ from advisor.reports import finding_text, phrases, summary
 from advisor.reports.finding_text import Detail, Shown, finding, grid
 from advisor.reports.header import SHOWN, header, ranks
 from advisor.reports.layout import GLUE, name_text
-from advisor.reports.phrases import by_reason, remedy_lead
 
 TOP = 5
 #: Changes of a moved threshold that are named without -v.
@@ -37,8 +36,8 @@ STEPS = (
 
 
 class TextOptions(Struct, frozen=True):
-    """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: of
-    several captures, so that each is named."""
+    """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: name each of
+    several captures."""
 
     top: int = TOP
     verbosity: int = 0
@@ -174,8 +173,7 @@ KERNEL_COLUMNS = (("share",), ("calls", "count"), ("p50",), ("operation",), ("ke
 
 
 def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[b.Block]:
-    """The kernels that hold the GPU's time and what to measure next, regardless of findings; None: every
-    row and column."""
+    """The kernels with most GPU time, and what to measure next; None: every row and column."""
     parts: list[b.Block] = []
     table = diagnosis.tables.get("kernels")
     if table is not None and table.rows and rows is None:
@@ -219,17 +217,16 @@ def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
 
 
 def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
-    """Stopped rules, by what stopped them, and those that this capture cannot answer, by what would
-    supply their facts; most first."""
+    """Stopped rules, and rules that lack facts by what would supply them; most first."""
     if not diagnosis.not_evaluated:
         return
     count = len({e.code for e in diagnosis.not_evaluated})
     items = []
-    for stopped_by, flag, entries in by_reason(diagnosis):
+    for stopped_by, flag, entries in phrases.by_reason(diagnosis):
         names = dict.fromkeys(f"{e.code}{GLUE}{e.cause}" for e in entries)
         lead = f"stopped by {stopped_by}" if stopped_by else "no option helps"
         if flag and not stopped_by:
-            lead = f"{remedy_lead(flag)} {flag}"
+            lead = f"{phrases.remedy_lead(flag)} {flag}"
         shown = [e for e in entries if why and (e.why or not stopped_by)]
         reasons = [e.why or f"needs {', '.join(e.missing)}" for e in shown]
         notes = (f"{e.code}: {r}{e.scope.aside()}" for e, r in zip(shown, reasons, strict=True))

@@ -114,8 +114,8 @@ class _Depth(Struct, frozen=True):
         return self.verbosity > 0 or not (self.nested and passed)
 
     def goes_on(self, reason: Reason) -> bool:
-        """Whether to print the reasons below: not below a guard that passed nor, if the rule did not
-        fire, below a condition that holds."""
+        """Whether to print the reasons below: not below a guard that passed nor, if the rule did not fire,
+        below a condition that holds."""
         if self.verbosity > 0 or (reason.kind == "guard" and reason.holds is not False):
             return self.verbosity > 0
         return self.state in ("fired", "overruled") or reason.holds is not True

@@ -25,8 +25,7 @@ from advisor.reports.budget_bar import words
 
 
 class Detail(Struct, frozen=True):
-    """How much detail of findings; None is all. `why`: also conditions that do not hold, and the
-    parameters that move a threshold. `table` and `lists` are for the other parts."""
+    """How much detail; None: all. `why`: conditions that do not hold, too, and parameters of thresholds."""
 
     findings: int | None = None
     rows: int | None = None

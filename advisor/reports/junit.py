@@ -17,7 +17,6 @@ from advisor.reports.characters import clean
 from advisor.reports.compare_blocks import span
 from advisor.reports.finding_text import SHOWN
 from advisor.reports.finding_text import finding as whole
-from advisor.reports.phrases import remedy_text
 from advisor.reports.text import plain
 
 
@@ -59,7 +58,7 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
         if missing.code in cases:
             continue  # it could be evaluated for another device
         why = phrases.why_not_judged(missing)
-        flag = f"; {remedy_text(missing.flag)}" if missing.flag else ""
+        flag = f"; {phrases.remedy_text(missing.flag)}" if missing.flag else ""
         skipped = Xml.SubElement(case(missing.code, missing.cause), "skipped")
         skipped.set("message", fit(f"not judged: {why}{flag}"))
     _count(suite)

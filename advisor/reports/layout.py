@@ -55,10 +55,7 @@ _ASCII = str.maketrans({UNICODE.arrow: PLAIN.arrow, UNICODE.dot: PLAIN.dot, UNIC
 
 
 def wrap(text: str, width: int, first: int | None = None) -> list[str]:
-    """Greedy word wrap in cells; a word longer than the line is broken.
-
-    `first` is the room on the first line, if text precedes it.
-    """
+    """Greedy word wrap in cells; longer words are broken. `first` is the room on the first line."""
     room = width if first is None else first
     lines: list[str] = []
     line = ""
@@ -138,8 +135,7 @@ class Styled(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A finished line. It becomes one of rich only for colours: most output is read by programs, and
-    importing rich takes as long as writing a report."""
+    """A finished line. It becomes one of rich only for colours: importing rich takes as long as a report."""
 
     plain: str
     spans: tuple[Styled, ...] = ()
@@ -286,11 +282,8 @@ _WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"])*"|'[^']*')+""")
 
 
 def shell_lines(command: str, width: int, indent: int) -> list[str]:
-    """The command on lines of at most `width`, each but the last ended by a backslash.
-
-    A word that is longer than a line is broken too: a backslash before the line end joins it again,
-    inside single quotes only after the quote is closed.
-    """
+    """The command on lines of at most `width`, each but the last ended by a backslash. A longer word is
+    broken, too: a backslash before the line end joins it again, in single quotes after the quote is closed."""
     words = list(_units(_WORD.findall(command), width - indent - 6))
     lines: list[str] = []
     line = " " * indent

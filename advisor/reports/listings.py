@@ -129,8 +129,7 @@ def redacted(
     removed: Sequence[tuple[str, str, int]],
     kept: Sequence[str],
 ) -> Iterator[Block]:
-    """The parts left out of a copy: `removed` holds (what, table, count), never a value; `kept` names
-    variables that stay."""
+    """What a copy leaves out: `removed` holds (what, table, count); `kept` names variables that stay."""
     before, after = (value_text(size, "bytes") for size in sizes)
     yield Paragraph(f"{target} ({after}), from {source} ({before}), which is unchanged", strong=True)
     if removed:

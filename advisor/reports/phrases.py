@@ -72,8 +72,7 @@ def workload(entry: Input) -> str:
 
 
 def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
-    """The GPUs behind the device numbers of the report, the first `most` of them; empty if there is one
-    and it has one number only, unless `always`."""
+    """The first `most` GPUs by number; empty if there is one with one number only, unless `always`."""
     plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
     if not entry.devices or (plain and not always):
         return ""
@@ -158,8 +157,8 @@ def clock(*captures: Input) -> str:
 
 
 def by_reason(diagnosis: Diagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
-    """Rules that could not be judged, by what stopped them and by what would supply their facts: first
-    those that an option supplies, most first, then those that nothing helps, then stopped ones."""
+    """Rules that could not be judged, by what stopped them and what would supply their facts: first those
+    that an option supplies, most first, then those that nothing helps, then stopped ones."""
     groups: dict[tuple[str, str], list[NotEvaluated]] = {}
     for entry in diagnosis.not_evaluated:
         key = clean(entry.stopped_by or ""), clean(entry.flag or "")

@@ -93,8 +93,7 @@ def page(
     examples: Sequence[Example] = (),
     checked: Sequence[str] = (),
 ) -> Iterator[Block]:
-    """One rule in full. `overruled_by` names causes; `checked` are the releases of engines whose options
-    for its recommendations were verified."""
+    """One rule in full. `overruled_by`: causes; `checked`: releases whose options were verified."""
     docs = rule.docs
     yield Title(f"{rule.code} {rule.cause}")
     yield Paragraph(rule.title, strong=True, dense=True)

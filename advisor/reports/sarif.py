@@ -21,7 +21,6 @@ from advisor.reports.characters import clean
 from advisor.reports.finding_text import SHOWN, gain_text, place_text
 from advisor.reports.finding_text import finding as whole
 from advisor.reports.markdown import write
-from advisor.reports.phrases import remedy_text
 from advisor.reports.text import plain
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -66,8 +65,7 @@ def _diagnosed(diagnosis: Diagnosis) -> Json:
 
 
 def _compared(doc: Comparison) -> Json:
-    """One run over the captures of both sides. If no phase could be compared there is no result, and the
-    run is marked as failed, so that it does not pass for a clean one."""
+    """One run over both sides. If no phase could be compared it is marked as failed, lest it look clean."""
     paths = dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs)
     judged = any(f.invalidates for f in doc.findings)
     return _run(
@@ -99,8 +97,7 @@ def _run(
     failed: str = "",
     ranks: Sequence[int | None] = (),
 ) -> Json:
-    """One run: findings of these files as results; `ranks` are those of the files, if they are ranks.
-    `failed` says why there is no answer at all."""
+    """One run: findings of these files, which may be of `ranks`. `failed`: why there is no answer at all."""
     uris = list(map(_uri, paths))
     rules = {f.code: f for f in reversed(findings)}
     descriptors = [_rule(rules[code]) for code in sorted(rules)]
@@ -233,7 +230,7 @@ def _about(
 
 
 def _notification(entry: NotEvaluated) -> Json:
-    flag = f"; {remedy_text(entry.flag)}" if entry.flag else ""
+    flag = f"; {phrases.remedy_text(entry.flag)}" if entry.flag else ""
     text = f"{entry.code} {entry.cause} was not judged: {phrases.why_not_judged(entry)}{flag}."
     return {"descriptor": {"id": clean(entry.code)}, "level": "note", "message": {"text": clean(text)}}
 

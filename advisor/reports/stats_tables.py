@@ -203,8 +203,7 @@ def _heat(frame: pd.DataFrame) -> Heat:
 
 
 def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:
-    """Bars by kernel: a bar's length is the count of the bin, at least one sign where there is
-    one, so that a tail of single calls is seen."""
+    """Bars by kernel, as long as the count of the bin, at least one sign: a tail of single calls is seen."""
     for i, (name, part) in enumerate(table.frame.groupby("Name", sort=False)):
         if i:
             page.blank()
@@ -230,8 +229,7 @@ DECIMALS = {"ns": 1, "%": 1, "MB": 3, "MB/s": 3, "x": 2}
 
 
 def scaled(values: pd.Series, timeunit: str = "nsec") -> tuple[str, pd.Series, int]:
-    """Heading, numbers as printed, and their decimals. Whole ns stay whole; in a larger unit a time keeps
-    all its digits."""
+    """Heading, numbers and their decimals. Whole ns stay whole; in a larger unit a time keeps all digits."""
     heading, unit = str(values.name), unit_of(str(values.name))
     places = DECIMALS.get(unit, 0) if pd.api.types.is_float_dtype(values) else 0
     if places:
@@ -244,8 +242,7 @@ def scaled(values: pd.Series, timeunit: str = "nsec") -> tuple[str, pd.Series, i
 
 
 def _inert(cell: object) -> object:
-    """The cell on one line, marked as text if a spreadsheet would take a name of the capture for a
-    formula (in Japanese and Chinese ones wide signs begin one, too)."""
+    """The cell on one line, marked as text if a spreadsheet (also a Japanese or Chinese one) would run it."""
     if not isinstance(cell, str):
         return cell
     return f"'{shown}" if (shown := clean(cell)).lstrip().startswith(tuple("=+-@＝＋－＠")) else shown

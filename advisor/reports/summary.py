@@ -115,8 +115,7 @@ def first_fix(finding: Finding) -> str:
 
 
 def saves(finding: Finding) -> str:
-    """The share of the step that the fix saves, or the multiple of the throughput; empty if
-    nothing estimates it."""
+    """The share of the step that the fix saves, or the multiple of throughput; empty without an estimate."""
     gain = finding.gain
     if gain is None or gain.speedup is None:
         return ""

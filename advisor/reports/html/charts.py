@@ -210,8 +210,7 @@ def latencies(kernels: Table) -> list[LatencyRow]:
 
 
 class Estimate(Struct, frozen=True):
-    """The gain of a fix: `low`, `mid` and `high` are positions of the speed-up on a scale of 0..100,
-    which ends at `top`."""
+    """The gain of a fix: `low`, `mid` and `high` on a scale of 0..100, which ends at a speed-up of `top`."""
 
     rank: int
     name: str

@@ -113,8 +113,7 @@ class Embedded(NamedTuple):
 
 
 def embedded(diagnosis: Diagnosis) -> Embedded:
-    """The timeline's data contain no `<`, so that nothing in them can end their element; the whole
-    document is gzip in base64, a tenth of its length."""
+    """The data to draw contain no `<`, which could end their element; the whole document is packed."""
     document = json_report.render([diagnosis])
     whole = json.loads(document.decode("utf-8", "backslashreplace"))
     parts = {key: whole[key] for key in ("inputs", "findings", "timeline")}

@@ -18,7 +18,6 @@ from advisor.reports import blocks as b
 from advisor.reports import diagnosis as document
 from advisor.reports import finding_text, phrases, summary
 from advisor.reports.characters import clean
-from advisor.reports.diagnosis import entries, gone
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.header import header, ranks
 from advisor.reports.html.budget import BudgetView, change_view
@@ -184,7 +183,7 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
         yield b.Heading("At a glance")
         yield from summary.findings(d)
     yield from document.todo(d)
-    yield from gone(d)
+    yield from document.gone(d)
     whole = tuple(x for x in d.budget if x.phase is None)
     phases = tuple(x for x in d.budget if x.phase is not None)
     if whole:
@@ -202,7 +201,7 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
         yield Picture("events", drawn_events(d))
     if d.findings:
         yield b.Heading("Findings")
-    yield from entries(d, Detail())
+    yield from document.entries(d, Detail())
     if ranges := estimates(d):
         yield b.Heading("What a fix would win", "estimates: middle, and from low to high")
         yield Picture("estimates", ranges)
@@ -259,8 +258,7 @@ SHORT, LONG = 22, 40
 
 
 class CellView(Struct, frozen=True):
-    """One cell: `text` is short, `full` the whole name if it was cut, `sort` its number, `bar` its share;
-    `link` is its target in the page."""
+    """A cell: short `text`, the `full` name if it was cut, its number, its share, its target in the page."""
 
     text: str
     full: str = ""

@@ -69,8 +69,7 @@ class Captures(Struct, frozen=True, dict=True):
 
 
 class Row(Struct, frozen=True):
-    """A finding of one of the captures; `cells` is where the evidence of each code begins, `advice` where
-    the recommendations of each finding do."""
+    """A finding of a capture; `cells` and `advice`: where evidence and recommendations of each begin."""
 
     label: str
     diagnosis: Diagnosis

@@ -186,8 +186,8 @@ ADVICE = (
 def recommendations(
     sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None
 ) -> dict[tuple[str, str], str]:
-    """One row a recommendation, with the option of the engine in use, how to verify, and room for a
-    decision; returns the cell of the first of each finding, by capture and finding."""
+    """One row a recommendation with its option, how to verify it, and room for a decision; returns the cell
+    of the first of each finding, by capture and finding."""
     of = _of(rows)
     listed: list[_Advice] = []
 
@@ -231,8 +231,7 @@ _STATES = {
 
 
 def since_review(sheet: Sheet, history: History, day: str) -> None:
-    """A row a finding with its state and its decision; decisions about today's findings are made on the
-    sheet of findings, to which they link."""
+    """A row a finding with its state and its decision; today's findings link to their own sheet."""
     fields = (
         Column(STATE, 10, "state"), Column("Due", 11, lambda t: "overdue" if t.overdue(day) else None),
         Column(SEVERITY, 10, "severity"),

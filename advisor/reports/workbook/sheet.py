@@ -88,8 +88,8 @@ class Sheet:
         self.row += 1
 
     def look(self, cell: XlsxCell, **parts: Any) -> None:
-        """Give a cell a font, fill, border or alignment of `style`. Assigning one makes openpyxl search
-        all of the workbook, so each combination is assigned once."""
+        """Give a cell a font, fill, border or alignment. Assigning one makes openpyxl search all of the
+        workbook, so each combination is assigned once."""
         looks = (*(cell._style or ()), *((name, id(part)) for name, part in parts.items()))
         if looks not in self._looks:
             for name, part in parts.items():
@@ -308,8 +308,7 @@ def _is_number(value: Any) -> bool:
 
 
 def shown(table: Table) -> tuple[list[Column], list[list[Any]]]:
-    """Columns and rows of a table of the diagnosis; names of kernels are cut in the middle (the JSON
-    document has them in full)."""
+    """Columns and rows of a table of the diagnosis; names are cut in the middle (JSON has them in full)."""
     rows = [
         [cut_middle(name_text(v), LONG_NAME) if isinstance(v, str) else v for v in row] for row in table.rows
     ]

@@ -130,8 +130,8 @@ _UNIT = 0.507 * 11 / 10.5
 
 
 def lines_of(text: str, width: float, size: float = 10.5) -> int:
-    """How many lines a text takes in a column of this width: rows are given their height, because not
-    every program fits them by itself, and none does for merged cells."""
+    """How many lines a text takes in a column of this width: not every program fits rows by itself, and
+    none fits merged cells."""
     room = (width - 0.5) * _UNIT * 10.5 / size
     count = 0
     for paragraph in text.split("\n"):

@@ -16,7 +16,6 @@ from advisor.model.rules import judges_capture
 from advisor.reports import phrases
 from advisor.reports.blocks import Labelled, Number
 from advisor.reports.header import header_input
-from advisor.reports.phrases import remedy_text
 from advisor.reports.summary import headline, verdict, why
 from advisor.reports.workbook import style
 from advisor.reports.workbook.chart import budget
@@ -257,7 +256,7 @@ def _caveats(grid: GridSheet, captures: Captures) -> None:
             flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
             if flags:
                 count, flag = max(flags)  # the option with which most of them could be judged
-                text += f"; {remedy_text(flag)} for {count} of them"
+                text += f"; {phrases.remedy_text(flag)} for {count} of them"
             lines.append(("not judged", text))
         if d.ticks:
             lines.append(("in order", f"{lead}{amount(len(d.ticks), 'check')} in order (sheet Rules)"))

@@ -15,7 +15,6 @@ from advisor.model.numbers import condition_text, fact_unit
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
-from advisor.reports.phrases import remedy_text
 from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.findings import bars
 from advisor.reports.workbook.sheet import Column, Sheet, column_of
@@ -136,7 +135,7 @@ def judged(d: Diagnosis) -> Iterable[RuleRow]:
         yield RuleRow(_state(h), h.code, h.cause, h.scope, h.text, conditions=h.conditions)
     for n in d.not_evaluated:
         why = phrases.why_not_judged(n)
-        remedy = None if n.stopped_by else remedy_text(n.flag) if n.flag else "no option helps"
+        remedy = None if n.stopped_by else phrases.remedy_text(n.flag) if n.flag else "no option helps"
         yield RuleRow("not judged", n.code, n.cause, n.scope, why, remedy, n.missing)
 
 
