@@ -93,7 +93,7 @@ def need_terminal(instead: str) -> None:
 def choose(
     ask: str, choices: Sequence[tuple[str, str, str | None]], default: str | None = None, first: bool = False
 ) -> str:
-    """The chosen one of (value, text, key or None), or BACK unless `first`. Raises KeyboardInterrupt to quit."""
+    """The chosen value of (value, text, key or None), or BACK unless `first`. KeyboardInterrupt: quit."""
     import questionary
 
     width = get_terminal_size().columns - len(_INDENT) - 1

@@ -118,7 +118,7 @@ def diagnosed(
 
 
 def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool] | None:
-    """The diagnosis of a job, and whether one of its ranks could not be read; None for independent captures."""
+    """The diagnosis of a job, and whether a rank could not be read; None for independent captures."""
     if settings.ranks and settings.independent:
         raise InputError("--ranks and --independent contradict each other; give one of them")
     plan = None

@@ -30,12 +30,10 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 
     found: list[Path] = []
     for path in paths:
-        if is_pipe(path):
-            found.append(path)
-            continue
-        if len(paths) == 1:
+        pipe = is_pipe(path)
+        if len(paths) == 1 and not pipe:
             check_exists(path)
-        if not path.is_dir() or is_export_folder(path):
+        if pipe or not path.is_dir() or is_export_folder(path):
             found.append(path)
             continue
         try:

@@ -31,10 +31,17 @@ FINDINGS, BUDGET, COUNTERS = 900_000_000, 900_000_100, 900_001_000
 STEPS_TRACK, GAPS_TRACK = 1, 2
 
 COUNTER_NAMES = {
-    "gr_active": "GR Active %", "sm_active": "SM Active %", "sm_issue": "SM Issue %",
-    "tensor_active": "Tensor Active %", "dram_read": "DRAM read %", "dram_write": "DRAM write %",
-    "pcie_rx": "PCIe RX %", "pcie_tx": "PCIe TX %", "nvlink_rx": "NVLink RX %", "nvlink_tx": "NVLink TX %",
-}  # fmt: skip
+    "gr_active": "GR Active %",
+    "sm_active": "SM Active %",
+    "sm_issue": "SM Issue %",
+    "tensor_active": "Tensor Active %",
+    "dram_read": "DRAM read %",
+    "dram_write": "DRAM write %",
+    "pcie_rx": "PCIe RX %",
+    "pcie_tx": "PCIe TX %",
+    "nvlink_rx": "NVLink RX %",
+    "nvlink_tx": "NVLink TX %",
+}
 
 
 class Name(Struct, frozen=True):

@@ -36,8 +36,8 @@ STEPS = (
 
 
 class TextOptions(Struct, frozen=True):
-    """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: name each of
-    several captures."""
+    """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: of
+    several captures, so that each is named."""
 
     top: int = TOP
     verbosity: int = 0

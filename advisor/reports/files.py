@@ -62,18 +62,16 @@ def check_target(path: Path, force: bool, inputs: Iterable[Path] = ()) -> None:
 
 def check_targets(targets: Mapping[str, Path | None], force: bool, inputs: Sequence[Path] = ()) -> None:
     """Every file can be written, and none twice; `targets` are by the option that names them."""
+    given = {name: target for name, target in targets.items() if target is not None}
     taken: dict[Path, str] = {}
-    for name, target in targets.items():
-        if target is None:
-            continue
+    for name, target in given.items():
         if target != STDOUT:
             check_target(target, force, inputs)
         other = taken.setdefault(target.resolve(), name)
         if other != name:
             raise InputError(f"{name} and {other} both name {target}; give each a file of its own")
-    for name, target in targets.items():
-        if target is not None:
-            check_ending(name, target, [suffix for suffix, kinds in SUFFIXES.items() if name in kinds])
+    for name, target in given.items():
+        check_ending(name, target, [suffix for suffix, kinds in SUFFIXES.items() if name in kinds])
 
 
 def write_into_folder(path: Path, data: bytes, force: bool = False) -> None:

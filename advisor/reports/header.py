@@ -64,14 +64,13 @@ def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterat
         yield Labelled("step time", f"{times} (profiled)")
         if entry is not None and entry.untraced_step_ms is not None:
             yield Labelled("mean step", step_time([entry]))
-    elif entry is not None and entry.steps and steps is None:
-        yield Labelled("steps", f"{entry.steps}{_method(entry)}")
-    elif entry is not None and entry.steps:
-        yield Labelled("steps", f"not found; {entry.steps} parts that repeat may be layers{_method(entry)}")
-    elif entry is not None and entry.busy_share is not None:
-        yield Labelled("steps", "none found")
     if entry is None:
         return
+    if not steps and entry.steps:
+        layers = f"not found; {entry.steps} parts that repeat may be layers"
+        yield Labelled("steps", (str(entry.steps) if steps is None else layers) + _method(entry))
+    elif not steps and entry.busy_share is not None:
+        yield Labelled("steps", "none found")
     load = [f"{count} {what}" for what, count in entry.step_levels.items()]
     if entry.kernels_per_step is not None:
         load.insert(0, f"{digits(round(entry.kernels_per_step, 1))} kernels per step")
@@ -93,9 +92,9 @@ def _method(entry: Input | None) -> str:
     """How steps were found, and how certain they are."""
     if entry is None or not entry.step_method:
         return ""
-    if entry.step_confidence is None:
-        return f" (from {entry.step_method})"
-    return f" (from {entry.step_method}, confidence {value_text(entry.step_confidence, 'ratio')})"
+    sure = entry.step_confidence
+    confidence = "" if sure is None else f", confidence {value_text(sure, 'ratio')}"
+    return f" (from {entry.step_method}{confidence})"
 
 
 SHOWN = 16

@@ -283,7 +283,7 @@ _WORD = re.compile(r"""(?:[^\s"']|"(?:\\.|[^"])*"|'[^']*')+""")
 
 def shell_lines(command: str, width: int, indent: int) -> list[str]:
     """The command on lines of at most `width`, each but the last ended by a backslash. A longer word is
-    broken, too: a backslash before the line end joins it again, in single quotes after the quote is closed."""
+    broken, too: a backslash before the line end joins it, in single quotes after the quote is closed."""
     words = list(_units(_WORD.findall(command), width - indent - 6))
     lines: list[str] = []
     line = " " * indent

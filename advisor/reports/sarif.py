@@ -105,26 +105,24 @@ def _run(
     index = {d["id"]: i for i, d in reversed(list(enumerate(descriptors)))}
     results = [_about(f, uris, ranks, index) | _result(f, steps) for f in findings]
     results += [_about(g, uris, ranks, index) | _gone(g) for g in gone if g.status == "gone"]
-    failure = [{"level": "error", "message": {"text": clean(failed)}}] if failed else []
+    failure = [{"level": "error", "message": {"text": clean(failed)}}] if failed else None
+    invocation = {
+        "executionSuccessful": not failed,
+        "toolExecutionNotifications": failure,
+        "toolConfigurationNotifications": [_notification(n) for n in not_evaluated],
+    }
+    driver = {
+        "name": tool.name,
+        "version": tool.version,
+        "semanticVersion": tool.version,
+        "shortDescription": {"text": "An expert system for GPU inference profiles."},
+        "rules": descriptors,
+    }
     return {
-        "tool": {
-            "driver": {
-                "name": tool.name,
-                "version": tool.version,
-                "semanticVersion": tool.version,
-                "shortDescription": {"text": "An expert system for GPU inference profiles."},
-                "rules": descriptors,
-            }
-        },
+        "tool": {"driver": driver},
         "automationDetails": {"id": f"advisor/{name}/"},
         "artifacts": [{"location": {"uri": uri}, "roles": ["analysisTarget"]} for uri in uris],
-        "invocations": [
-            {
-                "executionSuccessful": not failed,
-                **({"toolExecutionNotifications": failure} if failed else {}),
-                "toolConfigurationNotifications": [_notification(n) for n in not_evaluated],
-            }
-        ],
+        "invocations": [_without_none(invocation)],
         "results": results,
         "columnKind": "utf16CodeUnits",
         "properties": _without_none(properties),
@@ -140,21 +138,17 @@ def _rule(finding: Finding) -> Json:
     more = f"See `{command}` for what the rule looks at and when it is harmless."
     title = clean(finding.title)
     text = [title + ".", *(["What to do:", plain(advice, 0)] if advice else [])]
-    text += [f"References: {clean(', '.join(see))}"] if see else []
+    text += [f"References: {clean(', '.join(see))}"] * bool(see) + [more.replace("`", "'")]
     markdown = [f"**{_plain(title)}**", write(advice).rstrip()]
-    markdown += [f"References: {', '.join(links)}"] if links else []
+    markdown += [f"References: {', '.join(links)}"] * bool(links) + [more]
     url = next((r.url for r in finding.references if r.url), None)
-    return _without_none(
-        {
-            **_bare_rule(finding),
-            "help": {
-                "text": "\n".join([*text, more.replace("`", "'")]),
-                "markdown": "\n\n".join(filter(None, [*markdown, more])),
-            },
-            "helpUri": url if url and url.startswith(("http://", "https://")) else None,
-            "properties": {"tags": ["performance", "gpu", clean(finding.code[:3])]},
-        }
-    )
+    rule = {
+        **_bare_rule(finding),
+        "help": {"text": "\n".join(text), "markdown": "\n\n".join(filter(None, markdown))},
+        "helpUri": url if url and url.startswith(("http://", "https://")) else None,
+        "properties": {"tags": ["performance", "gpu", clean(finding.code[:3])]},
+    }
+    return _without_none(rule)
 
 
 def _bare_rule(entry: Finding | Gone) -> Json:
@@ -170,31 +164,28 @@ def _bare_rule(entry: Finding | Gone) -> Json:
 
 def _result(finding: Finding, steps: bool) -> Json:
     cost = phrases.cost_text(finding, steps)
-    text = [f"{clean(finding.title)}. {clean(finding.message)}"]
-    text += [f"Cost: {cost}."] * bool(cost)
+    properties = {
+        "rank": finding.rank,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        "scope": phrases.scope(finding) or None,
+        "invalidates": finding.invalidates or None,
+        "cost": cost or None,
+        "gain": (finding.gain and gain_text(finding.gain)) or None,
+        "conditions": [clean(condition_text(c)) for c in finding.conditions],
+        "places": [clean(place_text(r)) for r in finding.time_ranges],
+        "symptoms": sorted({clean(s.code) for s in finding.explains}),
+    }
+    text = f"{clean(finding.title)}. {clean(finding.message)}" + (f" Cost: {cost}." if cost else "")
     result = {
         "kind": "fail",
         "level": LEVELS[finding.severity],
-        "message": {"text": " ".join(text)},
+        "message": {"text": text},
         "rank": round(min(max(finding.score, 0.0), 1.0) * 100, 2),
-        "properties": _without_none(
-            {
-                "rank": finding.rank,
-                "severity": finding.severity,
-                "confidence": finding.confidence,
-                "scope": phrases.scope(finding) or None,
-                "invalidates": finding.invalidates or None,
-                "cost": cost or None,
-                "gain": (finding.gain and gain_text(finding.gain)) or None,
-                "conditions": [clean(condition_text(c)) for c in finding.conditions],
-                "places": [clean(place_text(r)) for r in finding.time_ranges],
-                "symptoms": sorted({clean(s.code) for s in finding.explains}),
-            }
-        ),
+        "properties": _without_none(properties),
+        "baselineState": STATES[finding.baseline] if finding.baseline is not None else None,
     }
-    if finding.baseline is not None:
-        result["baselineState"] = STATES[finding.baseline]
-    return result
+    return _without_none(result)
 
 
 def _gone(entry: Gone) -> Json:
@@ -244,7 +235,7 @@ def _uri(path: str) -> str:
         raw = path.encode("utf-8", "replace")
     if path[1:3] == ":/":
         return f"file:///{quote(raw, safe='/:')}"
-    return f"file://{quote(raw, safe='/')}" if path.startswith("/") else quote(raw, safe="/")
+    return ("file://" if path.startswith("/") else "") + quote(raw, safe="/")
 
 
 def _plain(text: str) -> str:

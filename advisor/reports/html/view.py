@@ -90,13 +90,10 @@ class Part(Struct, frozen=True, dict=True):
     def table(self, grid: b.Grid) -> TableView:
         """A table; rows about captures or findings link to their section of the page."""
         view = table_view(grid)
-        if self.id == INDEX:
-            for i, row in enumerate(view.rows):
-                row[0] = replace(row[0], link=f"c{i}")
-        elif grid.heads[:1] == ("#",):
-            at = grid.heads.index("finding")
-            for row in view.rows:
-                row[at] = replace(row[at], link=f"{self.id}-f{row[0].text}")
+        at = grid.heads.index("finding") if grid.heads[:1] == ("#",) else 0
+        for i, row in enumerate(view.rows if at or self.id == INDEX else ()):
+            link = f"{self.id}-f{row[0].text}" if at else f"c{i}"
+            row[at] = replace(row[at], link=link)
         return view
 
     def opens(self, number: int) -> bool:
@@ -247,8 +244,8 @@ def _lanes(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     for lane in diagnosis.timeline.lanes:
         if known := [v for v in lane.values if v is not None]:
             name = clean(lane.name) + (f", device {lane.device}" if lane.device is not None else "")
-            mean = value_text(sum(known) / len(known), lane.unit)
-            out.append((name, mean, value_text(max(known), lane.unit)))
+            mean, most = (value_text(v, lane.unit) for v in (sum(known) / len(known), max(known)))
+            out.append((name, mean, most))
     return out
 
 

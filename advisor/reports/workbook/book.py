@@ -22,27 +22,18 @@ from advisor.model.findings import Diagnosis
 from advisor.model.review import Checklist, History, Review
 from advisor.reports.header import CAPTION
 from advisor.reports.review import sentence as history_sentence
+from advisor.reports.workbook import findings as decided
 from advisor.reports.workbook import review as answers
 from advisor.reports.workbook import tables
 from advisor.reports.workbook.evidence import Captures, evidence, rows_of
-from advisor.reports.workbook.findings import (
-    DECISION,
-    KEY,
-    NOTE,
-    SINCE,
-    findings,
-    recommendations,
-    since_review,
-)
 from advisor.reports.workbook.sheet import Sheet
 from advisor.reports.workbook.summary import Tally, summary
-from advisor.reports.workbook.tables import comparison
 
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
 SHEETS = {
     "Comparison": ("", "1F3A57"),
     "Ranks": (CAPTION, "1F3A57"),
-    "Findings": (NOTE, "A81C12"),
+    "Findings": (decided.NOTE, "A81C12"),
     "Recommendations": ("", None),
     "Checklist": (answers.HINT, "B8860B"),
     "Evidence": ("what each finding rests on", None),
@@ -73,9 +64,9 @@ def render(
     made: dict[str, Sheet] = {}
     ranks = len(diagnoses) == 1 and "ranks" in diagnoses[0].tables
     if since is not None:
-        tracked = book.create_sheet(SINCE, 0)
+        tracked = book.create_sheet(decided.SINCE, 0)
         tracked.sheet_properties.tabColor = "7A1FA0"
-        since_review(Sheet(tracked, tracked.title, history_sentence(since, day)), since, day)
+        decided.since_review(Sheet(tracked, tracked.title, history_sentence(since, day)), since, day)
         book.active = 0
     for name, (note, color) in SHEETS.items():
         # Ten sheets at most: steps stand below a comparison or ranks, thresholds below the rules.
@@ -96,13 +87,13 @@ def render(
     tally: dict[str, str] = {}
     if diagnoses:
         cells |= evidence(made["Evidence"], rows, captures.many)
-        advice |= recommendations(made["Recommendations"], captures, rows, before)
-        area, at = findings(made["Findings"], captures, rows, before)
-        for name, head in (("decisions", DECISION), ("keys", KEY)):
+        advice |= decided.recommendations(made["Recommendations"], captures, rows, before)
+        area, at = decided.findings(made["Findings"], captures, rows, before)
+        for name, head in (("decisions", decided.DECISION), ("keys", decided.KEY)):
             tally[name] = f"Findings!{area.column(at[head], absolute=True)}"
         tables.kernels(made["Kernels"], captures)
         if captures.many:
-            comparison(made["Comparison"], captures)
+            tables.comparison(made["Comparison"], captures)
         if ranks:
             made["Ranks"].evidence(diagnoses[0].tables["ranks"], filter=True, freeze=True)
         tables.steps(made["Comparison" if captures.many else "Ranks" if ranks else "Steps"], captures)

@@ -130,10 +130,8 @@ def _single(ws: Worksheet, head: int, parts: Sequence[str]) -> BarChart:
         point = DataPoint(idx=i)
         point.graphicalProperties = _filled(part, i)
         series.dPt.append(point)
-    series.dLbls = DataLabelList(
-        numFmt="0.0%", txPr=_text(), dLblPos="outEnd", showVal=True, showSerName=False, showCatName=False,
-        showLegendKey=False, showPercent=False,
-    )  # fmt: skip
+    hidden = dict.fromkeys(("showSerName", "showCatName", "showLegendKey", "showPercent"), False)
+    series.dLbls = DataLabelList(numFmt="0.0%", txPr=_text(), dLblPos="outEnd", showVal=True, **hidden)
     chart.legend = None
     # The labels contain the numbers; room is left for the one of the longest bar.
     chart.y_axis.delete = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openpyxl import Workbook
@@ -137,14 +137,13 @@ def render(document: Document, title: str) -> bytes:
     for note in document.notes:
         summary.paragraph(note, WIDE, color=MUTED)
     summary.row += 1
-    if isinstance(document, m.Comparison):
-        _comparison(book, summary, document)
-    elif isinstance(document, m.ContextScaling):
-        _context(book, summary, document)
-    elif isinstance(document, m.FrameworkTable):
-        _frameworks(book, summary, document)
-    else:
-        _router(book, summary, document)
+    fill: dict[str, Callable[[Workbook, Sheet, Any], None]] = {
+        "comparison": _comparison,
+        "context-scaling": _context,
+        "frameworks": _frameworks,
+        "moe-router": _router,
+    }
+    fill[document.kind](book, summary, document)
     return package(book)
 
 
@@ -178,16 +177,14 @@ def _comparison(book: Workbook, summary: Sheet, doc: m.Comparison) -> None:
 
 
 def _context(book: Workbook, summary: Sheet, doc: m.ContextScaling) -> None:
-    spans = (
+    rows = []
+    for name, span, unit in (
         ("growth of the step", doc.growth, "ratio"),
         ("growth (ms a step)", doc.growth_ms, "fixed"),
         ("TPOT growth (ms per 1,000 tokens)", doc.growth_per_1k_ms, ""),
-    )
-    rows: list[list[Any]] = [
-        [name, *(Number(v, unit) for v in (span.mid, span.low, span.high))]
-        for name, span, unit in spans
-        if span is not None
-    ]
+    ):
+        if span is not None:
+            rows.append([name, *(Number(v, unit) for v in (span.mid, span.low, span.high))])
     if rows:
         summary.table([Column("measure", 34), Column("value"), Column("from"), Column("to")], rows)
     _sides(summary, ("short", doc.short), ("long", doc.long))

@@ -3,14 +3,14 @@ several captures side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from openpyxl.formatting.rule import FormulaRule
 from openpyxl.utils import get_column_letter
 
 from advisor.model.facts import Scope, Table
-from advisor.model.findings import ConditionDoc, Diagnosis, Healthy
+from advisor.model.findings import ConditionDoc, Diagnosis
 from advisor.model.numbers import condition_text, fact_unit
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
@@ -132,15 +132,12 @@ def judged(d: Diagnosis) -> Iterable[RuleRow]:
     for f in d.findings:
         yield RuleRow("fired", f.code, f.cause, f.scope, f.message, conditions=f.conditions)
     for h in d.healthy:
-        yield RuleRow(_state(h), h.code, h.cause, h.scope, h.text, conditions=h.conditions)
+        state = "close" if h.close else "in order"
+        yield RuleRow(state, h.code, h.cause, h.scope, h.text, conditions=h.conditions)
     for n in d.not_evaluated:
         why = phrases.why_not_judged(n)
         remedy = None if n.stopped_by else phrases.remedy_text(n.flag) if n.flag else "no option helps"
         yield RuleRow("not judged", n.code, n.cause, n.scope, why, remedy, n.missing)
-
-
-def _state(entry: Healthy) -> str:
-    return "close" if entry.close else "in order"
 
 
 def facts(sheet: Sheet, captures: Captures) -> None:
@@ -165,20 +162,15 @@ def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
 
 def _compared(d: Diagnosis) -> Iterable[tuple[Any, ConditionDoc | None, str | None]]:
     """Each threshold with every condition that used it."""
-    found: dict[tuple[str, str], list[tuple[ConditionDoc, str]]] = {}
-    sources: list[tuple[str, Sequence[ConditionDoc], str]] = [
-        *((f.code, f.conditions, "fired") for f in d.findings),
-        *((h.code, h.conditions, _state(h)) for h in d.healthy),
-    ]
-    for code, conditions, outcome in sources:
-        for c in conditions:
-            if c.param and (c, outcome) not in found.setdefault((code, c.param), []):
-                found[(code, c.param)].append((c, outcome))
+    found: dict[tuple[str, str], list[tuple[ConditionDoc | None, str | None]]] = {}
+    for rule in judged(d):
+        for c in rule.conditions:
+            known = found.setdefault((rule.code, c.param or ""), [])
+            if (c, rule.state) not in known:
+                known.append((c, rule.state))
     for t in d.thresholds:
-        if (t.code, t.param) not in found:
-            yield t, None, None
-        for condition, result in found.get((t.code, t.param), ()):
-            yield t, condition, result
+        for condition, outcome in found.get((t.code, t.param), [(None, None)]):
+            yield t, condition, outcome
 
 
 #: A fact is compared if it has one value in each capture.
@@ -258,15 +250,14 @@ def _facts(sheet: Sheet, captures: Captures) -> None:
     rows: list[list[Any]] = []
     shares: list[bool] = []
     for name in COMPARED_FACTS:
-        found = [_single(d, name) for d in diagnoses]
-        if any(f is not None for f in found):
-            cells = [None if f is None else Number(*f) for f in found]
+        cells = [_single(d, name) for d in diagnoses]
+        if any(cells):
             rows.append([name, *cells, *[None] * (len(diagnoses) - 1)])
-            shares.append(any(f is not None and f[1] == "ratio" for f in found))
+            shares.append(any(c is not None and c.unit == "ratio" for c in cells))
     area = sheet.table(columns, rows)
     if not rows:
         return
-    for row, share in zip(range(area.first, area.last + 1), shares, strict=True):
+    for row, share in enumerate(shares, area.first):
         base = f"$B{row}"
         for i in range(1, len(diagnoses)):
             other = f"{get_column_letter(2 + i)}{row}"
@@ -284,8 +275,8 @@ def _facts(sheet: Sheet, captures: Captures) -> None:
     sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED, down=2)
 
 
-def _single(d: Diagnosis, name: str) -> tuple[float, str] | None:
+def _single(d: Diagnosis, name: str) -> Number | None:
     found = [f for f in d.facts if f.name == name]
     if len(found) != 1 or isinstance(found[0].value, bool | str | None):
         return None
-    return float(found[0].value), found[0].unit
+    return Number(float(found[0].value), found[0].unit)
