@@ -20,7 +20,7 @@ from advisor.model.numbers import (
     value_text,
 )
 from advisor.reports import phrases
-from advisor.reports.blocks import Block, Grid, Heading, Labelled, Paragraph, first
+from advisor.reports.blocks import Block, Grid, Heading, Labelled, Paragraph, first, labelled
 from advisor.reports.budget_bar import words
 from advisor.reports.layout import GLUE
 
@@ -33,8 +33,7 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
     """The whole report; with more verbosity every row."""
     yield from sides(("before", doc.before), ("after", doc.after), verbosity=verbosity)
     yield Paragraph(doc.summary, strong=True)
-    for note in doc.notes:
-        yield Labelled("note", note)
+    yield from (Labelled("note", note) for note in doc.notes)
     yield from comparable(doc.comparability, verbosity)
     limit = None if verbosity > 0 else ROWS
     yield from _phases(doc.phases)
@@ -55,34 +54,30 @@ def comparison(doc: m.Comparison, verbosity: int = 0) -> Iterator[Block]:
 def sides(*named: tuple[str, m.SideDoc], verbosity: int = 0) -> Iterator[Block]:
     """The captures of each side, and what recorded them."""
     for name, side in named:
-        shown = side.inputs if verbosity > 0 else side.inputs[:4]
-        paths = ", ".join(i.path for i in shown)
-        if len(shown) < len(side.inputs):
-            paths += f" and {len(side.inputs) - len(shown)} more"
-        yield Labelled(name, paths)
+        paths = [i.path for i in side.inputs]
+        hidden = 0 if verbosity > 0 else len(paths[4:])
+        shown = ", ".join(paths[: len(paths) - hidden])
+        yield Labelled(name, f"{shown} and {hidden} more" if hidden else shown)
         entry = side.inputs[0]
-        about = [
+        about = (
             entry.device,
             phrases.recorder(entry),
-            f"driver {entry.driver}" if entry.driver else None,
-            f"CUDA {entry.cuda}" if entry.cuda else None,
+            entry.driver and f"driver {entry.driver}",
+            entry.cuda and f"CUDA {entry.cuda}",
             entry.serving_engine,
-            f"{entry.steps} steps" if entry.steps else "no steps",
-            f"GPU busy {value_text(entry.busy_share, 'ratio')}" if entry.busy_share is not None else None,
-        ]
+            f"{entry.steps or 'no'} steps",
+            entry.busy_share is not None and f"GPU busy {value_text(entry.busy_share, 'ratio')}",
+        )
         yield Labelled("", f"{GLUE}· ".join(part for part in about if part))
 
 
 def comparable(doc: m.Comparability, verbosity: int = 0) -> Iterator[Block]:
     """How far the sides may be compared, and why not further."""
-    rows = [r for r in doc.reasons if r.state == "differs" and r.text]
     yield Heading("Comparability", percent(doc.score))
-    for reason in rows:
-        yield Labelled("differs", reason.text)
-    for state in ("same", "unknown"):
+    yield from (Labelled("differs", r.text) for r in doc.reasons if r.state == "differs" and r.text)
+    for state in ("same", "unknown") if verbosity <= 0 else ():
         checks = dict.fromkeys(r.check for r in doc.reasons if r.state == state)
-        if checks and verbosity <= 0:
-            yield Labelled(state, ", ".join(checks))
+        yield from labelled((state, ", ".join(checks)))
     if verbosity > 0:
         table = ((r.check, r.phase or "", r.state, *_sides(r), f"{r.score:.2f}") for r in doc.reasons)
         yield Grid(("check", "phase", "state", "before", "after", "factor"), tuple(table))

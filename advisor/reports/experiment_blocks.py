@@ -20,18 +20,13 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
     """Operations at two context lengths."""
     yield from two.sides(("short", doc.short), ("long", doc.long), verbosity=verbosity)
     yield Paragraph(doc.summary, strong=True)
-    if doc.growth_per_1k_ms is not None and doc.tokens is not None:
-        per, growth = doc.growth_per_1k_ms, doc.growth_ms
-        assert growth is not None
-        yield Labelled(
-            "TPOT growth",
-            f"{per.mid:+.3f} ms per 1,000 tokens ({per.low:+.3f} to {per.high:+.3f}), from "
-            f"{doc.tokens[0]:,} to {doc.tokens[1]:,} tokens: {growth.mid:+.2f} ms a step",
-        )
+    if (per := doc.growth_per_1k_ms) is not None and doc.tokens is not None and doc.growth_ms is not None:
+        growth = f"{per.mid:+.3f} ms per 1,000 tokens ({per.low:+.3f} to {per.high:+.3f})"
+        lengths = f"{doc.tokens[0]:,} to {doc.tokens[1]:,} tokens"
+        yield Labelled("TPOT growth", f"{growth}, from {lengths}: {doc.growth_ms.mid:+.2f} ms a step")
     elif doc.growth is not None:
         yield Labelled("step growth", f"{span(doc.growth)}, 98 % interval")
-    for note in doc.notes:
-        yield Labelled("note", note)
+    yield from (Labelled("note", note) for note in doc.notes)
     yield from two.comparable(doc.comparability, verbosity)
     rows: list[tuple[Cell, ...]] = []
     for r in doc.operations:
@@ -73,8 +68,7 @@ def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
             label, _, rest = text.partition(": ")
             yield Labelled(label.lower(), rest)
     yield Heading("Notes")
-    for note in doc.notes:
-        yield Labelled("", note)
+    yield from (Labelled("", note) for note in doc.notes)
 
 
 def _spoken(names: Sequence[str], values: Sequence[Cell]) -> str:
@@ -95,8 +89,7 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
     """Learned against perfect routing."""
     yield Paragraph(doc.summary, strong=True)
     yield Labelled("certain", "yes" if doc.certain else "no: repeat both sides")
-    for note in doc.notes:
-        yield Labelled("note", note)
+    yield from (Labelled("note", note) for note in doc.notes)
     given = doc.learned.metric.startswith("given")
     what = doc.learned.unit if given else f"{doc.learned.metric}, {doc.learned.unit}"
     yield Heading("Runs", what)
@@ -117,8 +110,7 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
         for e in doc.experts:
             sized = f"launch sizes of {e.kernel} vary, as tokens per expert do" if e.kernel else ""
             yield from labelled((e.name, "; ".join(t for t in (sized, e.note) if t)))
-    for h in doc.healthy:
-        yield Labelled(h.code, h.text)
+    yield from (Labelled(h.code, h.text) for h in doc.healthy)
     yield from advice(doc.findings, verbosity)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.model.explanation import Explanation, Reason, ScopeExplanation
 from advisor.model.findings import Related
@@ -105,9 +106,6 @@ class _Depth(Struct, frozen=True):
     verbosity: int
     nested: bool = False
 
-    def below(self) -> _Depth:
-        return _Depth(self.state, self.verbosity, nested=True)
-
     def shows(self, reason: Reason) -> bool:
         """Whether to print this reason: not a passed guard of another rule."""
         passed = reason.kind == "guard" and reason.holds is not False
@@ -123,28 +121,26 @@ class _Depth(Struct, frozen=True):
 
 def _reasons(reasons: Sequence[Reason], at: _Depth) -> Iterator[Item]:
     branches = [r for r in reasons if r.kind == "branch"]
+    inside = replace(at, nested=True)
     for reason in reasons:
         if reason.kind == "outcome":
             # The name of a symptom is followed by its rule and scope: print its reasons alone.
             yield from _reasons(reason.reasons, at)
         elif reason.kind != "branch" and at.shows(reason):
-            below = tuple(_reasons(reason.reasons, at.below())) if at.goes_on(reason) else ()
-            sign, word = _TRUTH[reason.holds]
-            yield Item(_text(reason), sign, word, below=below)
+            below = tuple(_reasons(reason.reasons, inside)) if at.goes_on(reason) else ()
+            yield Item(_text(reason), *_TRUTH[reason.holds], below=below)
     if branches and at.verbosity <= 0:
         yield Item(f"{amount(len(branches), 'other way')} to fire, further off (-v)")
         return
     for branch in branches:
-        yield Item("another way to fire, further off", below=tuple(_reasons(branch.reasons, at.below())))
+        yield Item("another way to fire, further off", below=tuple(_reasons(branch.reasons, inside)))
 
 
 def _text(reason: Reason) -> str:
-    if reason.kind == "state":
-        rules = [r.rule for r in reason.reasons if r.rule is not None]
-        names = [f"{r.code}{r.scope.aside()}" for r in rules[:3]]
-        more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
-        return reason.text + (f": {', '.join(names)}{more}" if names else "")
-    return reason.text
+    rules = [r.rule for r in reason.reasons if r.rule is not None] if reason.kind == "state" else []
+    names = [f"{r.code}{r.scope.aside()}" for r in rules[:3]]
+    more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
+    return reason.text + (f": {', '.join(names)}{more}" if names else "")
 
 
 def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) -> Iterator[Block]:
@@ -163,12 +159,11 @@ def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) 
         for source in fact.sources:
             columns = f": {', '.join(source.columns)}" if source.columns else ""
             notes.append(f"from {source.table}{f' ({source.native})' if source.native else ''}{columns}")
-        if not fact.sources:
-            notes.append("from the metadata of the capture")
+        notes += ["from the metadata of the capture"] * (not fact.sources)
         window = " to ".join(map(session_time, fact.window_ns or ()))
         notes.append(f"over {window or 'the whole capture'}")
         shown_value = value_text(fact.value, fact_unit(fact.fact, fact.unit))
-        yield Item(f"{shown_value}, {where}", code=fact.fact, notes=tuple(n for n in notes if n))
+        yield Item(f"{shown_value}, {where}", code=fact.fact, notes=tuple(filter(None, notes)))
 
 
 def _names(reasons: Sequence[Reason], at: _Depth) -> Iterator[str]:
@@ -179,4 +174,4 @@ def _names(reasons: Sequence[Reason], at: _Depth) -> Iterator[str]:
         if reason.condition is not None:
             yield reason.condition.fact
         if reason.kind == "outcome" or at.goes_on(reason):
-            yield from _names(reason.reasons, at.below())
+            yield from _names(reason.reasons, replace(at, nested=True))

@@ -219,8 +219,7 @@ def combined(diagnosis: Diagnosis) -> Iterator[b.Block]:
     yield b.Heading("Fixes together", f"in this order, nothing counted twice; ms a {found.of}")
     yield from _steps(found.steps, found.step_before_ms.mid, found.of)
     yield from _sum(found)
-    for text in found.assumptions:
-        yield b.Labelled("assumes", text)
+    yield from (b.Labelled("assumes", text) for text in found.assumptions)
 
 
 def _steps(steps: Sequence[CombinedStep], first: float, of: Timed) -> Iterator[b.Block]:
@@ -236,8 +235,7 @@ def _steps(steps: Sequence[CombinedStep], first: float, of: Timed) -> Iterator[b
             left = "wins nothing here" if step is steps[0] else "nothing left to win after those before it"
             notes.append(f"{name}: {left}")
     yield b.Grid(("", f"{of} ms", "wins ms", f"of {of}", "so far x"), tuple(rows))
-    for note in notes:
-        yield b.Labelled("", note)
+    yield from (b.Labelled("", note) for note in notes)
 
 
 def _sum(found: Combined | WhatIfReport) -> Iterator[b.Block]:
@@ -264,8 +262,7 @@ def whatif(report: WhatIfReport) -> Iterator[b.Block]:
     if report.measure == "throughput":
         yield b.Labelled("measure", "throughput: the speed-up counts tokens a second, not step time")
     yield b.Gap()
-    for text in report.assumptions:
-        yield b.Labelled("assumes", text)
+    yield from (b.Labelled("assumes", text) for text in report.assumptions)
 
 
 def ranking(diagnosis: Diagnosis) -> Iterator[b.Block]:

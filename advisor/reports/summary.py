@@ -90,9 +90,7 @@ def in_program(diagnosis: Diagnosis, first: Finding) -> Finding:
 
 def _advice(diagnosis: Diagnosis, found: Finding) -> str:
     """The fix, and what it wins or what the cause holds."""
-    do = _do(diagnosis, found)
-    win = _win(diagnosis, found)
-    return f"{do}: {win}" if win else do
+    return ": ".join(filter(None, (_do(diagnosis, found), _win(diagnosis, found))))
 
 
 def headline(diagnosis: Diagnosis) -> Finding | None:
@@ -145,14 +143,12 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
         return
     yield b.Title(d.inputs[0].path)
     about = _about(read[0], d) if read else []
-    if len(d.inputs) > 1:
-        about.append(f"{ranks_read(d)} ranks")
+    about += [f"{ranks_read(d)} ranks"] * (len(d.inputs) > 1)
     if about:
         yield b.Paragraph(" · ".join(about), dense=True)
     if len(d.inputs) == 1 and read and (numbers := phrases.devices(read[0], most=DEVICES)):
         yield b.Labelled("devices", numbers)
-    for text in phrases.missing(d):
-        yield b.Labelled("missing", text)
+    yield from (b.Labelled("missing", text) for text in phrases.missing(d))
     texts = [f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings]
     found = Counter(texts)
     for text in list(found)[:warnings]:
@@ -242,11 +238,11 @@ def why(d: Diagnosis, whole: bool = False) -> str:
     if first is None or whole:
         return d.verdict if first is not None else ""
     where = f" (rank {first.scope.rank})" if first.scope.rank is not None else ""
-    kept = ""
-    for sentence in f"{first.title}{where}: {first.message}".split(". "):
-        if kept and len(kept) + len(sentence) > MESSAGE:
+    kept, *sentences = f"{first.title}{where}: {first.message}".split(". ")
+    for sentence in sentences:
+        if len(kept) + len(sentence) > MESSAGE:
             break
-        kept += ("" if not kept else ". ") + sentence
+        kept += f". {sentence}"
     return kept.rstrip(".") + "."
 
 
