@@ -112,7 +112,8 @@ def page(rows: list[Any], offset: int, limit: int) -> dict[str, Any]:
 
 #: Rows of a page, unless asked for fewer; most rows that may be asked for.
 ROWS, MOST_ROWS = 20, 100
-#: Keys that a finding in full leaves out, and those that are cut first.
+#: Keys that documents and a finding in full leave out, and those that are cut first.
+_ABOUT = {"tool", "input", "schema_version"}
 _UNASKED = {"score", "ranking", "references", "baseline"}
 _FIRST = ("time_ranges", "evidence", "alternatives")
 
@@ -140,21 +141,17 @@ class Tools:
         """What holds the GPU back in a capture: the verdict, what to do first, and the findings in
         the order of what they save, a line each. Begin here; `show` has a finding in full."""
         found = self._of(path, self._options(redact, window=window, nvtx=nvtx, phase=_phase(phase)))
-        findings = [_short(f) for f in found.findings]
-        return self._answer(
-            {
-                "verdict": found.verdict,
-                "do": [{"code": d.code, "action": d.action, "saved": d.saved} for d in found.do[:limit]],
-                "findings": page(findings, max(offset, 0), _rows(limit)),
-                "not_evaluated": len(found.lacking),
-                "steps": [s.model_dump() for s in found.main_steps],
-                "budget": [
-                    {"part": p.part, "share": p.share} for b in found.budget[:1] for p in b.parts if p.share
-                ],
-                "next": "show(path, code) for evidence and how to fix it",
-            },
-            redact,
-        )
+        parts = (p for b in found.budget[:1] for p in b.parts if p.share)
+        document = {
+            "verdict": found.verdict,
+            "do": [{"code": d.code, "action": d.action, "saved": d.saved} for d in found.do[:limit]],
+            "findings": page([_short(f) for f in found.findings], max(offset, 0), _rows(limit)),
+            "not_evaluated": len(found.lacking),
+            "steps": [s.model_dump() for s in found.main_steps],
+            "budget": [{"part": p.part, "share": p.share} for p in parts],
+            "next": "show(path, code) for evidence and how to fix it",
+        }
+        return self._answer(document, redact)
 
     def show(self, path: str, code: str, phase: str | None = None, redact: bool = False) -> dict[str, Any]:
         """One finding of a capture in full, by code, cause or rank: numbers, evidence, places, advice
@@ -176,8 +173,7 @@ class Tools:
 
         with self._lock:
             found = explain(self._file(path), code, self._options(redact, phase=_phase(phase)))
-        document = found.model_dump(mode="json", exclude={"tool", "input", "schema_version"})
-        return self._answer(document, redact)
+        return self._answer(found.model_dump(mode="json", exclude=_ABOUT), redact)
 
     def whatif(
         self, path: str | None = None, fixes: list[str] | None = None, redact: bool = False
@@ -192,8 +188,7 @@ class Tools:
 
         with self._lock:
             found = whatif(self._file(path), fixes, self._options(redact))
-        document = found.model_dump(mode="json", exclude={"tool", "input", "schema_version"})
-        return self._answer(document, redact)
+        return self._answer(found.model_dump(mode="json", exclude=_ABOUT), redact)
 
     def compare(
         self, before: str, after: str, phase: str | None = None, redact: bool = False
@@ -259,16 +254,9 @@ class Tools:
             raise InputError(f"report: '{report}' names {len(tables)} reports; ask for one at a time")
         (table,) = tables
         rows = table.frame.astype(object).where(table.frame.notna(), None).to_numpy().tolist()
-        return self._answer(
-            {
-                "title": table.title,
-                "scope": table.scope,
-                "note": table.note,
-                "columns": list(table.frame.columns),
-                **page(rows, max(offset, 0), _rows(limit)),
-            },
-            redact,
-        )
+        about = {"title": table.title, "scope": table.scope, "note": table.note}
+        document = about | {"columns": list(table.frame.columns), **page(rows, max(offset, 0), _rows(limit))}
+        return self._answer(document, redact)
 
     def _of(self, path: str, options: Options) -> Diagnosis:
         """The diagnosis of a file as it is now; the last ones are kept."""

@@ -102,10 +102,8 @@ def choose(
         for value, text, key in choices
     ]
     before = next((c for c in offered if c.value == default), None)
-    if not first:
-        offered.append(questionary.Choice("back", value=BACK, shortcut_key="b"))
-    offered.append(questionary.Choice("quit", value=_QUIT, shortcut_key="q"))
-    offered.append(questionary.Choice("help", value=_HELP, shortcut_key="h"))
+    keys = (_QUIT, _HELP) if first else (BACK, _QUIT, _HELP)
+    offered += [questionary.Choice(key, value=key, shortcut_key=key[0]) for key in keys]
     while True:
         picked = questionary.select(
             ask,
@@ -132,9 +130,8 @@ def write(
     keys = ", ".join([*([f"Enter: {empty}"] if empty else []), "b: back", "q: quit", "h: help"])
     check = (lambda text: text in ("b", "q", "h") or valid(text)) if valid is not None else None
     while True:
-        text = str(
-            questionary.text(ask, default=default, instruction=f"({keys}) ", validate=check).unsafe_ask()
-        ).strip()
+        asked = questionary.text(ask, default=default, instruction=f"({keys}) ", validate=check)
+        text = str(asked.unsafe_ask()).strip()
         if text == "q":
             raise KeyboardInterrupt
         if text != "h":

@@ -67,11 +67,11 @@ def compare(
     """
     from advisor.pipeline import compare as run
 
+    plain = not (context or frameworks)
     if context and frameworks:
         raise InputError("--context and --frameworks answer different questions; give one")
-    if settings.fail_on and (context or frameworks):
+    if settings.fail_on and not plain:
         raise InputError("--fail-on regression judges before against after; nothing else")
-    plain = not (context or frameworks)
     named = [*(sources or ()), *(before or ()), *(after or ())]
     _check(settings, named, "findings" if plain else "document")
     drawn = plain and (settings.html is not None or settings.format == "html")
@@ -83,14 +83,13 @@ def compare(
             hold_pipes(source for _, source in columns)
             rates, batches = numbers(throughput, "--throughput"), numbers(batch, "--batch")
             document = run.frameworks(columns, rates, batches, settings.phase, options, progress)
-        elif context:
-            both = sides(sources, before, after, "SHORT LONG")
-            hold_pipes(both[0] + both[1])
-            document = run.context(*both, lengths(tokens), options, progress)
         else:
-            both = sides(sources, before, after)
+            both = sides(sources, before, after, "SHORT LONG" if context else "BEFORE AFTER")
             hold_pipes(both[0] + both[1])
-            document = run.compare(*both, options, progress)
+            if context:
+                document = run.context(*both, lengths(tokens), options, progress)
+            else:
+                document = run.compare(*both, options, progress)
     _deliver(document, settings)
     if document.kind == "comparison":
         raise typer.Exit(_gate(document, settings.fail_on))
@@ -239,8 +238,8 @@ def engines(sources: Texts, before: Texts, after: Texts) -> list[tuple[str | Non
         raise InputError("--frameworks: give two or more captures, [NAME=]TRACE each")
     out: list[tuple[str | None, str]] = []
     for text in given:
-        name, equals, source = text.partition("=")
-        named = bool(equals and name and source) and not Path(text).exists()
+        name, _, source = text.partition("=")
+        named = name and source and not Path(text).exists()
         out.append((name, source) if named else (None, text))
     return out
 

@@ -65,38 +65,31 @@ class _Tracks:
         new, self.new = b"".join(self.new), []
         return new
 
-    def _give(self, key: tuple[object, ...], described: Callable[[], bytes]) -> int:
+    def _give(self, key: tuple[object, ...], described: bytes) -> int:
         if key not in self._known:
-            content = described()  # which may add the track above
-            self._known[key], packet = self._file.track(content)
+            self._known[key], packet = self._file.track(described)
             self.new.append(packet)
         return self._known[key]
 
     def device(self, device: int) -> int:
         name = f"GPU {device}" + (f", {self._devices[device]}" if self._devices.get(device) else "")
-        return self._give(("device", device), lambda: pb.text(2, name))
+        return self._give(("device", device), pb.text(2, name))
 
     def below(self, parent: int, name: str, more: bytes = b"") -> int:
-        return self._give((parent, name), lambda: pb.number(5, parent) + pb.text(2, name) + more)
+        return self._give((parent, name), pb.number(5, parent) + pb.text(2, name) + more)
 
     def process(self, process: int) -> int:
         name = self._processes.get(process, f"process {process}")
-
-        def described() -> bytes:
-            if not 0 < process < _LARGEST_ID:
-                return pb.text(2, name)
-            return pb.block(3, pb.number(1, process) + pb.text(6, name))
-
+        described = pb.text(2, name)
+        if 0 < process < _LARGEST_ID:
+            described = pb.block(3, pb.number(1, process) + pb.text(6, name))
         return self._give(("process", process), described)
 
     def thread(self, process: int, thread: int) -> int:
-        def described() -> bytes:
-            parent = self.process(process)
-            if not (0 < process < _LARGEST_ID and 0 <= thread < _LARGEST_ID):
-                return pb.number(5, parent) + pb.text(2, f"thread {thread}")
-            return pb.number(5, parent) + pb.block(4, pb.number(1, process) + pb.number(2, thread))
-
-        return self._give(("thread", process, thread), described)
+        described = pb.text(2, f"thread {thread}")
+        if 0 < process < _LARGEST_ID and 0 <= thread < _LARGEST_ID:
+            described = pb.block(4, pb.number(1, process) + pb.number(2, thread))
+        return self._give(("thread", process, thread), pb.number(5, self.process(process)) + described)
 
 
 def _gpu_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.blocks import Report
 from advisor.reports.characters import clean
+from advisor.reports.finding_text import cost_text
 from advisor.reports.header import path_of
 from advisor.reports.summary import first_fix, saves, verdict
 
@@ -53,7 +54,7 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
 
 def _summary(finding: Finding, has_steps: bool) -> list[str]:
     """What it is, costs and asks for; GitHub shows little more, and the page of the run has the rest."""
-    cost, fix, saved = phrases.cost_text(finding, has_steps), first_fix(finding), saves(finding)
+    cost, fix, saved = cost_text(finding, has_steps), first_fix(finding), saves(finding)
     won = f" (saves {saved})" if saved else ""
     return [f"{finding.title}.", *[f"Cost: {cost}"] * bool(cost), *[f"Fix: {fix}{won}"] * bool(fix)]
 

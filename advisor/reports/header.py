@@ -50,8 +50,8 @@ def header_input(entry: Input, steps: tuple[StepSummary, ...] | None = None) -> 
         )
     for text, times in Counter(entry.warnings).items():
         yield Labelled("warning", f"{text} ({times} times)" if times > 1 else text)
-    for row in (r for r in entry.ledger if str(r) not in entry.warnings):
-        yield Labelled("import", f"{row.severity}: {row}")
+    rows = (r for r in entry.ledger if str(r) not in entry.warnings)
+    yield from (Labelled("import", f"{row.severity}: {row}") for row in rows)
 
 
 def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterator[Block]:
@@ -82,10 +82,9 @@ def _steps(steps: tuple[StepSummary, ...] | None, entry: Input | None) -> Iterat
 def rates(entry: Input) -> list[str]:
     """Tokens a second and how much of the device's peaks that takes, as far as known."""
     parts = [] if entry.tokens_per_s is None else [f"{digits(round(entry.tokens_per_s))} tokens/s (profiled)"]
-    for what, ratio in (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio)):
-        if ratio is not None:
-            parts.append(f"model-{what} utilisation {value_text(ratio, 'ratio')}")
-    return parts
+    used = (("bandwidth", entry.model_bandwidth_ratio), ("FLOP", entry.model_flop_ratio))
+    known = ((what, value_text(ratio, "ratio")) for what, ratio in used if ratio is not None)
+    return parts + [f"model-{what} utilisation {text}" for what, text in known]
 
 
 def _method(entry: Input | None) -> str:

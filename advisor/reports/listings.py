@@ -105,8 +105,7 @@ def baselines(listed: BaselineList) -> Iterator[Block]:
     """For each name its capture, its steps, its verdict; the fault of a bad file."""
     for entry in listed.baselines:
         yield from baseline(entry.name, entry.diagnoses)
-        if entry.fault:
-            yield Labelled("unusable", entry.fault)
+        yield from b.labelled(("unusable", entry.fault))
     yield Gap()
     yield Paragraph(f"{amount(len(listed.baselines), 'baseline')} in {listed.folder}")
 
@@ -162,8 +161,7 @@ def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[b.Block]:
             # A text shared by consecutive lines is printed once, after the last.
             if line.what and (i + 1 == len(step.lines) or step.lines[i + 1].what != line.what):
                 yield b.Paragraph(line.what, dense=True)
-        for note in step.notes:
-            yield b.Labelled("note", note)
+        yield from (b.Labelled("note", note) for note in step.notes)
     variables = [b.Item(v.effect, code=f"{v.variable}={v.value}") for v in planned.variables]
     for heading, note, items in (
         ("Variables", "", variables),
@@ -236,10 +234,8 @@ def _node(
 def node(step: m.TroubleNode) -> Iterator[b.Block]:
     """One node of the tree, for a person who walks through it."""
     yield b.Gap()
-    if step.say:
-        yield b.Paragraph(step.say, strong=True, dense=True)
-    elif step.commands:
-        yield b.Paragraph("Look at", dense=True)
+    if step.say or step.commands:
+        yield b.Paragraph(step.say or "Look at", strong=bool(step.say), dense=True)
     yield from map(b.Command, step.commands)
 
 
@@ -300,10 +296,8 @@ def merged(options: tuple[str, ...]) -> list[str]:
 
 
 def _blocked(doc: m.Checkup, verbosity: int) -> Iterator[b.Block]:
-    waiting = sum(len(group.rules) for group in doc.blocked)
-    if not waiting:
-        return
-    yield b.Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
+    if waiting := sum(len(group.rules) for group in doc.blocked):
+        yield b.Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
     for group in doc.blocked:
         helps = remedy_text(group.remedy) if group.remedy else "nothing that can be recorded would help"
         why = tuple(f"as {w}" for w in group.why) if verbosity > 0 else ()
@@ -318,8 +312,8 @@ def _plan(plan: m.Plan, verbosity: int) -> Iterator[b.Block]:
     news = [o for o in plan.options if o.new]
     if not (plan.enables or plan.addresses or news or plan.also or plan.left_out):
         return
-    lets = [f"lets {amount(len(plan.enables), 'more rule')} run"] if plan.enables else []
-    lets += [f"addresses {', '.join(plan.addresses)}"] if plan.addresses else []
+    lets = [f"lets {amount(len(plan.enables), 'more rule')} run"] * bool(plan.enables)
+    lets += [f"addresses {', '.join(plan.addresses)}"] * bool(plan.addresses)
     yield b.Heading("Record again", "; ".join(lets))
     if plan.command:
         yield b.Command(plan.command)

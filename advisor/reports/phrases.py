@@ -10,7 +10,6 @@ from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, 
 from advisor.model.gain import over_all
 from advisor.model.numbers import amount, milliseconds, session_time, value_text
 from advisor.reports.characters import clean
-from advisor.reports.finding_text import cost_text as cost_text
 
 #: An estimate whose ends differ by this factor should be measured.
 WIDE = 1.5

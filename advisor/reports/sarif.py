@@ -18,7 +18,7 @@ from advisor.model.numbers import condition_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Do, Report
 from advisor.reports.characters import clean
-from advisor.reports.finding_text import SHOWN, gain_text, place_text
+from advisor.reports.finding_text import SHOWN, cost_text, gain_text, place_text
 from advisor.reports.finding_text import finding as whole
 from advisor.reports.markdown import write
 from advisor.reports.text import plain
@@ -163,7 +163,7 @@ def _bare_rule(entry: Finding | Gone) -> Json:
 
 
 def _result(finding: Finding, steps: bool) -> Json:
-    cost = phrases.cost_text(finding, steps)
+    cost = cost_text(finding, steps)
     properties = {
         "rank": finding.rank,
         "severity": finding.severity,

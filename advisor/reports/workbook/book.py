@@ -26,7 +26,7 @@ from advisor.reports.workbook import findings as decided
 from advisor.reports.workbook import review as answers
 from advisor.reports.workbook import tables
 from advisor.reports.workbook.evidence import Captures, evidence, rows_of
-from advisor.reports.workbook.sheet import Sheet
+from advisor.reports.workbook.sheet import Sheet, shown
 from advisor.reports.workbook.summary import Tally, summary
 
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
@@ -95,7 +95,7 @@ def render(
         if captures.many:
             tables.comparison(made["Comparison"], captures)
         if ranks:
-            made["Ranks"].evidence(diagnoses[0].tables["ranks"], filter=True, freeze=True)
+            made["Ranks"].table(*shown(diagnoses[0].tables["ranks"]), filter=True, freeze=True)
         tables.steps(made["Comparison" if captures.many else "Ranks" if ranks else "Steps"], captures)
         tables.rules(made["Rules"], captures)
         tables.facts(made["Facts"], captures)

@@ -14,7 +14,7 @@ from advisor.model.findings import ConditionDoc, Diagnosis, Finding
 from advisor.model.numbers import OPS, amount, fact_unit, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
-from advisor.reports.finding_text import params_text
+from advisor.reports.finding_text import cost_text, params_text
 from advisor.reports.workbook.sheet import Area, Column, Link, Sheet, shown
 from advisor.reports.workbook.style import LEFT, LEVELS, MUTED, align, fill, font
 
@@ -180,7 +180,7 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
     if f.conditions:
         note = "every inequality of the rule with both its numbers"
         _records(sheet, "Because", note, CONDITIONS, f.conditions)
-    if cost := phrases.cost_text(f, bool(row.diagnosis.steps)):
+    if cost := cost_text(f, bool(row.diagnosis.steps)):
         sheet.text(1, f"Cost: {cost}", down=2)
     _gain(sheet, f)
     for table in f.evidence:
@@ -234,10 +234,12 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
             sheet.text(1, f"Gain: not estimated, {gain.reason}", color=MUTED, down=2)
         return
     tokens = gain.measure == "throughput"
-    speedup = ("tokens a second", "throughput") if tokens else (f"speed-up of a {gain.of}", "times")
-    times = (("before", gain.step_before_ms), ("after", gain.step_after_ms))
-    spans = [(f"{gain.of} {when}", span, "ms") for when, span in times]
-    spans.append((speedup[0], gain.speedup, speedup[1]))
+    what, unit = ("tokens a second", "throughput") if tokens else (f"speed-up of a {gain.of}", "times")
+    spans = [
+        (f"{gain.of} before", gain.step_before_ms, "ms"),
+        (f"{gain.of} after", gain.step_after_ms, "ms"),
+        (what, gain.speedup, unit),
+    ]
     known = [span for span in spans if span[1] is not None]
     note = f"what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
     _records(sheet, "What a fix would win", note, ESTIMATES, known)

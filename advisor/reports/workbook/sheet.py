@@ -212,11 +212,6 @@ class Sheet:
                 first, last = columns[0], columns[-1]
                 self.ws.merge_cells(start_row=row, end_row=row, start_column=first, end_column=last)
 
-    def evidence(self, table: Table, *, filter: bool = False, freeze: bool = False) -> Area:
-        """A table of the diagnosis: heads with units, numbers with formats."""
-        columns, rows = shown(table)
-        return self.table(columns, rows, filter=filter, freeze=freeze)
-
     def widen(self, column: int, width: float) -> None:
         """Make a column at least this wide; the widest table wins."""
         self._widths[column] = max(width, self._widths.get(column, 0.0))

@@ -204,8 +204,8 @@ def _review(grid: GridSheet, tally: Tally, findings: int) -> None:
         cells |= {f"checklist: {word}": f'=COUNTIF({tally.answers},"{word}")' for word in ("yes", "no")}
     if not cells:
         return
-    counted = [sheet for sheet, cells in (("Findings", tally.keys), ("Checklist", tally.answers)) if cells]
-    grid.heading("Review", f"counted from what is filled in on {' and '.join(counted)}")
+    sheets = ["Findings"] * bool(tally.keys) + ["Checklist"] * bool(tally.answers)
+    grid.heading("Review", f"counted from what is filled in on {' and '.join(sheets)}")
     for i, (label, formula) in enumerate(cells.items()):
         cell = _tile(grid, i, label)
         cell.value, cell.number_format = formula, "0"

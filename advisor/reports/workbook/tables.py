@@ -17,7 +17,7 @@ from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
 from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.findings import bars
-from advisor.reports.workbook.sheet import Column, Sheet, column_of
+from advisor.reports.workbook.sheet import Column, Sheet, column_of, shown
 from advisor.reports.workbook.style import LEVELS, MUTED, UNDER, align, fill, font
 
 #: Tables that have a place of their own.
@@ -96,7 +96,7 @@ def kernels(sheet: Sheet, captures: Captures) -> None:
     if table is None:
         sheet.text(1, "No kernel was recorded.", color=MUTED, italic=True, down=2)
     else:
-        area = sheet.evidence(table, filter=True, freeze=True)
+        area = sheet.table(*shown(table), filter=True, freeze=True)
         headers = [column_of(h, ()).head for h in table.columns]
         if "share" in headers:
             bars(sheet, area.column(headers.index("share") + 1))
@@ -108,7 +108,7 @@ def kernels(sheet: Sheet, captures: Captures) -> None:
         table = stacked(captures, name)
         if table is not None:
             sheet.heading(table.title)
-            sheet.evidence(table)
+            sheet.table(*shown(table))
 
 
 def steps(sheet: Sheet, captures: Captures) -> None:
