@@ -156,7 +156,9 @@ class TraceFile(Struct):
         start, end, track = part.start, part.end, part.track
         order = in_order(start, end)
         lane = lanes(start, end, track, order)
-        for row in np.flatnonzero(lane > 0)[_firsts(track[lane > 0], lane[lane > 0])].tolist():
+        above = np.flatnonzero(lane)
+        _, first = np.unique(np.stack((track[above], lane[above])), axis=1, return_index=True)
+        for row in above[np.sort(first)].tolist():
             mine = (track == track[row]) & (lane == lane[row])
             key = int(track[row]), int(lane[row])
             if key not in self._lanes:
@@ -284,8 +286,3 @@ def _quiet(layers: Sequence[Layer]) -> Array:
     quiet = np.flatnonzero(start[1:] > np.maximum.accumulate(np.maximum(end, start))[:-1]) + 1
     at = np.searchsorted(quiet, np.arange(_ROWS, len(start), _ROWS))
     return np.asarray(start[np.unique(quiet[at[at < len(quiet)]])])
-
-
-def _firsts(*keys: Array) -> Array:
-    """Positions of the first row of each combination."""
-    return np.sort(np.unique(np.stack(keys), axis=1, return_index=True)[1])

@@ -261,7 +261,12 @@ def checkup(doc: m.Checkup, verbosity: int = 0) -> Iterator[b.Block]:
         advice = found.recommendations[: None if verbosity > 0 else int(matters)]
         fixes = tuple(f"fix: {a.action}" for a in advice)
         yield b.Item(found.message, found.severity, f"{found.severity} {found.code} {found.cause}", fixes)
-    yield from _blocked(doc, verbosity)
+    if waiting := sum(len(group.rules) for group in doc.blocked):
+        yield b.Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
+    for group in doc.blocked:
+        helps = remedy_text(group.remedy) if group.remedy else "nothing that can be recorded would help"
+        why = tuple(f"as {w}" for w in group.why) if verbosity > 0 else ()
+        yield b.Item(helps, code=amount(len(group.rules), "rule"), notes=(_names(group.rules), *why))
     yield from _plan(doc.plan, verbosity)
     yield b.Gap()
     if any(f.invalidates for f in doc.findings):
@@ -293,15 +298,6 @@ def merged(options: tuple[str, ...]) -> list[str]:
     sources = [o[8:] for o in options if o.startswith("--trace=")]
     rest = [o for o in options if not o.startswith("--trace=")]
     return [f"--trace={','.join(sources)}", *rest] if sources else rest
-
-
-def _blocked(doc: m.Checkup, verbosity: int) -> Iterator[b.Block]:
-    if waiting := sum(len(group.rules) for group in doc.blocked):
-        yield b.Heading("Rules that cannot run", f"{waiting} of {doc.rules}, by what is missing")
-    for group in doc.blocked:
-        helps = remedy_text(group.remedy) if group.remedy else "nothing that can be recorded would help"
-        why = tuple(f"as {w}" for w in group.why) if verbosity > 0 else ()
-        yield b.Item(helps, code=amount(len(group.rules), "rule"), notes=(_names(group.rules), *why))
 
 
 def _names(rules: tuple[m.Named, ...]) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -105,17 +105,10 @@ def in_page(value: Any) -> Markup:
     return Markup(text)
 
 
-class Embedded(NamedTuple):
-    """The document in a page: for its scripts to draw, and packed to be saved from it."""
-
-    drawn: Markup
-    packed: str
-
-
-def embedded(diagnosis: Diagnosis) -> Embedded:
-    """The data to draw contain no `<`, which could end their element; the whole document is packed."""
+def embedded(diagnosis: Diagnosis) -> tuple[Markup, str]:
+    """The document in a page: what its scripts draw, and all of it packed, to be saved from there."""
     document = json_report.render([diagnosis])
     whole = json.loads(document.decode("utf-8", "backslashreplace"))
     parts = {key: whole[key] for key in ("inputs", "findings", "timeline")}
     packed = base64.b64encode(gzip.compress(document, mtime=0)).decode()
-    return Embedded(in_page(parts), packed)
+    return in_page(parts), packed
