@@ -1,6 +1,5 @@
-"""The checklist with the answers from the facts of captures, each with its number. Its rules judge; an
-item without a rule needs a person.
-"""
+"""The checklist with the answers from the facts of captures, each with its number. Rules judge; an item
+without a rule needs a person."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Questions at a terminal, with the same keys everywhere: back, quit, help. questionary is imported
-only here, and only when something is asked.
-"""
+"""Questions at a terminal, with the same keys everywhere: back, quit, help. questionary is imported when
+something is asked."""
 
 from __future__ import annotations
 

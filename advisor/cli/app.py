@@ -1,8 +1,5 @@
-"""The verbs as one typer application, which imports a verb's module on first use.
-
-``advisor --help`` lists all verbs; importing them (and what they need) just for that would cost
-more than everything else it does.
-"""
+"""The verbs as one typer application, which imports the module of a verb when it is used: importing
+all of them would cost more than everything else that `advisor --help` does."""
 
 from __future__ import annotations
 

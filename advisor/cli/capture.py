@@ -1,8 +1,5 @@
-"""``advisor capture``: the nsys command for a goal, and what to do when a capture fails.
-``advisor doctor TRACE``: capture quality alone, and the command that records a better one.
-
-The questions of `advisor capture` at a terminal.
-"""
+"""``advisor capture``: the nsys command for a goal, with questions at a terminal, and what to do when a
+capture fails; ``doctor``: what a capture can answer, and the command that records a better one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""``advisor compare``: before against after, short against long context, engines side by side.
-``advisor moe``: throughput with the learned router against the perfect one. ``advisor baseline``: keep
-diagnoses by name, for `compare` and `--baseline`."""
+"""``advisor compare``, before against after or engines side by side; ``moe``, learned against perfect
+routing; ``baseline``, diagnoses kept by name to compare with."""
 
 from __future__ import annotations
 

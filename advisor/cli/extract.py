@@ -1,9 +1,5 @@
-"""``advisor stats``: tables of a capture, as `nsys stats` prints them and beyond. ``advisor facts``: the
-catalogue of facts, or their values. ``advisor whatif``: what a change would win.
-
-What is passed on. ``advisor export``: the capture's findings for other viewers. ``advisor redact``: a
-copy of a capture without what is private. ``advisor mcp``: the verbs as tools for agents.
-"""
+"""``advisor stats``, ``facts`` and ``whatif``: tables and facts of a capture, and what a change would win.
+``export``, ``redact`` and ``mcp``: findings for Perfetto, a copy without private data, tools for agents."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Entry point: verbs, errors in one line, exit codes.
-
-`--help` and `--version` need neither typer nor the analysis: both are imported by the functions that use
-them.
-"""
+"""Entry point: verbs, errors in one line, exit codes. `--help` and `--version` import neither typer nor
+the analysis."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Command lines of ``advisor diagnose`` that do not need typer, whose import takes longer than reading a
-small capture: captures and flags, spelled out and complete. Any other line is left to typer.
-"""
+small capture: captures and flags, spelled out. Any other line is left to typer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""``advisor rules``: list, check, test and document the rules, ours and the user's. ``advisor explain
-CODE``: what a rule looks at and what to do; with --trace, why it fired there or why not. ``advisor show
-TRACE N|CODE``: one finding in full."""
+"""``advisor rules``: list, check, test and document rules; ``explain``: a rule, or why it fired or not;
+``show``: one finding in full."""
 
 from __future__ import annotations
 

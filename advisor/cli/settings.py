@@ -1,5 +1,4 @@
-"""Options of the verbs: those that several share, as `advisor.config` declares them, and a verb's own;
-the values that the shell completes."""
+"""Options of the verbs, shared ones (`advisor.config`) and their own; the values that the shell completes."""
 
 from __future__ import annotations
 

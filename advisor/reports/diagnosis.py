@@ -1,6 +1,4 @@
-"""The diagnosis as blocks: the short form, findings in full, and the other parts: kernels, healthy
-checks, rules that could not be judged, facts.
-"""
+"""The diagnosis as blocks: the short form, findings in full, kernels, healthy checks, rules not judged."""
 
 from __future__ import annotations
 

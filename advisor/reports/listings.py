@@ -1,6 +1,4 @@
-"""What verbs print as blocks: a checkup and a capture plan, facts, what-ifs, baselines, and what a copy
-leaves out.
-"""
+"""What verbs print as blocks: checkups and capture plans, facts, what-ifs, baselines, redacted copies."""
 
 from __future__ import annotations
 

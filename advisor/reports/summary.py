@@ -1,7 +1,4 @@
-"""The short form of a diagnosis: what to do and its gain, on one screen.
-
-Several captures get a row each; `advisor show` and -v have the rest.
-"""
+"""The short form of a diagnosis on one screen: what to do and its gain; several captures get a row each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Drawings of the HTML report: step times, kernel latencies, ranges of gains, events of excerpts, both
-sides of a comparison.
-"""
+"""Drawings of the HTML report: step times, kernel latencies, gains, events, both sides of a comparison."""
 
 from __future__ import annotations
 

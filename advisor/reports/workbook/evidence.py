@@ -1,6 +1,4 @@
-"""The captures of a workbook with their names in it; the evidence of each finding: conditions, tables,
-places and references, all on one sheet.
-"""
+"""The captures of a workbook by name; the evidence of each finding, all on one sheet."""
 
 from __future__ import annotations
 

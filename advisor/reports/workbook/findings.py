@@ -1,6 +1,4 @@
-"""Findings with room for decisions, the recommendations that follow from them, and what became of them
-since the last review.
-"""
+"""Findings with room for decisions, their recommendations, and what became of them since the last review."""
 
 from __future__ import annotations
 

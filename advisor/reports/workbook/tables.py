@@ -1,5 +1,4 @@
-"""Sheets that are tables, declared as data: kernels, steps, rules by state, facts, thresholds, and
-several captures side by side."""
+"""Sheets that are tables, declared as data: kernels, steps, rules, facts, thresholds, several captures."""
 
 from __future__ import annotations
 
