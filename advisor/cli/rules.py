@@ -170,9 +170,9 @@ def explain(
     With --trace: why it fired in that capture, down to the facts with both numbers and where they
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
-    if trace and code is None:
-        raise InputError("--trace needs a CODE; 'advisor explain' lists them")
-    if trace and code is not None:
+    if trace:
+        if code is None:
+            raise InputError("--trace needs a CODE; 'advisor explain' lists them")
         _answer(code, trace, settings)
         return
     about = ("rules", "verbose", "format", "output", "force", "together")
@@ -189,20 +189,16 @@ def _page(code: str | None, settings: Settings) -> None:
 
     places = (builtin_dir(), *settings.rules)
     check_output(settings)
-    if not code:
-        deliver_list(load_rules(*places).active, settings)
-        return
     try:
-        rule = load_rule(code, *places)
+        found = [load_rule(code, *places)] if code else load_rules(*places).active
     except RuleError:
-        found = load_rules(*places).with_words(code)
-        if not found:
+        if not (found := load_rules(*places).with_words(code or "")):
             raise
-        if len(found) > 1:
-            deliver_list(found, settings)
-            return
-        rule = found[0]
-    deliver_one(rule, partial(blocks, rule, references()), rule.code, settings)
+    if not code or len(found) > 1:
+        deliver_list(found, settings)
+    else:
+        (rule,) = found
+        deliver_one(rule, partial(blocks, rule, references()), rule.code, settings)
 
 
 @takes(

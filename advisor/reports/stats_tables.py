@@ -73,8 +73,7 @@ def render(page: Page, table: StatsTable, timeunit: str | None = None, limit: in
             (_histogram if table.group else _table)(page, shown, timeunit)
     if table.note:
         page.wrapped(table.note)
-    more = table.items - shown.items
-    if more:
+    if more := table.items - shown.items:
         what = {"histogram": "kernels", "heatmap": "lanes"}.get(kind, "rows")
         page.wrapped(f"{page.glyphs.ellipsis} {more:,} more {what}: --limit 0 shows all", style="dim")
 
@@ -100,8 +99,7 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
         for row, note in zip(rows, _tail_notes(frame), strict=True):
             page.lines.append(row)
             page.wrapped(note, ["    "], 4, "dim")
-    left_out = [name for i, name in enumerate(ranks) if i not in kept]
-    if left_out:
+    if left_out := [name for i, name in enumerate(ranks) if i not in kept]:
         heads = [name.partition(" (")[0] for name in sorted(left_out, key=lambda name: ranks[name])]
         rest = f" and {len(heads) - NAMED} more" if len(heads) > NAMED else ""
         page.wrapped(f"no room for {', '.join(heads[:NAMED])}{rest}: --format csv has all", style="dim")

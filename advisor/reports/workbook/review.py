@@ -161,11 +161,10 @@ def read(path: Path, version: str) -> m.Review:
         book.close()
     if problems and not decisions and not answers:
         raise InputError(f"{path}: " + "; ".join(f"{p.cell}: {p.text}" for p in problems))
-    captures = dict.fromkeys(d.capture for d in decisions if d.capture)
     return m.Review(
         tool=Tool(version=version, engine="review"),
         workbook=path.name,
-        captures=tuple(captures),
+        captures=tuple(dict.fromkeys(d.capture for d in decisions if d.capture)),
         names=names,
         day=day,
         decisions=decisions,

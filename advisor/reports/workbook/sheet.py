@@ -233,11 +233,8 @@ class Sheet:
         ws.sheet_properties.pageSetUpPr.fitToPage = True
         ws.page_margins.left = ws.page_margins.right = 0.4
         ws.page_margins.top, ws.page_margins.bottom = 0.5, 0.6
-        ws.oddFooter.left.text = "&A"
-        ws.oddFooter.right.text = "&P / &N"
-        for part in (ws.oddFooter.left, ws.oddFooter.right):
-            part.size = 8
-            part.color = style.MUTED
+        for part, text in ((ws.oddFooter.left, "&A"), (ws.oddFooter.right, "&P / &N")):
+            part.text, part.size, part.color = text, 8, style.MUTED
 
 
 class GridSheet(Sheet):
@@ -270,9 +267,8 @@ class GridSheet(Sheet):
         cell = style.put(self.ws.cell(self.row, first), value, unit)
         alignment = style.align(wrap=True, right=right, middle=middle, indent=int(right or indent))
         self.look(cell, font=style.font(size, color, bold=bold), alignment=alignment)
-        for column in range(first, last + 1):
-            if ground:
-                self.look(self.ws.cell(self.row, column), fill=style.fill(ground))
+        for column in range(first, last + 1) if ground else ():
+            self.look(self.ws.cell(self.row, column), fill=style.fill(ground))
         if last > first:
             self.ws.merge_cells(start_row=self.row, end_row=self.row, start_column=first, end_column=last)
         text = style.plain(value) if isinstance(value, str) else ""
