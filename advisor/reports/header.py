@@ -148,12 +148,13 @@ def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
         return
     at = {head: i for i, head in enumerate(table.columns)}
 
-    def waits_for(row: Sequence[Cell]) -> list[float]:
+    def order(row: Sequence[Cell]) -> list[float]:
+        """The ranks that cause most waiting first, then those that wait most."""
         cells = (row[at[name]] for name in ("causes:ratio", "waits:ratio"))
         return [-float(cell) if isinstance(cell, int | float) else 0.0 for cell in cells]
 
     many = limit is not None and len(table.rows) > limit
-    rows, hidden = first(sorted(table.rows, key=waits_for) if many else table.rows, limit)
+    rows, hidden = first(sorted(table.rows, key=order) if many else table.rows, limit)
     heads, cells = [], []
     for head in _HEADS:
         values = [row[at[head]] for row in rows]

@@ -71,7 +71,7 @@ def workload(entry: Input) -> str:
 
 
 def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
-    """The first `most` GPUs by number; empty if there is one with one number only, unless `always`."""
+    """The first `most` GPUs by device number; empty if there is one with one number, unless `always`."""
     plain = len(entry.devices) == 1 and set(entry.devices[0].cuda_ordinals) <= {entry.devices[0].id}
     if not entry.devices or (plain and not always):
         return ""

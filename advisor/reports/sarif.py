@@ -65,7 +65,7 @@ def _diagnosed(diagnosis: Diagnosis) -> Json:
 
 
 def _compared(doc: Comparison) -> Json:
-    """One run over both sides. If no phase could be compared it is marked as failed, lest it look clean."""
+    """One run over both sides. If no phase could be compared it is marked as failed, not as clean."""
     paths = dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs)
     judged = any(f.invalidates for f in doc.findings)
     return _run(
