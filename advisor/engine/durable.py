@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from time import thread_time
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from advisor.engine.compile import Program
 from advisor.engine.emit import Absent, Emitter, EngineRule, Masks, Record, absent_of, masks_of
@@ -29,59 +30,44 @@ class EngineError(AdvisorError):
     """durable-rules is missing or failed; the built-in interpreter still works."""
 
 
-class _Library(Protocol):
+class _Library(NamedTuple):
     core: Any
     host: Any
     not_handled: type[Exception]
     observed: type[Exception]
 
 
-_library: _Library | None = None
-_reason: str | None = None
+@cache
+def _imported() -> _Library | str:
+    """durable-rules, or why it does not import. On first use: `advisor explain` and `rules list` never pay
+    for it."""
+    try:
+        import durable_rules_engine as core
+        from durable import engine
+    except ImportError as exc:
+        return f"durable-rules does not import ({exc}); use --engine python"
+
+    class QuietHost(engine.Host):  # type: ignore[misc]
+        """Without the two daemon threads, on which callbacks would run."""
+
+        def _run(self) -> None:
+            pass
+
+    return _Library(core, QuietHost, engine.MessageNotHandledException, engine.MessageObservedException)
 
 
 def available() -> tuple[bool, str]:
     """Whether durable-rules imports here, and if not, why (one line)."""
-    try:
-        _load()
-    except EngineError as exc:
-        return False, str(exc)
-    return True, ""
+    found = _imported()
+    return (False, found) if isinstance(found, str) else (True, "")
 
 
-def require() -> None:
+def require() -> _Library:
     """Raises EngineError if durable-rules does not import."""
-    _load()
-
-
-def _load() -> _Library:
-    """Import on first use: `advisor explain` and `rules list` never pay for it."""
-    global _library, _reason
-    if _library is None and _reason is None:
-        try:
-            import durable_rules_engine as core
-            from durable import engine
-        except ImportError as exc:
-            _reason = f"durable-rules does not import ({exc}); use --engine python"
-        else:
-
-            class QuietHost(engine.Host):  # type: ignore[misc]
-                """Without the two daemon threads, on which callbacks would run."""
-
-                def _run(self) -> None:
-                    pass
-
-            class Library:
-                pass
-
-            found: Any = Library()
-            found.core, found.host = core, QuietHost
-            found.not_handled = engine.MessageNotHandledException
-            found.observed = engine.MessageObservedException
-            _library = found
-    if _library is None:
-        raise EngineError(_reason or "durable-rules does not import; use --engine python")
-    return _library
+    found = _imported()
+    if isinstance(found, str):
+        raise EngineError(found)
+    return found
 
 
 def _unused(c: Any) -> None:
@@ -89,13 +75,13 @@ def _unused(c: Any) -> None:
 
 
 class Session:
-    """One set of engine rules and one working memory; a context manager.
+    """One set of engine rules and one working memory.
 
-    After an error the C state may be half updated: it is then dropped, not deleted.
+    After an error the C state may be half updated: drop it then, do not `delete` it.
     """
 
     def __init__(self, rules: dict[str, EngineRule]) -> None:
-        self._lib = _load()
+        self._lib = require()
         defs: dict[str, Any] = {name: {**rule, "run": _unused} for name, rule in rules.items()}
         # Fired on close: deleting a state in which nothing ever fired crashes the process.
         defs["end"] = {"all": [{"c0": {"$and": [{"k": "end"}]}}], "run": _unused}
@@ -156,16 +142,6 @@ class Session:
             raise EngineError(f"durable-rules failed ({exc})") from exc
         return fired
 
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if exc is None:
-            self.clear()
-            self.delete()
-
     def clear(self) -> None:
         """Forget all records; the rules stay."""
         self._assert({"k": "end"})
@@ -189,13 +165,11 @@ class Matcher:
     def __init__(self, program: Program, log: OutcomeLog) -> None:
         absent = absent_of(program, log.view)
         self._key = (program, masks_of(program, log.view), absent)
-        kept = _idle.pop(self._key, None)
-        if kept is None:
+        if (kept := _idle.pop(self._key, None)) is None:
             emitter = Emitter(program, log.view, absent)
-            kept = (emitter, Session(emitter.rules))
-        self._kept = kept
+            kept = emitter, Session(emitter.rules)
+        self._kept, self._log = kept, log
         self._emitter, self._session = kept[0].over(log.view), kept[1]
-        self._log = log
 
     def __enter__(self) -> Matcher:
         for record in self._emitter.base():
@@ -205,12 +179,11 @@ class Matcher:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if exc is not None:  # the C state may be half updated: dropped, not deleted
-            return
-        self._session.clear()
-        _idle[self._key] = self._kept
-        if len(_idle) > _MOST_IDLE:
-            _idle.pop(next(iter(_idle)))[1].delete()
+        if exc is None:
+            self._session.clear()
+            _idle[self._key] = self._kept
+            if len(_idle) > _MOST_IDLE:
+                _idle.pop(next(iter(_idle)))[1].delete()
 
     def fire(self, stratum: int) -> set[tuple[str, Scope]]:
         """(code, scope) of every rule of the stratum that fires, given the outcomes below it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
 
 from msgspec import Struct
 
@@ -69,9 +68,7 @@ class Explainer(Struct, frozen=True):
 
     def tree(self, outcome: Outcome) -> Reason:
         """One outcome with its reasons, down to the facts."""
-        if outcome.state in ("fired", "overruled"):
-            return self._fired(outcome)
-        return self._missed(outcome)
+        return (self._fired if outcome.state in ("fired", "overruled") else self._missed)(outcome)
 
     def facts(self, reason: Reason, scope: Scope = TRACE) -> Iterator[Fact]:
         """The facts of a tree, in the order in which they appear."""
@@ -92,22 +89,9 @@ class Explainer(Struct, frozen=True):
         text = message_of(self.inference, spec, scope) if fired else ""
         return Related(code=code, cause=spec.cause, scope=scope, message=text)
 
-    def _about(
-        self,
-        outcome: Outcome | None,
-        kind: Literal["outcome", "ruler"],
-        text: str,
-        holds: bool | None,
-        reasons: Iterable[Reason],
-    ) -> Reason:
-        return Reason(
-            kind=kind,
-            text=text,
-            holds=holds,
-            rule=None if outcome is None else self.related(outcome),
-            state=None if outcome is None else STATES[outcome.state],
-            reasons=tuple(reasons),
-        )
+    def _about(self, outcome: Outcome, reason: Reason) -> Reason:
+        """The reason with the rule of the outcome and its state."""
+        return reason.replaced(rule=self.related(outcome), state=STATES[outcome.state])
 
     # --- fired -------------------------------------------------------------------------------
 
@@ -121,13 +105,14 @@ class Explainer(Struct, frozen=True):
         reasons += [_join(j) for j in outcome.joins if j.join.required or j.truth]
         reasons += [self._guard(g.checked, outcome) for g in outcome.guards]
         text = f"{name}{_place(outcome.scope)}: {outcome.state}"
-        return self._about(outcome, "outcome", text, True, reasons)
+        return self._about(outcome, Reason(kind="outcome", text=text, holds=True, reasons=tuple(reasons)))
 
     def _ruler(self, link: Link) -> Reason:
+        found = Reason(kind="ruler", text=f"overruled by {link.name} ({_place(link.scope)})", holds=True)
         ruler = self.inference.outcome(link.name, link.scope)
-        reasons = () if ruler is None else self._fired(ruler).reasons
-        text = f"overruled by {link.name} ({_place(link.scope)})"
-        return self._about(ruler, "ruler", text, True, reasons)
+        if ruler is None:
+            return found
+        return self._about(ruler, found.replaced(reasons=self._fired(ruler).reasons))
 
     def _condition(self, checked: Checked, outcome: Outcome) -> Reason:
         """A condition of an outcome with both its numbers, or with the outcomes behind it."""
@@ -167,8 +152,9 @@ class Explainer(Struct, frozen=True):
         conditions, then the other branches."""
         place = f"{name}{_place(outcome.scope)}: "
         if outcome.state == "overruled":
-            rulers = (self._ruler(link) for link in outcome.overruled_by)
-            return self._about(outcome, "outcome", f"{place}overruled", False, rulers)
+            rulers = tuple(map(self._ruler, outcome.overruled_by))
+            found = Reason(kind="outcome", text=f"{place}overruled", holds=False, reasons=rulers)
+            return self._about(outcome, found)
         reasons: list[Reason] = []
         others: list[Reason] = []
         if not any(b.truth for b in outcome.branches):
@@ -180,11 +166,11 @@ class Explainer(Struct, frozen=True):
             ]
         reasons += [_join(j) for j in outcome.joins if j.join.required and not j.truth]
         reasons += [self._guard(g.checked, outcome) for g in outcome.guards if not g.clear]
-        text = f"{place}quiet"
+        found = Reason(kind="outcome", text=f"{place}quiet", holds=False, reasons=(*reasons, *others))
         if outcome.state == "unknown":
             text = f"{place}not evaluated, missing {', '.join(outcome.missing)}"
-        holds = None if outcome.state == "unknown" else False
-        return self._about(outcome, "outcome", text, holds, (*reasons, *others))
+            found = found.replaced(text=text, holds=None)
+        return self._about(outcome, found)
 
     def _misses(self, branch: BranchResult, outcome: Outcome) -> tuple[Reason, ...]:
         """The conditions of a branch: those that fail, farthest first, then the unknown, then

@@ -16,28 +16,17 @@ from advisor.engine.judge import (
     as_sure,
     confidence_of,
     grading,
+    holds,
     impact_of,
-    invalidates,
     part_of,
 )
 from advisor.engine.params import thresholds
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
-from advisor.engine.wording import UNKNOWN, condition_docs, message_of, outcome_message, worded
+from advisor.engine.wording import UNKNOWN, condition_docs, message_of, worded
 from advisor.model.facts import Interval, Row, Scope, Table
-from advisor.model.findings import (
-    Advice,
-    Alternative,
-    Finding,
-    Gain,
-    Healthy,
-    NotEvaluated,
-    Overruled,
-    Reference,
-    Related,
-    Threshold,
-    Verify,
-)
+from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Reference, Related, Threshold
+from advisor.model.gain import Advice, Alternative, Gain, Verify
 from advisor.model.rules import Action, GainSpec, RuleSpec, judges_capture
 
 A = TypeVar("A", bound=Action)
@@ -63,22 +52,29 @@ def conclude(
 ) -> Conclusions:
     """Fold, judge, word and rank. `ms_of` turns a share of a budget part into milliseconds; `estimate`
     gives findings the gain of their fix; findings about the same time are then joined."""
-    by_code = inference.program.by_code
-    fired = inference.in_state("fired")
+    by_code, rules = inference.program.by_code, inference.program.rules
     folded = fold(inference)
     inside = {(s.code, s.scope) for symptoms in folded.values() for s in symptoms}
-    reported = [o for o in fired if by_code[o.code].spec.kind != "note" and (o.code, o.scope) not in inside]
-    overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
-    healthy = list(in_order(inference))
     by = Withholders(inference)
-    stopped_by = [(o, _stopped(by_code[o.code].spec, by.of(o.scope))) for o in reported]
-    unsaid = [(o, c) for o, c in stopped_by if c is not None]
-    withheld: list[tuple[Outcome | Healthy, str]] = [*unsaid]
-    withheld += ((entry, c) for entry in healthy if (c := by.of_health(entry.scope)))
-    overruled = sorted([*overruled, *unsaid], key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
-    reported = [o for o, c in stopped_by if c is None]
-    healthy = [entry for entry in healthy if not by.of_health(entry.scope)]
-    rules = inference.program.rules
+    reported, healthy = [], []
+    overruled = [(o, o.overruled_by[0].name) for o in inference.in_state("overruled")]
+    withheld: list[tuple[Outcome | Healthy, str]] = []
+    for outcome in inference.in_state("fired"):
+        rule, cause = by_code[outcome.code].spec, by.of(outcome.scope)
+        if rule.kind == "note" or (outcome.code, outcome.scope) in inside:
+            continue
+        # Findings about the capture itself are withheld only by a cause that they require.
+        if cause and (not judges_capture(rule.code) or cause in {r.cause for r in rule.requires}):
+            overruled.append((outcome, cause))
+            withheld.append((outcome, cause))
+        else:
+            reported.append(outcome)
+    for entry in in_order(inference):
+        if cause := by.of_health(entry.scope):
+            withheld.append((entry, cause))
+        else:
+            healthy.append(entry)
+    overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
     findings = rank(
         [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in reported], rules.by_code
     )
@@ -94,13 +90,6 @@ def conclude(
         not_evaluated=not_judged(inference, withheld),
         thresholds=thresholds(rules, inference.program.params),
     )
-
-
-def _stopped(rule: RuleSpec, by: str | None) -> str | None:
-    """The cause that withholds a finding; findings about the capture itself are withheld only by a cause
-    that they require."""
-    stands = judges_capture(rule.code) and by not in {r.cause for r in rule.requires}
-    return None if stands else by
 
 
 def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
@@ -129,10 +118,16 @@ def finding_of(
     inference: Inference, outcome: Outcome, symptoms: Sequence[Outcome] = (), ms_of: Duration | None = None
 ) -> Finding:
     """The finding of one fired outcome, not yet ranked."""
-    rule = inference.program.by_code[outcome.code]
-    spec, scope = rule.spec, outcome.scope
-    impact = impact_of(inference, spec, scope, ms_of)
+    by_code = inference.program.by_code
+    rule, scope = by_code[outcome.code], outcome.scope
+    spec = rule.spec
     confidence = confidence_of(inference, spec, outcome)
+
+    def related(symptom: Outcome) -> Related:
+        about = by_code[symptom.code].spec
+        message = worded(inference, about, about.message, symptom.scope)
+        return Related(code=symptom.code, cause=symptom.cause, scope=symptom.scope, message=message)
+
     return Finding(
         code=spec.code,
         cause=spec.cause,
@@ -143,18 +138,15 @@ def finding_of(
         ranking=grading(inference, spec, scope, confidence),
         scope=scope,
         message=message_of(inference, spec, scope),
-        invalidates=invalidates(inference, rule, scope),
+        invalidates=holds(inference, rule.invalidates, scope),
         conditions=condition_docs(c for b in outcome.branches if b.truth for c in b.conditions),
-        impact=impact,
+        impact=impact_of(inference, spec, scope, ms_of),
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
         gain=_asked(_gain(inference, rule, scope)),
         recommendations=_advice(inference, rule, scope),
         alternatives=tuple(_alternatives(inference, rule, scope)),
-        explains=tuple(
-            Related(code=s.code, cause=s.cause, scope=s.scope, message=outcome_message(inference, s))
-            for s in symptoms
-        ),
+        explains=tuple(map(related, symptoms)),
         references=tuple(Reference(id=r) for r in spec.docs.references),
     )
 

@@ -17,6 +17,7 @@ With the scopes fixed, a fact that becomes known never changes a known state, ex
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Literal
 
 from msgspec import Struct
@@ -30,9 +31,9 @@ OutcomeState = Literal["fired", "quiet", "unknown", "overruled"]
 
 
 class Link(Struct, frozen=True):
-    """A step of the explanation: a fact, the outcome of a rule (by code), or rows of a table."""
+    """A step of the explanation: a fact, or the outcome of a rule (by code)."""
 
-    kind: Literal["fact", "outcome", "rows"]
+    kind: Literal["fact", "outcome"]
     name: str
     scope: Scope
 
@@ -109,47 +110,21 @@ class Outcome(Struct, frozen=True):
         held = (i for i, b in enumerate(self.branches) if b.truth)
         return next(held, len(self.branches))
 
-    @property
-    def because(self) -> tuple[Link, ...]:
-        """The facts, outcomes and rows that decided the state; empty if it is unknown."""
-        found: list[Link] = list(self.overruled_by)
-        if self.state == "unknown":
-            return ()
-        if self.state == "quiet":
-            for branch in self.branches:
-                found += [x for c in branch.conditions if c.truth is False for x in c.links]
-            found += [x for g in self.guards if g.checked.truth for x in g.checked.links]
-            found += [self._rows(j) for j in self.joins if j.join.required and j.truth is False]
-        else:
-            for branch in self.branches:
-                if branch.truth:
-                    found += [x for c in branch.conditions for x in c.links]
-            found += [x for g in self.guards for x in g.checked.links]
-            found += [self._rows(j) for j in self.joins if j.truth]
-        return tuple(dict.fromkeys(found))
-
-    def _rows(self, result: JoinResult) -> Link:
-        return Link("rows", result.join.entity, self.scope)
-
 
 class FactView:
     """The facts as rules see them: by scope, with wider facts visible, in normal form."""
 
     def __init__(self, facts: FactBase) -> None:
         self.facts = facts
-        self._atoms: dict[tuple[str, Scope], Atom | None] = {}
-        self._seen: dict[tuple[str, Scope], Fact | None] = {}
-        self._scopes: dict[str, tuple[Scope, ...]] = {}
+        #: As :meth:`FactBase.get`, remembered.
+        self.fact = cache(facts.get)
+        self.atom = cache(self._atom)
+        self.scopes = cache(self._scopes)
         self._named: dict[str, list[Fact]] = {}
 
-    def scopes(self, level: str) -> tuple[Scope, ...]:
+    def _scopes(self, level: str) -> tuple[Scope, ...]:
         """Where a rule of this level is evaluated in each capture: its scopes, else those of the next
         wider level, at last the capture itself, so that every rule has an outcome."""
-        if level not in self._scopes:
-            self._scopes[level] = tuple(self._looked_for(level))
-        return self._scopes[level]
-
-    def _looked_for(self, level: str) -> Iterable[Scope]:
         facts = self.facts
         if level in ("trace", "capture"):
             return (TRACE,) if level == "trace" else facts.captures
@@ -160,7 +135,7 @@ class FactView:
             grouped.append({})
             for scope in facts.scopes(name):
                 grouped[-1].setdefault(facts.capture_of(scope), []).append(scope)
-        return [s for c in facts.captures for s in next((g[c] for g in grouped if c in g), [c])]
+        return tuple(s for c in facts.captures for s in next((g[c] for g in grouped if c in g), [c]))
 
     def on_keys(self, join: CompiledJoin, scope: Scope) -> dict[str, str]:
         """The fields of `on` that the scope names, with the identity that a row must have there; in
@@ -169,23 +144,10 @@ class FactView:
         fields = (*join.on, "rank") if self.facts.of_job else join.on
         return {f: k for f in fields if (k := key(named[f])) is not None}
 
-    def fact(self, name: str, scope: Scope) -> Fact | None:
-        """As :meth:`FactBase.get`, remembered."""
-        at = (name, scope)
-        try:
-            return self._seen[at]
-        except KeyError:
-            found = self._seen[at] = self.facts.get(name, scope)
-            return found
-
-    def atom(self, name: str, scope: Scope) -> Atom | None:
-        at = (name, scope)
-        try:
-            return self._atoms[at]
-        except KeyError:
-            fact = self.fact(name, scope)
-            found = self._atoms[at] = None if fact is None else atom(fact.value)
-            return found
+    def _atom(self, name: str, scope: Scope) -> Atom | None:
+        """The value of a fact in normal form."""
+        fact = self.fact(name, scope)
+        return None if fact is None else atom(fact.value)
 
     def look(self, test: Test, scope: Scope) -> tuple[bool | None, Fact | None]:
         """Whether a test holds as seen from a scope, and the fact that decides it: one true value for
@@ -234,18 +196,13 @@ class OutcomeLog:
         Without outcomes the result is unknown, not false: silence is not health.
         """
         at = (state, scope)
-        if state.cause in self.given:
-            fired = _FIRED[self.given[state.cause]]
-            return k_and(fired, *self._where(state, scope)), ()
         if at not in self._cache:
-            seen = list(self._look(state, scope))
-            truth = k_or(*(_FIRED[o.state] for o in seen)) if seen else None
-            saying = tuple(o for o in seen if _FIRED[o.state] is truth)
-            self._cache[at] = k_and(truth, *self._where(state, scope)), saying
+            seen = () if state.cause in self.given else tuple(self._look(state, scope))
+            states = [o.state for o in seen] or [self.given.get(state.cause, "unknown")]
+            truth = k_or(*(_FIRED[s] for s in states))
+            where = (check_fact(test, scope, self.view).truth for test in state.where)
+            self._cache[at] = k_and(truth, *where), tuple(o for o in seen if _FIRED[o.state] is truth)
         return self._cache[at]
-
-    def _where(self, state: State, scope: Scope) -> Iterator[bool | None]:
-        return (check_fact(test, scope, self.view).truth for test in state.where)
 
     def _look(self, state: State, scope: Scope) -> Iterator[Outcome]:
         if state.view == "anywhere":

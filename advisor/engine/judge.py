@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
-from advisor.engine.compile import CompiledRule, Test
+from advisor.engine.compile import Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Outcome, check_fact
-from advisor.engine.rank import severity_of
+from advisor.engine.rank import least, severity_of
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import SEVERITIES, Finding, Impact, Severity
+from advisor.model.findings import Finding, Impact, Severity
 from advisor.model.gain import LEAST, Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
@@ -89,19 +89,18 @@ def grading(inference: Inference, spec: RuleSpec, scope: Scope, confidence: floa
     it invalidates every other finding), and the maximum that the rule and its doubts allow."""
     levels: Severity | None = None
     fact = _number(inference, spec, scope)
-    if invalidates(inference, inference.program.by_code[spec.code], scope):
+    if holds(inference, inference.program.by_code[spec.code].invalidates, scope):
         levels = "high"
     elif spec.severity.levels:
         value = float("-inf") if fact is None else float(fact.value)
         marks = (level.severity for level in reversed(spec.severity.levels) if value >= level.at)
         levels = next(marks, "info")
-    caps = [spec.severity.cap, *(d.cap for d in doubts_of(inference, spec, scope))]
-    given = [c for c in caps if c]
+    caps = [c for c in (spec.severity.cap, *(d.cap for d in doubts_of(inference, spec, scope))) if c]
     tail = inference.view.fact(spec.severity.tail, scope) if spec.severity.tail else None
     return Ranking(
         confidence=confidence,
         levels=levels,
-        cap=min(given, key=SEVERITIES.index) if given else None,
+        cap=least(*caps) if caps else None,
         tail=float(tail.value) if tail is not None else 0.0,
         measured=spec.subject != "trace",
     )
@@ -146,10 +145,12 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
     """
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
+    where = f"the closest number is {percent(near)} away from its threshold"
+    where = "no number of it is near its threshold" if near >= 1.0 else where
     factors = [
         Factor("base", base, "how often the advice holds once the rule fired"),
         Factor("method", METHOD_FACTOR[method], f"its facts are {method}"),
-        Factor("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), _distance(near)),
+        Factor("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), where),
     ]
     if base and (known := spec.confidence.right + spec.confidence.wrong):
         why = f"right in {spec.confidence.right} of {known} captures with a known answer"
@@ -195,15 +196,12 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
         return next((found for ask, found in prediction.others if ask == wanted), None)
 
     asked = (o.replaced(gain=of(o.gain)) for o in finding.alternatives)
-    others = tuple(
-        o for o in asked if o.gain is None or o.gain.speedup is None or o.gain.speedup.mid >= LEAST
-    )
-    changes: dict[str, object] = {"gain": prediction.gain, "alternatives": others}
-    if prediction.doubt and (terms := finding.ranking) is not None:
-        cap = terms.cap if terms.cap in ("low", "info") else "medium"
-        changes["message"] = f"{finding.message} {prediction.doubt}"
-        changes["ranking"] = terms.replaced(cap=cap)
-    return finding.replaced(**changes)
+    others = (o for o in asked if o.gain is None or o.gain.speedup is None or o.gain.speedup.mid >= LEAST)
+    found = finding.replaced(gain=prediction.gain, alternatives=tuple(others))
+    if not prediction.doubt or (terms := found.ranking) is None:
+        return found
+    ranking = terms.replaced(cap=least(terms.cap, "medium"))
+    return found.replaced(message=f"{found.message} {prediction.doubt}", ranking=ranking)
 
 
 def as_sure(finding: Finding) -> Finding:
@@ -223,12 +221,6 @@ def confidence_of(inference: Inference, spec: RuleSpec, outcome: Outcome) -> flo
     """The product of :func:`confidence_factors`, 0..1."""
     value = prod(t.factor for t in confidence_factors(inference, spec, outcome))
     return round(min(1.0, max(0.0, value)), 3)
-
-
-def _distance(margin: float) -> str:
-    if margin >= 1.0:
-        return "no number of it is near its threshold"
-    return f"the closest number is {percent(margin)} away from its threshold"
 
 
 def _steps(inference: Inference, scope: Scope) -> Iterator[Factor]:
@@ -276,10 +268,6 @@ def _margin(branch: BranchResult) -> float:
     return min(margins)
 
 
-def invalidates(inference: Inference, rule: CompiledRule, scope: Scope) -> bool:
-    return _holds(inference, rule.invalidates, scope)
-
-
 class Withholders:
     """Causes that withhold other conclusions: for each capture the fired outcome, if any, that withholds
     everything about the program (its rows cannot be believed, or are too few), or everything called
@@ -289,8 +277,8 @@ class Withholders:
         by_code = inference.program.by_code
         # First the rules that invalidate a capture without a condition.
         fired = sorted(inference.in_state("fired"), key=lambda o: by_code[o.code].invalidates is not True)
-        self._all = [o for o in fired if _holds(inference, by_code[o.code].withholds, o.scope)]
-        self._healthy = [o for o in fired if _holds(inference, by_code[o.code].withholds_health, o.scope)]
+        self._all = [o for o in fired if holds(inference, by_code[o.code].withholds, o.scope)]
+        self._healthy = [o for o in fired if holds(inference, by_code[o.code].withholds_health, o.scope)]
 
     def of(self, scope: Scope) -> str | None:
         """The cause that withholds all conclusions in this scope."""
@@ -302,7 +290,8 @@ class Withholders:
         return self.of(scope) or next(found, None)
 
 
-def _holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:
+def holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:
+    """Whether a flag of a rule, such as `invalidates`, is set here, by its fact where it names one."""
     if isinstance(item, bool):
         return item
     return check_fact(item, scope, inference.view).truth is True

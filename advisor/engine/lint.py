@@ -11,21 +11,15 @@ from pathlib import Path
 
 from advisor.engine.compile import conditions, references, try_compile
 from advisor.engine.lint_names import (
+    NAMES,
     Catalogues,
     Context,
     Finding,
     Validator,
-    evidence_names,
     fact_tests,
     facts_used,
-    known_actions,
-    known_entities,
-    known_facts,
-    known_part,
-    known_references,
     models_in,
     templates,
-    what_ifs,
 )
 from advisor.engine.load import CASES_SUFFIX, Loc, Problem, RuleSet, read_rules, refuse
 from advisor.engine.params import ParamValue, resolve_params
@@ -320,10 +314,7 @@ def cases_beside(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             yield ("lifecycle",), f"a stable rule has cases; write {wanted.name} beside it"
 
 
-#: Validators of names, of one rule alone, and of all rules together.
-NAMES: tuple[Validator, ...] = (
-    known_facts, known_entities, evidence_names, what_ifs, known_actions, known_part, known_references,
-)  # fmt: skip
+#: Validators of one rule alone, and of all rules together.
 SINGLE: tuple[Validator, ...] = (
     *NAMES, visible_facts, params_used, operand_types, number_facts, message_formats, optional_joins,
     docs_present, distinct_advice, distinct_conditions, cases_beside,

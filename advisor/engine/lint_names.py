@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -91,46 +91,41 @@ def models_in(item: object, loc: Loc = ()) -> Iterator[tuple[Loc, Strict]]:
 # --- validators ------------------------------------------------------------------------------
 
 
-def known_facts(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    for loc, name in facts_used(rule):
-        if name not in context.known.facts:
-            yield loc, f"unknown fact {name}; {near(name, context.known.facts)}"
+def known_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Everything that a rule names is in its catalogue; evidence may also be a join of the rule."""
+
+    def numbered(loc: Loc, names: Iterable[str]) -> Iterator[tuple[Loc, str]]:
+        return (((*loc, i), name) for i, name in enumerate(names))
+
+    known, joins, impact = context.known, rule.when.join, rule.impact
+    entities = numbered(("when", "join"), (j.entity for j in joins))
+    evidence = None if known.tables is None else (*known.tables, *(j.as_ for j in joins))
+    gains = ((loc, item.what_if) for loc, item in models_in(rule) if isinstance(item, GainSpec))
+    parts = [(("impact", "part"), impact.part), *numbered(("impact", "also"), impact.also)] if impact else []
+    used: list[tuple[str, Collection[str] | None, Iterable[tuple[Loc, str]]]] = [
+        ("fact", known.facts, facts_used(rule)),
+        ("entity", known.entities, (((*loc, "entity"), name) for loc, name in entities)),
+        ("evidence table or join", evidence, numbered(("evidence",), rule.evidence)),
+        ("what-if", known.what_ifs, (((*loc, "what_if"), name) for loc, name in gains)),
+        ("part", known.parts, parts),
+        ("reference", known.references, numbered(("docs", "references"), rule.docs.references)),
+    ]
+    for what, names, found in used:
+        for loc, name in found:
+            if names is not None and name not in names:
+                yield loc, f"unknown {what} {name}; {near(name, names)}"
 
 
-def known_entities(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.entities
+def known_fields(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for i, join in enumerate(rule.when.join):
-        if known is None:
-            continue
-        if join.entity not in known:
-            text = f"unknown entity {join.entity}; {near(join.entity, known)}"
-            yield ("when", "join", i, "entity"), text
-            continue
+        known = (context.known.entities or {}).get(join.entity)
         named: list[tuple[tuple[int | str, ...], str]] = [
             *((("on", k), f) for k, f in enumerate(join.on)),
             *((("where", j, "field"), w.field) for j, w in enumerate(join.where)),
         ]
         for at, name in named:
-            if name not in known[join.entity]:
-                text = f"{join.entity} has no field {name}; {near(name, known[join.entity])}"
-                yield ("when", "join", i, *at), text
-
-
-def evidence_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """Evidence is a table of the facts stage or a join of this rule."""
-    aliases = {j.as_ for j in rule.when.join}
-    for i, name in enumerate(rule.evidence):
-        tables = context.known.tables
-        if name not in aliases and tables is not None and name not in tables:
-            text = f"unknown evidence table or join {name}; {near(name, (*tables, *aliases))}"
-            yield ("evidence", i), text
-
-
-def what_ifs(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.what_ifs
-    for loc, item in models_in(rule):
-        if isinstance(item, GainSpec) and known is not None and item.what_if not in known:
-            yield (*loc, "what_if"), f"unknown what-if {item.what_if}; {near(item.what_if, known)}"
+            if known is not None and name not in known:
+                yield ("when", "join", i, *at), f"{join.entity} has no field {name}; {near(name, known)}"
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -144,21 +139,8 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             yield (*loc, "id"), f"unknown action {item.id}; did you mean {near[0]}?"
 
 
-def known_part(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.parts
-    if rule.impact is None or known is None:
-        return
-    for i, part in enumerate(rule.impact.parts):
-        if part not in known:
-            place = ("also", i - 1) if i else ("part",)
-            yield ("impact", *place), f"unknown part {part}; {near(part, known)}"
-
-
-def known_references(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    known = context.known.references
-    for i, name in enumerate(rule.docs.references):
-        if known is not None and name not in known:
-            yield ("docs", "references", i), f"unknown reference {name}; {near(name, known)}"
+#: The validators of names.
+NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions)
 
 
 def near(name: str, known: Collection[str]) -> str:

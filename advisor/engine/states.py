@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.explain import Explainer, fact_text, nearest_first, obstacle, shortfall
@@ -119,18 +118,19 @@ def not_judged(
     """What was missing or stopped a rule, one entry a rule and reason, merged over the scopes of a
     capture. `withheld` ones are left out because of the cause that is named beside them."""
     capture_of = inference.facts.capture_of
-    grouped: dict[tuple[Scope, _Reason], list[Scope]] = {}
+    Reason = tuple[str, tuple[str, ...], str | None, str | None]
+    grouped: dict[tuple[Scope, Reason], list[Scope]] = {}
 
-    def add(scope: Scope, code: str, missing: tuple[str, ...], *stop: str | None) -> None:
-        grouped.setdefault((capture_of(scope), _Reason(code, missing, *stop)), []).append(scope)
+    def add(of: Outcome | Healthy, missing: tuple[str, ...], by: str | None, why: str | None = None) -> None:
+        grouped.setdefault((capture_of(of.scope), (of.code, missing, by, why)), []).append(of.scope)
 
     for outcome in inference.outcomes:
         if outcome.state == "unknown":
-            add(outcome.scope, outcome.code, outcome.missing)
+            add(outcome, outcome.missing, None)
         elif (stop := stopper(inference, outcome)) is not None:
-            add(outcome.scope, outcome.code, (), *stop)
-    for placed_of, by in withheld:
-        add(placed_of.scope, placed_of.code, (), by)
+            add(outcome, (), *stop)
+    for entry, by in withheld:
+        add(entry, (), by)
     entries = []
     for (_, (code, missing, stopped_by, why)), scopes in grouped.items():
         spec = inference.program.by_code[code].spec
@@ -146,20 +146,7 @@ def not_judged(
                 why=why or "; ".join(dict.fromkeys(reasons)) or None,
             )
         )
-    return tuple(sorted(entries, key=_place))
-
-
-def _place(entry: NotEvaluated) -> tuple[object, ...]:
-    return entry.code, entry.scope.sort_key(), entry.missing, entry.stopped_by or ""
-
-
-class _Reason(NamedTuple):
-    """Why a rule was not judged; entries with the same one are merged."""
-
-    code: str
-    missing: tuple[str, ...]
-    stopped_by: str | None = None
-    why: str | None = None
+    return tuple(sorted(entries, key=lambda e: (e.code, e.scope.sort_key(), e.missing, e.stopped_by or "")))
 
 
 def stopper(inference: Inference, outcome: Outcome) -> tuple[str, str | None] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import Checked, Outcome
+from advisor.engine.interpret import Checked
 from advisor.engine.judge import doubts_of
 from advisor.model.facts import Scope, Value
 from advisor.model.findings import ConditionDoc
@@ -136,11 +136,6 @@ def _shown(inference: Inference, spec: RuleSpec, scope: Scope, wanted: Placehold
         return None if value is None else Shown(value, spec.params[wanted.name].unit)
     fact = inference.view.fact(wanted.name, scope)
     return None if fact is None else Shown(fact.value, fact.unit)
-
-
-def outcome_message(inference: Inference, outcome: Outcome) -> str:
-    spec = inference.program.by_code[outcome.code].spec
-    return worded(inference, spec, spec.message, outcome.scope)
 
 
 def condition_docs(checked: Iterable[Checked]) -> tuple[ConditionDoc, ...]:

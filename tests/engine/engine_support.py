@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from advisor.engine.interpret import Outcome
 from advisor.engine.load import RuleSet
 from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope
 from advisor.model.rules import RuleSpec
@@ -54,6 +55,22 @@ def base(
 def put(facts: FactBase, values: Mapping[str, Any], scope: Scope, unit: Any = "ratio") -> None:
     for name, value in values.items():
         facts.add(Fact(name, value, "text" if isinstance(value, str) else unit, scope))
+
+
+def because(outcome: Outcome) -> list[tuple[str, str]]:
+    """Kind and name of the facts, outcomes and tables that decided the state; empty if it is unknown."""
+    if outcome.state == "unknown":
+        return []
+    links = list(outcome.overruled_by)
+    if outcome.state == "quiet":
+        links += [x for b in outcome.branches for c in b.conditions if c.truth is False for x in c.links]
+        links += [x for g in outcome.guards if g.checked.truth for x in g.checked.links]
+        tables = [j.join.entity for j in outcome.joins if j.join.required and j.truth is False]
+    else:
+        links += [x for b in outcome.branches if b.truth for c in b.conditions for x in c.links]
+        links += [x for g in outcome.guards for x in g.checked.links]
+        tables = [j.join.entity for j in outcome.joins if j.truth]
+    return list(dict.fromkeys([*((x.kind, x.name) for x in links), *(("rows", t) for t in tables)]))
 
 
 # --- random rule sets ----------------------------------------------------------------------------

@@ -190,11 +190,14 @@ def test_errors_propagate() -> None:
 
 def test_a_session_in_which_nothing_happens_closes() -> None:
     """Deleting a state in which nothing ever fired crashes the process."""
-    with Session({}):
-        pass
-    with Session({"0": {"all": [{"c0": {"$and": [{"k": "0"}]}}]}}) as session:
-        session.add({"k": "nobody looks at this"})
+    unseen = {"k": "nobody looks at this"}
+    for given, records in (({}, []), ({"0": {"all": [{"c0": {"$and": [{"k": "0"}]}}]}}, [unseen])):
+        session = Session(given)
+        for record in records:
+            session.add(record)
         assert session.run() == []
+        session.clear()
+        session.delete()
 
 
 def _resident() -> float:

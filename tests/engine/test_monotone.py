@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from advisor.engine.infer import infer
 from advisor.model.facts import Fact, FactBase
-from tests.engine.engine_support import FLAGS, NUMBERS, SCOPES, TEXTS, random_facts, random_rules
+from tests.engine.engine_support import FLAGS, NUMBERS, SCOPES, TEXTS, because, random_facts, random_rules
 
 NAMES = (*NUMBERS, *TEXTS, *FLAGS)
 
@@ -57,4 +57,4 @@ def test_what_is_unknown_names_what_is_missing(seed: int) -> None:
         assert (outcome.state == "unknown") == bool(outcome.missing)
         assert bool(outcome.overruled_by) == (outcome.state == "overruled")
         if outcome.state in ("fired", "overruled"):
-            assert outcome.because
+            assert because(outcome)

@@ -9,7 +9,7 @@ from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import FactView
 from advisor.engine.load import RuleSet
 from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope
-from tests.engine.engine_support import DECODE, DEV, SCOPES, base, ge, put, rule, rules
+from tests.engine.engine_support import DECODE, DEV, SCOPES, base, because, ge, put, rule, rules
 
 ENGINES: list[Engine] = ["python"]
 if available()[0]:
@@ -133,7 +133,7 @@ def test_a_join_without_rows_is_why_a_rule_is_quiet(engine: Engine) -> None:
     for value, table, why in ((1, [], ["copy_class"]), (0, rows, ["f.a"]), (0, [], ["f.a", "copy_class"])):
         facts = base({"f.a": value}, entities={"copy_class": table})
         (outcome,) = infer(facts, rules(one), engine=engine).outcomes
-        assert (outcome.state, [link.name for link in outcome.because]) == ("quiet", why)
+        assert (outcome.state, [name for _, name in because(outcome)]) == ("quiet", why)
 
 
 def test_without_a_rank_the_whole_capture_is_judged(engine: Engine) -> None:
