@@ -31,7 +31,6 @@ from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Estimate, Replayer
 from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay, recorded_times
 from advisor.gain.inputs import Inputs
-from advisor.gain.replay import replay
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import diagnose, open_trace
 
@@ -265,7 +264,7 @@ def replay_table(captures: Captures) -> str:
         at = replayer.excerpt.measured
         captured = float(recorded_times(replayer.a, replayer.excerpt).mean())
         changed = usual(replayer.taken.inputs)
-        coarse = replayer.times.mean(changed, replay(changed))
+        coarse = replayer.times.mean(changed)
         out.append(
             [
                 name,

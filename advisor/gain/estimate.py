@@ -30,7 +30,7 @@ from advisor.gain.profiler import (
     node_inflation,
     without_inflation,
 )
-from advisor.gain.replay import StepTimes, replay
+from advisor.gain.replay import StepTimes
 from advisor.gain.work import NoEstimate, Work
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by
@@ -118,9 +118,7 @@ class Replayer:
         key = (tuple(f.key for f in fixes), scenario)
         if key not in self._known:
             inputs = self.inputs(fixes, scenario)
-            step = max(
-                self.times.mean(inputs, replay(inputs, self.work.remembered)), self._least(fixes, inputs)
-            )
+            step = max(self.times.mean(inputs), self._least(fixes, inputs))
             if fixes and inputs.no_longer_than(self.inputs((), scenario)):
                 # The steps before the measured ones may have ended sooner than these.
                 step = min(step, self._replayed((), replace(scenario, leans=())))
@@ -198,7 +196,7 @@ class Replayer:
     @cached_property
     def captured_ns(self) -> float:
         """Mean step time of the unchanged replay, which is that of the capture."""
-        return self.times.mean(self.taken.inputs, replay(self.taken.inputs, self.work.remembered))
+        return self.times.mean(self.taken.inputs)
 
     def bound_ns(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         """Mean step time under a scenario if the host took no time at all and nothing waited. It is
@@ -223,7 +221,7 @@ class Replayer:
                 return known
         still = np.zeros(len(inputs.calls))
         free = replace(inputs.with_calls(pre=still, own=still), waits=_NO_WAITS)
-        step = self.times.mean(free, replay(free, self.work.remembered))
+        step = self.times.mean(free)
         self._bounds.append((inputs, step))
         return step
 

@@ -19,7 +19,7 @@ from advisor.gain import fixes_copies, fixes_device, fixes_host
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import SHORT_NS, NoEstimate, Work
+from advisor.gain.work import SHORT_NS, NoEstimate, Work, require
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
@@ -164,8 +164,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         inside |= mine
         loop |= mine & (found.loop[layer] | (found.readbacks[layer] >= IN_A_LOOP))
         stays = np.where(mine, np.minimum(fused / found.kernels[layer], 1.0), stays)
-    if not inside.any():
-        raise NoEstimate("the replayed steps hold no layer of experts made of single operators")
+    require(inside, "the replayed steps hold no layer of experts made of single operators")
     ops, calls = inputs.ops, inputs.calls
     kept = np.where(inside & work.to_host, 0.0, stays)
     duration = np.where(inside & ~work.matmul, ops.duration * kept, ops.duration)

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from advisor.facts.device import ACHIEVABLE
 from advisor.gain.catalog import Fix, constant
-from advisor.gain.fixes_host import launched_ahead
+from advisor.gain.fixes_host import launched_ahead, unheld
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate, Work
+from advisor.gain.work import NoEstimate, Work, require
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.uploads import SMALL, small_runs
@@ -20,18 +20,15 @@ from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
 def pin_memory(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
-    if not work.pageable.any():
-        raise NoEstimate("the replayed steps copy nothing from or to pageable memory")
-    changed = _at_pinned_rate(fix, inputs, work, work.pageable, lean)
+    mine = require(work.pageable, "the replayed steps copy nothing from or to pageable memory")
+    changed = _at_pinned_rate(fix, inputs, work, mine, lean)
     # The host reads what comes down, and waits for it as before.
-    return launched_ahead(fix, _unblocked(changed, work.pageable & (work.direction == HTOD)), work)
+    return launched_ahead(fix, _unblocked(changed, mine & (work.direction == HTOD)), work)
 
 
 def full_link_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Pessimistic: the link is slower than the table of GPUs has it; optimistic: faster."""
-    mine = work.large_pinned
-    if not mine.any():
-        raise NoEstimate("the replayed steps make no large copies from or to pinned memory")
+    mine = require(work.large_pinned, "the replayed steps make no large copies from or to pinned memory")
     rate = work.link_rate() * (1 + constant("link_rate_spread")) ** lean
     return _at_rate(inputs, work, mine, rate)
 
@@ -41,10 +38,9 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     lose the time in which the copies use the DRAM."""
     result = (work.direction == DTOH) & (work.copied <= constant("result_size"))
     moved = among(work.direction, (HTOD, DTOH)) & ~result
-    if fix.params["between"] == "gpus":
+    if (between := fix.params["between"]) == "gpus":
         moved = work.direction == PTOP
-    if not moved.any():
-        raise NoEstimate(f"the replayed steps copy nothing between {fix.params['between']} but small results")
+    require(moved, f"the replayed steps copy nothing between {between} but small results")
     if (moved & work.pageable).any():
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
     if work.computes_on_host:
@@ -110,8 +106,7 @@ def _small_runs(inputs: Inputs, work: Work) -> tuple[Array, Array]:
 
 def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     gone = among(work.direction, (HTOD, DTOH)) & (work.copied >= fix.number("at_least"))
-    if not gone.any():
-        raise NoEstimate("the replayed steps copy nothing of that size between host and device")
+    require(gone, "the replayed steps copy nothing of that size between host and device")
     inputs = _off_the_path(inputs, gone)
     ops = inputs.ops
     changed = inputs.with_ops(
@@ -146,7 +141,6 @@ def _at_pinned_rate(fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int
 def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     """Calls of these copies return at once, and the waits right behind them go."""
     calls, ops, waits = inputs.calls, inputs.ops, inputs.waits
-    held = mine & ops.by_start
     copying = marked(len(calls), ops.calls_of(mine))
     waiting = marked(len(calls), waits.call)
     free = (calls.kind == Call.COPY) & ~waiting
@@ -156,12 +150,7 @@ def _unblocked(inputs: Inputs, mine: Array) -> Inputs:
     behind = mine[waits.op] & (calls.kind[waits.call] == Call.SYNC)
     own[waits.call[behind]] = 0.0
     pre[waits.call[behind]] = np.maximum(pre[waits.call[behind]] - constant("launch_floor"), 0.0)
-    dropped = copying[waits.call] | behind
-    latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
-    return replace(
-        inputs.with_calls(own=own, pre=pre).with_ops(by_start=ops.by_start & ~held, latency=latency),
-        waits=waits.take(~dropped),
-    )
+    return unheld(inputs.with_calls(own=own, pre=pre), mine & ops.by_start, copying[waits.call] | behind)
 
 
 def _off_the_path(inputs: Inputs, mine: Array) -> Inputs:

@@ -10,7 +10,7 @@ from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
 from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
-from advisor.gain.work import SHORT_NS, NoEstimate, Work
+from advisor.gain.work import SHORT_NS, NoEstimate, Work, require
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
@@ -86,13 +86,8 @@ def faster_products(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 
 def _with_level(mine: Array, level: Array) -> Array:
     """Those of these kernels whose DRAM activity is known. Raises NoEstimate if none is."""
-    known = mine & ~np.isnan(level)
-    if not known.any():
-        raise NoEstimate(
-            "how near these kernels are to the memory limit is not known: record GPU metrics, or "
-            "give --weight-bytes"
-        )
-    return known
+    text = "how near these kernels are to the memory limit is not known"
+    return require(mine & ~np.isnan(level), f"{text}: record GPU metrics, or give --weight-bytes")
 
 
 def _fewer_bytes(
@@ -169,8 +164,7 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
     A repeated copy or gather moves several tensors, such as the cache of each layer: its time remains."""
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     ops = inputs.ops
-    if not (work.unfused & (ops.duration > 0)).any():
-        raise NoEstimate("the replayed steps hold no elementwise kernels")
+    require(work.unfused & (ops.duration > 0), "the replayed steps hold no elementwise kernels")
     order = ops.stream, ops.step, inputs.waits.op, inputs.joins.on
     found = work.remembered(_chained, work.unfused, ops.duration, *order, work.name, work.moves)
     if found is None:  # a chain of one kernel stays as it is
@@ -226,9 +220,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         "cache_reorders": lambda: cache_reorders(*work.placed).of,
         "embedding_lookups": lambda: embedding_lookups(*work.placed).of,
     }
-    mine = kernels[str(which)]()
-    if not mine.any():
-        raise NoEstimate(f"the replayed steps hold no kernels of that kind ({which})")
+    mine = require(kernels[str(which)](), f"the replayed steps hold no kernels of that kind ({which})")
     if which == "cache_joins":
         # One kernel that writes a token remains for each.
         least = work.short_kernel / np.maximum(inputs.ops.duration, 1.0)
@@ -244,9 +236,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 
 def merge_adapters(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    mine = work.adapters
-    if not mine.any():
-        raise NoEstimate("the replayed steps hold no kernels of adapters")
+    mine = require(work.adapters, "the replayed steps hold no kernels of adapters")
     return _shortened(inputs, mine, np.where(mine, 0.0, 1.0), 0.0)
 
 
@@ -264,17 +254,13 @@ def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Input
 
 
 def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    usual = usual_node_gaps(inputs)
-    if not usual.any():
-        raise NoEstimate("no graph run was traced node by node")
+    usual = require(usual_node_gaps(inputs), "no graph run was traced node by node")
     stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
     return inputs.with_ops(gap=np.where(usual, inputs.ops.gap * stays, inputs.ops.gap))
 
 
 def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    mine = work.communication
-    if not mine.any():
-        raise NoEstimate("the replayed steps hold no collectives")
+    mine = require(work.communication, "the replayed steps hold no collectives")
     share = float(np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
     return inputs.with_ops(duration=inputs.ops.duration * np.where(mine, 1 - share * work.exposed, 1.0))
 
@@ -282,9 +268,8 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
 def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Half of what one trip over NVLink can save of the exposed time; optimistic: all of it,
     pessimistic: a quarter."""
-    mine = work.found_by(small_collectives)
-    if not mine.any():
-        raise NoEstimate("the replayed steps hold no collectives that are known to be small")
+    text = "the replayed steps hold no collectives that are known to be small"
+    mine = require(work.found_by(small_collectives), text)
     goes = constant("one_shot_saves") * {-1: 0.25, 0: 0.5, 1: 1.0}[lean]
     share = np.where(mine, goes * work.exposed, 0.0)
     return inputs.with_ops(duration=inputs.ops.duration * (1 - share))
@@ -293,9 +278,7 @@ def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenari
 def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Each but the first of a row begins no transfer of its own: the shortest of them, which moves next to
     nothing, shows what that takes (pessimistic: half of it)."""
-    mine = work.found_by(collectives_in_rows)
-    if not mine.any():
-        raise NoEstimate("the replayed steps hold no collectives in a row")
+    mine = require(work.found_by(collectives_in_rows), "the replayed steps hold no collectives in a row")
     begins = inputs.ops.duration[mine].min() * {-1: 0.5, 0: 0.75, 1: 1.0}[lean]
     share = np.where(mine, 1 - begins / np.maximum(inputs.ops.duration, begins), 1.0)
     return _shortened(inputs, mine, share, 0.0)

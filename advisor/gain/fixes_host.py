@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate, Work
+from advisor.gain.work import NoEstimate, Work, require
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
@@ -142,13 +142,16 @@ def _without_waits(inputs: Inputs, dropped: Array) -> Inputs:
     own = calls.own.copy()
     copies = waits.call[dropped][calls.kind[waits.call[dropped]] == Call.COPY]
     own[copies] = np.minimum(own[copies], constant("copy_call"))
-    freed = marked(len(calls), copies)
-    held = ops.by_start & freed[ops.call]
+    held = ops.by_start & marked(len(calls), copies)[ops.call]
+    return unheld(inputs.with_calls(own=own), held, dropped)
+
+
+def unheld(inputs: Inputs, held: Array, dropped: Array) -> Inputs:
+    """The inputs without the `dropped` waits; copies that `held` their calls are issued like any other."""
+    ops = inputs.ops
     latency = np.where(held, np.minimum(ops.latency, constant("launch_latency")), ops.latency)
-    return replace(
-        inputs.with_calls(own=own).with_ops(by_start=ops.by_start & ~held, latency=latency),
-        waits=waits.take(~dropped),
-    )
+    changed = inputs.with_ops(by_start=ops.by_start & ~held, latency=latency)
+    return replace(changed, waits=inputs.waits.take(~dropped))
 
 
 def faster_launches(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
@@ -222,8 +225,7 @@ def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
 def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Many read-backs a step are decisions that the device can take: their copies go, too. Pessimistic:
     they stay."""
-    if not work.to_host.any():
-        raise NoEstimate("the replayed steps copy nothing to the host")
+    require(work.to_host, "the replayed steps copy nothing to the host")
     waits = inputs.waits
     small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= _SMALL_COPY)
     kind = inputs.calls.kind[waits.call]
@@ -235,17 +237,15 @@ def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
 
 def remove_allocations(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     calls = inputs.calls
-    mine = (calls.kind == Call.ALLOC) | (calls.kind == Call.FREE)
-    if not mine.any():
-        raise NoEstimate("the replayed steps neither allocate nor free")
+    mine = among(calls.kind, (Call.ALLOC, Call.FREE))
+    require(mine, "the replayed steps neither allocate nor free")
     changed = inputs.with_calls(own=np.where(mine, 0.0, calls.own))
     return _without_waits(changed, mine[inputs.waits.call])
 
 
 def async_memset(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     waits = (inputs.calls.kind == Call.MEMSET)[inputs.waits.call]
-    if not waits.any():
-        raise NoEstimate("no memset of the replayed steps waits for the device")
+    require(waits, "no memset of the replayed steps waits for the device")
     return _without_waits(inputs, waits)
 
 
@@ -276,9 +276,8 @@ def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     if lean < 0 and fix.params["may_stay"] == "yes":
         return inputs
     if fix.params["what"] == "os":
-        if not calls.os.any():
-            raise NoEstimate("no blocking calls into the operating system were recorded on these threads")
-        changed = _with_host_time(inputs, calls.pre - calls.os, os=np.zeros(len(calls)))
+        reason = "no blocking calls into the operating system were recorded on these threads"
+        changed = _explained_away(inputs, "os", reason)
     else:
         if work.computes_on_host:
             raise NoEstimate(
@@ -298,12 +297,11 @@ def remove_gil_wait(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
     return launched_ahead(fix, _explained_away(inputs, "gil", reason), work)
 
 
-def _explained_away(inputs: Inputs, what: str, otherwise: str) -> Inputs:
+def _explained_away(inputs: Inputs, part: str, otherwise: str) -> Inputs:
+    """The inputs without this part of the host time. Raises NoEstimate if none was recorded."""
     calls = inputs.calls
-    held: Array = getattr(calls, what)
-    if not held.any():
-        raise NoEstimate(otherwise)
-    return _with_host_time(inputs, calls.pre - held, **{what: np.zeros(len(calls))})
+    held = require(getattr(calls, part), otherwise)
+    return _with_host_time(inputs, calls.pre - held, **{part: np.zeros(len(calls))})
 
 
 def _with_host_time(inputs: Inputs, pre: Array, **parts: Array) -> Inputs:

@@ -12,7 +12,6 @@ operations take well under a second (benchmarks/gains.py). `StepTimes` reads how
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,158 +21,100 @@ from advisor.gain.inputs import NONE, Inputs, Remembered
 from advisor.model.arrays import Array, begins_run, distinct, marked
 
 
-class Played:
-    """When everything happened: one entry a call and an operation of the inputs, ns."""
-
-    def __init__(self, replay: _Replay, op_end: Array) -> None:
-        self._replay = replay
-        self.op_start, self.op_end = op_end - replay.inputs.ops.duration, op_end
-
-    @cached_property
-    def _calls(self) -> tuple[Array, Array]:
-        return self._replay.calls()  # step times do not need them
-
-    @property
-    def call_start(self) -> Array:
-        return self._calls[0]
-
-    @property
-    def call_end(self) -> Array:
-        return self._calls[1]
-
-
-def replay(inputs: Inputs, remembered: Remembered | None = None) -> Played:
-    """Times of all calls and operations. Waits must be ascending by call."""
-    return _Replay(inputs, remembered or Remembered()).run()
-
-
-class _Replay:
-    def __init__(self, inputs: Inputs, remembered: Remembered) -> None:
-        self.inputs, self.remembered = inputs, remembered
-        calls, ops = inputs.calls, inputs.ops
-        self.threads = max(len(inputs.origin), 1)
-        #: End of each call if nothing waited, by its thread's own clock.
-        self.clock = _running(calls.pre + calls.own, calls.thread, inputs.origin)
-        self.total = _running(ops.gap + ops.duration, ops.stream, np.zeros(len(inputs.ready)))
-        submitted = self.clock.take(ops.call) if len(calls) else np.zeros(len(ops))
-        if len(calls) and ops.by_start.any():
-            submitted -= np.where(ops.by_start, calls.own.take(ops.call), 0.0)
-        #: The demand of each operation on its stream's running maximum, unshifted.
-        self.asked = submitted + ops.latency + ops.duration - self.total
-
-    @cached_property
-    def segment(self) -> Array:
-        inputs = self.inputs
-        waits, joins, calls = inputs.waits, inputs.joins, inputs.handovers.call
-        given = inputs.calls.thread, inputs.ops.call, waits.call, waits.op, joins.op, joins.on, calls
-        return self.remembered(_segments, *given)
-
-    def run(self) -> Played:
-        inputs, ops = self.inputs, self.inputs.ops
-        shift_of_op, joined = self._walk()
-        asked = self.asked if shift_of_op is None else self.asked + shift_of_op
+def replay(inputs: Inputs, remembered: Remembered | None = None) -> Array:
+    """When each operation ends, ns. Waits must be ascending by call."""
+    remembered = remembered or Remembered()
+    calls, ops = inputs.calls, inputs.ops
+    # The end of each call if nothing waited, by its thread's own clock.
+    clock = _running(calls.pre + calls.own, calls.thread, inputs.origin)
+    total = _running(ops.gap + ops.duration, ops.stream, np.zeros(len(inputs.ready)))
+    submitted = clock.take(ops.call) if len(calls) else np.zeros(len(ops))
+    if len(calls) and ops.by_start.any():
+        submitted -= np.where(ops.by_start, calls.own.take(ops.call), 0.0)
+    # The demand of each operation on its stream's running maximum, unshifted.
+    asked = submitted + ops.latency + ops.duration - total
+    if len(inputs.waits) or len(inputs.joins) or len(inputs.handovers):
+        shift, joined = _walk(inputs, remembered, clock, total, asked)
+        asked = asked + shift
         if len(inputs.joins):
             np.maximum.at(asked, inputs.joins.op, joined)
-        end = np.empty(len(ops))
-        for stream, at in self.remembered(_groups, ops.stream):
-            reached = np.maximum.accumulate(np.maximum(asked[at], inputs.ready[stream]))
-            end[at] = reached + self.total[at]
-        return Played(self, end)
+    end = np.empty(len(ops))
+    for stream, at in remembered(_groups, ops.stream):
+        reached = np.maximum.accumulate(np.maximum(asked[at], inputs.ready[stream]))
+        end[at] = reached + total[at]
+    return end
 
-    def _walk(self) -> tuple[Array | None, Array]:
-        """Carries stream and clock state from segment to segment. Returns the shift of each operation's clock
-        (None if nothing waits) and what each join asks of its stream; keeps the shifts of waits and
-        handovers."""
-        inputs, ops, waits, joins = self.inputs, self.inputs.ops, self.inputs.waits, self.inputs.joins
-        if not (len(waits) or len(joins) or len(inputs.handovers)):  # nothing shifts a clock
-            self.wait_shift, self.hand_shift = np.empty(0), np.empty(0)
-            return None, np.empty(0)
-        # One group of operations for each segment, stream and thread: their highest demand.
-        sizes = inputs.origin, inputs.ready
-        order, (of_op, first, size, *of_group) = self.remembered(
-            _groups_of_segments, self.segment, ops.call, ops.stream, inputs.calls.thread, *sizes
-        )
-        highest = np.maximum.reduceat(self.asked[order], first) if len(first) else np.empty(0)
-        group = iter(_listed(*of_group, highest))
-        keeps = distinct(np.concatenate((waits.op, joins.on)))
-        keep_at = np.argsort(of_op[keeps], kind="stable")
-        kept = keeps[keep_at]
-        keep = _listed(of_op[kept], kept, ops.stream[kept], self.total[kept])
-        join_at = np.argsort(of_op[joins.op], kind="stable")
-        until = joins.delay + ops.duration[joins.op] - self.total[joins.op]
-        op, on = joins.op[join_at], joins.on[join_at]
-        join = _listed(of_op[op], on, ops.stream[op], until[join_at], join_at)
-        call, after, delay = inputs.handovers.call, inputs.handovers.after, inputs.handovers.delay
-        thread = inputs.calls.thread
-        offset = self.clock[after] + delay - self.clock[call] + inputs.calls.own[call]
-        hand = _listed(self.segment[call], thread[after], thread[call], offset)
-        at, early = waits.call, self.remembered(_early, thread, ops.call, waits.call, waits.op)
-        wait = _listed(self.segment[at], waits.op, thread[at], waits.lag, self.clock[at], early)
-        level = inputs.ready.tolist()
-        shift = [0.0] * self.threads
-        ended: dict[int, float] = {}
-        group_shift: list[float] = []
-        wait_shift: list[float] = []
-        hand_shift: list[float] = []
-        joined = [0.0] * len(joins)
 
-        def returns(_segment: int, op: int, thread: int, lag: float, clock: float, _early: bool) -> None:
-            shift[thread] = max(shift[thread], ended[op] + lag - clock)
-            wait_shift.append(shift[thread])
+def _walk(
+    inputs: Inputs, remembered: Remembered, clock: Array, total: Array, asked: Array
+) -> tuple[Array, Array]:
+    """Carries stream and clock state from segment to segment. Returns the shift of each operation's clock
+    and what each join asks of its stream."""
+    ops, waits, joins, hands = inputs.ops, inputs.waits, inputs.joins, inputs.handovers
+    thread = inputs.calls.thread
+    of_waits = waits.call, waits.op, joins.op, joins.on, hands.call
+    segment = remembered(_segments, thread, ops.call, *of_waits)
+    # One group of operations for each segment, stream and thread: their highest demand.
+    of_ops = ops.call, ops.stream, thread, inputs.origin, inputs.ready
+    order, (of_op, first, size, *of_group) = remembered(_groups_of_segments, segment, *of_ops)
+    highest = np.maximum.reduceat(asked[order], first) if len(first) else np.empty(0)
+    group = iter(_listed(*of_group, highest))
+    keeps = distinct(np.concatenate((waits.op, joins.on)))
+    keep_at = np.argsort(of_op[keeps], kind="stable")
+    kept = keeps[keep_at]
+    keep = _listed(of_op[kept], kept, ops.stream[kept], total[kept])
+    join_at = np.argsort(of_op[joins.op], kind="stable")
+    until = joins.delay + ops.duration[joins.op] - total[joins.op]
+    op, on = joins.op[join_at], joins.on[join_at]
+    join = _listed(of_op[op], on, ops.stream[op], until[join_at], join_at)
+    call, after = hands.call, hands.after
+    offset = clock[after] + hands.delay - clock[call] + inputs.calls.own[call]
+    hand = _listed(segment[call], thread[after], thread[call], offset)
+    at, early = waits.call, remembered(_early, thread, ops.call, waits.call, waits.op)
+    wait = _listed(segment[at], waits.op, thread[at], waits.lag, clock[at], early)
+    level = inputs.ready.tolist()
+    shift = [0.0] * max(len(inputs.origin), 1)
+    ended: dict[int, float] = {}
+    group_shift: list[float] = []
+    joined = [0.0] * len(joins)
 
-        k = j = w = h = 0
-        pending = next(group, None)
-        last = int(self.segment[-1]) if len(self.segment) else 0
-        for s in range(last + 1):
-            while h < len(hand) and hand[h][0] == s:
-                _, giver, taker, offset = hand[h]
-                # The thread that hands over made no call since, so its clock is unchanged.
-                shift[taker] = max(shift[taker], shift[giver] + offset)
-                hand_shift.append(shift[taker])
-                h += 1
-            if w < len(wait) and wait[w][0] == s and wait[w][5]:
-                # It also delays the work that its call launches; the call is alone in its segment.
-                returns(*wait[w])
-                w += 1
-            while j < len(join) and join[j][0] == s:
-                _, on, stream, offset, which = join[j]
-                joined[which] = ended[on] + offset
-                level[stream] = max(level[stream], joined[which])
-                j += 1
-            while pending is not None and pending[0] == s:
-                _, stream, thread, height = pending
-                group_shift.append(shift[thread])
-                level[stream] = max(level[stream], height + shift[thread])
-                pending = next(group, None)
-            while k < len(keep) and keep[k][0] == s:
-                _, op, stream, total = keep[k]
-                ended[op] = level[stream] + total
-                k += 1
-            while w < len(wait) and wait[w][0] == s:
-                returns(*wait[w])
-                w += 1
-        shift_of_op = np.empty(len(ops))
-        if len(first):
-            shift_of_op[order] = np.repeat(np.array(group_shift), size)
-        self.wait_shift, self.hand_shift = np.array(wait_shift), np.array(hand_shift)
-        return shift_of_op, np.array(joined)
+    def returns(_segment: int, op: int, thread: int, lag: float, clock: float, _early: bool) -> None:
+        shift[thread] = max(shift[thread], ended[op] + lag - clock)
 
-    def calls(self) -> tuple[Array, Array]:
-        """Begin and end of every call: its clock, shifted by its thread's latest wait or handover.
-        A handover shifts its call's begin, a wait the end alone."""
-        calls, waits, hands = self.inputs.calls, self.inputs.waits, self.inputs.handovers
-        before, after = np.zeros(len(calls)), np.zeros(len(calls))
-        at = np.concatenate((2 * hands.call, 2 * waits.call + 1))
-        order = np.argsort(at, kind="stable")
-        at, shifts = at[order], np.concatenate((self.hand_shift, self.wait_shift))[order]
-        thread = calls.thread[at // 2] if len(at) else at
-        for one in distinct(thread).tolist():
-            mine = np.flatnonzero(calls.thread == one)
-            shift = np.concatenate(([0.0], shifts[thread == one]))
-            place = at[thread == one]
-            before[mine] = shift[np.searchsorted(place, 2 * mine, "right")]
-            after[mine] = shift[np.searchsorted(place, 2 * mine + 1, "right")]
-        return self.clock - calls.own + before, self.clock + after
+    k = j = w = h = 0
+    pending = next(group, None)
+    last = int(segment[-1]) if len(segment) else 0
+    for s in range(last + 1):
+        while h < len(hand) and hand[h][0] == s:
+            _, giver, taker, offset = hand[h]
+            # The thread that hands over made no call since, so its clock is unchanged.
+            shift[taker] = max(shift[taker], shift[giver] + offset)
+            h += 1
+        if w < len(wait) and wait[w][0] == s and wait[w][5]:
+            # It also delays the work that its call launches; the call is alone in its segment.
+            returns(*wait[w])
+            w += 1
+        while j < len(join) and join[j][0] == s:
+            _, on, stream, offset, which = join[j]
+            joined[which] = ended[on] + offset
+            level[stream] = max(level[stream], joined[which])
+            j += 1
+        while pending is not None and pending[0] == s:
+            _, stream, giver, height = pending
+            group_shift.append(shift[giver])
+            level[stream] = max(level[stream], height + shift[giver])
+            pending = next(group, None)
+        while k < len(keep) and keep[k][0] == s:
+            _, op, stream, offset = keep[k]
+            ended[op] = level[stream] + offset
+            k += 1
+        while w < len(wait) and wait[w][0] == s:
+            returns(*wait[w])
+            w += 1
+    shift_of_op = np.empty(len(ops))
+    if len(first):
+        shift_of_op[order] = np.repeat(np.array(group_shift), size)
+    return shift_of_op, np.array(joined)
 
 
 def _listed(*columns: Array) -> list[tuple[Any, ...]]:
@@ -262,12 +203,13 @@ class StepTimes:
         """`main` is the stream that steps end on, NONE if it may be any."""
         self._excerpt, self._main, self._remembered = excerpt, main, remembered
 
-    def ends(self, inputs: Inputs, played: Played) -> Array:
-        """When each replayed step ended on the stream that steps end on, ns."""
+    def ends(self, inputs: Inputs) -> Array:
+        """When each replayed step ends on the stream that steps end on, ns."""
+        op_end = replay(inputs, self._remembered)
         mine, begins = self._remembered(self._ending, inputs.ops.stream, inputs.ops.step)
         ends = np.full(self._excerpt.last - self._excerpt.first + 1, -np.inf)
         if len(mine):
-            reached = np.maximum.reduceat(played.op_end[mine], begins)
+            reached = np.maximum.reduceat(op_end[mine], begins)
             ends[inputs.ops.step[mine[begins]] - self._excerpt.first] = reached
         return np.maximum.accumulate(ends)
 
@@ -278,9 +220,9 @@ class StepTimes:
         mine = mine[np.argsort(step[mine], kind="stable")]
         return mine, np.flatnonzero(begins_run(step[mine]))
 
-    def mean(self, inputs: Inputs, played: Played) -> float:
-        """Mean time of the measured steps, ns; no stream can run its work in less."""
-        ends = self.ends(inputs, played)
+    def mean(self, inputs: Inputs) -> float:
+        """Mean time of the measured steps in a replay, ns; no stream can run its work in less."""
+        ends = self.ends(inputs)
         # A pass that is alone begins where the replay does.
         begins = np.concatenate(([inputs.origin.min(initial=np.inf)], ends[:-1]))
         at = self._excerpt.measured - self._excerpt.first

@@ -41,6 +41,13 @@ class NoEstimate(Exception):
     """The fix cannot be estimated on this capture; the text says why."""
 
 
+def require(mine: Array, otherwise: str) -> Array:
+    """The mask if it marks anything. Raises NoEstimate with the reason `otherwise`."""
+    if not mine.any():
+        raise NoEstimate(otherwise)
+    return mine
+
+
 class Work:
     """Properties of the replayed operations; every array is made on first use."""
 
@@ -49,23 +56,13 @@ class Work:
         self.taken = taken
         self.weight_bytes = weight_bytes
         self.at = taken.inputs.ops.at
+        self.kind, self.name = a.ops.kind[self.at], a.op_name[self.at]
+        self.device = a.ops.device[self.at]
         self.remembered = Remembered()
         self._found: dict[Callable[[Analysis, int], Array], Array] = {}
 
     def __len__(self) -> int:
         return len(self.at)
-
-    @cached_property
-    def kind(self) -> Array:
-        return self.a.ops.kind[self.at]
-
-    @cached_property
-    def name(self) -> Array:
-        return self.a.op_name[self.at]
-
-    @cached_property
-    def device(self) -> Array:
-        return self.a.ops.device[self.at]
 
     @cached_property
     def steps(self) -> int:
@@ -88,8 +85,7 @@ class Work:
 
     def flop_per_s(self, precision: Precision) -> float | None:
         """Peak rate of the device for operands of a precision; None if it is unknown."""
-        about = self._about()
-        return about.flop_per_s(precision) if about else None
+        return self._about.flop_per_s(precision) if self._about else None
 
     @cached_property
     def matmul(self) -> Array:
@@ -256,6 +252,7 @@ class Work:
         """Peak DRAM bandwidth, bytes/s."""
         return dram_peak(self.a.device(int(self.device[0]))) if len(self) else None
 
+    @cached_property
     def _about(self) -> GpuSpec | None:
         return gpu_of(self.a.device(int(self.device[0]))) if len(self) else None
 
@@ -322,8 +319,7 @@ class Work:
         """Tokens at which a matrix product turns from weights to arithmetic: peak operations over peak
         bytes in 16 bit, where each byte of weight serves one multiply-add a token. In 8 bit both halves
         double, so that the ridge holds for every precision."""
-        about = self._about()
-        tflops = about.tensor_tflops.get("fp16") if about else None
+        tflops = self._about.tensor_tflops.get("fp16") if self._about else None
         return tflops * 1e12 / self.peak if tflops and self.peak else None
 
     @cached_property

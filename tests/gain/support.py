@@ -12,7 +12,6 @@ from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Replayer
 from advisor.gain.inputs import NEVER, Calls, Handovers, Inputs, Joins, Ops, Waits
 from advisor.gain.profiler import Scenario
-from advisor.gain.replay import Played
 from advisor.model.arrays import Array
 from advisor.sources.schema import Call
 from tests.builder import Export
@@ -82,12 +81,8 @@ def inputs(
     )
 
 
-def ends(played: Played) -> list[float]:
-    return played.op_end.tolist()
-
-
-def slow_replay(given: Inputs) -> tuple[list[float], list[float]]:
-    """The definition, call by call: ends of calls and of operations."""
+def slow_replay(given: Inputs) -> list[float]:
+    """The definition, call by call: when each operation ends."""
     c, o = given.calls, given.ops
     clock = given.origin.tolist()
     free = given.ready.tolist()
@@ -114,7 +109,7 @@ def slow_replay(given: Inputs) -> tuple[list[float], list[float]]:
             if k not in early:
                 end = max(end, op_end[given.waits.op[k]] + given.waits.lag[k])
         call_end[i] = clock[c.thread[i]] = end
-    return call_end, op_end
+    return op_end
 
 
 # ---------------------------------------------------------------- captures of a few steps

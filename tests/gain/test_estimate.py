@@ -94,7 +94,7 @@ def test_another_run_may_have_a_slower_host_where_that_decides(tmp_path: Path) -
 def test_replays_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     r = replayer(scenes.eager(), tmp_path)
     first = r.estimate([fix("cuda_graphs")])
-    monkeypatch.setattr(estimate, "replay", None)
+    monkeypatch.setattr("advisor.gain.replay.replay", None)
     assert r.step_ns((), Scenario()) > 0
     monkeypatch.undo()
     assert r.estimate([fix("cuda_graphs")]) == first
