@@ -149,9 +149,7 @@ def _run(
 
 
 def _facts(case: Case, rule: CompiledRule, units: Mapping[str, str]) -> FactBase:
-    scope = DEFAULT_SCOPE[rule.spec.scope]
-    if case.scope is not None:
-        scope = case.scope
+    scope = case.scope or DEFAULT_SCOPE[rule.spec.scope]
     facts = FactBase()
     facts.add(Fact("case.scope", True, "flag", scope))  # creates the scope even without facts
     for name, value in case.facts.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from math import prod
 from typing import Any, Literal
 
@@ -183,13 +183,13 @@ def try_compile(
     known = {r.cause: r for r in active}
     problems: list[Problem] = []
     for rule in active:
-        for loc, name, is_symptom in references(rule):
+        for loc, name, kind in references(rule):
             target = known.get(name)
             if target is None and name not in external:
-                text = f"no active rule has the {_word(is_symptom)} {name}; correct the name"
+                text = f"no active rule has the {kind} {name}; correct the name"
                 problems.append(rules.problem(rule.code, loc, text))
-            elif target is not None and (target.kind == "symptom") != is_symptom:
-                text = f"{name} is a {target.kind}, not a {_word(is_symptom)}; use its kind"
+            elif target is not None and (target.kind == "symptom") != (kind == "symptom"):
+                text = f"{name} is a {target.kind}, not a {kind}; use its kind"
                 problems.append(rules.problem(rule.code, loc, text))
     builders = [_Builder(rules, rule, values) for rule in active]
     overruled_by: dict[str, list[State]] = {}
@@ -218,24 +218,20 @@ def recompiled(program: Program, code: str, values: Mapping[ParamKey, ParamValue
     return _Builder(program.rules, old.spec, values).build(old.stratum, old.overrulers)
 
 
-def _word(is_symptom: bool) -> str:
-    return "symptom" if is_symptom else "cause"
-
-
-def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, bool]]:
-    """Every symptom (True) and cause (False) that a rule names, with its place."""
+def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, Literal["symptom", "cause"]]]:
+    """Every symptom and cause that a rule names, with its place."""
     for loc, item in conditions(rule):
         if isinstance(item, SymptomCondition):
-            yield loc, item.symptom, True
+            yield loc, item.symptom, "symptom"
         elif isinstance(item, CauseCondition):
-            yield loc, item.cause, False
+            yield loc, item.cause, "cause"
     for i, name in enumerate(rule.then.explains):
-        yield ("then", "explains", i), name, True
+        yield ("then", "explains", i), name, "symptom"
     for i, name in enumerate(rule.then.overrules):
-        yield ("then", "overrules", i), name, False
+        yield ("then", "overrules", i), name, "cause"
     for key in ("overrules_where", "same_as"):
         for i, other in enumerate(getattr(rule.then, key)):
-            yield ("then", key, i, "cause"), other.cause, False
+            yield ("then", key, i, "cause"), other.cause, "cause"
 
 
 def conditions(rule: RuleSpec) -> Iterator[tuple[Loc, FactCondition | SymptomCondition | CauseCondition]]:
@@ -296,20 +292,14 @@ class _Builder:
 
     def build(self, stratum: int, overrulers: tuple[State, ...]) -> CompiledRule:
         rule = self.rule
-        compiled = [self.condition(loc, item) for loc, item in conditions(rule)]
-        guards = tuple(
-            CompiledGuard(c, g.if_unknown == "pass")
-            for c, g in zip(compiled[len(compiled) - len(rule.unless) :], rule.unless, strict=True)
-        )
-        branches, at = [], 0
-        for branch in rule.when.branches:
-            branches.append(tuple(compiled[at : at + len(branch)]))
-            at += len(branch)
+        compiled = iter([self.condition(loc, item) for loc, item in conditions(rule)])
+        branches = tuple(tuple(islice(compiled, len(branch))) for branch in rule.when.branches)
+        guards = zip(compiled, rule.unless, strict=True)
         return CompiledRule(
             spec=rule,
             stratum=stratum,
-            branches=tuple(branches),
-            guards=guards,
+            branches=branches,
+            guards=tuple(CompiledGuard(c, g.if_unknown == "pass") for c, g in guards),
             overrulers=overrulers,
             joins=tuple(self.join(i, j) for i, j in enumerate(rule.when.join)),
             invalidates=self.flag("invalidates", rule.invalidates),

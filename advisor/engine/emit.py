@@ -88,11 +88,7 @@ class Emitter:
         self._uses: dict[Hashable, int] = {}
         self._columns: dict[str, dict[str, int]] = {}
         self._scopes: dict[str, Scope] = {}
-        live = []
-        for stratum, rules in enumerate(program.strata):
-            for rule in rules:
-                if self._emit(stratum, rule):
-                    live.append(rule)
+        live = [r for stratum, rules in enumerate(program.strata) for r in rules if self._emit(stratum, r)]
         levels: dict[str, set[str]] = {}
         self._gaps: set[str] = set()
         self._asked: set[str] = set()  # whether they are known

@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -48,10 +49,7 @@ class Inference(Struct, frozen=True, dict=True):
 
     @cached_property
     def by_code(self) -> Mapping[str, tuple[Outcome, ...]]:
-        grouped: dict[str, list[Outcome]] = {}
-        for outcome in self.outcomes:
-            grouped.setdefault(outcome.code, []).append(outcome)
-        return {c: tuple(o) for c, o in grouped.items()}
+        return {code: tuple(found) for code, found in groupby(self.outcomes, key=lambda o: o.code)}
 
     @property
     def view(self) -> FactView:
@@ -67,11 +65,9 @@ class Inference(Struct, frozen=True, dict=True):
         spec = self.program.by_code[outcome.code].spec
         if outcome.first < len(outcome.branches):
             return spec.answers[outcome.first] if spec.answers else None
-        asked = (
-            b for b, a in zip(outcome.branches, spec.answers, strict=False) if a.reply != "not_applicable"
-        )
-        judged = spec.subject == "recording" or all(b.truth is False for b in asked)
-        return spec.otherwise if judged else None
+        pairs = zip(outcome.branches, spec.answers, strict=False)
+        judged = all(b.truth is False for b, a in pairs if a.reply != "not_applicable")
+        return spec.otherwise if judged or spec.subject == "recording" else None
 
     def outcome(self, code: str, scope: Scope) -> Outcome | None:
         return next((o for o in self.by_code.get(code, ()) if o.scope == scope), None)
@@ -158,17 +154,11 @@ def _matched(
             odd += [o for o in explained if (o.state == "fired") != ((o.code, o.scope) in fired)]
             if odd and strict:
                 raise Disagreement(_disagreement(odd))
-            for outcome in explained:
-                log.post(_decided(outcome, (outcome.code, outcome.scope) in fired))
+            for o in explained:
+                state: OutcomeState = "quiet" if o.state == "fired" else o.state
+                log.post(replace(o, state="fired" if (o.code, o.scope) in fired else state))
     notes = (f"{_disagreement(odd)}: durable-rules is followed",) if odd else ()
     return _ordered("durable", program, facts, log, notes)
-
-
-def _decided(explained: Outcome, fired: bool) -> Outcome:
-    """The outcome in the state that durable-rules gave it."""
-    if fired:
-        return replace(explained, state="fired")
-    return replace(explained, state="quiet") if explained.state == "fired" else explained
 
 
 def _evaluated(stratum: Iterable[CompiledRule], log: OutcomeLog) -> list[Outcome]:

@@ -151,15 +151,13 @@ def load_rules(*directories: Path) -> RuleSet:
     Without a directory: the built-in rules. Raises RuleError with all problems.
     """
     places = directories or (builtin_dir(),)
-    if places != (builtin_dir(),):
-        return _load_rules(places)
-    return cached("rules", [content(places[0])], lambda: _load_rules(places))
 
+    def read() -> RuleSet:
+        rules, problems = read_rules(places)
+        refuse(problems)
+        return rules
 
-def _load_rules(directories: Sequence[Path]) -> RuleSet:
-    rules, problems = read_rules(directories)
-    refuse(problems)
-    return rules
+    return cached("rules", [content(places[0])], read) if places == (builtin_dir(),) else read()
 
 
 def content(directory: Path) -> bytes:

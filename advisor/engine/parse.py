@@ -51,15 +51,11 @@ def parse(text: str, path: str) -> Source:
     source = Source(path, text)
     try:
         root = None if (deep := _too_deep(text)) else _compose(text)
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        line = 1 if mark is None else mark.line + 1
-        what = " ".join(str(exc.problem or exc).split())
-        source.problems.append(Problem(path, line, f"not valid YAML: {what}; correct the syntax"))
-        return source
     except yaml.YAMLError as exc:
-        what = " ".join(str(exc).split())
-        source.problems.append(Problem(path, 1, f"not valid YAML: {what}; correct the syntax"))
+        mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        what = " ".join(str(getattr(exc, "problem", None) or exc).split())
+        source.problems.append(Problem(path, line, f"not valid YAML: {what}; correct the syntax"))
         return source
     if deep:
         source.problems.append(Problem(path, 1, "nested too deeply; flatten the document"))

@@ -122,10 +122,8 @@ def _behind_latency(finding: Finding, cap: Severity) -> Finding:
     """A gain that takes a larger batch is at most medium if anything else can be gained, or lost events
     hide something, and no more than what is certain to be gained: a measured cause comes before a batch
     size that the tool chose."""
-    terms = finding.ranking
-    if terms is None or not terms.throughput:
-        return finding
-    return finding.replaced(severity=least(finding.severity, cap))
+    batch = finding.ranking is not None and finding.ranking.throughput
+    return finding.replaced(severity=least(finding.severity, cap)) if batch else finding
 
 
 def _group(finding: Finding) -> tuple[int, int]:
@@ -269,14 +267,9 @@ def without_repeats(
             mine = _at(left, declaring.code, declaring.scope)
             if mine is None or (entry.when and not holds(declaring.code, at, declaring.scope)):
                 continue
-            other = next(
-                (
-                    i
-                    for i, f in enumerate(left)
-                    if f.cause == entry.cause and _overlap(f.scope, declaring.scope)
-                ),
-                None,
-            )
+            scope = declaring.scope
+            alike = ((i, f.scope) for i, f in enumerate(left) if f.cause == entry.cause)
+            other = next((i for i, its in alike if its.encloses(scope) or scope.encloses(its)), None)
             if other is None:
                 continue
             stays, goes = (mine, other) if _ahead(left[mine], left[other], rules) else (other, mine)
@@ -287,10 +280,6 @@ def without_repeats(
 
 def _at(findings: Sequence[Finding], code: str, scope: Scope) -> int | None:
     return next((i for i, f in enumerate(findings) if (f.code, f.scope) == (code, scope)), None)
-
-
-def _overlap(one: Scope, other: Scope) -> bool:
-    return one.encloses(other) or other.encloses(one)
 
 
 def _ahead(one: Finding, other: Finding, rules: Mapping[str, RuleSpec]) -> bool:

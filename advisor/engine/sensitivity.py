@@ -10,16 +10,14 @@ A move of a count by less than one (one capture range, five steps) has no effect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from msgspec import Struct
-
-from advisor.engine.compile import CompiledRule, Program, Test, recompiled
+from advisor.engine.compile import Program, Test, recompiled
 from advisor.engine.explain import STATES
 from advisor.engine.infer import Inference, infer
 from advisor.engine.params import ParamKey
 from advisor.engine.values import atom, compare, operand
-from advisor.model.facts import FactBase, Value
+from advisor.model.facts import Fact, Value
 from advisor.model.findings import Finding
 from advisor.model.gain import Flip, FlipFact, StateChange
 from advisor.model.rules import RuleSpec
@@ -31,29 +29,26 @@ STEPS = (0.9, 1.1)
 Findings = Callable[[Inference], Sequence[Finding]]
 
 
-class _Use(Struct, frozen=True):
-    """A place where a parameter is compared: a fact, or a field of an entity table."""
-
-    test: Test
-    entity: str | None = None
-
-
 def sensitivity(inference: Inference, findings: Findings) -> tuple[Flip, ...]:
     """Every move of a threshold that changes the outcome of a rule, in order of code and name."""
     before = {(o.code, o.scope): o.state for o in inference.outcomes}
     ranked = findings(inference)
     first = ranked[0] if ranked else None
-    values = _values(inference.facts)
+    facts: dict[str, list[Fact]] = {}
+    for fact in inference.facts:
+        facts.setdefault(fact.name, []).append(fact)
     flips = []
     for (code, name), old in sorted(inference.program.params.items()):
         if isinstance(old, bool) or not isinstance(old, int | float) or old == 0:
             continue
         rule = inference.program.by_code[code]
-        uses = [u for u in _uses(rule) if u.test.param == name]
+        tests = [t for t in rule.tests() if t.param == name]
+        fields = [(j.entity, t) for j in rule.joins for t in j.where if t.param == name]
         for factor in STEPS:
-            new = _moved(rule.spec, name, old, factor, uses)
-            touched = [u for u in uses if _touches(u, new, values, inference.facts)]
-            if not touched:
+            new = _moved(rule.spec, name, old, factor, [*tests, *(t for _, t in fields)])
+            between = [(t, f) for t in tests for f in facts.get(t.fact, ()) if _between(t, new, f.value)]
+            rows = ((t, row) for entity, t in fields for row in inference.facts.entities.get(entity, ()))
+            if not between and not any(_between(t, new, row.get(t.fact)) for t, row in rows):
                 continue
             program = _with(inference.program, (code, name), new)
             after = infer(inference.facts, program, engine="python")
@@ -71,7 +66,12 @@ def sensitivity(inference: Inference, findings: Findings) -> tuple[Flip, ...]:
                     unit=rule.spec.params[name].unit,
                     threshold=old,
                     moved_to=new,
-                    facts=tuple(dict.fromkeys(_facts(touched, new, inference))),
+                    facts=tuple(
+                        dict.fromkeys(
+                            FlipFact(fact=f.name, op=t.op, value=f.value, unit=f.unit, scope=f.scope)
+                            for t, f in between
+                        )
+                    ),
                     changes=tuple(
                         StateChange(
                             code=o.code,
@@ -89,10 +89,10 @@ def sensitivity(inference: Inference, findings: Findings) -> tuple[Flip, ...]:
     return tuple(flips)
 
 
-def _moved(spec: RuleSpec, name: str, old: float, factor: float, uses: Sequence[_Use]) -> float:
+def _moved(spec: RuleSpec, name: str, old: float, factor: float, tests: Iterable[Test]) -> float:
     """The threshold moved; a share of a whole cannot exceed one."""
     new = round(old * factor, 9)
-    whole = spec.params[name].unit == "ratio" and not any("_over_" in u.test.fact for u in uses)
+    whole = spec.params[name].unit == "ratio" and not any("_over_" in t.fact for t in tests)
     return 1.0 if whole and old <= 1.0 < new else new
 
 
@@ -104,32 +104,6 @@ def _with(program: Program, key: ParamKey, value: float) -> Program:
     return Program(strata, params, program.rules)
 
 
-# --- what a move touches ---------------------------------------------------------------------
-
-
-def _uses(rule: CompiledRule) -> Iterator[_Use]:
-    yield from (_Use(t) for t in rule.tests())
-    for join in rule.joins:
-        yield from (_Use(t, join.entity) for t in join.where)
-
-
-def _values(facts: FactBase) -> dict[str, list[Value]]:
-    """Every value of each fact, over all scopes."""
-    found: dict[str, list[Value]] = {}
-    for fact in facts.facts.values():
-        found.setdefault(fact.name, []).append(fact.value)
-    return found
-
-
-def _touches(use: _Use, new: float, values: dict[str, list[Value]], facts: FactBase) -> bool:
-    """True if the move changes the truth of the comparison for any value there is."""
-    if use.entity is None:
-        seen: Iterable[Value | None] = values.get(use.test.fact, ())
-    else:
-        seen = (row.get(use.test.fact) for row in facts.entities.get(use.entity, ()))
-    return any(_between(use.test, new, value) for value in seen)
-
-
 def _between(test: Test, new: float, raw: Value | None) -> bool:
     """True if the move changes the truth of the comparison for this value."""
     assert isinstance(test.threshold, float)
@@ -137,13 +111,3 @@ def _between(test: Test, new: float, raw: Value | None) -> bool:
         return False
     value = atom(raw)
     return test.holds(value) != compare(value, test.op, operand(new))
-
-
-def _facts(touched: Sequence[_Use], new: float, inference: Inference) -> Iterator[FlipFact]:
-    """The values that lie between the two thresholds."""
-    for use in touched:
-        for fact in inference.facts if use.entity is None else ():
-            if fact.name == use.test.fact and _between(use.test, new, fact.value):
-                yield FlipFact(
-                    fact=fact.name, op=use.test.op, value=fact.value, unit=fact.unit, scope=fact.scope
-                )

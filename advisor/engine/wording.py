@@ -87,12 +87,8 @@ def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
 def show(shown: Shown, form: str) -> str:
     """One value as printed."""
     value, unit = shown
-    if isinstance(value, tuple):
-        return ", ".join(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
+    if isinstance(value, bool | str | tuple):
+        return value_text(value)
     if form == "pct":
         return percent(float(value))
     if form == "ns":

@@ -114,15 +114,8 @@ class LedgerRow(Frozen):
 
     @classmethod
     def of(cls, kind: LedgerKind, what: str, table: str, count: int, rows: int) -> LedgerRow:
-        notable = count >= _NOTABLE * rows
-        return cls(
-            kind=kind,
-            what=what,
-            table=table,
-            count=count,
-            rows=rows,
-            severity="warning" if notable else "note",
-        )
+        severity: Literal["note", "warning"] = "warning" if count >= _NOTABLE * rows else "note"
+        return cls(kind=kind, what=what, table=table, count=count, rows=rows, severity=severity)
 
     def __str__(self) -> str:
         return f"{self.count:,} of {self.rows:,} rows of {self.table} {self.kind}: {self.what}"

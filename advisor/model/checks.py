@@ -18,7 +18,7 @@ from msgspec.structs import FieldInfo
 from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from advisor.model import facts
+from advisor.model import facts, writing
 from advisor.model.records import Frozen, Later
 
 _R = TypeVar("_R", bound=Frozen)
@@ -61,20 +61,11 @@ def typed(record: _R) -> _R:
 
 def fields_of(record: type[Frozen]) -> tuple[RecordField, ...]:
     """The fields in the order of JSON."""
-    bases = [base for base in record.__mro__ if issubclass(base, Frozen)]
-    last = {name for base in bases[1:] if base.listed_last for name in base.__struct_fields__}
-    found = []
-    for known in structs.fields(record):  # type: ignore[arg-type]
-        hint = _real(known.type)
-        asked = next(base for base in bases if known.name in base.__annotations__).extra_checks.get(
-            known.name
-        )
-        if asked and asked.options:
-            hint = Annotated[hint, _call(asked)]
-        extras = getattr(known.type, "__metadata__", ())
-        exclude = any(isinstance(one, Later) and one.excludes for one in extras)
-        found.append(RecordField(known.name, known.encode_name, hint, exclude, known))
-    return tuple(sorted(found, key=lambda f: f.name in last))
+    known = {field.name: field for field in structs.fields(record)}  # type: ignore[arg-type]
+    return tuple(
+        RecordField(name, key, _real(annotation), writing.excluded(annotation), known[name])
+        for name, key, annotation in writing.fields_of(record)
+    )
 
 
 def _call(later: Later) -> Any:

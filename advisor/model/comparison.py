@@ -10,20 +10,9 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from advisor.model.capture import Shown
-from advisor.model.facts import Cell, Fact, Scope
-from advisor.model.findings import (
-    SCHEMA_VERSION,
-    Finding,
-    Gain,
-    Healthy,
-    Input,
-    NotEvaluated,
-    Severity,
-    Span,
-    Threshold,
-    Tool,
-    Verify,
-)
+from advisor.model.facts import Cell, Fact, Scope, Severity
+from advisor.model.findings import SCHEMA_VERSION, Finding, Healthy, Input, NotEvaluated, Threshold, Tool
+from advisor.model.gain import Gain, Span, Verify
 from advisor.model.records import Field, Frozen
 from advisor.model.work import Sketch
 

@@ -11,17 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from advisor.model.capture import Shown
-from advisor.model.facts import Cell, Scope
-from advisor.model.findings import (
-    SCHEMA_VERSION,
-    ConditionDoc,
-    Finding,
-    Impact,
-    Input,
-    Related,
-    Severity,
-    Tool,
-)
+from advisor.model.facts import Cell, Scope, Severity
+from advisor.model.findings import SCHEMA_VERSION, ConditionDoc, Finding, Impact, Input, Related, Tool
 from advisor.model.gain import CombinedStep, Span, Timed
 from advisor.model.records import Frozen
 

@@ -113,15 +113,8 @@ class Scope:
 
     def label(self) -> str:
         """Short text for people, such as ``device 0, decode``; empty for the whole trace."""
-        parts = []
-        if self.rank is not None:
-            parts.append(f"rank {self.rank}")
-        if self.device is not None:
-            parts.append(f"device {self.device}")
-        if self.process is not None:
-            parts.append(f"process {self.process}")
-        parts += [str(v) for v in (self.phase, self.operation) if v is not None]
-        return ", ".join(parts)
+        named = ((k, v) for k, v in self.as_dict().items() if v is not None)
+        return ", ".join(f"{k} {v}" if isinstance(v, int) else v for k, v in named)
 
 
 TRACE = Scope()

@@ -232,8 +232,7 @@ class Budget(Frozen):
     @property
     def place(self) -> str:
         """``device 0``, or ``rank 3, device 0`` in a job."""
-        device = f"device {self.device}"
-        return device if self.rank is None else f"rank {self.rank}, {device}"
+        return Scope(rank=self.rank, device=self.device).label()
 
 
 class StepSummary(Frozen):

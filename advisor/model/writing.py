@@ -47,7 +47,7 @@ def _unknown(value: Any) -> NoReturn:
 @cache
 def _record(record: type[Any]) -> _Writer:
     """Writes the fields of a record or dataclass, in the order of JSON."""
-    fields = _fields(record)
+    fields = [(n, k, a) for n, k, a in fields_of(record) if not excluded(a)]
     writers: list[tuple[str, str, _Writer]] = []
 
     def write(value: Any) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def _record(record: type[Any]) -> _Writer:
     return write
 
 
-def _fields(record: type[Any]) -> list[tuple[str, str, Any]]:
-    """Name, key and annotation of the fields of a record that documents contain."""
+def fields_of(record: type[Any]) -> list[tuple[str, str, Any]]:
+    """Name, key in documents and annotation of the fields of a record, in the order of JSON."""
     if issubclass(record, Frozen):
         bases = [base for base in record.__mro__ if issubclass(base, Frozen)]
         last = {name for base in bases[1:] if base.listed_last for name in base.__struct_fields__}
@@ -76,7 +76,7 @@ def _fields(record: type[Any]) -> list[tuple[str, str, Any]]:
         found = [(f.name, f.name, _hints(record)[f.name]) for f in dataclasses.fields(record)]
     else:
         raise NotPlain(record)
-    return [field for field in found if not any(map(_excludes, getattr(field[2], "__metadata__", ())))]
+    return found
 
 
 def _hints(record: type[Any]) -> dict[str, Any]:
@@ -94,10 +94,10 @@ def _evaluated(module: str, text: str) -> Any:
     return eval(text, vars(sys.modules[module]))  # our own code
 
 
-def _excludes(extra: Any) -> bool:
-    """Whether an annotation leaves a field out: in our notation, or, once pydantic is imported, in its
-    own."""
-    return extra.excludes if isinstance(extra, Later) else bool(getattr(extra, "exclude", False))
+def excluded(annotation: Any) -> bool:
+    """Whether documents leave a field out: in our notation, or, once pydantic is imported, in its own."""
+    extras = getattr(annotation, "__metadata__", ())
+    return any(x.excludes if isinstance(x, Later) else getattr(x, "exclude", False) for x in extras)
 
 
 def _writer(annotation: Any) -> _Writer:
