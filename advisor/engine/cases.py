@@ -100,8 +100,7 @@ def run_all(
 ) -> tuple[CaseRun, ...]:
     """Every rule that has cases, or must have them (stable), in order of code.
 
-    `units` are those of the catalogue by fact name; without them the name decides.
-    """
+    `units` are those of the catalogue by fact name; without them the name decides."""
     program = _program(rules)
     return tuple(
         _run(program, rule.spec, path, engine, units)

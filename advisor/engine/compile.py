@@ -52,8 +52,7 @@ class Test(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """The outcome of another rule is ``fired``, seen from a scope in one of four ways, and all of
-    `where` holds there."""
+    """The other rule fired, seen from a scope in one of four ways, and all of `where` holds there."""
 
     cause: str
     view: View
@@ -99,8 +98,8 @@ class CompiledRule(Struct, frozen=True):
 
     @property
     def level(self) -> Level | Literal["capture"]:
-        """Where the rule is judged: a rule about a trace in each capture of a job, unless it uses facts
-        of all captures together."""
+        """Where the rule is judged; one about a trace in each capture of a job, unless its facts are of
+        all."""
         alone = self.spec.scope == "trace" and not any(t.over or of_job(t.fact) for t in self.tests())
         return "capture" if alone else self.spec.scope
 
@@ -166,8 +165,7 @@ def compile_rules(
 ) -> Program:
     """Compile the active rules; RuleError with every problem.
 
-    `external` names symptoms and causes that are given from outside (cases of a single rule).
-    """
+    `external` names symptoms and causes that are given from outside (cases of a single rule)."""
     values = resolve_params(rules, params or {})
     program, problems = try_compile(rules, values, external=external)
     refuse(problems)

@@ -39,8 +39,7 @@ class _Library(NamedTuple):
 
 @cache
 def _imported() -> _Library | str:
-    """durable-rules, or why it does not import. On first use: `advisor explain` and `rules list` never pay
-    for it."""
+    """durable-rules, or why it does not import. On first use, as many verbs run no rules."""
     try:
         import durable_rules_engine as core
         from durable import engine
@@ -77,8 +76,7 @@ def _unused(c: Any) -> None:
 class Session:
     """One set of engine rules and one working memory.
 
-    After an error the C state may be half updated: drop it then, do not `delete` it.
-    """
+    After an error the C state may be half updated: drop it then, do not `delete` it."""
 
     def __init__(self, rules: dict[str, EngineRule]) -> None:
         self._lib = require()

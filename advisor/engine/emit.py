@@ -46,8 +46,7 @@ Absent = frozenset[tuple[str, str]]
 
 
 def absent_of(program: Program, view: FactView) -> Absent:
-    """Facts whose absence keeps branches from firing: building the engine's rules for these takes longer
-    than matching the others."""
+    """Facts whose absence keeps branches from firing: building engine rules for these takes long."""
     needed = {
         (test.fact, level)
         for rule in program.by_code.values()
@@ -173,8 +172,7 @@ class Emitter:
     def _compare(self, test: Test, number: str, text: str) -> list[dict[str, Any]]:
         """Presence first: the engine reads uninitialised memory for a property that is not there.
 
-        Equality of floats is two relations, so that no hash of a printed float is involved.
-        """
+        Equality of floats is two relations, so that no hash of a printed float is involved."""
         limit = test.threshold
         if test.op == "known":
             return [{"$ex": {"kn": 1}}, {"kn": _TRUTH[bool(limit)]}]

@@ -148,8 +148,7 @@ class Explainer(Struct, frozen=True):
     # --- not fired ---------------------------------------------------------------------------
 
     def _missed(self, outcome: Outcome, name: str = "") -> Reason:
-        """What prevented the rule: failed conditions of the branch that came nearest, then its other
-        conditions, then the other branches."""
+        """Why the rule did not fire: the nearest branch, then other conditions, then the other branches."""
         place = f"{name}{_place(outcome.scope)}: "
         if outcome.state == "overruled":
             rulers = tuple(map(self._ruler, outcome.overruled_by))
@@ -173,8 +172,7 @@ class Explainer(Struct, frozen=True):
         return self._about(outcome, found)
 
     def _misses(self, branch: BranchResult, outcome: Outcome) -> tuple[Reason, ...]:
-        """The conditions of a branch: those that fail, farthest first, then the unknown, then
-        those that hold."""
+        """The conditions of a branch: failed ones (farthest first), unknown ones, then those that hold."""
         ordered = sorted(
             branch.conditions,
             key=lambda c: (c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False)),
@@ -186,8 +184,7 @@ class Explainer(Struct, frozen=True):
 
 
 def fact_text(checked: Checked, scope: Scope, why: str | None = None) -> str:
-    """A condition on a fact with both its numbers: ``x.ratio is 12 %, at least 10 % (min_x)``; `why` says
-    why it has no value, if known."""
+    """``x.ratio is 12 %, at least 10 % (min_x)``; `why` says why the fact has no value."""
     test = checked.condition
     assert isinstance(test, Test)
     wanted = f"{_WORDS[test.op]} {value_text(test.raw, checked.doc.unit or named_unit(test.fact))}"
@@ -230,8 +227,7 @@ def _join(result: JoinResult) -> Reason:
 
 
 def _distance(outcome: Outcome) -> tuple[int, int, float]:
-    """Order of nearness: number of conditions not known to hold, number of those that fail, distance of
-    the numbers."""
+    """How near: number of conditions not known to hold, number that fail, distance of the numbers."""
     if outcome.state == "overruled":
         return 0, 0, 0.0
     open_, failed, gap = min(_branch_distance(b) for b in outcome.branches)

@@ -96,8 +96,7 @@ def infer(
     fails or cannot hold the facts or the rules. A firing that the conditions do not explain, or a missing
     one, stands and is named in `notes`; `strict` raises instead: EngineError for a failure, Disagreement
     otherwise. Raises RuleError for rules that do not compile, EngineError if durable-rules is requested
-    and does not import.
-    """
+    and does not import."""
     if isinstance(rules, Program):
         if params:
             raise ValueError("a compiled program has its parameters; compile with them")
@@ -143,8 +142,7 @@ def _matched(
 ) -> Inference:
     """durable-rules decides what fires, the interpreter explains it and distinguishes quiet from unknown.
 
-    Explaining costs no second inference: it happens once, after the stratum has been decided.
-    """
+    Explaining costs no second inference: it happens once, after the stratum has been decided."""
     log = OutcomeLog(FactView(facts), given)
     odd: list[Outcome] = []
     with Matcher(program, log) as matcher:
@@ -188,8 +186,7 @@ NOTABLE = 0.05
 
 
 def take_out_undecided(facts: FactBase, program: Program) -> None:
-    """Make a value unknown if a condition in force holds for its least but not for its most possible
-    value, or the reverse."""
+    """Make a value unknown if its least and its most possible value decide a condition differently."""
     tests: dict[str, list[Test]] = defaultdict(list)
     for rule in program.by_code.values():
         for test in rule.tests():

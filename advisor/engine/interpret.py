@@ -39,8 +39,7 @@ class Link(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """A condition, the inequality with both its numbers as documents print it, and the facts or outcomes
-    that decided it."""
+    """A condition as documents print it, with both numbers, and the facts or outcomes that decided it."""
 
     condition: Condition
     doc: ConditionDoc
@@ -138,8 +137,8 @@ class FactView:
         return tuple(s for c in facts.captures for s in next((g[c] for g in grouped if c in g), [c]))
 
     def on_keys(self, join: CompiledJoin, scope: Scope) -> dict[str, str]:
-        """The fields of `on` that the scope names, with the identity that a row must have there; in
-        a job rows have a rank."""
+        """The fields of `on` that the scope names, with the identity of its rows; in a job rows have a
+        rank."""
         named = scope.as_dict()
         fields = (*join.on, "rank") if self.facts.of_job else join.on
         return {f: k for f in fields if (k := key(named[f])) is not None}
@@ -150,9 +149,8 @@ class FactView:
         return None if fact is None else atom(fact.value)
 
     def look(self, test: Test, scope: Scope) -> tuple[bool | None, Fact | None]:
-        """Whether a test holds as seen from a scope, and the fact that decides it: one true value for
-        `any`, one false value for `every`, else one that is unknown. Without any capture the result is
-        unknown."""
+        """Whether a test holds as seen from a scope, and the fact that decides it: one true value for `any`,
+        one false value for `every`, else an unknown one. Unknown without any capture."""
         if test.over is None:
             return test.holds(self.atom(test.fact, scope)), self.fact(test.fact, scope)
         seen = [(test.holds(atom(f.value) if f else None), f) for f in self.everywhere(test.fact, scope)]
@@ -193,8 +191,7 @@ class OutcomeLog:
     def truth(self, state: State, scope: Scope) -> tuple[bool | None, tuple[Outcome, ...]]:
         """Whether the cause fired as seen from `scope`, and the outcomes that show it.
 
-        Without outcomes the result is unknown, not false: silence is not health.
-        """
+        Without outcomes the result is unknown, not false: silence is not health."""
         at = (state, scope)
         if at not in self._cache:
             seen = () if state.cause in self.given else tuple(self._look(state, scope))
@@ -308,8 +305,7 @@ def match(join: CompiledJoin, scope: Scope, view: FactView) -> JoinResult:
     """The rows of the join that lie in the scope.
 
     A field of `on` that the scope leaves open does not restrict; if the scope names it, a row without it
-    lies elsewhere. A missing value in `where` leaves the row open.
-    """
+    lies elsewhere. A missing value in `where` leaves the row open."""
     rows = view.rows(join.entity)
     if rows is None:
         return JoinResult(join, None, (), (join.entity,))

@@ -141,8 +141,7 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
 
     The last four are not for rules about the capture itself, which count over the whole file.
-    `estimate_factors` has two more, once it is known what the fix wins.
-    """
+    `estimate_factors` has two more, once it is known what the fix wins."""
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
     where = f"the closest number is {percent(near)} away from its threshold"
@@ -174,8 +173,7 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
     """What an estimate adds to the confidence of a finding; nothing without one.
 
     range     1 - 0.1 w, where the ends of the range of what the fix saves lie w of the step apart
-    profiler  1 - 0.1 p, where tracing may explain the share p of the step
-    """
+    profiler  1 - 0.1 p, where tracing may explain the share p of the step"""
     if gain is None or gain.speedup is None:
         return ()
     low, high = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.high))
@@ -189,8 +187,7 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
 
 
 def predicted(finding: Finding, prediction: Prediction) -> Finding:
-    """The finding with its estimates; a finding that tracing alone may have caused says so and is at most
-    medium."""
+    """The finding with its estimates; at most medium, and it says so, if tracing alone may have caused it."""
 
     def of(wanted: Gain | None) -> Gain | None:
         return next((found for ask, found in prediction.others if ask == wanted), None)
@@ -212,8 +209,7 @@ def as_sure(finding: Finding) -> Finding:
 
 
 def calibrated(base: float, right: int, known: int) -> float:
-    """The judged base corrected by `right` of `known` answers, where it counts as much as `PRIOR` of
-    them."""
+    """The judged base, which counts as `PRIOR` answers, corrected by `right` of `known` answers."""
     return (PRIOR * base + right) / (PRIOR + known)
 
 
@@ -269,9 +265,8 @@ def _margin(branch: BranchResult) -> float:
 
 
 class Withholders:
-    """Causes that withhold other conclusions: for each capture the fired outcome, if any, that withholds
-    everything about the program (its rows cannot be believed, or are too few), or everything called
-    healthy."""
+    """The fired outcomes of each capture that withhold all findings about the program (its rows cannot be
+    believed, or are too few), or everything called healthy."""
 
     def __init__(self, inference: Inference) -> None:
         by_code = inference.program.by_code

@@ -45,11 +45,8 @@ def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[
 
 
 def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) -> RuleSet:
-    """Load and lint; one RuleError with the problems of both.
-
-    While a file does not load, the names it may define are not reported as unknown. The names it uses
-    are checked as far as the file can be read.
-    """
+    """Load and lint; one RuleError with the problems of both. While a file does not load, the names that it
+    may define are not reported as unknown, and its own names are checked as far as it can be read."""
     rules, problems = read_rules(directories)
     if not problems:
         refuse(lint(rules, known, need_cases=need_cases))
@@ -114,8 +111,7 @@ def visible_outcomes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 def one_subject(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """A rule about one trace knows nothing of comparisons; `verify` may name any fact. A question
-    sees the facts of its trace."""
+    """A rule uses facts of its own subject (`verify` of any), a question also those of its trace."""
     seen = {rule.subject, *(("trace",) if rule.subject in ("recording", "checklist") else ())}
     for loc, name in facts_used(rule):
         if "verify" not in loc and subject_of(name) not in seen:

@@ -129,8 +129,7 @@ def known_fields(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
-    """An id that resembles a known one is a typing error, which would lose the options of the engines;
-    any other is advice of the user's own."""
+    """An id close to a known one is a typing error; any other is advice of the user's own."""
     known = context.known.actions
     for loc, item in models_in(rule):
         if not isinstance(item, Action) or known is None or item.id in known:

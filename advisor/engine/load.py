@@ -46,8 +46,7 @@ MOST_OF_A_FILE, MOST_LISTED = 50, 500
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise one RuleError with a line a problem, in order of place, and how many more there are; nothing
-    if there is none."""
+    """Raise one RuleError with a line a problem, in order of place; nothing if there is no problem."""
     found = sorted(set(problems))
     lines: list[str] = []
     listed = 0
@@ -148,8 +147,7 @@ def builtin_dir() -> Path:
 def load_rules(*directories: Path) -> RuleSet:
     """Every rule below the directories; a later directory replaces whole rules by code.
 
-    Without a directory: the built-in rules. Raises RuleError with all problems.
-    """
+    Without a directory: the built-in rules. Raises RuleError with all problems."""
     places = directories or (builtin_dir(),)
 
     def read() -> RuleSet:
@@ -167,8 +165,7 @@ def content(directory: Path) -> bytes:
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:
-    """One rule by code or cause, reading one file: the last directory that has it. RuleError if
-    none has."""
+    """One rule by code or cause, from the last directory that has it. RuleError if none has."""
     places = directories or (builtin_dir(),)
     path = _file_of(name.strip(), places)
     if path is not None:
@@ -187,8 +184,7 @@ def load_rule(name: str, *directories: Path) -> RuleSpec:
 
 
 def _file_of(name: str, places: Sequence[Path]) -> Path | None:
-    """The file of a code, else of a cause; causes are searched in the text, which is faster than reading
-    every rule."""
+    """The file of a code, else of a cause, which is searched in the text without parsing it."""
     for directory in reversed(places):
         for path in sorted(directory.rglob(f"{name.upper()}.yaml")):
             return path

@@ -55,8 +55,7 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
 
 
 def _check_share(param: Param, name: str, value: ParamValue) -> None:
-    """A ratio of a part to its whole lies between 0 and 1; a ratio of 1 or more by default is a
-    multiple."""
+    """RuleError for a share outside 0 to 1; a ratio that is 1 or more by default is a multiple."""
     default = param.default
     share = param.unit == "ratio" and isinstance(default, int | float) and default < 1
     if not share or not isinstance(value, int | float) or not isfinite(value) or 0 <= value <= 1:
@@ -83,8 +82,7 @@ def parse_params(rules: RuleSet, texts: Iterable[str]) -> dict[ParamKey, ParamVa
 
 
 def _parse(text: str, param: Param | None) -> ParamValue:
-    """The text in the type of the default, `20%` as 0.2 for a ratio; unchanged if it does not fit, to be
-    refused."""
+    """The text in the type of the default, `20%` as 0.2 for a ratio; unchanged where it does not fit."""
     default = None if param is None else param.default
     ratio = param is not None and param.unit == "ratio"
     if isinstance(default, tuple):

@@ -93,8 +93,7 @@ _STAND_IN: dict[str, Any] = {
 
 
 def draft(source: Source, model: type[M]) -> M | None:
-    """Data refused by `validate`, with the mistakes left out or replaced; None if too little is left.
-    Only names in it may be judged."""
+    """Data refused by `validate` without its mistakes, to judge names only; None if too little is left."""
     for _ in range(MAX_DEPTH):
         try:
             return model.model_validate(source.data)

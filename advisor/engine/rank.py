@@ -43,8 +43,8 @@ def saved_of(gain: Gain | None) -> float | None:
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
-    """By levels of the rule's own, else by the share of the step saved, else (at most medium) by the
-    share `held`; never above the cap."""
+    """By the rule's own levels, else by the share saved, else (at most medium) by the share `held`; at most
+    the cap."""
     if terms.levels is not None:
         severity = terms.levels
     elif saved is not None:
@@ -119,9 +119,8 @@ def _surely(finding: Finding) -> bool:
 
 
 def _behind_latency(finding: Finding, cap: Severity) -> Finding:
-    """A gain that takes a larger batch is at most medium if anything else can be gained, or lost events
-    hide something, and no more than what is certain to be gained: a measured cause comes before a batch
-    size that the tool chose."""
+    """A gain from a larger batch is at most medium where anything else can be gained or lost events hide
+    something, and at most what is certain: a measured cause comes before a batch size that the tool chose."""
     batch = finding.ranking is not None and finding.ranking.throughput
     return finding.replaced(severity=least(finding.severity, cap)) if batch else finding
 
@@ -135,8 +134,7 @@ def _group(finding: Finding) -> tuple[int, int]:
 
 
 def _of_file(finding: Finding) -> bool:
-    """A fault of the file, such as secrets in it, that costs the program nothing: whatever costs it something
-    comes first, however little."""
+    """A fault of the file alone, such as secrets in it: all that costs the program time comes first."""
     impact = finding.impact
     return impact is not None and impact.part == "capture" and impact.share is None
 
@@ -157,8 +155,7 @@ def required_first(
     rules: Mapping[str, RuleSpec],
     together: Callable[[Finding, Finding], bool] = lambda _, __: True,
 ) -> list[Finding]:
-    """The findings in their order, but each after those whose fix its own fix requires, if the two belong
-    `together`."""
+    """The findings in their order, each after those that its fix requires, if they belong `together`."""
     placed: list[Finding] = []
     begun: set[int] = set()
     by_cause: dict[str, list[int]] = defaultdict(list)

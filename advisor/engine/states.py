@@ -246,10 +246,9 @@ def why_not(inference: Inference) -> Why:
 
 
 def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, ...]:
-    """Of compute a limit is more informative than a fault, for the device works; a rule for captures of
-    this kind more than one for others, a judged one more than one that was not, a cause more than a
-    symptom, one about this part more than one that also speaks of it, and of idle time one that holds
-    most of it; of several the nearest."""
+    """The key of the outcome that explains a part best: of compute a limit, as the device works; then rules
+    for captures of this kind, judged ones, causes before symptoms, rules about this part first, and of idle
+    time those that hold most of it; of several the nearest."""
     spec = inference.program.by_code[outcome.code].spec
     impact = impact_of(inference, spec, outcome.scope)
     share = (impact.share if impact else None) or 0.0

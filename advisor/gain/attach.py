@@ -75,7 +75,7 @@ class Gains:
 
     @cached_property
     def untraced(self) -> Span | None:
-        """Step time without the profiler, ms: the starting point of every gain; None if no step can be
+        """Step time without the profiler, ms, from which gains are counted; None if no step can be
         replayed."""
         if self._replayer is None or self._replayer.excerpt.of != "step":
             return None
@@ -93,8 +93,7 @@ class Gains:
         return self._joined([predicted(f, self.prediction(f)) for f in findings])
 
     def _joined(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings; causes that hold much and gain little alone with what their fixes gain together, if
-        that is much more than any fix gains alone."""
+        """The findings; causes that hold much and gain little alone with what their fixes gain together."""
         alone = [self._saved_alone(f) for f in findings]
         held = {
             i: f.share
@@ -216,8 +215,8 @@ class Gains:
         return self._replayer is not None
 
     def options(self, language_model: bool) -> tuple[Choice, ...] | None:
-        """The what-ifs for a capture without a fault that save at least `WORTH` of the step, the largest
-        first; None if no step can be estimated."""
+        """The what-ifs that save `WORTH` of the step or more, the largest first; None if nothing can be
+        estimated."""
         if self._replayer is None or self._replayer.excerpt.of != "step":
             return None
         found = []

@@ -32,8 +32,8 @@ class Constant(Data):
 
 
 class Param(Data):
-    """One parameter of a what-if, a number from `least` to `most` or one of `choices`; `always`: reports
-    show it even at its default."""
+    """A parameter: a number from `least` to `most`, or one of `choices`; `always`: shown even at its
+    default."""
 
     default: float | str
     unit: Text
@@ -88,8 +88,7 @@ class Fix(Struct, frozen=True):
 
     @property
     def shown(self) -> dict[str, int | float | str]:
-        """The parameters as reports print them and `--fix` accepts them: those not at their default,
-        whole numbers without a decimal point."""
+        """The parameters not at their default, as reports print them and `--fix` accepts them."""
         specs = catalogue().whatifs[self.what_if].params
         chosen = {k: v for k, v in self.params.items() if specs[k].always or v != specs[k].default}
         return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in chosen.items()}

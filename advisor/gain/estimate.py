@@ -142,8 +142,7 @@ class Replayer:
 
     @cached_property
     def _recorded_busy(self) -> float:
-        """The longest that a device is busy in a measured step, over the summed time of the
-        operations of all measured steps."""
+        """Busy time of the busiest device in a measured step, over the summed time of all operations."""
         ops = self.a.ops
         at = self.taken.inputs.ops.at[self.times.measured(self.taken.inputs)[0]]
         window = self.a.window
@@ -155,8 +154,7 @@ class Replayer:
 
     @cached_property
     def middle(self) -> Scenario:
-        """The scenario of the middle estimates: the one that predicts the unprofiled step time or comes
-        nearest, if that is known."""
+        """The middle scenario: the one whose step time is nearest to the unprofiled one, if that is known."""
         return self._scenario_for(self.unprofiled_ns) if self.unprofiled_ns else Scenario()
 
     def middle_of(self, fixes: Sequence[Fix]) -> Scenario:
@@ -164,14 +162,14 @@ class Replayer:
 
     @property
     def unexplained(self) -> float:
-        """By how much the unprofiled step time is longer (below 0: shorter) than any cost of tracing
-        explains, as a share; 0 if it is unknown."""
+        """How much longer (below 0: shorter) than any cost of tracing explains the unprofiled step is, as a
+        share."""
         known = self.unprofiled_ns
         return known / self._replayed((), self.middle) - 1.0 if known else 0.0
 
     def _scenario_for(self, step_ns: float) -> Scenario:
-        """The scenario that predicts a step time, by halving: first the cost of tracing launches,
-        then the gap between graph nodes."""
+        """The scenario with this step time: first by the cost of tracing launches, then by the gap of
+        nodes."""
         found = Scenario()
         if has_launches(self.taken.inputs):
             found = self._halved(step_ns, lambda x: Scenario(launch=x))
@@ -214,8 +212,7 @@ class Replayer:
         return self._known[key]
 
     def _free_step(self, inputs: Inputs) -> float:
-        """Mean step time if calls take no time and nothing waits for the device: the same for inputs that
-        only differ in the times of calls."""
+        """Mean step time if calls take no time and nothing waits: once for inputs of the same work."""
         for before, known in self._bounds:
             if inputs.same_work(before):
                 return known
@@ -347,8 +344,7 @@ def work_times(fixes: Sequence[Fix]) -> float:
 
 
 def _span(middle: float, ends: Sequence[float], noise: float) -> Span:
-    """Middle value with the range of independent deviations, as logarithms: those of scenarios (`ends`
-    come in pairs), and noise to both sides."""
+    """Middle value with the range of independent deviations (logarithms): pairs of `ends`, and noise."""
     down = up = noise**2
     logs = [math.log(e / middle) if e > 0 and middle > 0 else 0.0 for e in ends]
     for a, b in zip(logs[::2], logs[1::2], strict=True):

@@ -94,8 +94,7 @@ def _operations(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Arra
 
 
 def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | None) -> CallTimes:
-    """Calls that act on the device, of all threads except those `elsewhere`, in [lo, hi) in the order of
-    their begin."""
+    """Calls in [lo, hi) that act on the device, by begin, without those of threads `elsewhere`."""
     parts: list[tuple[Array, ...]] = []
     if not a.trace.has("api_calls"):
         return CallTimes.none()
@@ -228,8 +227,7 @@ def _device(
     """Operations in the order of their calls, each delay on the constraint that was binding.
 
     A graph run is one chain on the stream that most of it ran on: the dependencies between its nodes are
-    not recorded, so the order in which they ran is kept.
-    """
+    not recorded, so the order in which they ran is kept."""
     stream, streams = _streams(ops, call)
     placed = _placed(ops, call, stream, times)
     order = np.lexsort((ops.start, placed))

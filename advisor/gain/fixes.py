@@ -281,8 +281,7 @@ LEANING = FIXES.keys() - {
 
 
 def settled(fix: Fix, work: Work) -> Fix:
-    """The fix with values that the capture decides: how many sequences a larger batch has. Raises
-    NoEstimate."""
+    """The fix with the number of sequences that the capture has room for. Raises NoEstimate."""
     if fix.what_if != "batch" or fix.number("n"):
         return fix
     return replace(fix, params={"n": room_for_batch(work)[0]})

@@ -46,8 +46,8 @@ def fp8_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def int4_weights(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Of FP8 weights twice the share of the bytes remains. Pessimistic: widening the weights in the
-    kernels takes a part of the saving."""
+    """Of FP8 weights twice the share of the bytes remains. Pessimistic: widening them costs a part of
+    that."""
     mine = _wide_weights(fix, work, 4)
     changed = _fewer_bytes(fix, inputs, work, mine, lean, np.where(work.weight_bits == 8, 2.0, 1.0))
     if lean < 0:
@@ -266,8 +266,8 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
 
 
 def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Half of what one trip over NVLink can save of the exposed time; optimistic: all of it,
-    pessimistic: a quarter."""
+    """Half of what one trip over NVLink can save of the exposed time (optimistic all, pessimistic a
+    quarter)."""
     text = "the replayed steps hold no collectives that are known to be small"
     mine = require(work.found_by(small_collectives), text)
     goes = constant("one_shot_saves") * {-1: 0.25, 0: 0.5, 1: 1.0}[lean]

@@ -198,8 +198,8 @@ def remove_sync(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 
 def _many_readbacks(inputs: Inputs, work: Work) -> Array:
-    """Mask of the waits before the last work of a step for small copies to the host, if a step has so many
-    that they are not its result alone."""
+    """Mask of the waits inside a step for small copies to the host, if there are more than its result
+    needs."""
     op = inputs.waits.op
     small = (work.direction[op] == DTOH) & (work.copied[op] <= _SMALL_COPY) & _waits_in_steps(inputs)
     many = len(distinct(op[small])) >= _MANY * len(distinct(inputs.ops.step))
@@ -223,8 +223,7 @@ def _hands_over_nothing(inputs: Inputs, work: Work) -> Array:
 
 
 def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Many read-backs a step are decisions that the device can take: their copies go, too. Pessimistic:
-    they stay."""
+    """Many read-backs a step can be decided on the device: their copies go. Pessimistic: they stay."""
     require(work.to_host, "the replayed steps copy nothing to the host")
     waits = inputs.waits
     small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= _SMALL_COPY)
@@ -255,8 +254,7 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
     A wait at the end of a step that copies nothing to the host has no result, so it is not needed to go
     on. A wait with a result is needed unless the next step is launched before the result of the last is
     read (`all_waits`). All waits stay while other host code or allocating calls between the steps remain:
-    hiding those behind kernels is the gain of another fix.
-    """
+    hiding those behind kernels is the gain of another fix."""
     calls, waits = inputs.calls, inputs.waits
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
     busy = calls.between & among(calls.kind, (Call.ALLOC, Call.FREE))

@@ -55,8 +55,7 @@ class Calls(Rows, frozen=True):
     `gil` and `os` are the parts of `pre` that those explain; `between` marks calls between the last work
     of one step and the first of the next. `operators`: how many operators of a framework a profiler
     recorded since the begin of the thread's previous call, and `recorded`: the most that recording these
-    and Python calls cost, ns.
-    """
+    and Python calls cost, ns."""
 
     thread: Array  # dense, indexes Inputs.origin
     pre: Array
@@ -89,8 +88,7 @@ class Ops(Rows, frozen=True):
 
     An operation starts `latency` after its call returned (after it began if `by_start`), and `gap` after
     its predecessor on the stream ended, whichever is later. `latency` is NEVER if the call does not delay
-    it: inside a graph run, or if the call is unknown.
-    """
+    it: inside a graph run, or if the call is unknown."""
 
     call: Array  # position in Calls; where no call is known, the position in time
     stream: Array  # dense, indexes Inputs.ready
@@ -121,8 +119,7 @@ class Waits(Rows, frozen=True):
 
 
 class Handovers(Rows, frozen=True):
-    """Calls that begin no earlier than `delay` after a call of another thread returned, ascending: one
-    thread stopped, the other continued."""
+    """Calls that begin no earlier than `delay` after a call of another thread returned, ascending."""
 
     call: Array
     after: Array
@@ -138,8 +135,7 @@ class Joins(Rows, frozen=True):
 
 
 class Inputs(Struct, frozen=True):
-    """The inputs of a replay. `origin`: when each thread's clock starts; `ready`: when each stream is
-    free for its first operation."""
+    """`origin`: when the clock of each thread starts; `ready`: when each stream is free."""
 
     calls: Calls
     ops: Ops
@@ -203,8 +199,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     A synchronising call returns when its work is done. Exports do not say reliably what it waited for
     (`syncType` lies), but when it returned: it waited for the last operation issued on each stream before
     it, as far as those had ended by then. A copy that ran inside its call held it. A launch call that took
-    long while hundreds of operations were queued waited for room in the queue.
-    """
+    long while hundreds of operations were queued waited for room in the queue."""
     own = (times.end - times.start).astype(float)
     if len(times.row) == 0 or len(ops) == 0:
         return Waits.none(), own

@@ -42,8 +42,7 @@ class Scenario(Struct, frozen=True):
 
     `launch`: share of the maximal cost of tracing an eager launch that is taken out; `node_gap`: from the
     captured gap between graph nodes (0) to the published one (1); `leans`: one for each fix, -1
-    pessimistic, 0 as described, 1 optimistic.
-    """
+    pessimistic, 0 as described, 1 optimistic."""
 
     launch: float = 0.5
     node_gap: float = 0.5
@@ -133,8 +132,7 @@ def usual_node_gaps(inputs: Inputs) -> Array:
 
 
 def _node_gaps(inputs: Inputs, share: float, least: float) -> Inputs:
-    """Moves the mean gap between nodes by `share` of the way from the captured one, at most `least`, to
-    the published one."""
+    """Moves the mean gap of nodes by `share` from the captured one, at most `least`, to the published one."""
     ops = inputs.ops
     usual = usual_node_gaps(inputs)
     if not usual.any():

@@ -48,8 +48,7 @@ def replay(inputs: Inputs, remembered: Remembered | None = None) -> Array:
 def _walk(
     inputs: Inputs, remembered: Remembered, clock: Array, total: Array, asked: Array
 ) -> tuple[Array, Array]:
-    """Carries stream and clock state from segment to segment. Returns the shift of each operation's clock
-    and what each join asks of its stream."""
+    """The shift of each operation's clock and what each join asks of its stream, segment by segment."""
     ops, waits, joins, hands = inputs.ops, inputs.waits, inputs.joins, inputs.handovers
     thread = inputs.calls.thread
     of_waits = waits.call, waits.op, joins.op, joins.on, hands.call
@@ -139,8 +138,7 @@ def _segments(
 
 
 def _early(thread: Array, op_call: Array, wait_call: Array, wait_op: Array) -> Array:
-    """Mask of the waits for earlier work by calls that also launch work: that work waits, too. Copies
-    that hold their own call are not included."""
+    """Mask of the waits for earlier work by calls that also launch work, which then waits, too."""
     issues = marked(len(thread) + 1, op_call)
     return np.asarray((op_call[wait_op] < wait_call) & issues[wait_call])
 

@@ -176,8 +176,7 @@ class Work:
 
     @cached_property
     def once_a_step(self) -> Array:
-        """Kernels whose name and launch shape occur at most once a step: the output head, unlike the
-        layers."""
+        """Kernels that occur at most once a step by name and launch shape, as the output head does."""
         if not self.a.trace.has("kernels"):
             return np.zeros(len(self), bool)
         key = np.where(self.name >= 0, self.name * (1 << 32) + self._column("blocks"), NONE)
@@ -215,8 +214,7 @@ class Work:
         """DRAM activity of every operation (0..1 of peak) and its error; NaN if unknown.
 
         From samples attributed to kernel and launch shape; if the size of the weights was given, from
-        that: bytes a step over the time of the matrix products, against the peak.
-        """
+        that: bytes a step over the time of the matrix products, against the peak."""
         level, error = self._sampled("dram")
         if self.weight_bytes and self.peak and np.isnan(level[self.matmul]).all():
             duration = self.taken.inputs.ops.duration[self.matmul].sum() / 1e9

@@ -50,8 +50,8 @@ class Goal(Data):
 
 
 class Spelling(Data):
-    """`text` of the commands of an engine, which releases before `since` spell as in `before`; `note`
-    says so if the release is unknown."""
+    """`text` of commands, which releases before `since` spell as in `before`; `note` is for unknown
+    releases."""
 
     text: str = Field(min_length=1)
     since: Text
@@ -151,8 +151,7 @@ class GoalFile(File):
         return [e for e in dict.fromkeys((*self.programs, *engines())) if e != "any"]
 
     def program(self, engine: str, version: str | None = None) -> Program:
-        """How the engine is started; one without a program of its own is started as the newest release of
-        its base."""
+        """How the engine is started, if need be as the newest release of its base."""
         known = engines()
         name: str | None = engine
         while name is not None and name not in self.programs:

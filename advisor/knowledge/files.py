@@ -150,8 +150,7 @@ class KernelFamilies:
         return [self._known.get(name) or self._classify(name) for name in names]
 
     def by_launch(self, name: str, registers: int, shared_bytes: int, median_ns: float) -> KernelFamily:
-        """What a kernel of a shared name is, judged by its launches; registers are a thread's, shared
-        memory a block's."""
+        """What a kernel of a shared name is, by its launch: registers a thread, shared bytes a block."""
         known = self.classify([name])[0]
         for i, _ in self.is_nameless.all(name):
             entry = self._nameless[i]
@@ -205,8 +204,7 @@ class KernelFamilies:
 
 
 def _whole_words(pattern: str) -> str:
-    """Matches whole words: ``fill`` does not match prefill, nor ``gemm`` gemma; a number may follow
-    the word."""
+    """Matches whole words (``fill`` is not in prefill, ``gemm`` not in gemma), a number may follow."""
     return rf"(?:^|_)(?:{pattern})\d*(?=_|$)"
 
 
@@ -311,8 +309,7 @@ class CallSitePatterns:
     def frame(self, name: str, module: str) -> FrameKind:
         """What a frame is; `name` is the function's without arguments, empty if not resolved.
 
-        A frame of someone's module whose function is unknown is a library.
-        """
+        A frame of someone's module whose function is unknown is a library."""
         for kind, modules, symbols in self._kinds:
             if modules.found(module) or (name and symbols.found(name)):
                 return kind if name or kind == "below" else "library"

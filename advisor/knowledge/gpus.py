@@ -60,8 +60,7 @@ class Generations(Data):
 
 
 class GpuFeature(Data):
-    """The GPUs of each vendor that have a feature; none of a vendor that is not named. `words`: how texts
-    refer to it."""
+    """The GPUs with a feature, by vendor (none of one not named). `words`: how texts refer to it."""
 
     nvidia: Generations | None = None
     amd: Generations | None = None
@@ -102,8 +101,7 @@ def gpu_of(device: Device) -> GpuSpec | None:
 
 
 def dram_peak(device: Device) -> float | None:
-    """Peak DRAM bandwidth, bytes/s: from the device or the datasheet, the lower if both are known; None
-    if neither is."""
+    """Peak DRAM bandwidth, bytes/s: the lower of device and data sheet; None if neither is known."""
     about = gpu_of(device)
     known = (device.bandwidth_bytes_per_s, about.dram_bytes_per_s if about else None)
     return min((rate for rate in known if rate), default=None)

@@ -30,8 +30,7 @@ _MANGLED = re.compile(
 
 
 class FunctionName(NamedTuple):
-    """`own` is the qualified name without template arguments, `arguments` are these, without the
-    parameter lists of functions among them."""
+    """`own` is the qualified name, `arguments` its template arguments without parameter lists."""
 
     own: str
     arguments: str
@@ -47,8 +46,7 @@ class FunctionName(NamedTuple):
 
 
 def function_name(name: str) -> FunctionName:
-    """The function that a kernel's name names, in any spelling: demangled as nsys or the PyTorch
-    profiler do it, mangled, or a bare name."""
+    """The function of a kernel's name: demangled by nsys or the PyTorch profiler, mangled, or bare."""
     if name.startswith("_Z"):
         return _of_mangled(name)
     text = _without_parameters(_ANONYMOUS.sub("", _OPERANDS.sub("", name)))
@@ -63,8 +61,7 @@ def words(text: str) -> str:
 
 
 def _without_parameters(text: str) -> str:
-    """`text` without parameter lists: parentheses right after a name, a template argument list or another
-    such list. Casts such as ``(int)128`` stay."""
+    """`text` without lists in parentheses right after a name, `>` or `)`; casts such as ``(int)128`` stay."""
     if "(" not in text:
         return text
     out: list[str] = []
@@ -154,8 +151,7 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order. It can be pickled (its methods cannot), with what compiling its patterns takes
-    most of the time for."""
+    """Patterns in order. It can be pickled, with the results of compiling that take most time."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = tuple(texts)
@@ -192,8 +188,7 @@ class Patterns:
     __call__ = found
 
     def among(self, texts: tuple[str, ...]) -> list[str]:
-        """The texts in which any pattern is found, in order. One search of all of them together excludes
-        most patterns."""
+        """The texts in which any pattern is found, in order; one search of all excludes most patterns."""
         if not texts:
             return []
         together = _lowered(texts)
@@ -318,8 +313,7 @@ class _Reader:
         return _better(best, Literals((run.lower(),)))
 
     def _item(self, char: str) -> tuple[str, Literals]:
-        """One character, class or group: the character if it is literal, else the literals of its
-        alternatives."""
+        """The character if one is literal, else the literals of the alternatives of a group."""
         self._at += 1
         if char == "(":
             return "", self._group()

@@ -25,8 +25,7 @@ _RELEASE = re.compile(r"\Av?\d+(?:\.\d+)+\w*")
 
 
 class ServingEngine(NamedTuple):
-    """`name` is None if nothing in the capture shows it; `confidence` is 0..1; `version` is the release,
-    if the user or the command line names it."""
+    """`name` is None if the capture does not show it, `confidence` 0..1, `version` the release if known."""
 
     name: str | None
     confidence: float
@@ -40,8 +39,7 @@ NO_ENGINE = ServingEngine(None, 0.0, ())
 def named(text: str) -> ServingEngine:
     """The engine named by the user as ``NAME`` or ``NAME@VERSION``.
 
-    Raises InputError for an unknown engine and for a malformed version.
-    """
+    Raises InputError for an unknown engine and for a malformed version."""
     name, at, version = text.partition("@")
     if name not in engines():
         known = ", ".join(sorted(set(engines()) - {"any"}))
@@ -58,8 +56,7 @@ def detect(
 ) -> ServingEngine:
     """The engine with most evidence; each sign counts once, however often it occurs.
 
-    If an engine is found, the library that it is built on is not a candidate.
-    """
+    If an engine is found, the library that it is built on is not a candidate."""
     times = dict(kernel_names_with_time)
     texts = tuple(dict.fromkeys(range_names))
     line = command if isinstance(command, str) else " ".join(command or ())
@@ -131,8 +128,7 @@ class Program(NamedTuple):
         return all(gpu_has(name, self.device) is not False for name in named)
 
     def uses(self, option: OptionLine) -> bool:
-        """Whether the capture shows that the line is in effect: given with the command, or by a kernel
-        that runs only then."""
+        """Whether the line is in effect: given in the command, or shown by a kernel that runs only then."""
         given = re.search(rf"(?<!\S){re.escape(option.line)}(?!\S)", self.command)
         pattern = option.in_use
         return bool(given) or (pattern is not None and any(re.search(pattern, name) for name in self.kernels))
@@ -148,8 +144,7 @@ def options_for(
     the program uses already. `version` is the release of the engine, if known: lines are spelled for it.
 
     A server is configured by its own options, never by patching the library below it: only an engine
-    whose file says `inherit_options` shows the lines of its base.
-    """
+    whose file says `inherit_options` shows the lines of its base."""
     known = engines()
     name = engine_name if engine_name in known else None
     while name is not None:

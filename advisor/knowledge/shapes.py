@@ -167,8 +167,7 @@ class Recognise(Data):
 
 
 def release(text: str | None) -> tuple[int, ...] | None:
-    """``0.5.20`` as numbers, so that releases can be compared; None for anything but a release of the
-    engine, such as ``CUDA 11.8``."""
+    """``0.5.20`` as numbers that compare; None for anything but a release, such as ``CUDA 11.8``."""
     found = re.match(r"\d+(?:\.\d+)*", text or "")
     return tuple(int(n) for n in found[0].split(".")) if found else None
 
@@ -260,8 +259,7 @@ class EngineData(File):
 
 
 class ActionFile(File):
-    """`actions` are carried out by options of engines; `advice` is for a person alone. `titles` has ids
-    with other words in tables."""
+    """`actions` have options of engines, `advice` is for a person alone; `titles` are other words for ids."""
 
     actions: dict[Key, Text]
     advice: dict[Key, Text]

@@ -14,8 +14,7 @@ class Device(Frozen):
     """One GPU as the capture describes it; None for unknown values.
 
     `id` is the capture's own number (`Capture.device_numbers` says whose); `bus_id` is the PCI address,
-    which all tools share; `cuda_ordinals` are the numbers that processes use for the GPU.
-    """
+    which all tools share; `cuda_ordinals` are the numbers that processes use for the GPU."""
 
     id: int
     bus_id: str | None = None
@@ -38,8 +37,7 @@ class Recorder(Frozen):
     `nsys_options` is true if it takes the options of `nsys profile`, which advice then names.
     `backtraces` and `ranges` would record the source of the CUDA calls: the functions, and ranges around
     them. A tool of `samples_only` sees no kernels; one of `migrations` always records those of unified
-    memory.
-    """
+    memory."""
 
     clock: str = "times from the start of the capture"
     tables: dict[str, str] = Field(default_factory=dict)
@@ -59,8 +57,7 @@ class Capture(Frozen):
     Python modules that ran, `views` tables of the export that the file replaces by views: they are not
     read. `gpus_listed` are the GPUs that the recorder lists (None if it keeps no list), `memory_of` where
     memory was allocated. `cuda_traced` is None if the traced sources are not listed. `under_wsl`: the
-    program ran in the Windows Subsystem for Linux, whose driver is that of Windows.
-    """
+    program ran in the Windows Subsystem for Linux, whose driver is that of Windows."""
 
     path: str
     format: str
@@ -102,8 +99,8 @@ _NOTABLE = 0.01
 
 
 class LedgerRow(Frozen):
-    """`count` of the `rows` of a table that were left out (dropped), read as something else (repaired)
-    or cannot be true (doubted), and why."""
+    """`count` of `rows` that were left out (dropped), read otherwise (repaired) or cannot be true
+    (doubted)."""
 
     kind: LedgerKind
     what: str
@@ -122,8 +119,7 @@ class LedgerRow(Frozen):
 
 
 class InputDevice(Frozen):
-    """A GPU of the capture: its number in every report, its PCI address, and its CUDA ordinals in the
-    processes of the capture."""
+    """A GPU of the capture: its number in reports, its PCI address, its ordinals in the processes."""
 
     id: int
     name: str | None = None

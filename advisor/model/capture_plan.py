@@ -14,8 +14,7 @@ from advisor.model.rules import Reply
 
 
 class Line(Frozen):
-    """Something to type, and its purpose. `shell` is false for text that belongs into the program or its
-    options."""
+    """Something to type. `shell` is false for text that belongs into the program or its options."""
 
     command: str
     what: str = ""
@@ -47,8 +46,7 @@ class VariableText(Frozen):
 
 
 class Variant(Frozen):
-    """An optional addition for the same goal; `flags` are the options that no other part of the plan
-    explains."""
+    """An optional addition for the same goal; `flags` are its options that nothing else explains."""
 
     id: str
     title: str

@@ -20,8 +20,7 @@ Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 
 
 class Judged(Shown):
-    """What the rules of a comparison made of its facts. In JSON it follows what the document says
-    itself."""
+    """What the rules of a comparison concluded; in JSON it follows the document's own fields."""
 
     listed_last: ClassVar[bool] = True
 
@@ -136,8 +135,7 @@ OperationStatus = Literal[
 
 
 class OperationChange(Frozen):
-    """One logical operation, a step: calls, time, and the kernels that carry it out (largest
-    three)."""
+    """One logical operation, a step: calls, time, and its largest three kernels."""
 
     operation: str
     family: str

@@ -24,8 +24,7 @@ class Reason(Frozen):
 
     Facts, and guards on facts, have a `condition` with both numbers; `off_by` is how far the value lies
     from the threshold, as a share of the threshold. Statements about another rule have a `rule`. Reasons
-    of a branch that did not fire come nearest first.
-    """
+    of a branch that did not fire come nearest first."""
 
     kind: Literal["rule", "outcome", "fact", "state", "rows", "guard", "ruler", "branch"]
     text: str
@@ -77,8 +76,8 @@ class FactSource(Frozen):
 
 
 class ScopeExplanation(Frozen):
-    """The outcome of the rule in one scope. A quiet rule is `close` if little was lacking, and not judged
-    if it was `stopped_by` a cause or a fact."""
+    """The outcome in one scope; quiet is `close` if little was lacking, not judged if `stopped_by`
+    something."""
 
     scope: Scope = Scope()
     state: State
@@ -99,8 +98,7 @@ class ScopeExplanation(Frozen):
 
 
 class Explanation(Shown):
-    """Scopes in which the rule fired come first, then those that it missed by least; `findings` are those
-    of the rule, as in the diagnosis."""
+    """Scopes in which the rule fired come first, then the nearest; `findings` are those of the rule."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -123,8 +121,7 @@ class Explanation(Shown):
 
 
 class Replay(Frozen):
-    """How the estimate was made: which steps were replayed, and how well the unchanged replay
-    reproduces them (`error`, relative)."""
+    """Which steps were replayed, and how well the unchanged replay matches them (`error`, relative)."""
 
     steps: int
     of_steps: int

@@ -125,8 +125,7 @@ class Fact:
     """One value of one catalogue entry in one scope, and where it came from: the tables and columns
     read, and how it was computed.
 
-    `window` (ns) is what it was computed over; documents leave it out.
-    """
+    `window` (ns) is what it was computed over; documents leave it out."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -193,8 +192,7 @@ class FactBase(Struct):
     ``unknown`` what that part is, other than unnamed kernels, and ``undecided`` the names that were
     removed for that reason; ``entities`` are tables of rows that rules may join; ``tables`` and
     ``intervals`` are evidence, keyed by name and scope. `captures` are the scopes of the captures: the
-    whole trace, or in a job each of its ranks.
-    """
+    whole trace, or in a job each of its ranks."""
 
     facts: dict[tuple[str, Scope], Fact] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -264,8 +262,7 @@ class FactBase(Struct):
 
 @lru_cache(maxsize=1 << 14)
 def outward(scope: Scope) -> tuple[Scope, ...]:
-    """The scope and every wider one, by the level that each names last: narrowest first, the whole
-    trace last."""
+    """The scope and every wider one, narrowest first, the whole trace last."""
     named = [k for k, v in scope.as_dict().items() if v is not None]
     kept = sorted((c for n in range(len(named)) for c in combinations(named, n)), key=lambda c: (-len(c), c))
     wider = sorted(map(scope.only, kept), key=lambda s: -LEVELS.index(s.level))

@@ -25,8 +25,7 @@ UNREADABLE = "unreadable"
 
 
 def identity(code: str, scope: Scope) -> str:
-    """``LCH101@device=0,phase=decode``: the same in every capture of the same kind, as process ids, which
-    change with every run, are left out."""
+    """``LCH101@device=0,phase=decode``: equal in captures of the same kind, so without process ids."""
     parts = ((k, v) for k, v in scope.without_process().as_dict().items() if v is not None)
     return f"{code}@{','.join(f'{key}={value}' for key, value in parts)}"
 
@@ -197,8 +196,7 @@ class Healthy(Frozen):
 
 
 class NotEvaluated(Frozen):
-    """Could not be judged: the missing facts and the flag that supplies them, or the cause or fact that
-    stopped the rule."""
+    """Not judged: facts are missing, which `flag` supplies, or a cause or fact stopped the rule."""
 
     code: str
     cause: str
@@ -287,8 +285,7 @@ class NextTarget(Frozen):
 
 
 class Gone(Frozen):
-    """A finding of the baseline that is not in this diagnosis, and the outcome of its rule: `gone` if the
-    rule was judged again and did not fire."""
+    """A finding of the baseline only; it is `gone` if its rule was judged again and did not fire."""
 
     code: str
     cause: str

@@ -72,8 +72,8 @@ class Joint(Frozen):
 
 
 class Gain(Frozen):
-    """The gain of a fix, or the reason why there is no estimate; `why_more`: why it gains more than the
-    time of its cause. `of`: what is timed."""
+    """The gain of a fix, or the `reason` for having none. `why_more`: why it exceeds the time of its cause;
+    `of`: what is timed."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
@@ -90,8 +90,7 @@ class Gain(Frozen):
 
 
 class Prediction(NamedTuple):
-    """The gain of a finding's fix, and of each alternative; `doubt`: tracing alone may have caused the
-    finding."""
+    """The gain of a fix and of its alternatives; `doubt`: tracing alone may have caused the finding."""
 
     gain: Gain
     others: tuple[tuple[Gain | None, Gain | None], ...]

@@ -129,8 +129,7 @@ def amount(count: int, word: str) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time without its unit: two decimals below 100, so that times are easy to compare; three below 1,
-    for steps of small models."""
+    """A time without its unit: two decimals below 100, so that times compare easily, three below 1."""
     decimals = 1 if abs(value) >= 100 else 2 if abs(value) >= 1 or value == 0 else 3
     return f"{value:,.{decimals}f}"
 
@@ -196,8 +195,7 @@ def heading_parts(heading: str) -> tuple[str, str]:
 def column(heading: str, cells: Sequence[Cell]) -> tuple[str, list[str], bool]:
     """One column of a table: its head, its cells as text, and whether they are numbers.
 
-    Times of one column share one unit, which the head names, so that they compare at a glance.
-    """
+    Times of one column share one unit, which the head names, so that they compare at a glance."""
     name, unit = heading_parts(heading)
     known = [c for c in cells if c is not None]
     if not known or any(isinstance(c, str | bool) for c in known):

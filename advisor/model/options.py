@@ -28,8 +28,7 @@ def one_of(help: str, *choices: str) -> Flag:
 
 
 class Setting(NamedTuple):
-    """One option: the field that holds it, its kind (text, list, bool or int), its default, how it
-    is given, and whether it holds paths."""
+    """An option: its field, kind (text, list, bool or int), default, flag, and whether it holds paths."""
 
     name: str
     kind: str
@@ -122,8 +121,7 @@ Kind = Literal["document", "findings"]
 
 
 class Format(NamedTuple):
-    """`module` of `advisor.reports` has a function `document`, which turns a report into bytes; files
-    with one of `suffixes` are of this format."""
+    """`module` of `advisor.reports` turns a report into bytes by `document`; `suffixes` are of its files."""
 
     name: str
     module: str

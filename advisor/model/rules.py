@@ -219,8 +219,8 @@ class SeverityLevel(Strict):
 
 
 class SeveritySpec(Strict):
-    """By the global table or `levels` of the impact fact, never above `cap`; by `tail`, a share of the
-    slowest steps, if that is more."""
+    """By the global table or `levels` of the impact, at most `cap`; by a share of slow steps, `tail`, if
+    more."""
 
     cap: Severity | None = None
     tail: FactName | None = None
@@ -255,8 +255,7 @@ class Doubt(Strict):
 
 
 class GainSpec(Strict):
-    """The what-if that estimates the gain; `otherwise` is used if `applies_when` does not hold, and the
-    next one if its own does not."""
+    """The what-if that estimates the gain, if `applies_when` holds, else the next one, `otherwise`."""
 
     what_if: Name
     params: dict[str, Operand] = Field(default_factory=dict)
@@ -345,8 +344,7 @@ class RuleSpec(Strict):
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """The answers of a question: one a branch, of which the first that holds counts, and `otherwise`,
-        which a checklist item has as its default."""
+        """The answers of a question: one a branch, of which the first that holds counts, then `otherwise`."""
         given = (*(b.answer for b in self.when.any or ()), self.otherwise)
         return tuple(a for a in given if a is not None)
 
@@ -377,6 +375,5 @@ class RuleSpec(Strict):
 
 
 def judges_capture(code: str) -> bool:
-    """Whether a rule judges the capture itself, not the program in it: such findings remain valid even if
-    the rows of the capture cannot be believed."""
+    """Whether a rule judges the capture itself: its findings stand even if the rows cannot be believed."""
     return code.startswith(_CAPTURE_RULES)

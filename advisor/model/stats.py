@@ -19,8 +19,7 @@ class StatsTable:
 
     `scope` is the part of the capture that was counted, `note` a remark such as why there are no rows.
     `ranks` has a digit a column: text output without room for all columns shows those of the lowest rank,
-    0 always. :meth:`head` keeps rows with one value of the column `group` together.
-    """
+    0 always. :meth:`head` keeps rows with one value of the column `group` together."""
 
     report: str
     title: str

@@ -105,8 +105,7 @@ class PhaseWork(Frozen):
 
     `times_ms` are in order of time. `attention` and `matmul` count main kernels a step (without their
     split-K reductions and combines); `layers` is how often a step repeats its block. `batch` and `tokens`
-    are means of the numbers in the range names of each step.
-    """
+    are means of the numbers in the range names of each step."""
 
     phase: str
     steps: int
