@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
@@ -52,7 +52,7 @@ class WhatIf(Data):
     `feature`: what the GPU must support (knowledge/gpus.yaml); `instead_of`: offered only if that what-if
     has no estimate. `perhaps_traced` is printed if an untraced step may be about as short as the GPU's
     own time, `why_more` if the fix gains more than the time of its cause. `assumptions_for` hold for one
-    choice of a parameter."""
+    choice of a parameter. `keeps_work`, `shortens` and `certain` are for replays, and in no document."""
 
     title: Text
     option: Text | None = None
@@ -61,6 +61,9 @@ class WhatIf(Data):
     instead_of: str | None = None
     measure: Literal["latency", "throughput"]
     once: bool = False
+    keeps_work: Annotated[bool, Field(exclude=True)] = False
+    shortens: Annotated[bool, Field(exclude=True)] = False
+    certain: Annotated[bool, Field(exclude=True)] = False
     params: dict[str, Param]
     changes: Text
     perhaps_traced: Text | None = None

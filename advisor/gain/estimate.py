@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.excerpt import DIAGNOSIS_OPS, Replayed, as_one_pass, choose_steps, recorded_times
 from advisor.gain.extract import Extract, extract
-from advisor.gain.fixes import KEEPS_WORK, LEANING, SHORTENS, apply
+from advisor.gain.fixes import apply
 from advisor.gain.inputs import Inputs, Waits
 from advisor.gain.profiler import (
     Scenario,
@@ -128,17 +128,13 @@ class Replayer:
     def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:
         """Time in which a device is busy in a step, ns, if its streams overlap as recorded: the removed
         work may all have run alone. 0 for fixes that let work overlap."""
-        names = {fix.what_if for fix in fixes}
-        if not names <= KEEPS_WORK | SHORTENS:
+        specs = [catalogue().whatifs[fix.what_if] for fix in fixes]
+        if not all(spec.keeps_work or spec.shortens for spec in specs):
             return 0.0
-        after = self.times.work(inputs)
-        before = after if names <= KEEPS_WORK else max(self._recorded_work, after)
+        before = after = self.times.work(inputs)
+        if not all(spec.keeps_work for spec in specs):
+            before = max(self.times.work(self.taken.inputs), after)
         return self._recorded_busy * before - (before - after) / len(self.excerpt.measured)
-
-    @cached_property
-    def _recorded_work(self) -> float:
-        """The summed time of the operations of all measured steps, ns."""
-        return self.times.work(self.taken.inputs)
 
     @cached_property
     def _recorded_busy(self) -> float:
@@ -326,7 +322,7 @@ class Replayer:
         if graphs or (has_nodes(inputs) and not known):
             out.append((replace(middle, node_gap=0.0), replace(middle, node_gap=1.0)))
         for i, fix in enumerate(fixes):
-            if fix.what_if in LEANING:
+            if not catalogue().whatifs[fix.what_if].certain:
                 down, up = list(leans), list(leans)
                 down[i], up[i] = -1, 1
                 out.append((replace(middle, leans=tuple(down)), replace(middle, leans=tuple(up))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from msgspec.structs import replace
@@ -244,40 +245,19 @@ def _numbers(each: Routing) -> str:
 
 Change = Callable[[Fix, Inputs, Work, Scenario, int], Inputs]
 
-_HOST = (
-    "cuda_graphs", "faster_launches", "remove_sync", "async_readback", "async_memset", "remove_allocations",
-    "remove_host_gap", "remove_gc", "remove_gil_wait",
-)  # fmt: skip
-_COPIES = ("pin_memory", "full_link_rate", "overlap_copy", "coalesce_copies", "remove_copy")
-_DEVICE = (
-    "fp8_weights", "int4_weights",
-    "int8_weights", "tensor_rate", "faster_products", "fp8_kv_cache", "int8_kv_cache", "shorten_node_gaps",
-    "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication", "one_shot_collectives",
-    "merge_collectives",
-)  # fmt: skip
-FIXES: dict[str, Change] = {
-    **{name: getattr(fixes_host, name) for name in _HOST},
-    **{name: getattr(fixes_copies, name) for name in _COPIES},
-    **{name: getattr(fixes_device, name) for name in _DEVICE},
-    "batch": batch, "speculate": speculate, "fuse_experts": fuse_experts, "balance_experts": balance_experts,
-}  # fmt: skip
+
+@cache
+def changes() -> dict[str, Change]:
+    """The function of each what-if, which has its name."""
+    known = {**vars(fixes_host), **vars(fixes_copies), **vars(fixes_device), **globals()}
+    return {name: known[name] for name in catalogue().whatifs}
+
+
 #: At most this many lines about what a fix rests on in this capture.
 NUMBERS: dict[str, Callable[[Fix, Work], list[str]]] = {
     "balance_experts": routing_numbers,
     "batch": batch_numbers,
 }
-#: Fixes that leave the work of the device and its overlap unchanged.
-KEEPS_WORK = frozenset(_HOST) - {"async_readback"}
-#: Fixes that only take time from operations, which stay on their streams.
-SHORTENS = frozenset({
-    "fp8_weights", "int8_weights", "int4_weights", "fp8_kv_cache", "int8_kv_cache", "faster_products",
-    "tensor_rate", "fuse_elementwise", "absorb_kernels", "merge_adapters", "overlap_communication",
-})  # fmt: skip
-#: Fixes whose effect has a range of its own, besides the profiler's.
-LEANING = FIXES.keys() - {
-    "async_readback", "async_memset", "remove_allocations", "remove_gc", "remove_gil_wait", "remove_copy",
-    "merge_adapters",
-}  # fmt: skip
 
 
 def settled(fix: Fix, work: Work) -> Fix:
@@ -292,4 +272,4 @@ def apply(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int = 
     feature = catalogue().whatifs[fix.what_if].feature
     if feature is not None and gpu_has(feature, work.a.device(work.a.main_device)) is False:
         raise NoEstimate(f"this GPU has no {feature.upper()}")
-    return FIXES[fix.what_if](fix, inputs, work, scenario, lean)
+    return changes()[fix.what_if](fix, inputs, work, scenario, lean)

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from advisor.engine.load import builtin_dir, load_rules
+from advisor.gain import fixes, fixes_copies, fixes_device, fixes_host
 from advisor.gain.attach import combine
 from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.estimate import Replayer
-from advisor.gain.fixes import FIXES, LEANING, settled
+from advisor.gain.fixes import changes, settled
 from advisor.gain.profiler import Scenario
 from advisor.gain.work import NoEstimate
 from advisor.metrics.analysis import Analysis
@@ -30,9 +32,20 @@ def after(export: Export, folder: Path, *fixes: Fix, lean: int = 0, **options: o
     return step_us(replayer(export, folder, **options), *fixes, lean=lean)
 
 
+#: Of the function of a what-if.
+PARAMETERS = ["fix", "inputs", "work", "scenario", "lean"]
+
+
 def test_every_what_if_of_the_catalogue_is_there() -> None:
-    assert FIXES.keys() == catalogue().whatifs.keys()
-    assert FIXES.keys() >= LEANING
+    """And each function of this form in the modules of what-ifs has its entry."""
+    modules = (fixes, fixes_copies, fixes_device, fixes_host)
+    written = {
+        name
+        for module in modules
+        for name, found in vars(module).items()
+        if inspect.isfunction(found) and [*inspect.signature(found).parameters] == PARAMETERS
+    }
+    assert changes().keys() == written - {"apply"} == catalogue().whatifs.keys()
 
 
 # ---------------------------------------------------------------- launches
