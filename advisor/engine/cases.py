@@ -24,6 +24,8 @@ from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, Problem, RuleSet, Source
 from advisor.engine.parse import read, validate
 from advisor.facts.spec import FactSpec
+from advisor.knowledge.files import shipped
+from advisor.knowledge.shapes import File, Text
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
 from advisor.model.operands import Items, Strict
@@ -284,49 +286,12 @@ _FORMATS = {
     "hz": "rate", "count_per_s": "rate", "bytes_per_s": "rate",
 }  # fmt: skip
 
-_RULE = """\
-schema: 1
-code: {code}
-cause: {cause}
-title: The problem in a few words
-kind: cause                   # cause | symptom (folded into its cause) | note (healthy)
-scope: {scope}
-lifecycle: stable
 
-params:
-  limit: {{default: {limit}, unit: {unit}, origin: measured}}
+class NewRule(File):
+    """The file `new_rule.yaml`: the texts of a rule and of its cases."""
 
-when:
-  all:
-    - {{fact: {fact}, op: ge, param: limit}}
-
-confidence: {{method: measured, base: 0.8}}
-message: "{fact} is {{{fact}|{format}}}, at least {{param.limit|{format}}}"
-
-recommendations:
-  - id: change-{cause}  # one of knowledge/actions.yaml brings the options of the engines
-    action: Say what to change.
-    effort: medium
-    verify: {{fact: {fact}, expect: decrease}}
-
-docs:
-  what: Say what the rule looks at.
-  why: Say what it costs the user.
-  harmless_when: Say when it may be ignored.
-"""
-
-_CASES = """\
-rule: {code}
-cases:
-  - name: at the limit
-    facts: {{{fact}: {limit}}}
-    expect: {{outcome: fired}}
-  - name: just below the limit
-    facts: {{{fact}: {below}}}
-    expect: {{outcome: quiet}}
-  - name: not recorded
-    expect: {{outcome: not_evaluated, missing: [{fact}]}}
-"""
+    rule: Text
+    cases: Text
 
 
 def new_rule(code: str, cause: str, fact: str, spec: FactSpec) -> tuple[str, str]:
@@ -342,4 +307,5 @@ def new_rule(code: str, cause: str, fact: str, spec: FactSpec) -> tuple[str, str
         "below": below,
         "format": _FORMATS.get(spec.unit, "num"),
     }
-    return _RULE.format(**values), _CASES.format(**values)
+    texts = shipped("new_rule.yaml", NewRule)
+    return texts.rule.format(**values), texts.cases.format(**values)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.model.capture import Shown
-from advisor.model.findings import SCHEMA_VERSION, Finding, Input, Option, StepSummary, Tool
+from advisor.model.findings import SCHEMA_VERSION, Finding, Input, StepSummary, Tool
+from advisor.model.gain import Named as Named
+from advisor.model.gain import Option
 from advisor.model.records import Field, Frozen
 from advisor.model.rules import Reply
 
@@ -146,11 +148,6 @@ class Question(Frozen):
     answer: Reply
     reason: str
     remedy: str | None = None
-
-
-class Named(Frozen):
-    code: str
-    cause: str
 
 
 class Blocked(Frozen):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from advisor.model.capture import Shown
 from advisor.model.facts import Cell, Fact, Scope, Severity
 from advisor.model.findings import SCHEMA_VERSION, Finding, Healthy, Input, NotEvaluated, Threshold, Tool
-from advisor.model.gain import Gain, Span, Verify
+from advisor.model.gain import Gain, Named, Span, Verify
 from advisor.model.records import Field, Frozen
 from advisor.model.work import Sketch
 
@@ -180,12 +180,10 @@ class FindingChange(Frozen):
     note: str = ""
 
 
-class AdviceCheck(Frozen):
+class AdviceCheck(Named):
     """Did the number that a recommendation names move as it promised? Shares of the step are judged
     by what they are in milliseconds: they grow by themselves where the step shrinks."""
 
-    code: str
-    cause: str
     severity: Severity
     id: str
     verify: Verify
@@ -195,12 +193,10 @@ class AdviceCheck(Frozen):
     outcome: Literal["as promised", "unchanged", "other way", "unknown"]
 
 
-class GainCheck(Frozen):
+class GainCheck(Named):
     """The predicted gain of a fix against the change of the step time. The prediction is of the step
     without the profiler; `untraced_after_ms` is that of the measured step."""
 
-    code: str
-    cause: str
     predicted: Gain
     measured_before_ms: float
     measured_after_ms: float

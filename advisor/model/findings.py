@@ -11,7 +11,7 @@ from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.facts import Severity as Severity
 from advisor.model.gain import Advice as Advice
 from advisor.model.gain import Alternative as Alternative
-from advisor.model.gain import Choice, Combined, Flip, Headline, Joint, Ranking, ToDo
+from advisor.model.gain import Choice, Combined, Flip, Headline, Joint, Named, Ranking, ToDo
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
@@ -110,11 +110,9 @@ class Impact(Frozen):
         return "step" if has_steps else "window"
 
 
-class Related(Frozen):
+class Related(Named):
     """Another rule related to this one, in one scope."""
 
-    code: str
-    cause: str
     scope: Scope = Scope()
     message: str = ""
 
@@ -176,30 +174,24 @@ class Finding(Shown):
         return identity(self.code, self.scope)
 
 
-class Overruled(Frozen):
-    code: str
-    cause: str
+class Overruled(Named):
     by: str
     scope: Scope = Scope()
 
 
-class Healthy(Frozen):
+class Healthy(Named):
     """Examined and found healthy, with the numbers that show it. If it is `close`, a number is near its
     threshold or holds at least 3 % of the step: neither a finding nor healthy."""
 
-    code: str
-    cause: str
     scope: Scope = Scope()
     text: str
     close: bool = False
     conditions: tuple[ConditionDoc, ...] = ()
 
 
-class NotEvaluated(Frozen):
+class NotEvaluated(Named):
     """Not judged: facts are missing, which `flag` supplies, or a cause or fact stopped the rule."""
 
-    code: str
-    cause: str
     scope: Scope = Scope()
     missing: tuple[str, ...]
     stopped_by: str | None = None
@@ -284,11 +276,9 @@ class NextTarget(Frozen):
     collectives_share: float = 0.0
 
 
-class Gone(Frozen):
+class Gone(Named):
     """A finding of the baseline only; it is `gone` if its rule was judged again and did not fire."""
 
-    code: str
-    cause: str
     title: str
     severity: Severity
     scope: Scope = Scope()

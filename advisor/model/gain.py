@@ -11,6 +11,13 @@ from advisor.model.facts import Cell, Scope, Severity
 from advisor.model.records import Field, Frozen
 
 
+class Named(Frozen):
+    """A rule, by its code and its cause."""
+
+    code: str
+    cause: str
+
+
 class Span(Frozen):
     """A range of an estimate."""
 
@@ -200,12 +207,10 @@ class Alternative(Frozen):
     options: tuple[Option, ...] = ()
 
 
-class ToDo(Frozen):
+class ToDo(Named):
     """One thing to do, in a feasible order. `saved` is the share of the step that it saves alone,
     `saved_in_plan` after those before it; `because`: why it comes before a later one."""
 
-    code: str
-    cause: str
     id: str
     action: str
     saved: float | None = None
@@ -213,12 +218,10 @@ class ToDo(Frozen):
     because: str = ""
 
 
-class Headline(Frozen):
+class Headline(Named):
     """The subject of the verdict: its cause, what to `do` first, and the share of the step that the fix
     of the cause `saves` by itself; `together` is the estimate with the fixes that it requires, if any."""
 
-    code: str
-    cause: str
     do: str | None = None
     saves: float | None = None
     together: Gain | None = None
@@ -234,22 +237,18 @@ class FlipFact(Frozen):
     scope: Scope = Scope()
 
 
-class StateChange(Frozen):
+class StateChange(Named):
     """A change of a rule's outcome: fired, quiet, overruled or not_evaluated."""
 
-    code: str
-    cause: str
     scope: Scope = Scope()
     before: str
     after: str
 
 
-class Flip(Frozen):
+class Flip(Named):
     """A verdict that changes if one threshold is moved by a tenth. `first_before` and `first_after` are
     codes, present only if another finding would come first."""
 
-    code: str
-    cause: str
     param: str
     unit: str
     threshold: Cell
