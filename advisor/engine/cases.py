@@ -28,6 +28,7 @@ from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import File, Text
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
+from advisor.model.numbers import named_unit
 from advisor.model.operands import Items, Strict
 from advisor.model.records import Field
 from advisor.model.rules import Reply, RuleSpec
@@ -165,14 +166,9 @@ def _facts(case: Case, rule: CompiledRule, units: Mapping[str, str]) -> FactBase
 
 def _unit(name: str, value: Value, units: Mapping[str, str]) -> Unit:
     """The catalogue's unit, else the one in the suffix of the name."""
-    found: Any = units.get(name)
-    if found is None and isinstance(value, bool | str):
-        found = "flag" if isinstance(value, bool) else "text"
-    ends = ("ratio", "count", "bytes_per_s", "per_s", "bytes", "ns", "us", "ms", "hz")
-    if found is None:
-        end = next((e for e in ends if name.endswith((f"_{e}", f".{e}"))), "count")
-        found = "count_per_s" if end == "per_s" else end
-    return found  # type: ignore[no-any-return]
+    by_value = "flag" if isinstance(value, bool) else "text" if isinstance(value, str) else None
+    found: Any = units.get(name) or by_value or named_unit(name.rpartition(".")[2])
+    return found or "count"
 
 
 def _given(case: Case, rule: CompiledRule) -> dict[str, OutcomeState]:

@@ -59,9 +59,8 @@ class Inference(Struct, frozen=True, dict=True):
         return tuple(o for o in self.outcomes if o.state in states)
 
     def answer(self, outcome: Outcome) -> Answer | None:
-        """The answer to a question: that of the first branch that holds, else `otherwise`. None if a
-        person has to answer: in the checklist `otherwise` requires that every branch is false, except one
-        that says when a question does not apply."""
+        """The answer to a question: of the first branch that holds, else `otherwise`, in the checklist only
+        if every branch is false (except one about not being applicable); None if a person has to answer."""
         spec = self.program.by_code[outcome.code].spec
         if outcome.first < len(outcome.branches):
             return spec.answers[outcome.first] if spec.answers else None
@@ -87,16 +86,15 @@ def infer(
     given: Mapping[str, OutcomeState] | None = None,
     strict: bool = False,
 ) -> Inference:
-    """The outcome of every active rule in every scope of its level.
+    """The outcome of every active rule in every scope of its level, or where a level has none in the next
+    wider one, at last the whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one
+    rule).
 
-    A rule whose level has no scope is evaluated in the next wider one that exists, at last once for the
-    whole trace. `given` fixes outcomes of symptoms and causes by name (cases of one rule). With
-    `engine="durable"` the firings of durable-rules set the states; the interpreter only explains them and
-    distinguishes quiet, overruled and unknown. It judges alone, and `notes` says why, if durable-rules
-    fails or cannot hold the facts or the rules. A firing that the conditions do not explain, or a missing
-    one, stands and is named in `notes`; `strict` raises instead: EngineError for a failure, Disagreement
-    otherwise. Raises RuleError for rules that do not compile, EngineError if durable-rules is requested
-    and does not import."""
+    With `engine="durable"` durable-rules decides what fires; the interpreter explains it and distinguishes
+    quiet, overruled and unknown. It judges alone, and `notes` says why, if durable-rules fails or cannot hold
+    the facts or the rules. A disagreement stands and is named in `notes`. `strict` raises instead:
+    EngineError for a failure, Disagreement otherwise. Raises RuleError for rules that do not compile,
+    EngineError if durable-rules is requested and does not import."""
     if isinstance(rules, Program):
         if params:
             raise ValueError("a compiled program has its parameters; compile with them")

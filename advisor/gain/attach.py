@@ -206,9 +206,6 @@ class Gains:
                 self._known[fix.key] = str(reason)
         return self._known[fix.key]
 
-    def _can(self, fix: Fix) -> bool:
-        return not isinstance(self._estimate(fix), str)
-
     @property
     def predicts(self) -> bool:
         """Whether anything can be estimated from this capture."""
@@ -224,8 +221,8 @@ class Gains:
             if spec.option is None or (spec.language_model and not language_model):
                 continue
             estimate = self._estimate(make_fix(name, {}))
-            other = spec.instead_of
-            if isinstance(estimate, str) or (other and self._can(make_fix(other, {}))):
+            other = self._estimate(make_fix(spec.instead_of, {})) if spec.instead_of else None
+            if isinstance(estimate, str) or isinstance(other, Estimate):
                 continue
             saved = saved_by(estimate.speedup)
             if saved >= WORTH:

@@ -352,7 +352,7 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
     )
     by_end = np.argsort(taken.end, kind="stable")
     ends = taken.end[by_end]
-    chosen: list[tuple[int, int, float]] = []
+    chosen: list[tuple[int, int]] = []
     for i in candidates.tolist():
         k = int(np.searchsorted(ends, taken.start[i], "right")) - 1
         while k >= 0 and taken.start[i] - ends[k] <= _JOIN_AFTER_NS:
@@ -363,17 +363,16 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
                 and ops.call[other] < ops.call[i]
             ):
                 # Waits need the state of the last operation of its call and stream.
-                chosen.append((i, ops.last_of_call(other), float(taken.start[i] - ends[k])))
+                chosen.append((i, ops.last_of_call(other)))
                 break
             k -= 1
     if not chosen:
         return Joins.none(), ops
-    op = np.array([c[0] for c in chosen])
+    op, on = np.array(chosen).T
     latency, gap = ops.latency.copy(), ops.gap.copy()
     latency[op] = np.minimum(latency[op], constant("launch_latency"))
     gap[op] = np.minimum(gap[op], constant("stream_gap"))
     changed = replace(ops, latency=latency, gap=gap)
-    on = np.array([c[1] for c in chosen])
     delay = taken.start[op] - taken.end[on].astype(float)
     return Joins(op, on, delay), changed
 

@@ -109,10 +109,9 @@ def batch_numbers(fix: Fix, work: Work) -> list[str]:
 
 
 def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
-    """How much longer matrix products take for n times the tokens: as before while their weights stream,
-    until the tensor cores reach their limit; in proportion for those whose tensor cores are busier than
-    their DRAM, which are past the ridge. `grown`: by their blocks, which count if neither samples nor a
-    decode step show it."""
+    """How much longer matrix products take for n times the tokens: not at all while their weights stream, up
+    to the limit of the tensor cores; in proportion past the ridge, where tensor cores are busier than DRAM.
+    `grown`, by their blocks, counts if neither samples nor a decode step show it."""
     dram, tensor = work.pipes
     # Few tokens are padded, so the tensor cores do the work of `padded_tokens` already.
     padded = constant("padded_tokens")

@@ -204,10 +204,9 @@ def _chained(
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: half of their time moves into other kernels. Products of attention on tensor cores
-    wait for the scores that they write and read, which one kernel keeps: half of their time remains
-    (pessimistic: all, and a quarter of the kernels between; optimistic: a quarter, as half of the scores
-    are masked)."""
+    """Pessimistic: half of their time moves into other kernels. Products of attention on tensor cores wait
+    for the scores, which one kernel keeps: half of their time remains (pessimistic all, and a quarter of the
+    kernels between; optimistic a quarter, as half of the scores are masked)."""
     which = fix.params["which"]
     pieces = which == "attention_pieces"
     stays = (0.25 if pieces else 0.5) if lean < 0 else 0.0

@@ -214,8 +214,7 @@ def find_waits(a: Analysis, times: CallTimes, taken: Operations, ops: Ops) -> tu
     found += _blocked_launches(times, taken, ops, own)
     if not found:
         return Waits.none(), own
-    call = np.array([f[0] for f in found])
-    op = np.array([f[1] for f in found])
+    call, op = np.array(found).T
     ended = taken.end[op].astype(float)
     waited = ended > times.start[call]
     lag = times.end[call] - ended
@@ -280,10 +279,8 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
     launch = np.flatnonzero((times.kind == Call.LAUNCH) | (times.kind == Call.GRAPH_LAUNCH))
     if len(launch) == 0:
         return []
-    usual = median_of(own[launch])
     short = own[launch][own[launch] <= _BLOCKED_NS]
-    if len(short):
-        usual = median_of(short)
+    usual = median_of(short if len(short) else own[launch])
     long = launch[own[launch] > max(_BLOCKED_NS, _BLOCKED_TIMES * usual)]
     if len(long) == 0:
         return []

@@ -64,10 +64,9 @@ def corrected(
 
 
 def node_inflation(a: Analysis) -> float:
-    """How many times as long kernels took in node-traced graph runs as the same kernels with the same
-    launch shape launched one by one; 1 if the capture does not prove it: if they are not most of the
-    graphs' work, or the difference may come from clocks and caches. Another GPU has clocks of its own,
-    and another process other data."""
+    """How many times as long kernels took in node-traced graph runs as when launched one by one in the same
+    shape; 1 unless the capture proves it: they must be most of the graphs' work, beyond what clocks and
+    caches do. Another GPU has its own clocks, another process other data."""
     own = (a.ops.device == a.main_device) & (a.ops.process == a.main_process) & (a.ops.length > 0)
     kernel = np.flatnonzero(own & (a.ops.kind == Kind.KERNEL))
     node = a.ops.graph_node[kernel] != 0
@@ -144,10 +143,9 @@ def _node_gaps(inputs: Inputs, share: float, least: float) -> Inputs:
 
 
 def _traced_calls(inputs: Inputs, share: float) -> Inputs:
-    """Takes the cost of tracing calls and recording operators out of the host time before every call, and
-    of a traced call before it: `share` squared of the maximum for a call, since half way is then what
-    most captures show, else `share` of it. At least the cost of a launch remains from a traced call to
-    the next one."""
+    """Takes the cost of tracing calls and recording operators out of the host time before every call, and of
+    a traced call before it: `share` of the maximum, squared for a call, as half way is what most captures
+    show. At least the cost of a launch remains from a traced call to the next one."""
     calls = inputs.calls
     if not len(calls) or share == 0.0:
         return inputs

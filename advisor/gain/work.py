@@ -292,9 +292,8 @@ class Work:
 
     @cached_property
     def pipes(self) -> tuple[Array, Array]:
-        """DRAM and tensor-core activity of the matrix products: of each if samples resolve both, else the
-        mean over all of them (that of the window over their share of it, so at most too high); NaN
-        without samples."""
+        """DRAM and tensor-core activity of the matrix products: of each if samples resolve both, else their
+        mean (that of the window over their share of it, so at most too high); NaN without samples."""
         dram, tensor = self.dram[0].copy(), self.tensor.copy()
         for device in distinct(self.device[self.matmul]).tolist():
             samples = self.a.samples(device)

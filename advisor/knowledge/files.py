@@ -188,17 +188,10 @@ class KernelFamilies:
 
     def _find(self, text: str, in_words: str) -> tuple[KernelEntry, re.Match[str]]:
         """The first entry with a matching pattern; the last one matches anything."""
-        found = [
-            (entry[hit[0]], hit[1])
-            for entry, hit in (
-                (self._of_text, self._texts.first(text)),
-                (self._of_words, self._words.first(in_words)),
-            )
-            if hit is not None
-        ]
+        hits = (self._of_text, self._texts.first(text)), (self._of_words, self._words.first(in_words))
+        found = [(entries[hit[0]], hit[1]) for entries, hit in hits if hit is not None]
         if not found:
-            text = "kernel_families.yaml: the last entry of `kernels` must match anything"
-            raise AdvisorError(text)
+            raise AdvisorError("kernel_families.yaml: the last entry of `kernels` must match anything")
         at, match = min(found, key=lambda one: one[0])  # `match` goes before `words`
         return self._entries[at], match
 

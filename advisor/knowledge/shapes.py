@@ -179,10 +179,9 @@ def up_to(version: tuple[int, ...], last: str | None) -> bool:
 
 
 class OptionLine(Data):
-    """`since` is the first release that accepts the line, `before` its spelling in earlier ones, `until`
-    the last release that accepts it. `language_model`: only for language models, or only for other
-    programs. `in_use`: found in the kernel names of a capture that already uses what the line would
-    switch on."""
+    """`since` is the first release that accepts the line, `before` its spelling in earlier ones, `until` the
+    last. `language_model`: only for language models, or only for other programs. `in_use`: found in the
+    kernel names of a capture that already does what the line switches on."""
 
     line: Text
     since: Text | None = None

@@ -132,10 +132,11 @@ _LETTERS = 120
 
 
 class Shown(Frozen):
-    """A document with one sentence, by default its `summary`, and rows for a table below it."""
+    """A document with one sentence, such as its `summary` or `verdict`, and rows for a table below it."""
 
     def _sentence(self) -> str:
-        return str(getattr(self, "summary", ""))
+        names = ("summary", "sentence", "verdict")
+        return next((str(getattr(self, name)) for name in names if hasattr(self, name)), "")
 
     def _rows(self) -> Iterator[Sequence[object]]:
         yield from ()

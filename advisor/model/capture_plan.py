@@ -220,8 +220,5 @@ class Checkup(Shown):
     blocked: tuple[Blocked, ...]
     plan: Plan
 
-    def _sentence(self) -> str:
-        return self.sentence
-
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((q.answer, q.question, q.reason, q.remedy or "") for q in self.questions)

@@ -81,10 +81,9 @@ class StepTimes(Frozen):
 
 
 class PhaseChange(Frozen):
-    """The steps of one phase: `typical` is the median ratio over all pairs of steps, `mean` the
-    ratio of the means, both with their interval. `resolution` is the smallest change that these
-    captures could have shown. Windows without steps are compared per kernel: `work_ratio` is the
-    kernels after over those before."""
+    """The steps of one phase: `typical` is the median ratio over all pairs of steps, `mean` the ratio of the
+    means, both with their interval; `resolution` the smallest change that could have shown. Windows without
+    steps are compared per kernel: `work_ratio` is the kernels after over those before."""
 
     phase: str
     share: float

@@ -113,9 +113,6 @@ class Explanation(Shown):
     facts: tuple[FactSource, ...] = ()
     findings: tuple[Finding, ...] = ()
 
-    def _sentence(self) -> str:
-        return self.sentence
-
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((r.text, r.kind) for s in self.scopes[:1] for r in s.reasons)
 

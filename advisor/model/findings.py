@@ -373,9 +373,6 @@ class Diagnosis(Shown):
                 frames[name] = pd.DataFrame(list(table.rows), columns=list(table.columns))
         return frames
 
-    def _sentence(self) -> str:
-        return self.verdict
-
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((f.rank, f.code, f.severity, f.title, f.message) for f in self.findings)
 

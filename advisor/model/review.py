@@ -177,8 +177,7 @@ AUTOMATIC = "the capture"
 
 class CheckEntry(Frozen):
     """One question, of one of the eight `step`s or none. `by` says who answered; `proof` is the capture's
-    evidence, with its number, also if a person has answered otherwise (`measured` is then the capture's
-    answer)."""
+    evidence, `measured` its answer where a person has answered otherwise."""
 
     id: str
     stage: Stage

@@ -194,9 +194,8 @@ class Requirement(Strict):
 
 
 class ImpactSpec(Strict):
-    """The fact that gives the share of the step that the cause holds, and its part of the budget;
-    `otherwise` is the fact used if a capture lacks the first one, `also` are further parts whose time the
-    rule is about."""
+    """The fact for the share of the step that the cause holds (`otherwise`: where a capture lacks it), and
+    its part of the budget; `also` are further parts whose time the rule is about."""
 
     fact: FactName
     otherwise: FactName | None = None
@@ -244,9 +243,8 @@ class ConfidenceSpec(Strict):
 
 
 class Doubt(Strict):
-    """Something that a capture cannot show and that the finding therefore states. If every condition of
-    `when` holds, the confidence is multiplied by `factor`, the severity is at most `cap`, and `text` is
-    added to the message."""
+    """What a capture cannot show, so that the finding states it: where all of `when` holds, `factor`
+    multiplies the confidence, the severity is at most `cap`, and `text` follows the message."""
 
     when: Annotated[tuple[FactCondition, ...], Items, Field(min_length=1, max_length=4)]
     factor: Annotated[float, Field(gt=0.0, le=1.0)]

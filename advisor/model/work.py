@@ -13,9 +13,8 @@ from advisor.model.records import Frozen, checked_after
 
 
 class Event(NamedTuple):
-    """Times in ns, `start` from that of the excerpt; an event may begin before or end after it.
-    `track`, `name` and `note` are positions in the texts of the excerpt, `call` that of the event
-    that issued it, -1 where none is shown."""
+    """Times in ns, `start` from that of the excerpt; an event may begin before or end after it. `track`,
+    `name` and `note` are positions in its texts, `call` that of the issuing event, -1 where none is shown."""
 
     track: int
     start: int
