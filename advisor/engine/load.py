@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -185,14 +185,9 @@ def load_rule(name: str, *directories: Path) -> RuleSpec:
 
 def _file_of(name: str, places: Sequence[Path]) -> Path | None:
     """The file of a code, else of a cause, which is searched in the text without parsing it."""
-    for directory in reversed(places):
-        for path in sorted(directory.rglob(f"{name.upper()}.yaml")):
-            return path
-    for directory in reversed(places):
-        for path in _files(directory):
-            if _cause_in(path) == name.lower():
-                return path
-    return None
+    named = (p for place in reversed(places) for p in sorted(place.rglob(f"{name.upper()}.yaml")))
+    caused = (p for place in reversed(places) for p in _files(place) if _cause_in(p) == name.lower())
+    return next(chain(named, caused), None)
 
 
 def _cause_in(path: Path) -> str | None:

@@ -57,11 +57,9 @@ def parse(text: str, path: str) -> Source:
         what = " ".join(str(getattr(exc, "problem", None) or exc).split())
         source.problems.append(Problem(path, line, f"not valid YAML: {what}; correct the syntax"))
         return source
-    if deep:
-        source.problems.append(Problem(path, 1, "nested too deeply; flatten the document"))
-        return source
     if root is None:
-        source.problems.append(Problem(path, 1, "the file is empty; write one document"))
+        what = "nested too deeply; flatten the document" if deep else "the file is empty; write one document"
+        source.problems.append(Problem(path, 1, what))
         return source
     source._root = root
     source.data = _build(root, source, set())

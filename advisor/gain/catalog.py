@@ -151,17 +151,15 @@ def _value(name: str, key: str, param: Param, value: Any) -> Value:
     except (TypeError, ValueError):
         raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected a number ({param.unit})") from None
     if number != param.default and not param.least <= number <= param.most:
-        limit = f"{param.least:g} or more"
-        if param.most < _UNBOUNDED:
-            limit = f"from {param.least:g} to {param.most:g}"
+        bounded = param.most < _UNBOUNDED
+        limit = f"from {param.least:g} to {param.most:g}" if bounded else f"{param.least:g} or more"
         raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected {limit}")
     return number
 
 
 def near(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = get_close_matches(name, names, 1, 0.6)
-    if close:
+    if close := get_close_matches(name, names, 1, 0.6):
         return f"did you mean '{close[0]}'?"
     if len(names) > _FEW:
         return "see 'advisor whatif --list' and 'advisor rules list'"
