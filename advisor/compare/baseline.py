@@ -99,39 +99,28 @@ def counterpart(
     name = ", ".join(_name(i.path) for i in diagnosis.inputs)
     alike = [s for s in saved if s.capture == name]
     if len(alike) != 1:
-        how_many = "none" if not alike else str(len(alike))
         raise InputError(
-            f"--baseline {path}: holds {how_many} of {name}; save one diagnosis for each capture, "
-            "under the same file names"
+            f"--baseline {path}: holds {len(alike) or 'none'} of {name}; save one diagnosis for each "
+            "capture, under the same file names"
         )
     return alike[0]
 
 
 def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
     """The diagnosis with every finding marked, and what is gone."""
-    before = {
-        f.identity: Before(f.code, f.scope, f.severity, f.impact.share if f.impact else None)
-        for f in saved.findings
-    }
-    findings = tuple(
-        f.replaced(
-            baseline="known" if f.identity in before else "new", changed=change(before.get(f.identity), f)
-        )
-        for f in diagnosis.findings
-    )
-    known = sum(f.baseline == "known" for f in findings)
+    shares = [(f, f.impact.share if f.impact else None) for f in saved.findings]
+    before = {f.identity: Before(f.code, f.scope, f.severity, share) for f, share in shares}
+    found = [(f, before.get(f.identity)) for f in diagnosis.findings]
+    findings = tuple(f.replaced(baseline="known" if b else "new", changed=change(b, f)) for f, b in found)
+    new = [f for f, b in found if b is None]
     baseline = Baseline(
         path=str(path),
         capture=saved.capture,
         verdict=saved.verdict,
-        new=len(findings) - known,
-        known=known,
+        new=len(new),
+        known=len(findings) - len(new),
         gone=_gone(diagnosis, saved),
-        not_evaluated_before=tuple(
-            f.code
-            for f in findings
-            if f.baseline == "new" and any(among(saved.not_evaluated, f.code, f.scope))
-        ),
+        not_evaluated_before=tuple(f.code for f in new if any(among(saved.not_evaluated, f.code, f.scope))),
     )
     return diagnosis.replaced(findings=findings, baseline=baseline)
 
@@ -152,28 +141,22 @@ def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | 
     levels = [SEVERITIES.index(f.severity) for f in (before, now)]
     if levels[0] != levels[1]:
         return "worse" if levels[1] > levels[0] else "better"
-    share = now.share
-    if before.share is None or share is None:
+    if before.share is None or now.share is None:
         return None
-    grown = share - before.share
+    grown = now.share - before.share
     return None if abs(grown) < limit("known-finding") else "worse" if grown > 0 else "better"
 
 
 def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
     now = {f.identity for f in diagnosis.findings}
-    gone: dict[str, Gone] = {}
-    for f in saved.findings:
-        if f.identity in now or f.identity in gone:
-            continue
-        gone[f.identity] = Gone(
-            code=f.code,
-            cause=f.cause,
-            title=f.title,
-            severity=f.severity,
-            scope=f.scope,
+    lost = {f.identity: f for f in reversed(saved.findings) if f.identity not in now}
+    return tuple(
+        Gone(
+            **{name: getattr(f, name) for name in ("code", "cause", "title", "severity", "scope")},
             status=absence(diagnosis, f.code, f.scope, invalidates=f.invalidates).status,
         )
-    return tuple(gone.values())
+        for f in reversed(lost.values())
+    )
 
 
 def _name(path: str) -> str:

@@ -81,22 +81,18 @@ def read_sides(
 
 
 def _runs(sources: Sequence[str], unit: str | None) -> Iterator[Run]:
-    for text in (part for s in sources for part in _parts(s)):
+    """The runs of reports and bare numbers, several of them separated by commas."""
+    for text in (part.strip() for s in sources for part in s.split(",") if part.strip()):
         number = _number(text)
-        if number is not None:
-            if unit is None:
-                raise InputError(
-                    f"{text}: say what the numbers are: --unit tok/s (more is better) or "
-                    "--unit ms (less is better)"
-                )
+        if number is None:
+            yield from _read(Path(text))
+        elif unit is None:
+            raise InputError(
+                f"{text}: say what the numbers are: --unit tok/s (more is better) or "
+                "--unit ms (less is better)"
+            )
+        else:
             yield text, {f"{GIVEN}{unit}": number}
-            continue
-        yield from _read(Path(text))
-
-
-def _parts(source: str) -> list[str]:
-    """Several runs, separated by commas."""
-    return [part.strip() for part in source.split(",") if part.strip()]
 
 
 def _number(text: str) -> float | None:
@@ -133,15 +129,14 @@ def _read(path: Path) -> list[Run]:
 def _from_json(text: str) -> list[dict[str, float]] | None:
     """Runs of a JSON report, of a list of them, or of JSON lines; None if it is not JSON."""
     try:
-        document = parse_json(text)
-    except ValueError:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if not lines or not lines[0].lstrip().startswith("{"):
-            return None
         try:
-            document = [parse_json(line) for line in lines]
+            document = parse_json(text)
         except ValueError:
-            return None
+            if not text.lstrip().startswith("{"):
+                return None
+            document = [parse_json(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        return None
     entries = document if isinstance(document, list) else [document]
     return [_by_key(e) for e in entries if isinstance(e, dict)]
 
@@ -165,7 +160,7 @@ def _from_table(text: str) -> list[dict[str, float]]:
         rows = [row for row in csv.reader(text.splitlines()) if row]
     except csv.Error:
         return []
-    if len(rows) < 2 or len(rows[0]) < 1:
+    if len(rows) < 2:
         return []
     heads = {_plain(cell): i for i, cell in enumerate(rows[0])}
     columns: dict[str, tuple[int, BenchmarkMetric]] = {}

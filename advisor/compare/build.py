@@ -7,16 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from advisor.compare import comparability
-from advisor.compare.differences import (
-    advice_checks,
-    budget_changes,
-    contributions,
-    finding_changes,
-    gain_checks,
-    hidden_host,
-    in_words,
-)
+from advisor.compare import comparability, differences
 from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
 from advisor.compare.matching import call_changes, in_equal_steps, operation_changes
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
@@ -25,7 +16,6 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
-from advisor.model.findings import Span
 from advisor.model.numbers import megahertz, milliseconds, percent
 
 _GATE, _NOISE = ("CMP101", "gate"), ("CMP101", "noise_floor")
@@ -68,20 +58,21 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     ms = {m.scope: m.before.median_ms for m in measured if m.before is not None}
     judged = judge(facts, "comparison", chosen, ms)
     changes = [_phase(m, before, after, alike, judged) for m in measured]
-    verdict, findings = _verdict(changes), finding_changes(before, after)
+    verdict, findings = _verdict(changes), differences.finding_changes(before, after)
+    gate = judged.param(*_GATE)
+    doubts = tuple(_doubts(before, after, changes, gate))
     # Another model or batch says nothing about the advice.
-    doubts = tuple(_doubts(before, after, changes, judged.param(*_GATE)))
-    checks = advice_checks(before, after) if verdict != "not-comparable" else ()
-    budget = budget_changes(before, after, phases)
+    checks = differences.advice_checks(before, after) if verdict != "not-comparable" else ()
+    budget = differences.budget_changes(before, after, phases)
     operations = operation_changes(before, after, phases)
     stepless = any(p.work_ratio is not None for p in changes)  # windows of other lengths
-    holding = () if stepless else contributions(before, after, verdict, budget, operations)
-    host = hidden_host(budget, verdict, judged.param(*_GATE))
+    holding = () if stepless else differences.contributions(before, after, verdict, budget, operations)
+    host = differences.hidden_host(budget, verdict, gate)
     return Comparison(
         before=side_doc(before),
         after=side_doc(after),
         verdict=verdict,
-        summary=_summary(verdict, changes, alike) + in_words(holding, budget),
+        summary=_summary(verdict, changes, alike) + differences.in_words(holding, budget),
         comparability=Comparability(
             score=max((alike.score(p.phase) for p in changes), default=0.0),
             reasons=(*alike.reasons, *(r for rs in alike.by_phase.values() for r in rs)),
@@ -93,8 +84,8 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         calls=call_changes(before, after),
         changes=findings,
         checks=checks,
-        gains=gain_checks(before, after, changes, findings, checks) if checks else (),
-        notes=(*divided, *host, *_notes(before, after, changes, judged), *doubts),
+        gains=differences.gain_checks(before, after, changes, findings, checks) if checks else (),
+        notes=(*divided, *host, *_notes(before, after, changes, judged, gate), *doubts),
         doubts=doubts,
         **judged.parts(),
     )
@@ -116,18 +107,14 @@ def measure(before: Side, after: Side, label: str, b: str | None, a: str | None)
     old, new = _times(before, b), _times(after, a)
     if old is None or new is None or b is None or a is None:
         return Measured(label, old, new)
-    runs = before.runs(b), after.runs(a)
-    host = max(before.host_share(b), after.host_share(a))
-    noise = noise_of(*runs, host)
-    x, y = np.concatenate(runs[0]), np.concatenate(runs[1])
+    noise = noise_of(before.runs(b), after.runs(a), max(before.host_share(b), after.host_share(a)))
     work = comparability.window_work_ratio(before, after, b, a)
-    y = y / (work or 1.0)
+    x, y = before.times(b), after.times(a) / (work or 1.0)
     return Measured(label, old, new, typical_change(x, y, noise), mean_change(x, y, noise), noise, work)
 
 
 def _times(side: Side, phase: str | None) -> StepTimes | None:
-    times = side.times(phase) if phase is not None else np.empty(0)
-    if phase is None or not len(times):
+    if phase is None or not len(times := side.times(phase)):
         return None
     return StepTimes(
         steps=side.steps(phase),
@@ -165,7 +152,7 @@ def _facts(
         "compare.phase_overlap_ratio": alike.phase_overlap,
     }
     for m in measured:
-        if m.before is None or m.after is None:
+        if m.before is None or m.after is None or m.typical is None or m.mean is None:
             continue
         own = out.at(m.scope)
         own |= {
@@ -176,26 +163,19 @@ def _facts(
             "compare.step_after_ms": m.after.median_ms,
             "compare.resolution_ratio": m.resolution(noise_floor),
         }
-        _change_facts(own, m)
-    return out
-
-
-def _change_facts(out: FactWriter, m: Measured) -> None:
-    for name, change in (("step_time", m.typical), ("step_mean", m.mean)):
-        if change is None:
-            continue
-        out |= {
-            f"compare.{name}_change_ratio": change.mid,
-            f"compare.{name}_slower_least_ratio": change.least_rise,
-            f"compare.{name}_faster_ratio": -change.mid,
-            f"compare.{name}_faster_least_ratio": change.least_drop,
-        }
-    if m.typical is not None and m.mean is not None:
-        out |= {
+        for name, change in (("step_time", m.typical), ("step_mean", m.mean)):
+            own |= {
+                f"compare.{name}_change_ratio": change.mid,
+                f"compare.{name}_slower_least_ratio": change.least_rise,
+                f"compare.{name}_faster_ratio": -change.mid,
+                f"compare.{name}_faster_least_ratio": change.least_drop,
+            }
+        own |= {
             "compare.step_time_shift_ratio": abs(m.typical.mid),
             "compare.step_time_shift_least_ratio": m.typical.least,
             "compare.slowdown_ratio": max(m.typical.mid, m.mean.mid),
         }
+    return out
 
 
 # ---------------------------------------------------------------- judging
@@ -212,11 +192,11 @@ def _phase(
         verdict=verdict,
         why=why,
         share=max(before.shares.get(m.label, 0.0), after.shares.get(m.label, 0.0)),
-        typical=_span(m.typical),
-        mean=_span(m.mean),
+        typical=m.typical.span if m.typical else None,
+        mean=m.mean.span if m.mean else None,
         work_ratio=m.work_ratio,
         noise=m.noise.runs if m.noise else None,
-        resolution=m.resolution(judged.param("CMP101", "noise_floor")),
+        resolution=m.resolution(judged.param(*_NOISE)),
         comparability=alike.score(m.label) if m.before and m.after else None,
     )
 
@@ -233,15 +213,10 @@ def _phase_verdict(m: Measured, alike: comparability.Reasons, judged: Judgement)
         if judged.fired(verdict, m.scope):
             if verdict == "no-change" and _hidden(m):
                 return "not-comparable", "without steps, a change of this size would not have shown"
-            if verdict == "no-change" and _lone(m.before, m.after):
+            if verdict == "no-change" and any(s.steps == s.samples == 1 for s in (m.before, m.after)):
                 return "not-comparable", _UNDECIDED
             return verdict, ""
     return "not-comparable", "the rules could not judge it"
-
-
-def _lone(before: StepTimes | None, after: StepTimes | None) -> bool:
-    """True if a side has a single step: its variation is unknown."""
-    return any(s is not None and s.steps == s.samples == 1 for s in (before, after))
 
 
 def _hidden(m: Measured) -> bool:
@@ -250,20 +225,13 @@ def _hidden(m: Measured) -> bool:
     return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 
 
-def _span(change: Change | None) -> Span | None:
-    return None if change is None else Span(low=change.low, mid=change.mid, high=change.high)
-
-
 def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
     """The most severe verdict of the phases that can be compared, if they hold enough time."""
     fit = [p for p in phases if p.verdict != "not-comparable"]
     if sum(p.share for p in fit) < limit("comparable-time"):
         return "not-comparable"
     order: tuple[Verdict, ...] = ("regression", "improvement")
-    for verdict in order:
-        if any(p.verdict == verdict for p in fit):
-            return verdict
-    return "no-change"
+    return next((verdict for verdict in order if any(p.verdict == verdict for p in fit)), "no-change")
 
 
 # ---------------------------------------------------------------- wording
@@ -293,44 +261,40 @@ def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparabili
     return text
 
 
-def _notes(before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement) -> list[str]:
+def _notes(
+    before: Side, after: Side, phases: Sequence[PhaseChange], judged: Judgement, gate: float
+) -> list[str]:
     """What a reader must know before relying on the verdict."""
     notes = [f.message for f in judged.found.findings if f.cause == "toolkit-differs"]
     before_calls, after_calls = (s.device_fact("launch.calls_per_step") for s in (before, after))
     if before_calls is not None and after_calls is not None:
         extra = before_calls - after_calls
         traced, name = (before, "before") if extra > 0 else (after, "after")
-        step = next((t for p in phases if (t := p.before if extra > 0 else p.after) is not None), None)
-        if abs(extra) >= limit("extra-calls") and step is not None:
-            span = traced.untraced_step(step.median_ms)
+        times = next((t for p in phases if (t := p.before if extra > 0 else p.after) is not None), None)
+        if abs(extra) >= limit("extra-calls") and times is not None:
+            span = traced.untraced_step(times.median_ms)
             low, mid, high = (milliseconds(ms) for ms in (span.low, span.mid, span.high))
             notes.append(
                 f"Profiled times: {name} has {abs(extra):,.0f} more eager launches a step to trace; "
                 f"unprofiled, its step takes some {mid} ms ({low} to {high})."
             )
-    gate = judged.param(*_GATE)
     for p in phases:
-        if _medians_differ(p, gate):
+        if p.before is None or p.after is None or p.typical is None:
+            continue
+        step = phase_words(p.phase).capitalize()
+        medians = p.after.median_ms / p.before.median_ms - 1.0
+        # The medians moved the other way than the typical pair of steps, both by the gate.
+        if medians * p.typical.mid < 0 and min(abs(medians), abs(p.typical.mid)) >= gate:
             notes.append(
-                f"{phase_words(p.phase).capitalize()}: steps of several lengths are mixed, so that "
-                "the medians say otherwise than most pairs of steps; compare one kind of step "
-                "(--phase, --nvtx, --window)."
+                f"{step}: steps of several lengths are mixed, so that the medians say otherwise than most "
+                "pairs of steps; compare one kind of step (--phase, --nvtx, --window)."
             )
-        few = p.before is not None and p.after is not None and p.noise is not None
-        if few and min(s.samples for s in (p.before, p.after) if s is not None) < 2:
+        if min(p.before.samples, p.after.samples) < 2:
             notes.append(
-                f"{phase_words(p.phase).capitalize()}: one time on a side shows no spread; the "
-                "usual one is assumed. Record several steps, or several captures a side."
+                f"{step}: one time on a side shows no spread; the usual one is assumed. Record several "
+                "steps, or several captures a side."
             )
     return notes
-
-
-def _medians_differ(p: PhaseChange, gate: float) -> bool:
-    """Whether the medians moved the other way than the typical pair of steps, both by the gate."""
-    if p.before is None or p.after is None or p.typical is None:
-        return False
-    medians = p.after.median_ms / p.before.median_ms - 1.0
-    return medians * p.typical.mid < 0 and min(abs(medians), abs(p.typical.mid)) >= gate
 
 
 def _doubts(before: Side, after: Side, phases: Sequence[PhaseChange], gate: float) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from advisor.compare.sides import Kernel, Side
+from advisor.compare.sides import Kernel, Phase, Side, shared
 from advisor.knowledge.compare import factor, limit
 from advisor.model.comparison import Reason
 from advisor.model.facts import Cell
@@ -43,33 +43,35 @@ class Reasons(Struct, frozen=True):
     phase_overlap: float
     work: dict[str, float | None]
 
-    def score(self, phase: str | None = None) -> float:
-        own = self.by_phase.get(phase, ()) if phase is not None else ()
-        return prod(r.score for r in (*self.reasons, *own))
+    def of(self, phase: str | None) -> tuple[Reason, ...]:
+        """About the captures, and about this phase."""
+        return (*self.reasons, *self.by_phase.get(phase or "", ()))
+
+    def score(self, phase: str) -> float:
+        return prod(r.score for r in self.of(phase))
 
     def differing(self, phase: str | None = None) -> list[str]:
         """The differences, the most severe first."""
-        own = self.by_phase.get(phase, ()) if phase is not None else ()
-        found = [r for r in (*self.reasons, *own) if r.state == "differs" and r.score < 1.0]
+        found = [r for r in self.of(phase) if r.state == "differs" and r.score < 1.0]
         return [r.text for r in sorted(found, key=lambda r: r.score)]
 
 
-def judge(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> Reasons:
+def judge(before: Side, after: Side, phases: Sequence[Phase]) -> Reasons:
     """All checks; `phases` as `sides.paired` gives them."""
-    overlap = sum(min(before.shares.get(b, 0.0), after.shares.get(a, 0.0)) for _, b, a in phases if b and a)
-    model = _model(before, after, phases)
-    work = {label: _work_similarity(before, after, b, a) for label, b, a in phases if b and a}
+    common = shared(phases)
+    overlap = sum(min(before.shares.get(b, 0.0), after.shares.get(a, 0.0)) for _, b, a in common)
+    model = _model(before, after, [(b, a) for _, b, a in common])
     reasons = (
         *_machine(before, after),
         *_capture(before, after),
         *_usable(before, after),
-        _model_reason(before, after, phases, model),
+        model,
         _mix(before, after, overlap),
     )
-    by_phase: dict[str, tuple[Reason, ...]] = {
-        label: (_work_reason(before, after, label, b, a, work[label]),) for label, b, a in phases if b and a
-    }
-    return Reasons(reasons, by_phase, model, overlap, work)
+    work = {label: _work(before, after, label, b, a) for label, b, a in common}
+    known = {label: None if r.state == "unknown" else r.score for label, r in work.items()}
+    likeness = None if model.state == "unknown" else model.score
+    return Reasons(reasons, {label: (r,) for label, r in work.items()}, likeness, overlap, known)
 
 
 # ---------------------------------------------------------------- machine and tools
@@ -102,15 +104,11 @@ def _clock(side: Side) -> float | None:
 
 def clock_shift(before: Side, after: Side) -> float:
     """Relative difference of the clocks; 0 if either side does not record it."""
-    kinds = [all(w.sm_clock_hz for w in s.works) for s in (before, after)]
-    if kinds[0] != kinds[1]:  # a sampled clock cannot be compared with a nominal one
-        kinds = [False, False]
-    clocks = []
-    for side in (before, after):
-        name = "sm_clock_hz" if all(kinds) else "clock_hz"
-        known = [v for w in side.works if (v := getattr(w, name))]
-        clocks.append(sum(known) / len(known) if known else None)
-    b, a = clocks
+    sides = [s.works for s in (before, after)]
+    # A sampled clock cannot be compared with a nominal one.
+    name = "sm_clock_hz" if all(w.sm_clock_hz for works in sides for w in works) else "clock_hz"
+    known = [[v for w in works if (v := getattr(w, name))] for works in sides]
+    b, a = (sum(clocks) / max(len(clocks), 1) for clocks in known)
     return abs(a / b - 1.0) if a and b else 0.0
 
 
@@ -140,14 +138,10 @@ def _capture(before: Side, after: Side) -> Iterator[Reason]:
 def _usable(before: Side, after: Side) -> Iterator[Reason]:
     """Captures that cannot be analysed cannot be compared."""
     for side in (before, after):
-        void = [
-            f.title[:1].lower() + f.title[1:]
-            for d in side.diagnoses
-            for f in d.findings
-            if f.invalidates and f.cause != _OPAQUE
-        ]
-        if void:
-            text = f"{side.name}: {', '.join(dict.fromkeys(void))}"
+        found = [f for d in side.diagnoses for f in d.findings if f.invalidates and f.cause != _OPAQUE]
+        titles = dict.fromkeys(f.title[:1].lower() + f.title[1:] for f in found)
+        if titles:
+            text = f"{side.name}: {', '.join(titles)}"
             yield Reason(check="capture", state="differs", score=0.0, text=text)
 
 
@@ -158,19 +152,16 @@ def _fingerprint(side: Side, phase: str) -> dict[str, float | None]:
     return {n: side.mean(phase, n) for n in ("layers", "attention", "matmul")}
 
 
-def _identity_phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str] | None:
-    """The phase that represents the model best: decode, else the largest common one."""
-    common = [(b, a) for _, b, a in phases if b and a]
-    return next((p for p in common if "decode" in p), common[0] if common else None)
-
-
-def _model(before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]) -> float | None:
+def _model(before: Side, after: Side, common: Sequence[tuple[str, str]]) -> Reason:
     """Likeness of the two models, 0..1, by what no optimisation changes: the number of layers and of
     attention kernels; matrix products may be fused, down to half of them."""
-    common = _identity_phase(phases)
-    if common is None:
-        return None
-    b, a = _fingerprint(before, common[0]), _fingerprint(after, common[1])
+    unknown = Reason(check="model", state="unknown", score=factor("untold"))
+    if not common:
+        return unknown
+    # The phase that represents the model best: decode, else the largest one.
+    phases = next((p for p in common if "decode" in p), common[0])
+    b, a = _fingerprint(before, phases[0]), _fingerprint(after, phases[1])
+    routes = [_routes(s, p, f["layers"]) for s, p, f in zip((before, after), phases, (b, a), strict=True)]
     factors = []
     if b["layers"] and a["layers"]:
         ratio = _likeness(b["layers"], a["layers"])
@@ -180,9 +171,19 @@ def _model(before: Side, after: Side, phases: list[tuple[str, str | None, str | 
         factors.append(_likeness(b["attention"], a["attention"]))
     if b["matmul"] and a["matmul"]:
         factors.append(min(1.0, 2.0 * _likeness(b["matmul"], a["matmul"])))
-        if _routes(before, common[0], b["layers"]) != _routes(after, common[1], a["layers"]):
+        if routes[0] != routes[1]:
             factors.append(factor("experts"))
-    return prod(factors) if factors else None
+    if not factors:
+        return unknown
+    texts = [
+        (f"{f['layers']:.0f} layers, " if f["layers"] else "")
+        + f"{f['matmul'] or 0:.0f} matrix products and {f['attention'] or 0:.0f} attention kernels a step"
+        + (", experts" if chosen else "")
+        for f, chosen in zip((b, a), routes, strict=True)
+    ]
+    likeness = prod(factors)
+    text = f"the models differ: {texts[0]} before, {texts[1]} after"
+    return reason("model", texts, likeness > limit("same-model"), likeness, text)
 
 
 def _routes(side: Side, phase: str, layers: float | None) -> bool:
@@ -195,38 +196,12 @@ def _likeness(b: float, a: float) -> float:
     return min(b, a) / max(b, a) if min(b, a) > 0 else 0.0
 
 
-def _model_reason(
-    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]], likeness: float | None
-) -> Reason:
-    common = _identity_phase(phases)
-    if likeness is None or common is None:
-        return Reason(check="model", state="unknown", score=factor("untold"))
-    texts = []
-    for side, phase in ((before, common[0]), (after, common[1])):
-        f = _fingerprint(side, phase)
-        layers = f"{f['layers']:.0f} layers, " if f["layers"] else ""
-        experts = ", experts" if _routes(side, phase, f["layers"]) else ""
-        texts.append(
-            f"{layers}{f['matmul'] or 0:.0f} matrix products and {f['attention'] or 0:.0f} "
-            f"attention kernels a step{experts}"
-        )
-    text = f"the models differ: {texts[0]} before, {texts[1]} after"
-    return reason("model", texts, likeness > limit("same-model"), likeness, text)
-
-
 def _mix(before: Side, after: Side, overlap: float) -> Reason:
     least = limit("shown-phase")
     held = [{p: share for p, share in sorted(s.shares.items()) if share >= least} for s in (before, after)]
     texts = [", ".join(f"{percent(share)} {p}" for p, share in shares.items()) or None for shares in held]
     text = "the step time is {} before and {} after".format(*(t or "unknown" for t in texts))
     return reason("phases", texts, overlap > limit("same-phases"), overlap, text)
-
-
-def _work_similarity(before: Side, after: Side, b: str, a: str) -> float | None:
-    """How similar the amount of work a step is, 0..1: tokens by the range names, else the launch sizes of
-    the kernels that both sides run."""
-    ratio = _work_ratio(before, after, b, a)
-    return None if ratio is None else min(ratio, 1 / ratio)
 
 
 def window_work_ratio(before: Side, after: Side, b: str, a: str) -> float | None:
@@ -252,12 +227,12 @@ def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float |
     """Median ratio (after over before) of the blocks a launch, over the kernels of both sides whose size
     depends on the work, weighted by time; None if there are none."""
     both = [(k, after[n]) for n, k in before.items() if n in after and k.name.family in _SIZED]
-    shared = [
+    sized = [
         (log(y.blocks / x.blocks), min(x.ms, y.ms), max(x.blocks, y.blocks))
         for x, y in both
         if min(x.blocks, y.blocks) > 0
     ]
-    large = [s for s in shared if s[2] > _SMALLEST] or shared
+    large = [s for s in sized if s[2] > _SMALLEST] or sized
     if not large:
         return None
     large.sort()
@@ -266,22 +241,30 @@ def launch_ratio(before: dict[str, Kernel], after: dict[str, Kernel]) -> float |
     return float(np.exp(large[at][0]))
 
 
-def _work_reason(before: Side, after: Side, label: str, b: str, a: str, likeness: float | None) -> Reason:
-    if likeness is None:
-        return Reason(check="work", phase=label, state="unknown", score=factor("untold"))
-    ratio = _work_ratio(before, after, b, a) or 1.0
-    text = f"no steps are known, and the window after holds {ratio:.3g} times the kernels"
+def _work(before: Side, after: Side, label: str, b: str, a: str) -> Reason:
+    """How similar the amount of work a step is, 0..1: tokens by the range names, else the launch sizes of
+    the kernels that both sides run."""
+    ratio = _work_ratio(before, after, b, a)
+    text = f"no steps are known, and the window after holds {ratio or 1.0:.3g} times the kernels"
     if before.steps(b) and after.steps(a):
-        text = f"a {label} step does {ratio:.3g} times the work (batch or tokens)"
-    return reason("work", (1.0, round(ratio, 3)), likeness >= limit("same-work"), likeness, text, label)
+        text = f"a {label} step does {ratio or 1.0:.3g} times the work (batch or tokens)"
+    return of_ratio("work", label, ratio, limit("same-work"), text)
+
+
+def of_ratio(check: str, phase: str, ratio: float | None, least: float, text: str) -> Reason:
+    """A check of a ratio, after over before; the two sides are the same if it is near 1."""
+    if ratio is None:
+        return Reason(check=check, phase=phase, state="unknown", score=factor("untold"))
+    likeness = min(ratio, 1 / ratio)
+    return reason(check, (1.0, round(ratio, 3)), likeness >= least, likeness, text, phase)
 
 
 def reason(
     check: str, ends: Sequence[Cell], same: bool, score: float, text: str, phase: str | None = None
 ) -> Reason:
     """One check; `ends` are its results before and after."""
-    state: Literal["same", "differs"] = "same" if same else "differs"
     before, after = ends
+    state: Literal["same", "differs"] = "same" if same else "differs"
     return Reason(check=check, phase=phase, before=before, after=after, state=state, score=score, text=text)
 
 

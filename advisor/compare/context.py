@@ -8,10 +8,10 @@ from advisor.compare import comparability
 from advisor.compare.build import measure, side_doc
 from advisor.compare.differences import budget_changes
 from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge
-from advisor.compare.matching import Operation, by_operation
-from advisor.compare.sides import NOT_HOST, Side, paired, phase_words, ratio
+from advisor.compare.matching import Operation, operation_pairs
+from advisor.compare.sides import NOT_HOST, Phase, Side, paired, phase_words, ratio, shared
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.compare import factor, limit
+from advisor.knowledge.compare import limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
@@ -33,26 +33,28 @@ def scaling(
     if chosen is None:
         return _impossible(short, long, tokens, reasons, options)
     label, b, a = chosen
-    reasons += _batch(short, long, chosen)
+    # The batch must be the same; prompts may be longer.
+    x, y = short.mean(b, "batch"), long.mean(a, "batch")
+    batch = y / x if x and y else comparability.launch_ratio(short.kernels(b), long.kernels(a))
+    text = f"a {label} step serves {batch or 1.0:.3g} times the batch"
+    reasons += (comparability.of_ratio("batch", label, batch, limit("same-batch"), text),)
     score = prod(r.score for r in reasons)
     measured = measure(short, long, label, b, a)
     step = measured.before.median_ms if measured.before else 0.0
-    old, new = by_operation(short.kernels(b).values()), by_operation(long.kernels(a).values())
-    rows = [_row(n, old.get(n), new.get(n), step) for n in sorted(old.keys() | new.keys())]
+    kernels = short.kernels(b).values(), long.kernels(a).values()
+    rows = [_row(x, y, step) for _, x, y in operation_pairs(*kernels)]
     rows.sort(key=lambda r: (-abs(r.long_ms - r.short_ms), r.operation))
     attention = sum(r.long_ms - r.short_ms for r in rows if r.attention)
-    facts = _facts(
-        rows, score, measured.typical.mid if measured.typical else None, attention / step if step else None
-    )
+    of_step = attention / step if step else None
+    growth = measured.typical.span if measured.typical else None
+    facts = _facts(rows, score, growth.mid if growth else None, of_step)
     judged = judge(facts, "context", options or RuleOptions(), {TRACE: step})
     rows = [r.replaced(grows=judged.fired("context-scaling", Scope(operation=r.operation))) for r in rows]
-    growth = in_ms = None
-    if (change := measured.typical) is not None:
-        growth = Span(low=change.low, mid=change.mid, high=change.high)
+    in_ms = None
+    if growth is not None:
         in_ms = Span(low=growth.low * step, mid=growth.mid * step, high=growth.high * step)
     comparable = score >= judged.param("CMP102", "min_comparability")
-    verdict = _verdict(rows, comparable, attention / step if step else 0.0, growth)
-    budget = tuple(p for p in budget_changes(short, long, [chosen]) if p.phase is None)
+    verdict = _verdict(rows, comparable, of_step or 0.0, growth)
     doc = ContextScaling(
         short=side_doc(short),
         long=side_doc(long),
@@ -68,40 +70,24 @@ def scaling(
         attention_growth_ms=round(attention, 6),
         comparability=Comparability(score=score, reasons=reasons),
         operations=tuple(rows),
-        budget=budget,
+        budget=tuple(p for p in budget_changes(short, long, [chosen]) if p.phase is None),
         **judged.parts(),
     )
     notes = _notes(doc, short, long, chosen, judged)
     return doc.replaced(summary=_summary(doc), notes=tuple(notes))
 
 
-def _phase(phases: list[tuple[str, str | None, str | None]]) -> tuple[str, str, str] | None:
+def _phase(phases: list[Phase]) -> tuple[str, str, str] | None:
     """Decode if both have it, else the largest phase other than prefill, else the largest."""
-    common = [(label, b, a) for label, b, a in phases if b and a]
-    order = sorted(common, key=lambda p: (p[0] != "decode", p[0] in ("prefill", "mixed")))
+    order = sorted(shared(phases), key=lambda p: (p[0] != "decode", p[0] in ("prefill", "mixed")))
     return order[0] if order else None
 
 
-def _batch(short: Side, long: Side, phase: tuple[str, str, str]) -> tuple[Reason, ...]:
-    """The batch must be the same; prompts may be longer."""
-    label, b, a = phase
-    x, y = short.mean(b, "batch"), long.mean(a, "batch")
-    found = y / x if x and y else comparability.launch_ratio(short.kernels(b), long.kernels(a))
-    if found is None:
-        return (Reason(check="batch", phase=label, state="unknown", score=factor("untold")),)
-    likeness = min(found, 1 / found)
-    text = f"a {label} step serves {found:.3g} times the batch"
-    ends = (1.0, round(found, 3))
-    return (comparability.reason("batch", ends, likeness >= limit("same-batch"), likeness, text, label),)
-
-
-def _row(name: str, old: Operation | None, new: Operation | None, step: float) -> Scaling:
-    family = (old or new).family  # type: ignore[union-attr]
-    x, y = old or Operation(name, family), new or Operation(name, family)
+def _row(x: Operation, y: Operation, step: float) -> Scaling:
     return Scaling(
-        operation=name,
-        family=family,
-        attention=family == _ATTENTION,
+        operation=x.name,
+        family=x.family,
+        attention=x.family == _ATTENTION,
         calls_short=round(x.calls, 3),
         calls_long=round(y.calls, 3),
         short_ms=round(x.ms, 6),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from advisor.compare.sides import NOT_HOST, Side
+from advisor.compare.sides import NOT_HOST, Phase, Side, shared
 from advisor.knowledge.compare import limit
 from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope
@@ -16,15 +16,11 @@ from advisor.model.numbers import milliseconds
 from advisor.model.parts import PARTS
 
 
-def budget_changes(
-    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
-) -> tuple[m.PartChange, ...]:
+def budget_changes(before: Side, after: Side, phases: Sequence[Phase]) -> tuple[m.PartChange, ...]:
     """Parts of the whole step, then of each phase if there are several."""
     out = _parts(before.budget(), after.budget(), None)
-    if len(phases) > 1:
-        for label, b, a in phases:
-            if b is not None and a is not None:
-                out += _parts(before.budget(b), after.budget(a), label)
+    for label, b, a in shared(phases) if len(phases) > 1 else ():
+        out += _parts(before.budget(b), after.budget(a), label)
     return tuple(out)
 
 
@@ -169,19 +165,17 @@ def gain_checks(
     a tenth less time."""
     out = []
     left = {identity(c.code, c.scope): c for c in changes}
-    by_phase = {p.phase: p for p in phases if p.before is not None and p.after is not None}
+    by_phase = {p.phase: (p, p.before.median_ms, p.after.median_ms) for p in phases if p.before and p.after}
     for finding in common_findings(before).values():
         gain = finding.gain
-        phase = by_phase.get(finding.scope.phase or "") or next(iter(by_phase.values()), None)
-        if gain is None or gain.step_after_ms is None or phase is None:
+        found = by_phase.get(finding.scope.phase or "") or next(iter(by_phase.values()), None)
+        if gain is None or gain.step_after_ms is None or found is None:
             continue
-        assert phase.before is not None
-        assert phase.after is not None
-        old, new = phase.before.median_ms, phase.after.median_ms
+        phase, old, new = found
         own = [c.outcome for c in checks if (c.code, c.cause) == (finding.code, finding.cause)]
         untraced = after.untraced_step(new)
         outcome = "as predicted"
-        if "as promised" not in own or not _shrank(left.get(finding.identity)):
+        if "as promised" not in own or not _shrank(left[finding.identity]):
             outcome = "not applied"
         elif phase.verdict == "no-change":
             outcome = "no effect"
@@ -204,9 +198,9 @@ def gain_checks(
     return tuple(out)
 
 
-def _shrank(change: m.FindingChange | None) -> bool:
-    if change is None or change.status == "gone":
-        return change is not None
+def _shrank(change: m.FindingChange) -> bool:
+    if change.status == "gone":
+        return True
     before, after = change.ms_before, change.ms_after
     return before is not None and after is not None and after <= (1 - limit("shrunk-time")) * before
 
@@ -297,20 +291,11 @@ def contributions(
 def _holder(side: Side, part: str, other: Side) -> Finding | None:
     """The first finding about a part in at least half of the captures that holds half of what any of them
     does. What kernels lack on both sides did not change them."""
-    causes = {
-        cause
-        for d in side.diagnoses
-        for b in d.budget
-        for p in b.parts
-        if p.part == part
-        for cause in p.findings
-    }
+    parts = [p for d in side.diagnoses for b in d.budget for p in b.parts if p.part == part]
+    causes = {cause for p in parts for cause in p.findings}
     there = common_findings(other) if part in _OPERATIONS_OF else {}
-    named = [
-        f
-        for key, f in common_findings(side).items()
-        if f.cause in causes and not f.invalidates and key not in there
-    ]
+    own = (f for key, f in common_findings(side).items() if key not in there)
+    named = [f for f in own if f.cause in causes and not f.invalidates]
     most = max((_ms(f) or 0.0 for f in named), default=0.0)
     return min((f for f in named if (_ms(f) or 0.0) >= most / 2), key=lambda f: f.rank, default=None)
 
@@ -319,8 +304,7 @@ def _operation(part: m.PartChange, operations: Sequence[m.OperationChange]) -> m
     """The operation that changed most in the same direction, if it holds enough of the part's change."""
     if part.part not in _OPERATIONS_OF:
         return None
-    communicates = _OPERATIONS_OF[part.part]
-    own = [o for o in operations if (o.family == "communication") == communicates]
+    own = (o for o in operations if (o.family == "communication") == _OPERATIONS_OF[part.part])
     most = max(own, key=lambda o: o.change_ms / part.change_ms, default=None)
     return most if most and most.change_ms / part.change_ms >= limit("contribution") else None
 
@@ -330,19 +314,16 @@ def in_words(named: Sequence[m.Contribution], budget: Sequence[m.PartChange]) ->
     if not named:
         return ""
     total = sum(p.change_ms for p in budget if p.phase is None)
-    by_cause: dict[str, list[m.Contribution]] = {}
-    for c in named:
-        by_cause.setdefault(c.cause or c.part, []).append(c)
-    return f" Of {_signed(total)} ms a step, {_listed([_together(own) for own in by_cause.values()])}."
-
-
-def _together(own: Sequence[m.Contribution]) -> str:
-    """Parts held by one finding: ``+9.00 are launch call and launch latency (launch-bound)``."""
-    details = [own[0].cause] if own[0].cause else []
-    details += [f"{c.operation} {_signed(c.operation_ms)} ms" for c in own if c.operation and c.operation_ms]
-    about = f" ({', '.join(details)})" if details else ""
-    words = _listed([PARTS[c.part].words.replace(", ", " ") for c in own])
-    return f"{_signed(sum(c.change_ms for c in own))} are {words}{about}"
+    texts = []
+    # Parts held by one finding: ``+9.00 are launch call and launch latency (launch-bound)``.
+    for cause in dict.fromkeys(c.cause or c.part for c in named):
+        own = [c for c in named if (c.cause or c.part) == cause]
+        details = [own[0].cause] if own[0].cause else []
+        details += [f"{c.operation} {_signed(c.operation_ms)} ms" for c in own if c.operation_ms]
+        about = f" ({', '.join(details)})" if details else ""
+        words = _listed([PARTS[c.part].words.replace(", ", " ") for c in own])
+        texts.append(f"{_signed(sum(c.change_ms for c in own))} are {words}{about}")
+    return f" Of {_signed(total)} ms a step, {_listed(texts)}."
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -41,10 +41,8 @@ class Judgement(Struct, frozen=True):
 
     def fired(self, cause: str, scope: Scope = TRACE) -> bool:
         """Whether a rule fired in this scope, or in one around it."""
-        return any(
-            o.cause == cause and o.state == "fired" and o.scope.encloses(scope)
-            for o in self.inference.outcomes
-        )
+        fired = (o for o in self.inference.outcomes if o.state == "fired" and o.cause == cause)
+        return any(o.scope.encloses(scope) for o in fired)
 
     def parts(self) -> dict[str, Any]:
         """The sections that every document of this kind has."""
@@ -64,7 +62,9 @@ class Judgement(Struct, frozen=True):
 
 def _chosen(subject: Subject, options: RuleOptions) -> tuple[RuleSet, dict[ParamKey, Any]]:
     """The rules of a subject, and the parameters that differ from their defaults."""
-    rules = _read(options.rules, subject) if options.rules else _builtin(subject)
+    rules = _builtin(subject)
+    if options.rules:
+        rules = load_rules(builtin_dir(), *options.rules).about(subject)
     params: dict[ParamKey, Any] = dict(parse_params(rules, options.params))
     for key, value in (options.settings or {}).items():
         if key[0] in rules.by_code and key[1] in rules.by_code[key[0]].params:
@@ -74,11 +74,7 @@ def _chosen(subject: Subject, options: RuleOptions) -> tuple[RuleSet, dict[Param
 
 @cache
 def _builtin(subject: Subject) -> RuleSet:
-    return _read((), subject)
-
-
-def _read(folders: Sequence[Path], subject: Subject) -> RuleSet:
-    return load_rules(builtin_dir(), *folders).about(subject)
+    return load_rules(builtin_dir()).about(subject)
 
 
 def parameter(subject: Subject, code: str, name: str, options: RuleOptions) -> float:
@@ -92,19 +88,16 @@ def judge(
 ) -> Judgement:
     """Run the rules of a subject. `ms`: by scope, the step time that a share refers to."""
     rules, params = _chosen(subject, options)
-    reason = "not recorded in the captures"
-    present = {name for name, _ in facts.base.facts}
-    facts.base.missing.update({n: reason for n in COMPARISON if n not in present})
-    engine = options.engine or default_engine()
-    inference = infer(facts.base, rules, engine=engine, params=params)
+    lacking = COMPARISON.keys() - {name for name, _ in facts.base.facts}
+    facts.base.missing |= dict.fromkeys(lacking, "not recorded in the captures")
+    inference = infer(facts.base, rules, engine=options.engine or default_engine(), params=params)
 
     def ms_of(_part: str, scope: Scope, share: float | None) -> float | None:
         whole = (ms or {}).get(scope, (ms or {}).get(TRACE))
         return None if share is None or whole is None else share * whole
 
-    return Judgement(
-        inference, conclude(inference, ms_of=ms_of), Tool(version=__version__, engine=inference.engine)
-    )
+    tool = Tool(version=__version__, engine=inference.engine)
+    return Judgement(inference, conclude(inference, ms_of=ms_of), tool)
 
 
 # --- the catalogue of facts about comparisons, beside that of facts about one trace ---------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 
 from advisor import __version__
 from advisor.compare.build import side_doc
@@ -68,15 +69,16 @@ def table(
     sides = [side for _, side in columns]
     chosen = _phase(sides, phase)
     metrics = _metrics(names, sides, chosen, throughput, batch)
+    rows = _numbers(names, metrics)
     docs = tuple(side_doc(s).replaced(name=n) for n, s in zip(names, sides, strict=True))
     return FrameworkTable(
         tool=Tool(version=__version__, engine="none"),
         columns=docs,
         phase=chosen,
-        summary=_summary(names, metrics),
+        summary=_summary(len(names), rows),
         metrics=tuple(metrics),
-        differences=tuple(_differences(names, metrics)),
-        notes=tuple(_notes(docs, sides, chosen, batch, _row(metrics, "kernel time x throughput"))),
+        differences=tuple(_differences(rows)),
+        notes=tuple(_notes(docs, sides, chosen, batch, rows.get("kernel time x throughput", ("", []))[1])),
     )
 
 
@@ -87,11 +89,8 @@ def _names(columns: Sequence[tuple[str | None, Side]]) -> list[str]:
         engine = side.texts("serving_engine")
         path = side.diagnoses[0].inputs[0].path.replace("\\", "/").rpartition("/")[2]
         name = given or (engine[0] if engine else path.split(".")[0])
-        number = 2
-        base = name
-        while name in out:
-            name, number = f"{base}-{number}", number + 1
-        out.append(name)
+        free = chain([name], (f"{name}-{number}" for number in count(2)))
+        out.append(next(one for one in free if one not in out))
     return out
 
 
@@ -114,12 +113,11 @@ def _metrics(
     batch: Mapping[str, float],
 ) -> list[Metric]:
     columns = [_column(s, phase, batch.get(n), throughput.get(n)) for n, s in zip(names, sides, strict=True)]
-    listed = (*_ROWS, *(row[:3] for row in _FACTS), *_MEASURED)
-    metrics = (
-        Metric(name=name, unit=unit, values=tuple(c[name] for c in columns), group=group)
-        for group, name, unit in listed
-    )
-    return [m for m in metrics if any(v is not None for v in m.values)]
+    return [
+        Metric(name=name, unit=unit, values=values, group=group)
+        for group, name, unit in (*_ROWS, *(row[:3] for row in _FACTS), *_MEASURED)
+        if set(values := tuple(c[name] for c in columns)) != {None}
+    ]
 
 
 def _column(side: Side, phase: str, batch: Number, throughput: Number) -> dict[str, Number | str]:
@@ -127,9 +125,8 @@ def _column(side: Side, phase: str, batch: Number, throughput: Number) -> dict[s
     times = side.times(phase)
     kernels = side.kernels(phase).values()
     step = float(sorted(times)[len(times) // 2]) if len(times) else None
-    spent, calls, layers, products = (
-        side.mean(phase, n) for n in ("kernel_ms", "kernel_calls", "layers", "matmul")
-    )
+    numbers = ("kernel_ms", "kernel_calls", "layers", "matmul")
+    spent, calls, layers, products = (side.mean(phase, name) for name in numbers)
     size = batch or side.mean(phase, "batch")
     unfused = sum(k.ms for k in kernels if k.name.family in UNFUSED)
     attention = sum(k.ms for k in kernels if k.name.family == "attention") or None
@@ -176,26 +173,27 @@ def _largest(side: Side, phase: str, *families: str) -> str | None:
 # ---------------------------------------------------------------- what it means
 
 
-def _row(metrics: Sequence[Metric], name: str) -> Metric | None:
-    return next((m for m in metrics if m.name == name), None)
+#: A row by its name: its unit, and its numbers with their columns.
+Rows = Mapping[str, tuple[str, list[tuple[float, str]]]]
 
 
-def _known(names: Sequence[str], metric: Metric | None) -> list[tuple[float, str]]:
-    """The numbers of a row, with their columns."""
-    values = zip(metric.values, names, strict=True) if metric is not None else ()
-    return [(float(v), n) for v, n in values if isinstance(v, int | float)]
+def _numbers(names: Sequence[str], metrics: Sequence[Metric]) -> Rows:
+    rows = ((m.name, m.unit, zip(m.values, names, strict=True)) for m in metrics)
+    return {
+        name: (unit, [(float(v), column) for v, column in values if isinstance(v, int | float)])
+        for name, unit, values in rows
+    }
 
 
-def _differences(names: Sequence[str], metrics: Sequence[Metric]) -> list[str]:
+def _differences(rows: Rows) -> list[str]:
     out = []
     for rule in framework_differences():
-        metric = _row(metrics, rule.metric)
-        known = _known(names, metric)
-        if metric is None or len(known) < 2:
+        unit, known = rows.get(rule.metric, ("", []))
+        if len(known) < 2:
             continue
         (low, lower), (high, higher) = min(known), max(known)
         if _exceeds(rule, low, high):
-            ends = {"low_value": _shown(low, metric.unit), "high_value": _shown(high, metric.unit)}
+            ends = {"low_value": _shown(low, unit), "high_value": _shown(high, unit)}
             out.append(rule.text.format(low=lower, high=higher, **ends))
     return out
 
@@ -214,19 +212,16 @@ def _shown(value: float, unit: str) -> str:
     return value_text(value, unit if unit == "ratio" else "")
 
 
-def _summary(names: Sequence[str], metrics: Sequence[Metric]) -> str:
+def _summary(columns: int, rows: Rows) -> str:
     for wanted in ("throughput", "time per token", "step time"):
-        row = _row(metrics, wanted)
-        known = _known(names, row)
-        if row is None or len(known) < max(len(names), 2):
+        unit, known = rows.get(wanted, ("", []))
+        if len(known) < max(columns, 2):
             continue
         best, worst = (max, min) if wanted == "throughput" else (min, max)
         (first, fast), (last, slow) = best(known), worst(known)
         factor = max(first, last) / max(min(first, last), 1e-12)
-        return (
-            f"{fast} is fastest by {wanted} ({_shown(first, row.unit)}"
-            f"{' tok/s' if wanted == 'throughput' else ''}): {times(factor)} x as fast as {slow}."
-        )
+        value = f"{_shown(first, unit)}{' tok/s' if wanted == 'throughput' else ''}"
+        return f"{fast} is fastest by {wanted} ({value}): {times(factor)} x as fast as {slow}."
     return "The captures do not show which engine is fastest."
 
 
@@ -235,7 +230,7 @@ def _notes(
     sides: Sequence[Side],
     phase: str,
     batch: Mapping[str, float],
-    busy: Metric | None,
+    busy: Sequence[tuple[float, str]],
 ) -> list[str]:
     notes = []
     gpus = {g for s in sides for w in s.works for g in w.gpus}
@@ -254,12 +249,12 @@ def _notes(
         ratios = [launch_ratio(sides[0].kernels(phase), s.kernels(phase)) for s in sides[1:]]
         if any(r is not None and max(r, 1 / r) > limit("launch-size") for r in ratios):
             notes.append("Launch sizes of shared kernels differ: the batches are not the same.")
-    for doc, share in zip(docs, busy.values if busy is not None else (), strict=False):
-        if isinstance(share, float) and share > limit("kernel-time"):
-            notes.append(
-                f"{doc.name}: the given throughput needs {share:.1f} times the kernel time there "
-                "is, so the capture served a smaller batch than the benchmark (see --batch)."
-            )
+    notes += [
+        f"{name}: the given throughput needs {share:.1f} times the kernel time there is, so the capture "
+        "served a smaller batch than the benchmark (see --batch)."
+        for share, name in busy
+        if share > limit("kernel-time")
+    ]
     by_engine: dict[str, list[str]] = {}
     for doc, side in zip(docs, sides, strict=True):
         given = doc.name.lower()

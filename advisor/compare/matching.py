@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
-from advisor.compare.sides import Kernel, Side, paired
+from advisor.compare.sides import Kernel, Phase, Side, paired, shared
 from advisor.knowledge.compare import limit
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus
 from advisor.model.findings import Diagnosis
@@ -32,7 +32,7 @@ class Operation(Struct):
         return tuple(k.name.name for k in sorted(self.kernels, key=lambda k: -k.ms))
 
 
-def by_operation(kernels: Iterable[Kernel]) -> dict[str, Operation]:
+def _by_name(kernels: Iterable[Kernel]) -> dict[str, Operation]:
     found: dict[str, Operation] = {}
     for kernel in kernels:
         name = kernel.name
@@ -43,25 +43,27 @@ def by_operation(kernels: Iterable[Kernel]) -> dict[str, Operation]:
     return found
 
 
-def operation_changes(
-    before: Side, after: Side, phases: list[tuple[str, str | None, str | None]]
-) -> tuple[OperationChange, ...]:
+def operation_pairs(
+    before: Iterable[Kernel], after: Iterable[Kernel]
+) -> Iterator[tuple[str, Operation, Operation]]:
+    """Every operation by name with its kernels on both sides; empty on a side that lacks it."""
+    old, new = _by_name(before), _by_name(after)
+    for name in sorted(old.keys() | new.keys()):
+        lacking = Operation(name, (old.get(name) or new[name]).family)
+        yield name, old.get(name, lacking), new.get(name, lacking)
+
+
+def operation_changes(before: Side, after: Side, phases: Sequence[Phase]) -> tuple[OperationChange, ...]:
     """Every operation of the phases that both sides have, the largest change first."""
     out = []
-    for label, b, a in phases:
-        if b is None or a is None:
-            continue
-        old, new = by_operation(before.kernels(b).values()), by_operation(after.kernels(a).values())
+    for label, b, a in shared(phases):
         step = max(before.times(b).mean() if len(before.times(b)) else 0.0, 1e-6)
         worth = limit("operation-share") * step
-        for name in sorted(old.keys() | new.keys()):
-            x, y = old.get(name), new.get(name)
-            family = (x or y).family  # type: ignore[union-attr]
-            x, y = x or Operation(name, family), y or Operation(name, family)
+        for name, x, y in operation_pairs(before.kernels(b).values(), after.kernels(a).values()):
             out.append(
                 OperationChange(
                     operation=name,
-                    family=family,
+                    family=x.family,
                     phase=label,
                     status=_status(x, y, worth),
                     calls_before=round(x.calls, 3),
@@ -112,15 +114,14 @@ def _calls(side: Side) -> dict[str, tuple[float, float]]:
     """Calls and milliseconds a step by name, means over the captures."""
     total: dict[str, tuple[float, float]] = {}
     for diagnosis in side.diagnoses:
-        table = diagnosis.tables.get("api")
+        if (table := diagnosis.tables.get("api")) is None:
+            continue
         steps = max(diagnosis.inputs[0].steps or 0, 1)
-        for row in table.rows if table is not None else ():
-            cells = dict(zip(table.columns, row, strict=False)) if table is not None else {}
-            count, ms = total.get(str(row[0]), (0.0, 0.0))
-            total[str(row[0])] = (
-                count + float(cells.get("count") or 0) / steps,
-                ms + float(cells.get("total:ms") or 0) / steps,
-            )
+        for row in table.rows:
+            cells = dict(zip(table.columns, row, strict=False))
+            count, ms = (float(cells.get(c) or 0) / steps for c in ("count", "total:ms"))
+            counted, spent = total.get(str(row[0]), (0.0, 0.0))
+            total[str(row[0])] = counted + count, spent + ms
     share = max(len(side.diagnoses), 1)
     return {name: (count / share, ms / share) for name, (count, ms) in total.items()}
 
@@ -130,16 +131,13 @@ def _calls(side: Side) -> dict[str, tuple[float, float]]:
 
 def in_equal_steps(before: Side, after: Side) -> tuple[Side, Side, tuple[str, ...]]:
     """Both sides, the one with longer steps divided, and a note about it."""
-    for _, b, a in paired(before, after):
-        if b is None or a is None:
-            continue
+    for _, b, a in shared(paired(before, after)):
         for one, other, mine, theirs in ((before, after, b, a), (after, before, a, b)):
             k = _multiple(one, other, mine, theirs)
             if k > 1:
-                multiple_note = f"One step {one.name} is {k} steps {other.name}: its times count by {k}."
+                note = f"One step {one.name} is {k} steps {other.name}: its times count by {k}."
                 divided = Side(one.name, [_divided(d, k) for d in one.diagnoses])
-                sides = (divided, other) if one is before else (other, divided)
-                return *sides, (multiple_note,)
+                return (divided, other, (note,)) if one is before else (other, divided, (note,))
     return before, after, ()
 
 
@@ -170,24 +168,21 @@ def _divided(d: Diagnosis, k: int) -> Diagnosis:
 
 
 def _phase(p: PhaseWork, k: int) -> PhaseWork:
-    kernels = tuple(x.replaced(calls=x.calls / k, ms=x.ms / k) for x in p.kernels)
-    rest = {name: getattr(p, name) / k for name in ("kernel_calls", "kernel_ms", "attention", "matmul")}
     return p.replaced(
         steps=p.steps * k,
         times_ms=tuple(t / k for t in p.times_ms),
         layers=p.layers // k if p.layers and p.layers % k == 0 else p.layers,
-        kernels=kernels,
-        **rest,
+        kernels=tuple(x.replaced(calls=x.calls / k, ms=x.ms / k) for x in p.kernels),
+        **{name: getattr(p, name) / k for name in ("kernel_calls", "kernel_ms", "attention", "matmul")},
     )
 
 
 def sketch(before: Side, after: Side) -> Sketch | None:
     """None without a phase that both sides have."""
     before, after, _ = in_equal_steps(before, after)
-    for label, b, a in paired(before, after):
-        if b is not None and a is not None:
-            steps = [s.diagnoses[0].excerpts[:1] for s in (before, after)]
-            both = [e for one in steps for e in one if e.place is None]
-            drawn = both[0].beside(both[1], (before.name, after.name)) if len(both) == len(steps) else None
-            return Sketch(label, tuple(before.times(b).tolist()), tuple(after.times(a).tolist()), drawn)
+    for label, b, a in shared(paired(before, after))[:1]:
+        steps = [s.diagnoses[0].excerpts[:1] for s in (before, after)]
+        both = [e for one in steps for e in one if e.place is None]
+        drawn = both[0].beside(both[1], (before.name, after.name)) if len(both) == len(steps) else None
+        return Sketch(label, tuple(before.times(b).tolist()), tuple(after.times(a).tolist()), drawn)
     return None

@@ -54,8 +54,10 @@ def experiment(
     facts.put("moe.result", _result(gain, worth))
     judged = judge(facts, "router", chosen)
     line = judged.param("MOE101", "min_gain")
-    experts = tuple(_experts(s) for s in traces or ())
-    certain = _certain(gain, low, high, line)
+    # Against the noise of repeats; without an interval, against that of a host-bound loop.
+    certain = abs(math.log1p(gain) - math.log1p(line)) > math.log1p(HOST_SPREAD)
+    if low is not None and high is not None:
+        certain = low > line or high <= line
     guilty = judged.fired("router-imbalance")
     return RouterExperiment(
         learned=_runs("learned", a),
@@ -66,7 +68,7 @@ def experiment(
         gain=gain,
         gain_low=low,
         gain_high=high,
-        experts=experts,
+        experts=tuple(_experts(s) for s in traces or ()),
         notes=tuple(_notes(gain, low, certain, line, judged)),
         **judged.parts(),
     )
@@ -97,14 +99,6 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     return math.expm1(mid - far), math.expm1(mid + far)
 
 
-def _certain(gain: float, low: float | None, high: float | None, line: float) -> bool:
-    """Whether the verdict holds against the noise of repeats; without an interval, against that of a
-    host-bound loop."""
-    if low is None or high is None:
-        return abs(math.log1p(gain) - math.log1p(line)) > math.log1p(HOST_SPREAD)
-    return low > line or high <= line
-
-
 # ---------------------------------------------------------------- words
 
 
@@ -119,14 +113,12 @@ def _summary(
     a: Runs, b: Runs, gain: float, low: float | None, high: float | None, worth: float, guilty: bool
 ) -> str:
     head = "Routing holds the throughput back" if guilty else "Routing is not the bottleneck"
-    values = [f"{milliseconds(fmean(r.values))}" for r in (a, b)]
-    text = (
-        f"{head}: with perfect routing the throughput is {_result(gain, worth)} "
-        f"({values[0]} to {values[1]} {a.unit}"
-    )
+    values = " to ".join(milliseconds(fmean(r.values)) for r in (a, b))
+    interval = ""
     if low is not None and high is not None:
-        text += f"; 98 % interval of the gain {ratio(low)[:-2]} to {ratio(high)}"
-    return f"{text})."
+        interval = f"; 98 % interval of the gain {ratio(low)[:-2]} to {ratio(high)}"
+    what = f"with perfect routing the throughput is {_result(gain, worth)}"
+    return f"{head}: {what} ({values} {a.unit}{interval})."
 
 
 def _notes(gain: float, low: float | None, certain: bool, line: float, judged: Judgement) -> list[str]:
@@ -171,42 +163,31 @@ def _experts(side: Side) -> ExpertKernels:
     if not own:
         return ExpertKernels(name=side.name, path=path, note="no expert kernels are seen")  # type: ignore[arg-type]
     names = {n.operation for n, _ in own}
-    tails = [
-        {
-            f.name: float(f.value)
-            for f in side.diagnoses[0].facts
-            if f.scope.operation == name and isinstance(f.value, int | float)
-        }
-        for name in names
-    ]
+    facts = [f for f in side.diagnoses[0].facts if f.scope.operation in names]
+    tails = {(f.name, f.scope.operation): f.value for f in facts if isinstance(f.value, int | float)}
+
+    def most(fact: str) -> float | None:
+        return max((float(value) for (name, _), value in tails.items() if name == fact), default=None)
+
     uneven, kernel = _uneven([(n.operation, k) for n, k in own])
     if uneven is None:
         uneven, kernel = _uneven([(n.operation, k) for n, k in rows if n.family == _SIZED])
-    if uneven is None:
-        note = "; ".join(t for t in (note, _EVEN) if t)
-    share = sum(k.ms for _, k in own) / total if total else None
     return ExpertKernels(
         name=side.name,  # type: ignore[arg-type]
         path=path,
-        expert_share=share,
-        max_over_p50=_most(tails, "operation.max_over_p50"),
-        p99_over_p50=_most(tails, "operation.p99_over_p50"),
+        expert_share=sum(k.ms for _, k in own) / total if total else None,
+        max_over_p50=most("operation.max_over_p50"),
+        p99_over_p50=most("operation.p99_over_p50"),
         imbalance=uneven,
         kernel=kernel,
-        note=note,
+        note=note if uneven is not None else "; ".join(t for t in (note, _EVEN) if t),
     )
 
 
 def _uneven(rows: Sequence[tuple[str, KernelWork]]) -> tuple[float | None, str | None]:
     """Largest over mean launch size of the kernel with most time whose launches vary."""
     for name, k in sorted(rows, key=lambda r: -r[1].ms):
-        if k.blocks_min < k.blocks_max and k.blocks > 0:
-            factor = k.blocks_max / k.blocks
-            if factor >= limit("uneven-launches"):
-                return factor, name
+        vary = k.blocks_min < k.blocks_max and k.blocks > 0
+        if vary and (factor := k.blocks_max / k.blocks) >= limit("uneven-launches"):
+            return factor, name
     return None, None
-
-
-def _most(tails: Sequence[dict[str, float]], name: str) -> float | None:
-    known = [t[name] for t in tails if name in t]
-    return max(known) if known else None

@@ -18,6 +18,8 @@ from advisor.model.numbers import milliseconds, signed
 from advisor.model.parts import BUSY
 from advisor.model.work import KernelName, PhaseWork, Work
 
+#: A phase of two sides: its label, and its name before and after, None if that side lacks it.
+Phase = tuple[str, str | None, str | None]
 #: Busy parts of the budget, and idle time within graphs: not the host's.
 NOT_HOST = frozenset((*BUSY, "graph_internal", "unified_memory"))
 
@@ -35,10 +37,8 @@ class Kernel:
 
 def same_steps(one: Diagnosis, other: Diagnosis) -> bool:
     """True for diagnoses of one recording: the same step times to the last digit."""
-    if one.work is None or other.work is None:
-        return False
     times = [[p.times_ms for p in d.work.phases] for d in (one, other) if d.work is not None]
-    return bool(times[0]) and times[0] == times[1]
+    return len(times) == 2 and bool(times[0]) and times[0] == times[1]
 
 
 @dataclass
@@ -78,14 +78,9 @@ class Side:
     def runs(self, phase: str) -> list[Array]:
         """Step times of the phase in ms, one array a capture; if a capture has no single step times (no
         steps, opaque graphs), its mean."""
-        out = []
-        for work in self.works:
-            for row in work.phases:
-                times = np.array([t for t in row.times_ms if t > 0], float)
-                if row.phase != phase or not len(times):
-                    continue
-                out.append(times.mean(keepdims=True) if work.opaque else times)
-        return out
+        rows = [(w, p) for w in self.works for p in w.phases if p.phase == phase]
+        runs = [(w, np.array([t for t in p.times_ms if t > 0], float)) for w, p in rows]
+        return [t.mean(keepdims=True) if w.opaque else t for w, t in runs if len(t)]
 
     def times(self, phase: str) -> Array:
         runs = self.runs(phase)
@@ -93,12 +88,12 @@ class Side:
 
     def untraced_step(self, traced_ms: float) -> Span:
         """Step time without the profiler, ms, over the range of the captures."""
-        known = [i for d in self.diagnoses for i in d.inputs if i.step_ms and i.untraced_step_ms]
-        factors = [
-            [getattr(i.untraced_step_ms, at) / i.step_ms for i in known] or [1.0]
-            for at in ("low", "mid", "high")
-        ]
-        low, mid, high = min(factors[0]), sum(factors[1]) / len(factors[1]), max(factors[2])
+        inputs = [i for d in self.diagnoses for i in d.inputs]
+        known = [(i.untraced_step_ms, i.step_ms) for i in inputs if i.step_ms and i.untraced_step_ms]
+        if not known:
+            return Span(low=traced_ms, mid=traced_ms, high=traced_ms)
+        low, high = min(u.low / step for u, step in known), max(u.high / step for u, step in known)
+        mid = sum(u.mid / step for u, step in known) / len(known)
         return Span(low=low * traced_ms, mid=mid * traced_ms, high=high * traced_ms)
 
     def steps(self, phase: str) -> int:
@@ -144,7 +139,7 @@ class Side:
                     total[part.part] = total.get(part.part, 0.0) + part.ms / steps
         return {p: ms / count for p, ms in total.items()} if count else {}
 
-    def host_share(self, phase: str | None = None) -> float:
+    def host_share(self, phase: str) -> float:
         """Share of the window in which the device waits for the host, mean over devices."""
         rows: list[Budget] = []
         for diagnosis in self.diagnoses:
@@ -160,13 +155,10 @@ class Side:
         found: list[Cell] = []
         unit = ""
         for diagnosis in self.diagnoses:
-            known = [
-                (LEVELS.index(mine.level), f)
-                for f in diagnosis.facts
-                if f.name == name and (mine := f.scope.without_process()).encloses(wanted)
-            ]
+            named = [f for f in diagnosis.facts if f.name == name]
+            known = [f for f in named if f.scope.without_process().encloses(wanted)]
             if known:
-                best = max(known, key=lambda item: item[0])[1]
+                best = max(known, key=lambda f: LEVELS.index(f.scope.without_process().level))
                 found.append(best.value)
                 unit = best.unit
         numbers = [float(v) for v in found if isinstance(v, int | float)]
@@ -176,12 +168,8 @@ class Side:
 
     def device_fact(self, name: str) -> float | None:
         """A number known for each device: the mean over devices and captures."""
-        values = [
-            float(f.value)
-            for d in self.diagnoses
-            for f in d.facts
-            if f.name == name and isinstance(f.value, int | float)
-        ]
+        facts = [f.value for d in self.diagnoses for f in d.facts if f.name == name]
+        values = [float(v) for v in facts if isinstance(v, int | float)]
         return sum(values) / len(values) if values else None
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -190,19 +178,19 @@ class Side:
         return tuple(dict.fromkeys(str(v) for v in values if v is not None))
 
 
-def paired(before: Side, after: Side) -> list[tuple[str, str | None, str | None]]:
-    """Phases side by side as (label, before, after), most time first; None if a side lacks it.
-
-    A phase that one side could not name is the only phase of the other.
-    """
+def paired(before: Side, after: Side) -> list[Phase]:
+    """The phases, most time first. One that a side could not name is the only phase of the other."""
     b, a = before.phases, after.phases
     if len(b) == len(a) == 1 and b != a and "unknown" in (b[0], a[0]):
         return [(a[0] if b[0] == "unknown" else b[0], b[0], a[0])]
     weight = {p: max(before.shares.get(p, 0.0), after.shares.get(p, 0.0)) for p in (*b, *a)}
-    return [
-        (p, p if p in b else None, p if p in a else None)
-        for p in sorted(weight, key=lambda p: (-weight[p], p))
-    ]
+    order = sorted(weight, key=lambda p: (-weight[p], p))
+    return [(p, p if p in b else None, p if p in a else None) for p in order]
+
+
+def shared(phases: Sequence[Phase]) -> list[tuple[str, str, str]]:
+    """The phases that both sides have."""
+    return [(label, b, a) for label, b, a in phases if b is not None and a is not None]
 
 
 # --- words and numbers in the sentences of comparisons --------------------------------------------
@@ -220,8 +208,7 @@ def interval(span: Span) -> str:
 
 def phase_words(phase: str) -> str:
     """A step of the phase, in words."""
-    known = {"unknown": "step", "window": "window"}
-    return known.get(phase, f"{phase} step")
+    return {"unknown": "step", "window": "window"}.get(phase, f"{phase} step")
 
 
 def step_times(phase: PhaseChange) -> str:

@@ -19,7 +19,7 @@ Everything is seeded: the same input gives the same interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from statistics import NormalDist
 
@@ -27,6 +27,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.model.arrays import Array
+from advisor.model.gain import Span
 
 LEVEL = 0.98
 RESAMPLES = 2_000
@@ -59,6 +60,9 @@ class Noise(Struct, frozen=True):
     steps: float = 0.0
 
 
+_NO_NOISE = Noise()
+
+
 class Change(Struct, frozen=True):
     """A change as a ratio, with its interval; positive is slower. `chance` is how often equal steps would
     differ as much."""
@@ -67,6 +71,10 @@ class Change(Struct, frozen=True):
     low: float
     high: float
     chance: float = 0.0
+
+    @property
+    def span(self) -> Span:
+        return Span(low=self.low, mid=self.mid, high=self.high)
 
     @property
     def least_rise(self) -> float:
@@ -84,34 +92,31 @@ class Change(Struct, frozen=True):
         return max(self.least_rise, self.least_drop, 0.0)
 
 
-def typical_change(before: Array, after: Array, noise: Noise | None = None) -> Change | None:
+def typical_change(before: Array, after: Array, noise: Noise = _NO_NOISE) -> Change | None:
     """The median ratio over all pairs of steps; None if a side has none."""
     if min(len(before), len(after)) < 2:
-        return _single(before, after, noise or Noise())
+        return _single(before, after, noise)
     b, a = np.log(before), np.log(after)
     mid = float(np.median(np.subtract.outer(_points(a[None])[0], _points(b[None])[0])))
     rng = np.random.default_rng(SEED)
-    shifts = np.empty(RESAMPLES)
-    size = max(_CHUNK // (POINTS * POINTS), 1)
-    for at in range(0, RESAMPLES, size):
-        count = min(size, RESAMPLES - at)
+    shifts = []
+    for count in _chunks(RESAMPLES, POINTS * POINTS):
         pb = _points(b[rng.integers(0, len(b), (count, len(b)))])
         pa = _points(a[rng.integers(0, len(a), (count, len(a)))])
         pairs = (pa[:, :, None] - pb[:, None, :]).reshape(count, -1)
-        shifts[at : at + count] = np.median(pairs, axis=1)
-    return _interval(mid, shifts, b, a, noise or Noise(), _rank_chance(b, a))
+        shifts.append(np.median(pairs, axis=1))
+    return _interval(mid, np.concatenate(shifts), b, a, noise, _rank_chance(b, a))
 
 
-def mean_change(before: Array, after: Array, noise: Noise | None = None) -> Change | None:
+def mean_change(before: Array, after: Array, noise: Noise = _NO_NOISE) -> Change | None:
     """The ratio of the means; None if a side has no steps."""
     if min(len(before), len(after)) < 2:
-        return _single(before, after, noise or Noise())
+        return _single(before, after, noise)
     mid = math.log(after.mean() / before.mean())
     rng = np.random.default_rng(SEED)
     draws = _means(after, rng) / _means(before, rng)
     chance = _shuffle_chance(before, after, rng)
-    logs = np.log(before), np.log(after)
-    return _interval(mid, np.log(draws), *logs, noise or Noise(), chance)
+    return _interval(mid, np.log(draws), np.log(before), np.log(after), noise, chance)
 
 
 def _single(before: Array, after: Array, noise: Noise) -> Change | None:
@@ -133,23 +138,26 @@ def _points(samples: Array) -> Array:
     return np.asarray(np.sort(samples, axis=1)[:, at.astype(np.int64)])
 
 
+def _chunks(number: int, size: int) -> Iterator[int]:
+    """How many of `number` rows of this size are held in memory at once."""
+    most = max(_CHUNK // size, 1)
+    yield from (min(most, number - at) for at in range(0, number, most))
+
+
 def _means(values: Array, rng: np.random.Generator) -> Array:
-    out = np.empty(RESAMPLES)
-    size = max(_CHUNK // len(values), 1)
-    for at in range(0, RESAMPLES, size):
-        count = min(size, RESAMPLES - at)
-        out[at : at + count] = values[rng.integers(0, len(values), (count, len(values)))].mean(1)
-    return out
+    n = len(values)
+    return np.concatenate([values[rng.integers(0, n, (k, n))].mean(1) for k in _chunks(RESAMPLES, n)])
 
 
 def _interval(mid: float, draws: Array, before: Array, after: Array, noise: Noise, chance: float) -> Change:
     """Percentiles of the draws, widened for small samples, for dependent steps, and by differences
     without a change (in logs, as everything here)."""
     low, high = np.quantile(draws, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    wider = _small_sample(len(before), len(after)) * _serial(before, after)
-    lucky = t_quantile(len(before) + len(after) - 2) * math.sqrt(
-        _unseen(before, noise.steps) + _unseen(after, noise.steps)
-    )
+    # A bootstrap of few values is too narrow: by the lost degrees of freedom, and as Student's quantile
+    # exceeds the normal one.
+    fewest, student = min(len(before), len(after)), t_quantile(len(before) + len(after) - 2)
+    wider = student / _Z * math.sqrt(fewest / (fewest - 1)) * _serial(before, after)
+    lucky = student * math.sqrt(_unseen(before, noise.steps) + _unseen(after, noise.steps))
     down = math.hypot(max(mid - float(low), 0.0) * wider, lucky, noise.runs)
     up = math.hypot(max(float(high) - mid, 0.0) * wider, lucky, noise.runs)
     return Change(math.expm1(mid), math.expm1(mid - down), math.expm1(mid + up), chance)
@@ -161,13 +169,6 @@ def _unseen(values: Array, usual: float) -> float:
     own = float(np.var(values, ddof=1))
     likely = (_PRIOR_STEPS * usual**2 + (n - 1) * own) / (_PRIOR_STEPS + n - 1)
     return max(likely - own, 0.0) / n
-
-
-def _small_sample(n: int, m: int) -> float:
-    """A bootstrap of few values is too narrow: by the lost degrees of freedom, and as Student's quantile
-    exceeds the normal one."""
-    fewest = min(n, m)
-    return t_quantile(n + m - 2) / _Z * math.sqrt(fewest / (fewest - 1))
 
 
 def _serial(before: Array, after: Array) -> float:
@@ -257,14 +258,11 @@ def _shuffle_chance(before: Array, after: Array, rng: np.random.Generator) -> fl
         return 0.0
     both = np.concatenate((before, after))
     seen = abs(math.log(after.mean() / before.mean()))
-    hits = done = 0
-    size = max(_CHUNK // len(both), 1)
-    while done < _SHUFFLES:
-        count = min(size, _SHUFFLES - done)
+    hits = 0
+    for count in _chunks(_SHUFFLES, n + m):
         dealt = rng.permuted(np.broadcast_to(both, (count, n + m)), axis=1)
         ratio = np.log(dealt[:, n:].mean(axis=1) / dealt[:, :n].mean(axis=1))
         hits += int((np.abs(ratio) >= seen - 1e-12).sum())
-        done += count
     return hits / _SHUFFLES
 
 

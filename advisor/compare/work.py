@@ -44,11 +44,8 @@ def work_of(a: Analysis) -> Work:
 
 def _sm_clock(a: Analysis) -> float | None:
     """Mean of the sampled SM clock in the window."""
-    if not a.trace.has("samples"):
-        return None
-    columns = a.trace.columns("samples", ("time", "sm_clock_hz"))
-    inside = (columns["time"] >= a.window.start) & (columns["time"] < a.window.end)
-    clock = columns["sm_clock_hz"][inside]
+    window = (a.window.start, a.window.end)
+    clock = a.trace.columns("samples", ("sm_clock_hz",), window)["sm_clock_hz"]
     return float(np.nanmean(clock)) if len(clock) and not np.isnan(clock).all() else None
 
 
@@ -102,7 +99,6 @@ class _KernelTable:
     def __init__(self, a: Analysis, op_phase: Array, steps: Array) -> None:
         self._steps, self._stepped = steps, bool(a.step_count)
         self.names: tuple[KernelName, ...] = ()
-        self._rows = np.empty(0, np.int64)
         at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0))
         if len(at) == 0:
             return
@@ -122,7 +118,7 @@ class _KernelTable:
 
     def of(self, phase: int) -> dict[str, Any]:
         """The fields of PhaseWork about kernels."""
-        if not len(self._rows):
+        if not self.names:
             return {}
         steps, calls = max(int(self._steps[phase]), 1), self._calls[phase]
         rows = tuple(
