@@ -103,12 +103,8 @@ def context(
     """Which operations grow with the context."""
     from advisor.compare.context import scaling
 
-    return scaling(
-        side("short", short, options, progress),
-        side("long", long, options, progress),
-        tokens,
-        _rules(options),
-    )
+    sides = side("short", short, options, progress), side("long", long, options, progress)
+    return scaling(*sides, tokens, _rules(options))
 
 
 def frameworks(
@@ -138,11 +134,8 @@ def router(
     """The perfect-router experiment from benchmark reports or bare numbers."""
     from advisor.compare.router import experiment
 
-    sides = None
-    if traces is not None:
-        sides = tuple(
-            side(n, [t], options, progress) for n, t in zip(("learned", "perfect"), traces, strict=True)
-        )
+    named = zip(("learned", "perfect"), traces or (), strict=False)
+    sides = [side(name, [trace], options, progress) for name, trace in named]
     return experiment(learned, perfect, unit, metric, sides, _rules(options))
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Finding, Tool
-from advisor.model.gain import Flip
 from advisor.model.once import begin, kept
 from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
@@ -222,10 +222,12 @@ def assemble(done: Analysed) -> Diagnosis:
     rules = done.inference.program.rules.by_code
     budget = answered(document.budgets(analysis), findings, rules, why_not(done.inference))
     if len(analysis.window_steps):
+        scope = Scope(device=analysis.main_device)
+        rates = ("tokens_per_s", "model_bandwidth_ratio", "model_flop_ratio")
         source = source.replaced(
             step_ms=float(step_times(analysis).mean()) / 1e6,
             untraced_step_ms=done.gains.untraced,
-            **_rates(facts, analysis.main_device),
+            **{name: facts.value(f"serving.{name}", scope) for name in rates},
         )
     if done.waits is not None:
         source = source.replaced(ranks=len(done.waits.ranks))
@@ -233,6 +235,11 @@ def assemble(done: Analysed) -> Diagnosis:
     combined = done.gains.combined(worth_doing(found.findings, rules), hidden(found.findings))
     language_model = document.is_language_model(analysis.workload) is True
     options = () if worth_reporting(findings) else done.gains.options(language_model)
+    flips = None
+    if done.options.sensitivity:  # what a threshold moved by a tenth would change
+        from advisor.engine.sensitivity import sensitivity
+
+        flips = sensitivity(done.inference, lambda i: conclusions(done, i).findings)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
@@ -254,24 +261,9 @@ def assemble(done: Analysed) -> Diagnosis:
         tables=tables,
         timeline=timeline,
         next_target=document.next_target(analysis),
-        sensitivity=_sensitivity(done) if done.options.sensitivity else None,
+        sensitivity=flips,
         work=kernel_work(analysis),
     )
-
-
-def _rates(facts: FactBase, device: int) -> dict[str, object]:
-    """Throughput of the steps, as fields of the input."""
-    from advisor.model.facts import Scope
-
-    names = ("tokens_per_s", "model_bandwidth_ratio", "model_flop_ratio")
-    return {name: facts.value(f"serving.{name}", Scope(device=device)) for name in names}
-
-
-def _sensitivity(done: Analysed) -> tuple[Flip, ...]:
-    """Verdicts that would change if a threshold were moved by a tenth."""
-    from advisor.engine.sensitivity import sensitivity
-
-    return sensitivity(done.inference, lambda i: conclusions(done, i).findings)
 
 
 def all_rules(folders: tuple[Path, ...]) -> RuleSet:

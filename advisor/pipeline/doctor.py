@@ -20,7 +20,6 @@ from advisor.engine.load import builtin_dir
 from advisor.errors import invalid_choice
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
 from advisor.facts.spec import ASKED_TABLES
-from advisor.metrics.analysis import Analysis
 from advisor.model.capture_plan import CapturePlan, Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
@@ -60,13 +59,15 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     faults = checks.about_capture(found.findings)
     findings = document.with_options(faults, done.serving, document.program_of(a))
     remedy = document.remedies(a, facts, done.serving)
-    backtraces = _backtraces(a)
+    backtraces = trace.has("callchains") and bool(
+        (trace.columns("api_calls", ("callchain",))["callchain"] != MISSING).any()
+    )
     recording = recording_of(
         capture,
         trace.tables,
         gil_ranges=any(name == "host.gil_wait_ratio" for name, _ in facts.facts),
         backtraces=backtraces,
-        profiler_calls=_profiler_calls(a),
+        profiler_calls=bool((trace.columns("api_calls", ("call",))["call"] == Call.PROFILER).any()),
     )
     startup = facts.value("capture.startup_ms")
     about = Situation(
@@ -102,9 +103,7 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
     """The facts of the group `recording`."""
     a, facts = done.analysis, done.facts
     phases = [p for p in sorted({s.phase for s in document.steps(a)}) if p in _PHASES]
-    cuda = LOSSLESS if document.lost_work(facts) else CUDA
-    if document.no_gpu_work(facts):
-        cuda = OWNER
+    cuda = LOSSLESS if document.lost_work(facts) else OWNER if document.no_gpu_work(facts) else CUDA
     return {
         **{f"recording.has_{name}": name in a.trace.tables for name in ASKED_TABLES},
         "recording.has_backtraces": backtraces,
@@ -115,20 +114,6 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
         "recording.cuda_remedy": cuda,
         "recording.kernel_remedy": NODES if document.hidden_graphs(facts) else cuda,
     }
-
-
-def _backtraces(a: Analysis) -> bool:
-    """True if CUDA calls carry backtraces."""
-    if not (a.trace.has("api_calls") and a.trace.has("callchains")):
-        return False
-    return bool((a.trace.columns("api_calls", ("callchain",))["callchain"] != MISSING).any())
-
-
-def _profiler_calls(a: Analysis) -> bool:
-    """True if the program switches the profiler on and off itself."""
-    if not a.trace.has("api_calls"):
-        return False
-    return bool((a.trace.columns("api_calls", ("call",))["call"] == Call.PROFILER).any())
 
 
 def plan(goal: str, command: Sequence[str] = (), **options: Any) -> CapturePlan:

@@ -19,26 +19,17 @@ from advisor.metrics.kernels import composition, kernel_rows
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
+from advisor.model import findings as m
 from advisor.model.arrays import median_of, percentiles, rounded
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
-from advisor.model.findings import (
-    Budget,
-    Finding,
-    Gain,
-    Input,
-    Lane,
-    NextTarget,
-    NotEvaluated,
-    Part,
-    StepSummary,
-    Timeline,
-)
 from advisor.model.gain import Option
 
 _BINS = 2_000
 _MARKS = 500
 _TABLE_ROWS = 200
+#: Texts of ranges in which a serving engine is searched for.
+_RANGES = 5_000
 _SUMS = "sums of the whole recording"
 #: From this share of graph launches without kernels on, kernels are missing because of them.
 HIDDEN = 0.01
@@ -65,9 +56,8 @@ def serving_engine(a: Analysis, chosen: str | None) -> ServingEngine:
         return named(chosen)
     total = np.bincount(a.names.index, kernel_rows(a.trace, a.names)[0], minlength=len(a.names.texts))
     times = dict(zip(a.names.texts, total.tolist(), strict=True))
-    examples = dict.fromkeys(a.ranges.matching(lambda t: t).values())
-    distinct = list(examples)[:5_000]
-    return detect(times, distinct, a.trace.capture.command)
+    ranges = list(dict.fromkeys(a.ranges.matching(lambda t: t).values()))
+    return detect(times, ranges[:_RANGES], a.trace.capture.command)
 
 
 def program_of(a: Analysis) -> Program:
@@ -84,25 +74,22 @@ def is_language_model(workload: str | None) -> bool | None:
 
 
 def with_options(
-    findings: tuple[Finding, ...], serving: ServingEngine, program: Program
-) -> tuple[Finding, ...]:
+    findings: tuple[m.Finding, ...], serving: ServingEngine, program: Program
+) -> tuple[m.Finding, ...]:
     """Findings whose advice names the option of the engine in use; advice and references have titles."""
 
     def lines(action: str) -> tuple[Option, ...]:
         return options_for(action, serving.name, program, serving.version)
 
-    out = []
-    for finding in findings:
-        advice = tuple(
-            item.replaced(title=action_title(item.id), options=lines(item.id))
-            for item in finding.recommendations
+    def advised(f: m.Finding) -> m.Finding:
+        advice = (r.replaced(title=action_title(r.id), options=lines(r.id)) for r in f.recommendations)
+        return f.replaced(
+            recommendations=tuple(advice),
+            alternatives=tuple(o.replaced(options=lines(o.action)) for o in f.alternatives),
+            gain=f.gain or m.Gain(reason=NO_ESTIMATE),
         )
-        others = tuple(item.replaced(options=lines(item.action)) for item in finding.alternatives)
-        changes: dict[str, Any] = {"recommendations": advice, "alternatives": others}
-        if finding.gain is None:
-            changes["gain"] = Gain(reason=NO_ESTIMATE)
-        out.append(titled(finding.replaced(**changes)))
-    return tuple(out)
+
+    return tuple(titled(advised(f)) for f in findings)
 
 
 Remedy = Callable[[str], str | None]
@@ -172,22 +159,23 @@ def by_tool(flag: str, recorder: Recorder) -> str:
 
 
 def with_remedies(
-    entries: tuple[NotEvaluated, ...], of: Remedy, recorder: Recorder
-) -> tuple[NotEvaluated, ...]:
+    entries: tuple[m.NotEvaluated, ...], of: Remedy, recorder: Recorder
+) -> tuple[m.NotEvaluated, ...]:
     """Rules that could not be judged, with the option that supplies the missing facts of this capture;
     the rule's own flag only says what it needs in general.
 
     Options are those of `nsys profile`, which is named if another tool recorded.
     """
-    out = []
-    for entry in entries:
+
+    def needed(entry: m.NotEvaluated) -> str | None:
         known = [name for name in entry.missing if name in CATALOGUE]
         flag = combine(f for name in known if (f := of(name))) if known else entry.flag
-        out.append(entry.replaced(flag=flag and by_tool(flag, recorder)))
-    return tuple(out)
+        return flag and by_tool(flag, recorder)
+
+    return tuple(entry.replaced(flag=needed(entry)) for entry in entries)
 
 
-def input_of(a: Analysis, serving: ServingEngine) -> Input:
+def input_of(a: Analysis, serving: ServingEngine) -> m.Input:
     capture, window = a.trace.capture, a.window
     device = a.device(a.devices[0]) if a.devices else next(iter(a.trace.devices), None)
     names = {d.name for d in a.trace.devices if d.id in a.devices and d.name}
@@ -197,7 +185,7 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
     busy = [b.busy_ratio for b in a.budgets.values()]
     own = a.in_window & (a.ops.process == a.main_process)
     kernels = int((a.ops.kind[own] == Kind.KERNEL).sum())
-    return Input(
+    return m.Input(
         path=capture.path,
         format=capture.format,
         producer=" ".join(x for x in (capture.producer, capture.producer_version) if x) or None,
@@ -232,53 +220,50 @@ def input_of(a: Analysis, serving: ServingEngine) -> Input:
     )
 
 
-def budgets(a: Analysis) -> tuple[Budget, ...]:
+def budgets(a: Analysis) -> tuple[m.Budget, ...]:
     """One budget a device, then one for each phase of its steps if there are several."""
     out = []
     for device, budget in a.budgets.items():
         out.append(_budget(device, None, np.array([budget.ns[p] for p in PARTS], float)))
-        phases, chosen = a.on(device).window_phases, a.on(device).window_steps
-        if len(set(phases.tolist())) > 1:
-            rows = budget.by_step[chosen]
-            out += [
-                _budget(device, phase, rows[phases == phase].sum(axis=0))
-                for phase in sorted(set(phases.tolist()))
-            ]
+        phases, rows = a.on(device).window_phases, budget.by_step[a.on(device).window_steps]
+        names = sorted(set(phases.tolist()))
+        if len(names) > 1:
+            out += [_budget(device, phase, rows[phases == phase].sum(axis=0)) for phase in names]
     return tuple(out)
 
 
-def _budget(device: int, phase: str | None, ns: Any) -> Budget:
+def _budget(device: int, phase: str | None, ns: Any) -> m.Budget:
     whole = float(ns.sum())
-    return Budget(
+    return m.Budget(
         device=device,
         phase=phase,
         window_ms=whole / 1e6,
         parts=tuple(
-            Part(part=p, ms=float(v) / 1e6, share=float(v) / whole if whole else 0.0)
+            m.Part(part=p, ms=float(v) / 1e6, share=float(v) / whole if whole else 0.0)
             for p, v in zip(PARTS, ns, strict=True)
         ),
     )
 
 
-def steps(a: Analysis) -> tuple[StepSummary, ...]:
+def steps(a: Analysis) -> tuple[m.StepSummary, ...]:
     """Steps by device and phase, those of the device with most GPU time first."""
     out = []
     for device in sorted(a.devices or [a.main_device], key=lambda d: d != a.main_device):
         own = a.on(device)
         times, phases = step_times(own) / 1e6, own.window_phases
-        for phase in sorted(set(phases.tolist())):
-            mine = times[phases == phase]
-            out.append(
-                StepSummary(
-                    phase=phase,
-                    count=len(mine),
-                    median_ms=median_of(mine),
-                    mean_ms=float(mine.mean()),
-                    p99_ms=percentiles(mine, 99)[0],
-                    process=own.main_process if own.main_process >= 0 else None,
-                    device=device,
-                )
+        by_phase = {phase: times[phases == phase] for phase in sorted(set(phases.tolist()))}
+        out += [
+            m.StepSummary(
+                phase=phase,
+                count=len(mine),
+                median_ms=median_of(mine),
+                mean_ms=float(mine.mean()),
+                p99_ms=percentiles(mine, 99)[0],
+                process=own.main_process if own.main_process >= 0 else None,
+                device=device,
             )
+            for phase, mine in by_phase.items()
+        ]
     return tuple(out)
 
 
@@ -296,11 +281,11 @@ def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
     return {key: table.first(_TABLE_ROWS) for key, table in found if table is not None}
 
 
-def timeline(a: Analysis) -> Timeline:
+def timeline(a: Analysis) -> m.Timeline:
     """The window in at most 2,000 bins: busy, copies, host calls and samples by device."""
     window = a.window
     if window.length <= 0:
-        return Timeline()
+        return m.Timeline()
     span = window.end - window.start
     bins = min(_BINS, span)
     edges = np.array([window.start + span * i // bins for i in range(bins + 1)], np.int64)
@@ -310,45 +295,44 @@ def timeline(a: Analysis) -> Timeline:
     def lane(name: str, device: int | None, values: Any) -> None:
         shown = rounded(values, 4).astype(object)
         shown[np.isnan(values)] = None
-        lanes.append(Lane(name=name, device=device, values=tuple(shown.tolist())))
+        lanes.append(m.Lane(name=name, device=device, values=tuple(shown.tolist())))
+
+    def covered(name: str, device: int, spans: Spans) -> None:
+        lane(name, device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
 
     for device, budget in a.budgets.items():
-        lane("compute", device, Coverage(budget.compute).within(edges[:-1], edges[1:]) / width)
+        covered("compute", device, budget.compute)
         copy = a.device_copies(device)
         if len(copy):
-            spans = union(a.ops.start[copy], a.ops.end[copy])
-            lane("copies", device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
+            covered("copies", device, union(a.ops.start[copy], a.ops.end[copy]))
         feeder = a.feeder(device)
         if feeder is not None:
             calls = a.threads.of(feeder)
-            spans = Spans(calls.start, calls.end)
-            lane("host in CUDA calls", device, Coverage(spans).within(edges[:-1], edges[1:]) / width)
+            covered("host in CUDA calls", device, Spans(calls.start, calls.end))
         samples = a.samples(device)
         if samples is None:
             continue
         at_bin = np.clip(np.searchsorted(edges, samples.time, "right") - 1, 0, bins - 1)
         count = np.bincount(at_bin, minlength=bins)
-        for name, values in (
-            ("SM Active", samples.values.get("sm_active")),
-            ("Tensor Active", samples.values.get("tensor_active")),
-            ("DRAM", samples.dram),
-        ):
+        measured = {
+            "SM Active": samples.values.get("sm_active"),
+            "Tensor Active": samples.values.get("tensor_active"),
+            "DRAM": samples.dram,
+        }
+        for name, values in measured.items():
             if values is not None:
                 total = np.bincount(at_bin, np.nan_to_num(values), minlength=bins)
                 with np.errstate(invalid="ignore", divide="ignore"):
                     lane(name, device, np.where(count > 0, total / count, np.nan))
-    marks = [
-        Interval(
-            start_ns=int(a.steps.gpu_end[i - 1] if i else a.steps.gpu_start[0]),
-            end_ns=int(a.steps.gpu_end[i]),
-            label=a.steps.phase[i],
-        )
+    begin = np.append(a.steps.gpu_start[:1], a.steps.gpu_end)
+    marks = tuple(
+        Interval(start_ns=int(begin[i]), end_ns=int(a.steps.gpu_end[i]), label=a.steps.phase[i])
         for i in a.window_steps[:_MARKS].tolist()
-    ]
-    return Timeline(start_ns=window.start, bin_ns=int(width[0]), lanes=tuple(lanes), marks=tuple(marks))
+    )
+    return m.Timeline(start_ns=window.start, bin_ns=int(width[0]), lanes=tuple(lanes), marks=marks)
 
 
-def next_target(a: Analysis) -> NextTarget | None:
+def next_target(a: Analysis) -> m.NextTarget | None:
     """The family that holds most kernel time, its largest kernel and the command to examine it."""
     if a.trace.summed:
         name, (duration, calls) = a.names.index, kernel_rows(a.trace, a.names)
@@ -365,7 +349,7 @@ def next_target(a: Analysis) -> NextTarget | None:
     # The kernel is not why a collective takes long: ncu would not help.
     family = next((f for f in times if f != "communication"), next(iter(times)))
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
-    return NextTarget(
+    return m.NextTarget(
         family=family,
         share=times[family] / total,
         kernel=a.names.texts[i],

@@ -55,9 +55,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Expl
     if rank is not None:
         if not own:
             count = len(found.findings)
-            raise InputError(
-                f"no finding {rank}; the capture has {count}" + (f" (1 to {count})" if count else "")
-            )
+            raise InputError(f"no finding {rank}; the capture has {count}{f' (1 to {count})' * (count > 0)}")
         code = own[0].code
     supply = document.remedies(done.analysis, done.facts, done.serving)
     recorder = done.analysis.trace.capture.recorder
@@ -69,9 +67,11 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Expl
     spec = inference.program.by_code[code].spec
     why = document.reasons(done.analysis, done.facts)
     explainer = Explainer(inference, why)
-    about = _About(explainer, {(f.code, f.scope): f for f in found.findings}, remedy)
+    findings = {(f.code, f.scope): f for f in found.findings}
     trees = [(o, explainer.tree(o)) for o in _ordered(inference, code)]
-    scopes = tuple(about.scope(o, reason.reasons) for o, reason in trees)
+    scopes = tuple(
+        _scope(explainer, findings.get((code, o.scope)), o, reason.reasons, remedy) for o, reason in trees
+    )
     return Explanation(
         tool=Tool(version=__version__, engine=inference.engine),
         input=document.input_of(done.analysis, done.serving),
@@ -96,62 +96,50 @@ def _ordered(inference: Inference, code: str) -> list[Outcome]:
     return [*fired, *sorted(rest, key=lambda o: order.index(o.state))]
 
 
-class _About:
-    """Turns outcomes of one inference into documents."""
-
-    def __init__(
-        self, explainer: Explainer, findings: dict[tuple[str, Scope], Finding], remedy: document.Remedy
-    ) -> None:
-        self._explainer = explainer
-        self._findings = findings
-        self._remedy = remedy
-        self._folded = fold(explainer.inference)
-
-    def scope(self, outcome: Outcome, reasons: tuple[Reason, ...]) -> ScopeExplanation:
-        explainer, inference, scope = self._explainer, self._explainer.inference, outcome.scope
-        spec = inference.program.by_code[outcome.code].spec
-        common: dict[str, Any] = {"scope": scope, "state": STATES[outcome.state], "reasons": reasons}
-        if outcome.state not in ("fired", "overruled"):
-            stop = stopper(inference, outcome)
-            return ScopeExplanation(
-                **common,
-                missing=tuple(self._missing(name) for name in outcome.missing),
-                stopped_by=None if stop is None else stop[0],
-                close=outcome.state == "quiet" and not stop and is_close(inference, spec, outcome),
-            )
-        finding = self._findings.get((outcome.code, scope))
-        here = (outcome.code, scope)
+def _scope(
+    explainer: Explainer,
+    finding: Finding | None,
+    outcome: Outcome,
+    reasons: tuple[Reason, ...],
+    remedy: document.Remedy,
+) -> ScopeExplanation:
+    """One outcome as a document, with its finding if it is one."""
+    inference, scope, here = explainer.inference, outcome.scope, (outcome.code, outcome.scope)
+    spec = inference.program.by_code[outcome.code].spec
+    stop = stopper(inference, outcome)
+    common: dict[str, Any] = {"scope": scope, "state": STATES[outcome.state], "reasons": reasons}
+    common["stopped_by"] = None if stop is None else stop[0]
+    if outcome.state not in ("fired", "overruled"):
         return ScopeExplanation(
             **common,
-            message=message_of(inference, spec, scope),
-            rank=None if finding is None else finding.rank,
-            severity=most_severe(inference, spec, scope) if finding is None else finding.severity,
-            impact=impact_of(inference, spec, scope) if finding is None else finding.impact,
-            confidence=confidence_of(inference, spec, outcome) if finding is None else finding.confidence,
-            factors=tuple(
-                replace(f, factor=round(f.factor, 4))
-                for f in (
-                    *confidence_factors(inference, spec, outcome),
-                    *estimate_factors(None if finding is None else finding.gain),
-                )
+            missing=tuple(
+                Missing(fact=name, why=explainer.why(name), remedy=remedy(name)) for name in outcome.missing
             ),
-            explains=tuple(explainer.related(o) for o in self._folded.get(here, ())),
-            explained_by=tuple(
-                explainer.rule(code, where)
-                for (code, where), symptoms in self._folded.items()
-                if any((s.code, s.scope) == here for s in symptoms)
-            ),
-            overrules=tuple(
-                explainer.related(o)
-                for o in inference.in_state("overruled")
-                if any((k.name, k.scope) == here for k in o.overruled_by)
-            ),
-            overruled_by=tuple(explainer.rule(k.name, k.scope) for k in outcome.overruled_by),
-            stopped_by=None if (stop := stopper(inference, outcome)) is None else stop[0],
+            close=outcome.state == "quiet" and not stop and is_close(inference, spec, outcome),
         )
-
-    def _missing(self, name: str) -> Missing:
-        return Missing(fact=name, why=self._explainer.why(name), remedy=self._remedy(name))
+    folded, gain = fold(inference), None if finding is None else finding.gain
+    factors = (*confidence_factors(inference, spec, outcome), *estimate_factors(gain))
+    return ScopeExplanation(
+        **common,
+        message=message_of(inference, spec, scope),
+        rank=None if finding is None else finding.rank,
+        severity=most_severe(inference, spec, scope) if finding is None else finding.severity,
+        impact=impact_of(inference, spec, scope) if finding is None else finding.impact,
+        confidence=confidence_of(inference, spec, outcome) if finding is None else finding.confidence,
+        factors=tuple(replace(f, factor=round(f.factor, 4)) for f in factors),
+        explains=tuple(map(explainer.related, folded.get(here, ()))),
+        explained_by=tuple(
+            explainer.rule(*by)
+            for by, symptoms in folded.items()
+            if any((s.code, s.scope) == here for s in symptoms)
+        ),
+        overrules=tuple(
+            explainer.related(o)
+            for o in inference.in_state("overruled")
+            if any((k.name, k.scope) == here for k in o.overruled_by)
+        ),
+        overruled_by=tuple(explainer.rule(k.name, k.scope) for k in outcome.overruled_by),
+    )
 
 
 def _sources(
@@ -171,8 +159,9 @@ def _sources(
                 seen.setdefault((held.name, held.scope), held)
     for fact in seen.values():
         entry = CATALOGUE.get(fact.name)
-        tables = fact.tables
-        pairs = [c.split(".", 1) for c in fact.columns]
+        columns: dict[str, list[str]] = {}
+        for table, column in (c.split(".", 1) for c in fact.columns):
+            columns.setdefault(table, []).append(column)
         yield FactSource(
             fact=fact.name,
             value=fact.value,
@@ -181,10 +170,8 @@ def _sources(
             meaning="" if entry is None else entry.meaning,
             how=fact.method,
             sources=tuple(
-                TableSource(
-                    table=table, native=native.get(table), columns=tuple(c for t, c in pairs if t == table)
-                )
-                for table in tables
+                TableSource(table=t, native=native.get(t), columns=tuple(columns.get(t, ())))
+                for t in fact.tables
             ),
             window_ns=fact.window,
         )
@@ -198,9 +185,9 @@ def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findi
     first, name = scopes[0], f"{code} {cause}"
     where = first.scope.aside()
     if first.state == "fired" and first.rank is not None:
-        held = ""
-        if first.impact is not None and first.impact.share is not None:
-            held = f", {percent(first.impact.share)} of the {first.impact.of(bool(steps))}"
+        impact, held = first.impact, ""
+        if impact is not None and impact.share is not None:
+            held = f", {percent(impact.share)} of the {impact.of(bool(steps))}"
         return f"{name} fired{where}: finding {first.rank} of {findings}{held}."
     if first.state == "fired" and first.explained_by:
         by = first.explained_by[0]
@@ -209,10 +196,8 @@ def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findi
         return f"{name} holds{where}: it is listed among what is in order."
     if first.state == "overruled":
         by = first.overruled_by[0]
-        return (
-            f"{name} would have fired{where}, but {by.code} {by.cause} overrules it: that cause "
-            "explains the same better."
-        )
+        but = f"but {by.code} {by.cause} overrules it: that cause explains the same better"
+        return f"{name} would have fired{where}, {but}."
     if first.state == "not_evaluated":
         return f"{name} could not be judged{where}: {_gap(first)}."
     if first.stopped_by is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from advisor import __version__
 from advisor.engine.rank import worth_reporting
 from advisor.engine.states import answered, why_not
 from advisor.errors import AdvisorError, InputError
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Facts in the document of a job; beyond, those of ranks that no finding is about are left out.
 _MAX_FACTS = 5_000
-#: From this share of graph launches without kernels on, collectives may be hidden in them.
-_OPAQUE = 0.01
 
 
 class Task(NamedTuple):
@@ -82,7 +81,6 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     unknown = {name for o in done.inference.outcomes for name in o.missing}
     ms_of = document.milliseconds(analysis)
     rows, known = rank_rows(analysis)
-    opaque = base.value("capture.opaque_graph_ratio")
     capture = analysis.trace.capture
     return RankSummary(
         trimmed(alone, whole),
@@ -98,7 +96,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         capture.rank,
         capture.world_size,
         known,
-        isinstance(opaque, float) and opaque >= _OPAQUE,
+        document.hidden_graphs(base),  # collectives may be in them
         capture.recorder,
         ms_of("step", TRACE, 1.0),
         ms_of("capture", TRACE, 1.0),
@@ -158,8 +156,8 @@ def _joined(
             found.append((number, renamed(decode(result.data), str(path))))
         else:
             lost.append((number, path, result.error or "no result"))
-    for number, _, why in lost:
-        if warn is not None:
+    if warn is not None:
+        for number, _, why in lost:
             warn(why if number is None else f"rank {number} is missing: {why}")
     if not found:
         raise InputError(lost[0][2] if lost else "no captures were given")
@@ -167,21 +165,13 @@ def _joined(
     given = sum(len(p.rows) for p in parts) + len(lost)
     highest = max((number for number, _ in files if number is not None), default=0)
     job = conclude_job(parts, program, engine, max(given, highest + 1))
-    return _document(job, program, Tool(version=_version(), engine=job.inference.engine), lost)
-
-
-def _version() -> str:
-    from advisor import __version__
-
-    return __version__
+    return _document(job, program, lost)
 
 
 # --- the document --------------------------------------------------------------------------------
 
 
-def _document(
-    job: Job, program: Program, tool: Tool, lost: Sequence[tuple[int | None, Path, str]]
-) -> Diagnosis:
+def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> Diagnosis:
     from advisor.facts.writer import remedy
     from advisor.gain.catalog import no_estimate
     from advisor.knowledge.serving import Program, ServingEngine
@@ -198,7 +188,7 @@ def _document(
     known = Program(document.is_language_model(source.workload))
     findings = tuple(
         f
-        if f.gain is not None and (f.gain.speedup is not None or f.gain.reason)
+        if f.gain and (f.gain.speedup or f.gain.reason)
         else f.replaced(gain=Gain(reason=no_estimate(f.cause)))
         for f in document.with_options(job.findings, serving, known)
     )
@@ -222,10 +212,11 @@ def _document(
         for r in p.rows
         if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
     }
-    shown = job.parts[0].ranks[0]
+    of_first = f"(rank {job.parts[0].ranks[0]})"
+    shown = {n: dataclasses.replace(t, title=f"{t.title} {of_first}") for n, t in first.tables.items()}
     options = () if worth_reporting(findings) else sections.options([p.summary for p in job.parts])
     return Diagnosis(
-        tool=tool,
+        tool=Tool(version=__version__, engine=job.inference.engine),
         headline=headline(findings, rules),
         do=to_do(findings, rules),
         options=options or (),
@@ -242,13 +233,7 @@ def _document(
         steps=sections.steps(diagnoses),
         facts=tuple(_facts(job)),
         thresholds=with_sources(job.thresholds),
-        tables={
-            **{
-                name: dataclasses.replace(table, title=f"{table.title} (rank {shown})")
-                for name, table in first.tables.items()
-            },
-            "ranks": sections.rank_table(job.waits, budget, overlaps),
-        },
+        tables=shown | {"ranks": sections.rank_table(job.waits, budget, overlaps)},
         timeline=sections.timeline(job.waits),
         next_target=first.next_target,
         work=first.work,

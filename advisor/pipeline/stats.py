@@ -34,8 +34,8 @@ def stats_tables(
     """The reports in the order given. Raises InputError for an unknown report, and for a capture or
     a selection that cannot be used."""
     wanted = report_names(reports)
+    tables = []
     with analysis_of(path, options) as analysis:
-        tables = []
         for name in wanted:
             if progress is not None:
                 progress(name)

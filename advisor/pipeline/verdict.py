@@ -77,18 +77,15 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
     """A note if decode is mostly matrix products of unknown bandwidth, with the call that measures it;
     empty if it is known, or if no peak is known to compare with."""
     for fact in facts:
-        about = a.device(fact.scope.device) if fact.scope.device is not None else None
-        if (
-            fact.name == "phase.gemm_window_ratio"
-            and float(fact.value) >= _MOSTLY
-            and facts.value("phase.is_decode", fact.scope) is True
-            and facts.value("phase.gemm_dram_ratio", fact.scope) is None
-            and about is not None
-            and dram_peak(about)
-        ):
+        scope, value = fact.scope, fact.value
+        if fact.name != "phase.gemm_window_ratio" or scope.device is None or float(value) < _MOSTLY:
+            continue
+        decode = facts.value("phase.is_decode", scope) is True
+        unknown = facts.value("phase.gemm_dram_ratio", scope) is None
+        if decode and unknown and dram_peak(a.device(scope.device)):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
             return (
-                f" Matrix products hold {percent(float(fact.value))} of the window, and neither counters nor "
+                f" Matrix products hold {percent(float(value))} of the window, and neither counters nor "
                 f"weights tell how fast they read memory: {call}"
             )
     return ""

@@ -64,29 +64,23 @@ def answer(
         found = combine(replayer, fixes)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None
-    specs = [catalogue().whatifs[f.what_if] for f in fixes]
-    throughput = any(s.measure == "throughput" for s in specs)
+    throughput = any(catalogue().whatifs[f.what_if].measure == "throughput" for f in fixes)
     excerpt = replayer.excerpt
-    captured = recorded_times(replayer.a, excerpt).mean()
+    captured = float(recorded_times(replayer.a, excerpt).mean())
+    same = ("of", "step_before_ms", "step_after_ms", "speedup", "bound_ms", "bound_speedup", "assumptions")
     return WhatIfReport(
         tool=tool,
         input=source,
         fixes=found.steps,
         measure="throughput" if throughput else "latency",
         per=("token" if a.program.is_language_model else "item") if throughput else "step",
-        of=found.of,
-        step_before_ms=found.step_before_ms,
-        step_after_ms=found.step_after_ms,
-        speedup=found.speedup,
-        bound_ms=found.bound_ms,
-        bound_speedup=found.bound_speedup,
-        assumptions=found.assumptions,
+        **{name: getattr(found, name) for name in same},
         replay=Replay(
             steps=len(excerpt.measured),
             of_steps=excerpt.whole,
-            captured_ms=float(captured) / 1e6,
+            captured_ms=captured / 1e6,
             replayed_ms=replayer.captured_ns / 1e6,
-            error=replayer.captured_ns / float(captured) - 1.0,
+            error=replayer.captured_ns / captured - 1.0,
         ),
     )
 

@@ -178,21 +178,19 @@ def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count,
         while left:
             try:
                 with client.as_current():
-                    finished = distributed.wait(
-                        left, timeout=_LOOK_AFTER_S, return_when="FIRST_COMPLETED"
-                    ).done
+                    waited = distributed.wait(left, timeout=_LOOK_AFTER_S, return_when="FIRST_COMPLETED")
             except (TimeoutError, CancelledError) as error:
                 # The scheduler's knowledge of the work dies with it.
                 if gone := _LOST if isinstance(error, CancelledError) else _gone(client):
                     done |= {futures[f]: Reduced(None, f"{tasks[futures[f]].path}: {gone}") for f in left}
                     break
                 continue
-            for future in finished:
+            for future in waited.done:
                 i = futures[future]
                 done[i] = _outcome(future, tasks[i], address)
                 future.release()
                 count(len(done), len(tasks))
-            left -= set(finished)
+            left -= set(waited.done)
     return [done[i] for i in range(len(tasks))]
 
 
@@ -205,11 +203,9 @@ def _gone(client: Any) -> str | None:
 
 def _absolute(task: Task) -> Task:
     """Workers run in other folders, and may run on other machines that share the files."""
-    options = replace(
-        task.options,
-        rules=tuple(folder.absolute() for folder in task.options.rules),
-        gpu_metrics=task.options.gpu_metrics and task.options.gpu_metrics.absolute(),
-    )
+    given = task.options
+    log = given.gpu_metrics and given.gpu_metrics.absolute()
+    options = replace(given, rules=tuple(folder.absolute() for folder in given.rules), gpu_metrics=log)
     return task._replace(path=str(Path(task.path).absolute()), options=options)
 
 
