@@ -24,7 +24,7 @@ from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
 from advisor.ranks import sections
 from advisor.ranks.job import Job, conclude_job, numbered, scopes
-from advisor.ranks.reduction import RankSummary, decode, encode, flat_facts, renamed, trimmed, whole_fact
+from advisor.ranks.reduction import RankSummary, decode, encode, renamed, trimmed, whole_fact
 
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
@@ -84,7 +84,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     capture = analysis.trace.capture
     return RankSummary(
         trimmed(alone, whole),
-        flat_facts(base),
+        tuple((f.name, f.scope, f.value) for f in base),  # their catalogue entries need not be sent
         base.missing,
         {name: flag for name in unknown if (flag := remedy(name))},
         tuple(sorted(analysis.trace.tables)),
@@ -207,10 +207,9 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
     budgets = sections.budgets([(p.summary, p.rank_of) for p in job.parts])
     budget = answered(budgets, job.by_rank, rules, why_not(job.inference))
     overlaps = {
-        (r.rank, r.device): ratio
+        (r.rank, r.device): p.summary.value("comm.overlap_ratio", Scope(device=r.device))
         for p in job.parts
         for r in p.rows
-        if isinstance(ratio := p.summary.value("comm.overlap_ratio", Scope(device=r.device)), float)
     }
     of_first = f"(rank {job.parts[0].ranks[0]})"
     shown = {n: dataclasses.replace(t, title=f"{t.title} {of_first}") for n, t in first.tables.items()}

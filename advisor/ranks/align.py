@@ -7,7 +7,7 @@ are searched for among those of another, near the absolute time first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from advisor.metrics.collectives import Collectives
 from advisor.metrics.pace import KernelPace
 from advisor.model.arrays import Array, distinct, median_of
-from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence
+from advisor.ranks.pattern import LEVELS_NS, MIN_PATTERN, SIGMA, best_shift, centre, evidence, spacing
 from advisor.sources.schema import MISSING
 
 UNKNOWN = MISSING
@@ -44,36 +44,27 @@ class RankRows(Collectives, frozen=True, kw_only=True):
 
     def packed(self) -> RankRows:
         """The same in as few bytes as the values take."""
-        smaller: dict[str, Any] = {n: _smallest(a) for n, a in _arrays(self)}
-        return replace(self, **smaller)
+        return self._each(_smallest)
 
     def unpacked(self) -> RankRows:
         """The same with times in 64-bit integers, for arithmetic; the rest stays small."""
-        larger: dict[str, Any] = {
-            n: getattr(self, n).astype(np.int64) for n in ("start", "duration", "exposed")
-        }
-        return replace(self, **larger)
+        start, duration, exposed = (a.astype(np.int64) for a in (self.start, self.duration, self.exposed))
+        return replace(self, start=start, duration=duration, exposed=exposed)
 
     def take(self, mask: Array) -> RankRows:
         """The collectives of the mask."""
-        some: dict[str, Any] = {n: a[mask] for n, a in _arrays(self)}
-        return replace(self, **some)
+        return self._each(lambda column: column[mask])
 
-
-def _arrays(rows: RankRows) -> list[tuple[str, Array]]:
-    values = ((n, getattr(rows, n)) for n in rows.__struct_fields__)
-    return [(name, value) for name, value in values if isinstance(value, np.ndarray)]
+    def _each(self, change: Callable[[Array], Array]) -> RankRows:
+        columns = ((n, getattr(self, n)) for n in self.__struct_fields__)
+        changed: dict[str, Any] = {n: change(c) for n, c in columns if isinstance(c, np.ndarray)}
+        return replace(self, **changed)
 
 
 def _smallest(values: Array) -> Array:
     """Integers in the smallest signed type that holds them."""
-    if len(values) == 0:
-        return values.astype(np.int8)
-    low, high = int(values.min()), int(values.max())
-    for kind in (np.int8, np.int16, np.int32):
-        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
-            return values.astype(kind)
-    return values.astype(np.int64)
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    return values.astype(np.min_scalar_type(min(low, -1 - high, -1)))
 
 
 #: How far the clocks of two machines may differ, ns: searched first, and at most.
@@ -131,8 +122,8 @@ def align(ranks: Sequence[RankRows]) -> list[Clock]:
             if found is not None and found.whole:
                 break
         best = max(fits, key=lambda f: (f[0].whole, f[0].score), default=None)
+        zero = ranks[i].zero
         if best is None:
-            zero = ranks[i].zero
             clocks[i] = Clock(ground if zero is None else zero)
         else:
             clocks[i], other = best[0].clock, best[1]
@@ -143,11 +134,6 @@ def align(ranks: Sequence[RankRows]) -> list[Clock]:
         if best is None or not best[0].whole:
             anchors.insert(0, i)
     return [clocks[i] for i in range(len(ranks))]
-
-
-def spacing(ends: Array) -> float:
-    """Median time from one end to the next, ns; `ends` ascending."""
-    return max(median_of(np.diff(ends)), 1.0) if len(ends) > 1 else 1.0
 
 
 def belongs(apart: Array, theirs: Array, expected: int) -> Array:
@@ -184,8 +170,7 @@ def nearest_pairs(a: Array, b: Array) -> tuple[Array, Array]:
 
 def _nearest(among: Array, values: Array) -> Array:
     """Position of the value of `among` (ascending) that is nearest to each of `values`."""
-    right = np.clip(np.searchsorted(among, values), 1, max(len(among) - 1, 1))
-    right = np.minimum(right, len(among) - 1)
+    right = np.minimum(np.maximum(np.searchsorted(among, values), 1), len(among) - 1)
     left = np.maximum(right - 1, 0)
     return np.where(values - among[left] <= among[right] - values, left, right)
 
@@ -257,8 +242,12 @@ def _by_pattern(
     inside = (at >= 0) & (at < len(theirs))
     at = np.clip(at, 0, len(theirs) - 1)
     same = np.flatnonzero(inside & (code_a[at] == code_b))
+
+    def agrees(clock: Clock | None, a: Array, b: Array) -> bool:
+        return clock is not None and bool(belongs(np.abs(a - clock(b - base)), theirs, len(a)).any())
+
     found = _line(theirs[at[same]], ends[same], base)
-    if found is not None and _agrees(theirs[at[same]], ends[same], base, found, theirs):
+    if agrees(found, theirs[at[same]], ends[same]):
         return found
     # A rank lost events, or shares only some: pairs of neighbours after the shift.
     near, own = nearest_pairs(theirs, ends + shift[1])
@@ -266,14 +255,7 @@ def _by_pattern(
     near, own = near[same], own[same]
     close = np.abs(theirs[near] - ends[own] - shift[1]) <= spacing(theirs) / 4
     found = _line(theirs[near[close]], ends[own[close]], base)
-    if found is not None and _agrees(theirs[near], ends[own], base, found, theirs):
-        return found
-    return None
-
-
-def _agrees(theirs: Array, mine: Array, base: int, clock: Clock, all_: Array) -> bool:
-    apart = np.abs(theirs - clock(mine - base))
-    return bool(belongs(apart, all_, len(theirs)).any())
+    return found if agrees(found, theirs[near], ends[own]) else None
 
 
 def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Clock) -> _Fit:

@@ -39,11 +39,9 @@ def job_facts(
     if not waits.matched and not visible:
         return
     out.put("ranks.matched_count", waits.matched)
-    if any(waits.staged):
+    if any(waits.staged) or waits.matched:
         between = [staged / max(r.window_ns, 1) for r, staged in zip(ranks, waits.staged, strict=True)]
         out.put("ranks.stage_wait_ratio", min(float(np.mean(between)), 1.0))
-    elif waits.matched:
-        out.put("ranks.stage_wait_ratio", 0.0)
     if not waits.matched:
         return
     shares = [waits.window_share(i, w) for i, w in enumerate(waits.exposed)]
@@ -54,40 +52,29 @@ def job_facts(
         "ranks.expert_wait_window_ratio": float(np.mean(uneven)),
         "ranks.wait_ratio": total / max(waits.time, 1),
         "ranks.wait_window_ratio": float(np.mean(shares)),
+        "ranks.most_caused_ratio": max(waits.caused) / total if total else 0.0,
     }
-    out.put("ranks.most_caused_ratio", max(waits.caused) / total if total else 0.0)
     _late_parts(out, waits)
     for i, rows in enumerate(ranks):
         own, late = out.at(Scope(rank=rows.rank)), waits.late[i]
         caused = waits.caused[i] / total if total else 0.0
-        values: dict[str, Value | None] = {
+        own |= {
             "rank.last_ratio": waits.last[i] / waits.judged if waits.judged else None,
             "rank.caused_ratio": caused,
             "rank.caused_over_even": caused * len(ranks),
             "rank.wait_ratio": waits.window_share(i, int(waits.wait[i].sum())),
+            "rank.left_out_count": waits.left_out[i] or None,
+            "rank.began_later_ns": waits.began_later[i] if waits.left_out[i] else None,
+            "rank.clock_offset_ns": waits.offset(i),
         }
-        if waits.left_out[i]:
-            values["rank.left_out_count"] = waits.left_out[i]
-            values["rank.began_later_ns"] = waits.began_later[i]
-        if waits.offset(i) is not None:
-            values["rank.clock_offset_ns"] = waits.offset(i)
-        if late is not None:
-            values["rank.late_ns"] = late.late / late.calls
-            values["rank.late_part"] = late_part(late, rows.leads)
         if (pace := waits.paces[i]) is not None:
-            values["rank.slower_ratio"] = max(pace.slowdown - 1, 0.0)
-            values["rank.slower_alike_ratio"] = pace.alike
+            own |= {"rank.slower_ratio": max(pace.slowdown - 1, 0.0), "rank.slower_alike_ratio": pace.alike}
             own.table("ranks.pace", [_pace_row(k, pace) for k in pace.kernels[:_FEW]])
-        own |= values
         if late is not None:
+            own |= {"rank.late_ns": late.late / late.calls, "rank.late_part": late_part(late, rows.leads)}
             _late_table(own, rows.rank, late, rows.leads)
-            own.places(
-                "communication",
-                [
-                    Interval(a, b, None, None, f"the others wait {waited / 1e6:.3g} ms in all")
-                    for a, b, waited in late.worst
-                ],
-            )
+            waiting = [(a, b, f"the others wait {ns / 1e6:.3g} ms in all") for a, b, ns in late.worst]
+            own.places("communication", [Interval(a, b, None, None, text) for a, b, text in waiting])
     _arrivals(out, waits)
 
 
@@ -119,8 +106,7 @@ def _late_parts(out: FactWriter, waits: Waits) -> None:
     if not ranked:
         return
     lateness = max(sum(late.late for late in waits.late if late is not None), 1)
-    out.put("ranks.late_part", ranked[0][0])
-    out.put("ranks.late_part_ratio", min(ranked[0][1] / lateness, 1.0))
+    out |= {"ranks.late_part": ranked[0][0], "ranks.late_part_ratio": min(ranked[0][1] / lateness, 1.0)}
     out.table("ranks.parts", [[name, ns / 1e6, min(ns / lateness, 1.0)] for name, ns in ranked])
 
 
@@ -162,19 +148,16 @@ def _late_table(out: FactWriter, rank: int, late: Late, leads: Sequence[str]) ->
 def _arrivals(out: FactWriter, waits: Waits) -> None:
     """One row a rank, the one that causes most waiting first."""
     total = max(waits.total, 1)
-    order = sorted(range(len(waits.ranks)), key=lambda i: (-waits.caused[i], i))
-    out.table(
-        "ranks.arrivals",
-        [
-            [
-                waits.ranks[i].rank,
-                waits.last[i],
-                int(waits.found[i].sum()),
-                waits.caused[i] / total,
-                late.late / late.calls / 1e6 if (late := waits.late[i]) else None,
-                float(waits.wait[i].sum()) / 1e6,
-                None if (offset := waits.offset(i)) is None else offset / 1e3,
-            ]
-            for i in order
-        ],
-    )
+    rows = [
+        (
+            waits.ranks[i].rank,
+            waits.last[i],
+            int(waits.found[i].sum()),
+            waits.caused[i] / total,
+            late.late / late.calls / 1e6 if (late := waits.late[i]) else None,
+            float(waits.wait[i].sum()) / 1e6,
+            None if (offset := waits.offset(i)) is None else offset / 1e3,
+        )
+        for i in waits.worst_first
+    ]
+    out.table("ranks.arrivals", rows)

@@ -145,23 +145,18 @@ def _facts(parts: Sequence[Part], waits: Waits, world_size: int) -> FactBase:
     out = FactWriter(CATALOGUE)
     busy, exposed = [], {}
     visible = True
-    for part in parts:
-        summary = part.summary
-        for rows in part.rows:
-            scope = Scope(device=rows.device)
-            share = summary.value("budget.busy_ratio", scope)
-            if isinstance(share, float):
-                busy.append(share)
-            ratio = summary.value("comm.exposed_ratio", scope)
-            if isinstance(ratio, float):
-                exposed[rows.rank, rows.device] = ratio
-            visible &= len(rows) > 0 or not summary.opaque
+    for summary, rows in ((p.summary, rows) for p in parts for rows in p.rows):
+        scope = Scope(device=rows.device)
+        if isinstance(share := summary.value("budget.busy_ratio", scope), float):
+            busy.append(share)
+        if isinstance(ratio := summary.value("comm.exposed_ratio", scope), float):
+            exposed[rows.rank, rows.device] = ratio
+        visible &= len(rows) > 0 or not summary.opaque
     job_facts(out, waits, world_size=world_size, busy=busy, visible=visible)
     for name in (n for n, spec in CATALOGUE.items() if spec.over_ranks == "median"):
         if counts := [v for p in parts if isinstance(v := p.summary.value(name, TRACE), int)]:
             out.put(name, int(median(counts)))
-    calls = rank_call_facts(waits, exposed)
-    for scope, values in calls.items():
+    for scope, values in rank_call_facts(waits, exposed).items():
         own = out.at(scope)
         own |= values
     base = out.base
@@ -214,11 +209,10 @@ def _reasons(base: FactBase) -> dict[str, str]:
     elif base.value("ranks.matched_count") == 0:
         why = "no collective of one rank was found on another"
     else:
-        late = ("rank.late_ns", "rank.late_part")
-        began = ("rank.began_later_ns", "rank.left_out_count")
+        began = "no window begins after another rank entered a collective"
         return {
-            **dict.fromkeys(late, "no other rank waits for this one"),
-            **dict.fromkeys(began, "no window begins after another rank entered a collective"),
+            **dict.fromkeys(("rank.late_ns", "rank.late_part"), "no other rank waits for this one"),
+            **dict.fromkeys(("rank.began_later_ns", "rank.left_out_count"), began),
             **dict.fromkeys(TRANSFERS, ALIKE.lack),
         }
     names = ("ranks.matched_count", "ranks.wait_ratio", "ranks.wait_window_ratio")
@@ -260,8 +254,8 @@ def over_ranks(
     world = world or total
     of_job = {code for code, rule in rules.items() if rule.level in ("trace", "rank")}
     findings = [f for f in found.findings if f.code in of_job]
-    for group in _grouped((f for f in found.findings if f.code not in of_job), _about):
-        findings.append(_merged(group, total, world))
+    of_ranks = (f for f in found.findings if f.code not in of_job)
+    findings += [_merged(group, total, world) for group in _grouped(of_ranks, _about)]
     bad = {f.code for f in found.findings} | {s.code for f in found.findings for s in f.explains}
     healthy = [_on_all(g, total, world) for g in _grouped(found.healthy, _about) if g[0].code not in bad]
     return replace(
@@ -310,17 +304,14 @@ def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:
     scope = dataclasses.replace(worst.scope, process=worst.scope.process if len(group) == 1 else None)
     shares = [(f.scope.rank, f.share) for f in group if f.share is not None]
     extent = _extent(ranks, total, world, shown, [share for _, share in shares])
-    changes: dict[str, object] = {
-        "scope": _widened(group) if most else scope,
-        "message": f"{worst.message} {extent}".strip(),
-        "time_ranges": tuple(
-            dataclasses.replace(t, label=f"rank {shown}: {t.label}") for t in worst.time_ranges
-        ),
-    }
-    if len(shares) > 1:
-        by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
-        changes["evidence"] = (*worst.evidence, by_rank)
-    return worst.replaced(**changes)
+    by_rank = Table(title="Share by rank", columns=("rank", "share:ratio"), rows=tuple(shares[:_SHARES]))
+    places = (dataclasses.replace(t, label=f"rank {shown}: {t.label}") for t in worst.time_ranges)
+    return worst.replaced(
+        scope=_widened(group) if most else scope,
+        message=f"{worst.message} {extent}".strip(),
+        time_ranges=tuple(places),
+        evidence=(*worst.evidence, by_rank) if len(shares) > 1 else worst.evidence,
+    )
 
 
 def _extent(ranks: Sequence[int], total: int, world: int, shown: int | None, shares: Sequence[float]) -> str:
@@ -329,8 +320,8 @@ def _extent(ranks: Sequence[int], total: int, world: int, shown: int | None, sha
         return ""
     if 2 * len(ranks) > total:
         between = f", a share of {percent(shares)}" if " to " in percent(shares) else ""
-        numbers = f"; the numbers are those of rank {shown}"
-        return f"On {len(ranks)} of {world} ranks{unread(total, world)}{between}{numbers}."
+        on = f"{len(ranks)} of {world} ranks{unread(total, world)}"
+        return f"On {on}{between}; the numbers are those of rank {shown}."
     others = [r for r in ranks if r != shown]
     return f"Also on {listed(others)}." if others else ""
 
@@ -349,12 +340,8 @@ def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
     if len(ranks) < total:
         return None
     on = f"{total} of {world} ranks{unread(total, world)}" if world > total else f"all {total} ranks"
-    changes = {
-        "text": f"On {on}; on rank {ranks[0]}: {first.text}",
-        "scope": _widened(group),
-        "close": any(h.close for h in group),
-    }
-    return first.replaced(**changes)
+    text = f"On {on}; on rank {ranks[0]}: {first.text}"
+    return first.replaced(text=text, scope=_widened(group), close=any(h.close for h in group))
 
 
 def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:

@@ -54,27 +54,22 @@ class _Family(Struct):
 def match(ranks: Sequence[RankRows], clocks: Sequence[Clock]) -> Matches:
     """By communicator and sequence number if they are known, else by kind and the moment at which they
     end."""
-    sizes = [len(r) for r in ranks]
-    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    of = np.repeat(np.arange(len(ranks)), sizes)
+    of = np.repeat(np.arange(len(ranks)), [len(r) for r in ranks])
     ends = [c(r.start + r.duration) for r, c in zip(ranks, clocks, strict=True)]
     end = np.concatenate([np.empty(0, np.int64), *ends])
     keyed = _keys(ranks)
     kind = _kinds(ranks)
     families = list(_by_key(keyed, of))
     for code in distinct(kind[keyed == UNKNOWN]).tolist():
-        calls = []
-        for i in range(len(ranks)):
-            mine = np.arange(first[i], first[i + 1])
-            mine = mine[(kind[mine] == code) & (keyed[mine] == UNKNOWN)]
-            calls.append(mine[np.argsort(end[mine], kind="stable")])
-        families += _by_end(calls, end)
+        mine = np.flatnonzero((kind == code) & (keyed == UNKNOWN))
+        mine = mine[np.lexsort((end[mine], of[mine]))]
+        families += _by_end([mine[of[mine] == i] for i in range(len(ranks))], end)
     collective = np.full(len(of), UNKNOWN, np.int64)
     complete = []
     total = 0
     for family in families:
-        for calls_, places in zip(family.calls, family.places, strict=True):
-            collective[calls_] = places + total
+        for calls, places in zip(family.calls, family.places, strict=True):
+            collective[calls] = places + total
         complete.append(_complete(family))
         total += family.size
     return Matches(of, collective, np.concatenate([np.empty(0, bool), *complete]))
@@ -132,11 +127,9 @@ def _by_end(calls: list[Array], end: Array) -> Iterator[_Family]:
             near, own = nearest_pairs(theirs, end[mine])
             within = (end[mine] >= theirs[0]) & (end[mine] <= theirs[-1])
             found = belongs(np.abs(theirs[near] - end[mine[own]]), theirs, int(within.sum()))
-            if not found.any():
-                rest.append(mine)
-                continue
-            family.calls.append(mine[own[found]])
-            family.places.append(near[found])
+            if found.any():
+                family.calls.append(mine[own[found]])
+                family.places.append(near[found])
             rest.append(np.delete(mine, own[found]))
         if len(family.calls) > 1:
             yield family

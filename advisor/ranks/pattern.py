@@ -37,6 +37,11 @@ def centre(values: Array) -> int:
     return int(median_of(ranked[at : at + size]))
 
 
+def spacing(ends: Array) -> float:
+    """Median time from one end to the next, ns; `ends` ascending."""
+    return max(median_of(np.diff(ends)), 1.0) if len(ends) > 1 else 1.0
+
+
 def evidence(apart: Array, real: Array, gap: float) -> Array:
     """By row, how much more often values of `apart` (where `real`) are close to 0 than by chance when
     ends come `gap` ns after each other; in standard deviations, at the level that shows it best."""
@@ -58,17 +63,15 @@ def best_shift(a: Array, code_a: Array, b: Array, code_b: Array, limit: int | No
     """
     length = min(_PATTERN, len(b))
     room = len(b) - length
-    best: tuple[float, int, int] | None = None
+    best = (-np.inf, 0, 0)
     # A run from the middle, and others where that one is not in the other rank's capture.
     for start in dict.fromkeys((room // 2, room // 4, 3 * room // 4)):
         run = slice(start, start + length)
         proposed = _places(a, code_a, b[run], code_b[run], limit) - start
-        found = _best_of(a, code_a, b, code_b, proposed, limit)
-        if found is not None and (best is None or found[0] > best[0]):
-            best = found
-        if best is not None and best[0] >= _CERTAIN:
+        best = max(best, _best_of(a, code_a, b, code_b, proposed, limit) or best, key=lambda f: f[0])
+        if best[0] >= _CERTAIN:
             break
-    return None if best is None else (best[1], best[2])
+    return None if best[0] == -np.inf else (best[1], best[2])
 
 
 def _best_of(
@@ -90,8 +93,7 @@ def _best_of(
     delta = a[at[rows]] - b[own]
     shift = np.array([centre(d[i]) for d, i in zip(delta, inside, strict=True)])
     rest = np.abs(delta - shift[:, None])
-    gap = max(median_of(np.diff(a)), 1.0) if len(a) > 1 else 1.0
-    seen = evidence(rest, inside, gap)
+    seen = evidence(rest, inside, spacing(a))
     # The mean, not the median: a wrong shift shows where steps begin, and these are few.
     misfit = (np.minimum(rest, _CAP_NS) * inside).sum(axis=1) / inside.sum(axis=1)
     alike = np.flatnonzero(seen >= seen.max() - SIGMA)

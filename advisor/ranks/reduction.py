@@ -7,7 +7,6 @@ from __future__ import annotations
 import pickle
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,28 +76,18 @@ class RankSummary(Struct, frozen=True):
 def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     """The document without parts that the others' would only repeat; `whole` for the first rank, whose
     tables represent all."""
-    changes: dict[str, object] = {
-        **dict.fromkeys(("do", "findings", "overruled", "healthy", "not_evaluated", "facts"), ()),
-        "thresholds": (),
-        "timeline": Timeline(),
-        "sensitivity": None,
-        "combined": None,
-    }
+    inferred = ("do", "findings", "overruled", "healthy", "not_evaluated", "facts", "thresholds")
+    changes: dict[str, object] = dict.fromkeys(inferred, ())
     if not whole:
         changes["tables"] = {name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()}
         changes["work"] = None
-    return diagnosis.replaced(**changes)
+    return diagnosis.replaced(**changes, timeline=Timeline(), sensitivity=None, combined=None)
 
 
 def renamed(summary: RankSummary, path: str) -> RankSummary:
     """The summary with the path that the user gave: workers may know the file by another."""
     inputs = tuple(i.replaced(path=path) for i in summary.diagnosis.inputs)
     return replace(summary, diagnosis=summary.diagnosis.replaced(inputs=inputs))
-
-
-def flat_facts(base: FactBase) -> tuple[tuple[str, Scope, Value], ...]:
-    """Facts as bare values; their catalogue entries need not be sent."""
-    return tuple((f.name, f.scope, f.value) for f in base)
 
 
 def whole_fact(
@@ -149,12 +138,6 @@ def rank_in_name(path: Path) -> int | None:
     return None
 
 
-def natural_key(path: Path) -> list[tuple[int, int, str]]:
-    """Sorts `r2` before `r10`."""
-    parts = _DIGITS.split(str(path))
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts if p]
-
-
 def recognise(
     paths: Sequence[Path], look: Callable[[Path], Capture], forced: bool | None = None
 ) -> tuple[Plan | None, str | None]:
@@ -169,31 +152,29 @@ def recognise(
     if _distinct(numbers):
         return _plan(paths, numbers, "the ranks in their names"), None
     seen = [_metadata(p, look) for p in paths]
-    named = [
-        m.rank if m is not None and m.rank is not None else n for m, n in zip(seen, numbers, strict=True)
-    ]
+    both = zip(seen, numbers, strict=True)
+    named = [m.rank if m is not None and m.rank is not None else n for m, n in both]
     sizes = {m.world_size for m in seen if m is not None} - {None}
     # An unreadable capture has no known rank; it must not hide the results of the others.
     readable = [n for n, m in zip(named, seen, strict=True) if n is not None or m is not None]
     if len(readable) > 1 and _distinct(readable) and len(sizes) <= 1:
         return _plan(paths, named, "the ranks in their metadata"), None
+    known = [n for n in named if n is not None]
     if forced:
-        if any(count > 1 for n, count in Counter(named).items() if n is not None):
-            twice = next(n for n, count in Counter(named).items() if n is not None and count > 1)
-            both = [str(p) for p, n in zip(paths, named, strict=True) if n == twice]
+        if (twice := next((n for n in known if known.count(n) > 1), None)) is not None:
+            same = [str(p) for p, n in zip(paths, named, strict=True) if n == twice]
             raise InputError(
-                f"--ranks: rank {twice} is given twice ({', '.join(both[:2])}); give the captures of one run"
+                f"--ranks: rank {twice} is given twice ({', '.join(same[:2])}); give the captures of one run"
             )
-        if not _distinct(named):
-            named = [None] * len(paths)
-        return _plan(paths, named, "--ranks"), None
-    if len(sizes) == 1 and None not in {m and m.world_size for m in seen}:
-        (size,) = sizes
-        if size is not None and len(paths) <= size and all(n is None for n in named):
-            return _plan(paths, named, f"the world size {size} in their metadata"), None
-    known = sum(n is not None for n in named)
-    if 0 < known < len(paths) and _distinct([n for n in named if n is not None]):
-        return None, (f"{known} of {len(paths)} captures name their rank; give --ranks if they are one job")
+        return _plan(paths, named if _distinct(named) else [None] * len(paths), "--ranks"), None
+    size = next(iter(sizes)) if len(sizes) == 1 and all(m and m.world_size for m in seen) else 0
+    if size is not None and len(paths) <= size and not known:
+        return _plan(paths, named, f"the world size {size} in their metadata"), None
+    if 0 < len(known) < len(paths) and _distinct(known):
+        return (
+            None,
+            f"{len(known)} of {len(paths)} captures name their rank; give --ranks if they are one job",
+        )
     return None, None
 
 
@@ -210,9 +191,13 @@ def _distinct(numbers: Sequence[int | None]) -> bool:
 
 
 def _plan(paths: Sequence[Path], numbers: Sequence[int | None], why: str) -> Plan:
-    pairs = list(zip(numbers, paths, strict=True))
-    pairs.sort(key=lambda p: (p[0] is None, p[0] or 0, natural_key(p[1])))
-    return Plan(tuple(pairs), why)
+    def place(pair: tuple[int | None, Path]) -> tuple[bool, int, list[tuple[int, int, str]]]:
+        """By rank, else by name, `r2` before `r10`."""
+        rank, path = pair
+        parts = [p for p in _DIGITS.split(str(path)) if p]
+        return rank is None, rank or 0, [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts]
+
+    return Plan(tuple(sorted(zip(numbers, paths, strict=True), key=place)), why)
 
 
 # --- the collectives of a capture, by rank ---------------------------------------------------------
@@ -235,11 +220,9 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
         number = a.trace.capture.rank
         return [(number or 0, device, found.get(device))], number is not None
     numbers = [_mpi_rank(a, device) for device in several]
-    known = None not in numbers and len(set(numbers)) == len(numbers)
-    return [
-        (number if known and number is not None else i, device, calls)
-        for i, (number, (device, calls)) in enumerate(zip(numbers, several.items(), strict=True))
-    ], known
+    known = _distinct(numbers)
+    ranks = [n for n in numbers if n is not None] if known else range(len(numbers))
+    return [(rank, *found) for rank, found in zip(ranks, several.items(), strict=True)], known
 
 
 def waits_inside(a: Analysis) -> Waits | None:
@@ -276,15 +259,13 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
 
 def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Table:
     """The table of the ranks in this capture."""
-    from advisor.model.facts import Scope
     from advisor.ranks.sections import rank_table
 
     rank_of = {r.device: r.rank for r in waits.ranks}
     own = [b.replaced(rank=rank_of[b.device]) for b in budgets if b.device in rank_of]
     overlaps = {
-        (rank, device): ratio
+        (rank, device): base.value("comm.overlap_ratio", Scope(device=device))
         for device, rank in rank_of.items()
-        if isinstance(ratio := base.value("comm.overlap_ratio", Scope(device=device)), float)
     }
     return rank_table(waits, own, overlaps)
 

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rank import causes_behind, worth_reporting
 from advisor.engine.wording import without_fault
 from advisor.metrics.intervals import Coverage, union
-from advisor.model.facts import Cell, Table
+from advisor.model.facts import Cell, Table, Value
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline
 from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
@@ -57,11 +57,8 @@ def inputs(parts: Sequence[tuple[RankSummary, Sequence[int]]]) -> tuple[Input, .
 
 def budgets(parts: Sequence[tuple[RankSummary, Mapping[int, int]]]) -> tuple[Budget, ...]:
     """The budgets of all ranks; `parts` has the rank of each device of a capture."""
-    out = [
-        budget.replaced(rank=rank_of.get(budget.device, min(rank_of.values())))
-        for summary, rank_of in parts
-        for budget in summary.diagnosis.budget
-    ]
+    own = [(budget, rank_of) for summary, rank_of in parts for budget in summary.diagnosis.budget]
+    out = [b.replaced(rank=rank_of.get(b.device, min(rank_of.values()))) for b, rank_of in own]
     return tuple(sorted(out, key=lambda b: (b.rank or 0, b.device, b.phase or "")))
 
 
@@ -75,15 +72,15 @@ def steps(diagnoses: Iterable[Diagnosis]) -> tuple[StepSummary, ...]:
         StepSummary(
             phase=phase,
             count=int(median(s.count for s in some)),
-            median_ms=median(s.median_ms for s in some),
-            mean_ms=median(s.mean_ms for s in some),
-            p99_ms=median(s.p99_ms for s in some),
+            **{n: median(getattr(s, n) for s in some) for n in ("median_ms", "mean_ms", "p99_ms")},
         )
         for phase, some in sorted(by_phase.items())
     )
 
 
-def rank_table(waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], float]) -> Table:
+def rank_table(
+    waits: Waits, budget: Sequence[Budget], overlaps: Mapping[tuple[int, int], Value | None]
+) -> Table:
     """One row a rank: where its window goes, what it hides, which rank it waits for."""
     total = max(waits.total, 1)
     whole = {(b.rank, b.device): b for b in budget if b.phase is None}
@@ -116,22 +113,18 @@ def timeline(waits: Waits) -> Timeline:
     ranks, clocks = waits.ranks, waits.clocks
     if not waits.matched:
         return Timeline()
-    order = sorted(range(len(ranks)), key=lambda i: (-waits.caused[i], i))
-    shown = sorted({0, *order[: _LANES - 1]})
-    bounds = [c(np.array(r.window)) for r, c in zip(ranks, clocks, strict=True)]
-    low = min(int(b[0]) for b in bounds)
-    high = max(int(b[1]) for b in bounds)
+    shown = sorted({0, *waits.worst_first[: _LANES - 1]})
+    bounds = np.array([c(np.array(r.window)) for r, c in zip(ranks, clocks, strict=True)])
+    low, high = int(bounds[:, 0].min()), int(bounds[:, 1].max())
     edges = np.linspace(low, high, min(_BINS, max(high - low, 1)) + 1).astype(np.int64)
     width = np.maximum(np.diff(edges), 1)
     lanes = []
     for i in shown:
-        rows, clock = ranks[i], clocks[i]
-        start = clock(rows.start)
+        rows, start = ranks[i], clocks[i](ranks[i].start)
         for name, length in (("collectives", rows.duration), ("waiting", waits.wait[i])):
             share = Coverage(union(start, start + length)).within(edges[:-1], edges[1:]) / width
-            lanes.append(
-                Lane(name=f"rank {rows.rank}: {name}", values=tuple(round(float(v), 4) for v in share))
-            )
+            values = tuple(round(float(v), 4) for v in share)
+            lanes.append(Lane(name=f"rank {rows.rank}: {name}", values=values))
     return Timeline(start_ns=0, bin_ns=int(width[0]), lanes=tuple(lanes))
 
 
@@ -150,18 +143,16 @@ def verdict(
     if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
         of += f", {workload}"
     tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"
-    main = worth_reporting(findings)
+    late, main = _began_later(findings), worth_reporting(findings)
     if main:
-        first = main[0]
-        where = first.scope.label()
-        sentence = f"{_began_later(findings)}{first.title}: "
-        sentence += f"{f'{where}. ' if where else ''}{first.message}"
+        where = main[0].scope.label()
+        sentence = f"{late}{main[0].title}: {f'{where}. ' if where else ''}{main[0].message}"
         rest = causes_behind(main, _SHOWN)
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
     if not busy:
         return f"No GPU work was recorded, so nothing can be judged.{tail}"
-    late, load = _began_later(findings), f"the GPUs are busy {percent(busy)} of the window"
+    load = f"the GPUs are busy {percent(busy)} of the window"
     return late + without_fault(options, load, "these captures") + tail
 
 
@@ -180,9 +171,8 @@ def options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
 
 def _began_later(findings: Iterable[Finding]) -> str:
     """A note for captures of ranks that did not begin together."""
-    ranks = sorted(
-        f.scope.rank for f in findings if f.cause == "rank-began-later" and f.scope.rank is not None
-    )
+    about = [f.scope.rank for f in findings if f.cause == "rank-began-later"]
+    ranks = sorted(rank for rank in about if rank is not None)
     if not ranks:
         return ""
     verb = "begin" if len(ranks) > 1 else "begins"
@@ -230,10 +220,9 @@ def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -
         return Gain(reason="these captures hold no steps in which it could be won")
     if late is None:
         return Gain(reason="it is last to no collective")
-    shares = [_job_share(waits, ns) for ns in sorted((late.surplus, late.shared))]
-    if shares[-1] < _LEAST:
+    low, high = (_job_share(waits, ns) for ns in sorted((late.surplus, late.shared)))
+    if high < _LEAST:
         return Gain(reason=_UNSEEN)
-    low, high = shares
     return _gain(_PER_STEP, before, (low, (low + high) / 2, high), _LATE)
 
 
@@ -274,12 +263,10 @@ def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
     `transfer` and `exposed` are the shares of the window with and without the waiting."""
     if alone.speedup is None or alone.step_before_ms is None or exposed <= 0:
         return alone
-    part = min(transfer / exposed, 1.0)
-    saved = [part * (1 - 1 / max(s, 1.0)) for s in (alone.speedup.low, alone.speedup.mid, alone.speedup.high)]
+    part, speedup = min(transfer / exposed, 1.0), alone.speedup
+    low, mid, high = (part * (1 - 1 / max(s, 1.0)) for s in (speedup.low, speedup.mid, speedup.high))
     assumption = f"{part:.0%} of the exposed time is transfer; the waiting for late ranks stays"
-    return _gain(
-        alone, alone.step_before_ms, (saved[0], saved[1], saved[2]), (*alone.assumptions, assumption)
-    )
+    return _gain(alone, alone.step_before_ms, (low, mid, high), (*alone.assumptions, assumption))
 
 
 def with_arrivals(
@@ -304,11 +291,10 @@ def _job_share(waits: Waits, ns: int) -> float:
 
 def _gain(gain: Gain, before: Span, saved: tuple[float, float, float], assumptions: tuple[str, ...]) -> Gain:
     low, mid, high = (min(s, 0.95) for s in saved)
+    after = Span(low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low))
     return gain.replaced(
         step_before_ms=before,
-        step_after_ms=Span(
-            low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low)
-        ),
+        step_after_ms=after,
         speedup=Span(low=1 / (1 - low), mid=1 / (1 - mid), high=1 / (1 - high)),
         assumptions=assumptions,
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -155,6 +154,11 @@ class Waits(Struct, frozen=True, dict=True):
         """All waiting that is charged to a rank, ns."""
         return sum(self.caused)
 
+    @property
+    def worst_first(self) -> list[int]:
+        """Positions of the ranks, the one that causes most waiting first."""
+        return sorted(range(len(self.ranks)), key=lambda i: (-self.caused[i], i))
+
     def offset(self, i: int) -> int | None:
         """The shift of the clock of rank i, ns; None without absolute times or a match."""
         if self.ranks[i].zero is None or self.clocks[i].spread is None:
@@ -179,14 +183,12 @@ def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits
     if not any(mask.any() for mask in staged):
         return _of_collectives(whole, one_clock)
     waits = _of_collectives(tuple(r.take(~m) for r, m in zip(whole, staged, strict=True)), one_clock)
-    found, wait = [], []
-    for rows, mask, known, waited in zip(whole, staged, waits.found, waits.wait, strict=True):
-        found.append(mask.copy())
-        found[-1][~mask] = known
-        wait.append(np.where(mask, rows.duration, 0))
-        wait[-1][~mask] = waited
+    found = tuple(mask.copy() for mask in staged)
+    wait = tuple(np.where(mask, r.duration, 0) for r, mask in zip(whole, staged, strict=True))
+    for i, mask in enumerate(staged):
+        found[i][~mask], wait[i][~mask] = waits.found[i], waits.wait[i]
     exposed = tuple(int(r.exposed[mask].sum()) for r, mask in zip(whole, staged, strict=True))
-    return replace(waits, ranks=whole, found=tuple(found), wait=tuple(wait), staged=exposed)
+    return replace(waits, ranks=whole, found=found, wait=wait, staged=exposed)
 
 
 def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
@@ -195,7 +197,6 @@ def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
     clocks = shared if one_clock else tuple(align(ordered))
     found = match(ordered, clocks)
     count = len(ordered)
-    length = [len(r) for r in ordered]
     duration = np.concatenate([np.empty(0, np.int64), *(r.duration for r in ordered)])
     wait = np.zeros(len(duration), np.int64)
     matched = found.matched
@@ -216,22 +217,25 @@ def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
     noise = np.maximum(_NOISE_NS, _NOISE_SHARE * longest)
     above_noise = longest - duration[calls[first]] > noise
     bare = np.minimum(wait, np.concatenate([duration[:0], *(r.exposed for r in ordered)]))[calls]
-    edges = np.cumsum([0, *length])
-    parts = tuple(wait[a:b] for a, b in pairwise(edges.tolist()))
-    uneven = _experts(ordered, calls, first, size, wait)
+    uneven = _experts(ordered, calls, first, size, bare)
+
+    def by_rank(of: Array, values: Array | None = None) -> tuple[int, ...]:
+        return tuple(int(v) for v in np.bincount(of, values, minlength=count))
+
+    edges = np.cumsum([len(r) for r in ordered])[:-1]
     return Waits(
         ordered,
         clocks,
         found.count,
-        tuple(matched[a:b] for a, b in pairwise(edges.tolist())),
-        parts,
-        tuple(int(v) for v in np.bincount(found.of[calls], bare, minlength=count)),
-        tuple(int(uneven[a:b].sum()) for a, b in pairwise(edges.tolist())),
+        tuple(np.split(matched, edges)),
+        tuple(np.split(wait, edges)),
+        by_rank(found.of[calls], bare),
+        by_rank(found.of[calls], uneven),
         int(duration[calls].sum()),
-        tuple(int(v) for v in np.bincount(charged, by_collective, minlength=count)),
-        tuple(np.bincount(charged[above_noise], minlength=count).tolist()),
+        by_rank(charged, by_collective),
+        by_rank(charged[above_noise]),
         _late(ordered, calls, first, size, wait, bare, charged, above_noise),
-        tuple(int((left_out & (begun_last == i)).sum()) for i in range(count)),
+        by_rank(begun_last[left_out]),
         tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
         (0,) * count,
     )
@@ -253,18 +257,15 @@ def _begun_last(
     return rank, latest - np.minimum.reduceat(entered, first)
 
 
-def _experts(ranks: Sequence[RankRows], calls: Array, first: Array, size: Array, wait: Array) -> Array:
-    """ns of each call's exposed wait for which the experts of the rank that came last took longer
-    since the collective before than those of the rank that waits."""
-    out = np.zeros(len(wait), np.int64)
+def _experts(ranks: Sequence[RankRows], calls: Array, first: Array, size: Array, bare: Array) -> Array:
+    """ns of each call's exposed wait (`bare`) for which the experts of the rank that came last took
+    longer since the collective before than those of the rank that waits."""
     if not len(calls) or any(EXPERTS not in r.leads for r in ranks):
-        return out
+        return np.zeros(len(calls), np.int64)
     spent = np.concatenate([r.lead[:, r.leads.index(EXPERTS)].astype(np.int64) for r in ranks])
     own, last = spent[calls], np.repeat(spent[calls[first]], size)
     longer = np.where((own == UNKNOWN) | (last == UNKNOWN), 0, np.maximum(last - own, 0))
-    bare = np.minimum(wait, np.concatenate([r.exposed for r in ranks]))[calls]
-    out[calls] = np.minimum(longer, bare)
-    return out
+    return np.minimum(longer, bare)
 
 
 def _late(
@@ -292,35 +293,26 @@ def _late(
     lateness = waited / np.maximum(size - 1, 1)
     surplus = bare[np.minimum(first + 1, len(bare) - 1)]  # the shortest wait of the others
     shared = np.add.reduceat(bare, first) / size
-    out: list[Late | None] = []
+    out: list[Late | None] = [None] * len(ranks)
     for i, rows in enumerate(ranks):
         mine = np.flatnonzero(above_noise & (charged == i))
         if len(mine) == 0:
-            out.append(None)
             continue
         seen = mine[known[first[mine]] & (number[mine] > 0)]
         unseen = np.setdiff1d(mine, seen, assume_unique=True)
         kernels = [name in (KERNELS, EXPERTS) for name in rows.leads]
         worst = mine[np.argsort(-waited[mine], kind="stable")[:50]]
         own = calls[first[worst]] - offset[i]
-        out.append(
-            Late(
-                len(mine),
-                int(lateness[mine].sum()),
-                values[first[seen]].sum(axis=0, dtype=np.int64),
-                np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
-                int(lateness[unseen].sum()),
-                surplus[seen],
-                values[first[seen]][:, kernels].sum(axis=1, dtype=np.int64),
-                int(shared[seen].sum()),
-                tuple(
-                    zip(
-                        rows.start[own].tolist(),
-                        (rows.start + rows.duration)[own].tolist(),
-                        waited[worst].tolist(),
-                        strict=True,
-                    )
-                ),
-            )
+        places = (rows.start[own], (rows.start + rows.duration)[own], waited[worst])
+        out[i] = Late(
+            len(mine),
+            int(lateness[mine].sum()),
+            values[first[seen]].sum(axis=0, dtype=np.int64),
+            np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
+            int(lateness[unseen].sum()),
+            surplus[seen],
+            values[first[seen]][:, kernels].sum(axis=1, dtype=np.int64),
+            int(shared[seen].sum()),
+            tuple(zip(*(ns.tolist() for ns in places), strict=True)),
         )
     return tuple(out)
