@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from advisor.errors import InputError, invalid_choice
+from advisor.errors import InputError, invalid_choice, near
 from advisor.model.options import Flag, Options, Setting, declared, format_names, one_of
 from advisor.reading import read_text
 
@@ -99,19 +99,13 @@ def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
         for key, value in table.items():
             name = key.replace("-", "_")
             if name not in SETTINGS:
-                raise InputError(f"{source}: unknown key '{key}'; {_near(name)}")
+                known = [k.replace("_", "-") for k in SETTINGS]
+                hint = near(name.replace("_", "-"), known)
+                raise InputError(f"{source}: unknown key '{key}'; {hint}")
             held = checked(SETTINGS[name], value, f"{source}: {key}", CHOICES.get(name, ()))
             if name in keys:
                 values[SETTINGS[name].name] = held
     return values
-
-
-def _near(name: str) -> str:
-    from difflib import get_close_matches
-
-    known = [k.replace("_", "-") for k in SETTINGS]
-    near = get_close_matches(name.replace("_", "-"), known, 1)
-    return f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
 
 
 def _read(path: Path) -> dict[str, Any]:

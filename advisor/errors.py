@@ -19,6 +19,15 @@ class RuleError(AdvisorError):
     """One or more rule files are wrong; the message holds one line a problem."""
 
 
+def near(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like an unknown one, else all of them, for the end of a message."""
+    from difflib import get_close_matches  # few runs need it
+
+    names = list(known)
+    found = get_close_matches(name, names, 1)
+    return f"did you mean '{found[0]}'?" if found else f"expected one of {', '.join(names)}"
+
+
 def invalid_choice(where: str, value: object, choices: Iterable[str]) -> InputError:
     """The error for a value that is not among its choices."""
     return InputError(f"{where}: invalid value '{value}'; expected one of {', '.join(choices)}")

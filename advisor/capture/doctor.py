@@ -14,17 +14,12 @@ from advisor.model.capture import Capture
 from advisor.model.capture_plan import Blocked, Named, Question, Recorded
 from advisor.model.facts import TRACE, Fact, FactBase, Value
 from advisor.model.findings import Finding, NotEvaluated
-from advisor.model.rules import judges_capture
 
 
 def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) -> Recorded:
     """The file in numbers; `rows` by table."""
-    sampled = []
-    if "samples" in rows:
-        hertz = f" at {capture.sample_hz:,.0f} Hz" if capture.sample_hz else ""
-        sampled.append(f"GPU metrics{hertz}")
-    if "host_samples" in rows:
-        sampled.append("CPU")
+    hertz = f" at {capture.sample_hz:,.0f} Hz" if capture.sample_hz else ""
+    sampled = {"samples": f"GPU metrics{hertz}", "host_samples": "CPU"}
     return Recorded(
         size_bytes=capture.size_bytes,
         schema_version=capture.schema_version,
@@ -33,7 +28,7 @@ def recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) ->
         options=recording.options,
         options_known=recording.known,
         graph_trace=capture.graph_trace_mode,
-        sampled=tuple(sampled),
+        sampled=tuple(text for table, text in sampled.items() if table in rows),
         tables=dict(sorted(rows.items())),
     )
 
@@ -70,21 +65,14 @@ def blocked(entries: Sequence[NotEvaluated], needs: Sequence[UnmetNeed]) -> tupl
     return tuple(sorted(found, key=lambda b: (b.remedy is None, -len(b.rules), b.remedy or "")))
 
 
-def about_capture(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(f for f in findings if judges_capture(f.code))
-
-
 def sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: int, rules: int) -> str:
     """The capture in one sentence."""
-    whole = sum(1 for q in questions if q.answer == "yes")
-    partly = sum(1 for q in questions if q.answer == "partly")
-    heavy = [f for f in found if f.severity in ("medium", "high") or f.invalidates]
+    whole, partly = (sum(q.answer == answer for q in questions) for answer in ("yes", "partly"))
+    heavy = next((f for f in found if f.severity in ("medium", "high") or f.invalidates), None)
     text = f"It answers {whole} of {len(questions)} questions"
     text += f" and {partly} in part" if partly else ""
     text += f"; {waiting} of {rules} rules cannot run on it." if waiting else "; every rule runs."
-    if heavy:
-        text = f"{heavy[0].title}. {text}"
-    return text
+    return f"{heavy.title}. {text}" if heavy else text
 
 
 # --- the questions that people ask of a capture, answered by the rules of kind `question` ---------

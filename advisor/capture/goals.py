@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
-
 from advisor import __version__
 from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
 from advisor.capture.request import PlanContext, again, context_of, phases
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.knowledge.capture import CommandLine, VariantData, capture_goals, troubleshooting
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
@@ -70,13 +68,12 @@ def _profile(
     lines = []
     for phase in phases(context):
         each = context.of(phase)
-        words = [f"{v.variable}={v.value}" for v in variables]
-        own: list[str] = []
+        words, own = _assigned(variables), list(options)
         if context.prefix:
             # The launcher of the ranks does not pass the environment on; nsys does.
-            own = [f"--env-var={','.join(words)}"] if words else []
+            own += _env_var(variables)
             words = [context.fill(context.prefix)]
-        words += ["nsys profile", *joined([*options, *own], context.asked.release)]
+        words += ["nsys profile", *joined(own, context.asked.release)]
         words += [f"-o {each.name}", each.fill(each.command)]
         lines.append(m.Line(command=" ".join(words), what=_shape(each)))
     notes = tuple(context.place.notes)
@@ -85,6 +82,15 @@ def _profile(
         warm = m.Line(command=context.fill(context.program.load), what="warm up; then keep sending")
         lines = [warm, *_lines(context, context.program.requests)]
         yield m.PlanStep(id="load", title="Send load, from another shell", lines=tuple(lines))
+
+
+def _assigned(variables: Iterable[CaptureVariable]) -> list[str]:
+    return [f"{v.variable}={v.value}" for v in variables]
+
+
+def _env_var(variables: Sequence[CaptureVariable]) -> list[str]:
+    """The option that lets nsys set the variables."""
+    return [f"--env-var={','.join(_assigned(variables))}"] if variables else []
 
 
 def _shape(context: PlanContext) -> str:
@@ -100,8 +106,8 @@ def _session(
     """Launch once, record as often as wanted."""
     launch = [o for o in options if name_of(o) not in OF_START]
     start = [o for o in options if name_of(o) in OF_START]
-    words = [*(f"{v.variable}={v.value}" for v in variables), "nsys launch"]
-    words += [*joined(launch, context.asked.release), f"--session-new={SESSION}", "--", context.command]
+    words = [*_assigned(variables), "nsys launch", *joined(launch, context.asked.release)]
+    words += [f"--session-new={SESSION}", "--", context.command]
     yield m.PlanStep(
         id="launch",
         title="Start the server, once",
@@ -132,6 +138,7 @@ def plan(asked: PlanRequest) -> m.CapturePlan:
     off = context.lines("profile-without-graphs") if asked.without_graphs else ()
     done = steps(context, options, variables, off)
     flags = tuple(explained(line.command for s in done for line in s.lines))
+    of_launch = [o for o in options if not context.goal.session or name_of(o) not in OF_START]
     too_new = (m.Pitfall(id="newer-nsys", text=text) for text in newer(options, asked.release))
     return m.CapturePlan(
         tool=Tool(version=__version__, engine="planner"),
@@ -151,16 +158,16 @@ def plan(asked: PlanRequest) -> m.CapturePlan:
         pitfalls=(*too_new, *_pitfalls(context, options)),
         variants=tuple(_variants(context, options, {f.option for f in flags})),
         again=again(asked),
-        command_file=tuple(_file(context, options, variables)),
+        # Options one a line, without output and program.
+        command_file=(*joined(of_launch, asked.release), *_env_var(variables)),
     )
 
 
 def _options(context: PlanContext) -> list[str]:
     """The options of the recording, one source of --trace an option."""
     goal, asked = context.goal, context.asked
-    options = list(goal.options)
-    if goal.native_options is not None and context.engine == "native":
-        options = list(goal.native_options)
+    native = goal.native_options if context.engine == "native" else None
+    options = goal.options if native is None else native
     options = merged(options, [*goal.start_options, *context.place.options])
     if asked.without_graphs:
         options = [o for o in options if not o.startswith("--cuda-graph-trace")]
@@ -232,26 +239,14 @@ def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) ->
 
 def _variant_lines(context: PlanContext, data: VariantData, options: Sequence[str]) -> Iterator[str]:
     known = {v.variable: v for v in context.variables}
-    variables = [f"{n}={known[n].value}" for n in data.variables if n in known]
-    added = [o for o in data.add if o not in options]
-    if added:
-        yield " ".join([*variables, "nsys profile", *joined(added, context.asked.release), "..."])
-    elif variables:
-        yield " ".join([*variables, "nsys profile ..."])
+    variables = _assigned(known[name] for name in data.variables if name in known)
+    added = joined([o for o in data.add if o not in options], context.asked.release)
+    if added or variables:
+        yield " ".join([*variables, "nsys profile", *added, "..."])
     # If both phases are recorded, an example uses the first.
     one = context.of(phases(context)[0])
     for command in data.commands:
         yield one.fill(command, here=command.startswith("advisor "))
-
-
-def _file(
-    context: PlanContext, options: Sequence[str], variables: Sequence[CaptureVariable]
-) -> Iterator[str]:
-    """The lines of an nsys command file: options one a line, without output and program."""
-    kept = [o for o in options if not context.goal.session or name_of(o) not in OF_START]
-    yield from joined(kept, context.asked.release)
-    if variables:
-        yield f"--env-var={','.join(f'{v.variable}={v.value}' for v in variables)}"
 
 
 # --- the troubleshooting tree as a document, whole or below one symptom ---------------------------
@@ -261,29 +256,24 @@ def troubles(symptom: str | None = None) -> m.Troubles:
     """The tree; raises InputError for an unknown symptom."""
     data = troubleshooting()
     known = data.by_id
-    symptoms = tuple(n.id for n in data.nodes if n.symptom is not None)
+    symptoms = [n.id for n in data.nodes if n.symptom is not None]
     if symptom is not None and symptom not in known:
-        near = get_close_matches(symptom, symptoms, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(symptoms)}"
-        raise InputError(f"no symptom '{symptom}'; {hint}")
+        raise InputError(f"no symptom '{symptom}'; {near(symptom, symptoms)}")
     first = (symptom,) if symptom is not None else tuple(data.start.symptoms)
-    wanted: list[str] = []
+    nodes: dict[str, m.TroubleNode] = {}
     left = list(first)
     while left:
-        name = left.pop(0)
-        if name not in wanted:
-            wanted.append(name)
-            left = [*(a.then for a in known[name].answers), *left]
-    return m.Troubles(
-        tool=Tool(version=__version__, engine="planner"),
-        ask=data.start.ask,
-        symptoms=first,
-        nodes=tuple(
-            m.TroubleNode(
+        n = known[left.pop(0)]
+        if n.id not in nodes:
+            nodes[n.id] = m.TroubleNode(
                 **{field: getattr(n, field) for field in ("id", "symptom", "ask", "say")},
                 commands=tuple(n.commands),
                 answers=tuple(m.TroubleAnswer(text=a.text, then=a.then) for a in n.answers),
             )
-            for n in (known[name] for name in wanted)
-        ),
+            left = [*(a.then for a in n.answers), *left]
+    return m.Troubles(
+        tool=Tool(version=__version__, engine="planner"),
+        ask=data.start.ask,
+        symptoms=first,
+        nodes=tuple(nodes.values()),
     )

@@ -33,26 +33,25 @@ _SECRET = re.compile(
 )
 _SECRET_VALUE = re.compile(r"^(?:sk|hf|ghp|nvapi)[-_]\w{8,}")
 MASK = "***"
+#: Year and number of a release of nsys.
+Release = tuple[int, int]
 
 
 class Recording(Struct, frozen=True):
     """`options` in canonical spelling, one a --trace source; `known` is False if the export
-    does not list options, so they are inferred from what was recorded."""
+    does not list options, so they are inferred from what was recorded. `release` of nsys: (2023, 4)."""
 
     options: tuple[str, ...]
     known: bool
     command: tuple[str, ...]
-    release: tuple[int, int] | None
+    release: Release | None
 
     def has(self, option: str) -> bool:
         """True if the option, or one that includes it, was on."""
         name, _, value = option.partition("=")
         if name == "--gpu-metrics-frequency":
-            return any(float(value) <= float(v) for n, v in self._pairs() if n == name)
+            return any(float(value) <= float(o[len(name) + 1 :]) for o in self.options if name_of(o) == name)
         return option in self.options
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        return [(n, v) for n, _, v in (o.partition("=") for o in self.options)]
 
 
 def recording_of(
@@ -95,13 +94,9 @@ def recording_of(
         ("--capture-range=cudaProfilerApi", profiler_calls),
     )
     options += [option for option, was_on in found if was_on]
-    return Recording(tuple(options), known, masked(capture.command), release_of(capture))
-
-
-def release_of(capture: Capture) -> tuple[int, int] | None:
-    """Year and number of the nsys release: (2023, 4) of ``2023.4.4.54``."""
-    found = re.match(r"(\d{4})\.(\d+)", capture.producer_version or "")
-    return None if found is None else (int(found[1]), int(found[2]))
+    release = re.match(r"(\d{4})\.(\d+)", capture.producer_version or "")
+    number = (int(release[1]), int(release[2])) if release else None
+    return Recording(tuple(options), known, masked(capture.command), number)
 
 
 def masked(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -120,7 +115,6 @@ def masked(command: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(out)
 
 
-Release = tuple[int, int]
 #: Sources of --trace in the order in which they are written.
 SOURCES = ("none", *TRACE_ORDER, "mpi")
 #: Options that `nsys start` takes; `nsys launch` takes the others.
@@ -153,22 +147,19 @@ def flag_of(option: str) -> Flag | None:
     begun = [f for f in flags if "=" in f.flag and option.startswith(f.flag)]
     if begun:
         return max(begun, key=lambda f: len(f.flag))
-    plain = next((f for f in flags if f.flag == name_of(option)), None)
-    alike = next((f for f in flags if name_of(f.flag) == name_of(option)), None)
-    old = next((f for f in flags if f.spelled is not None and f.spelled.as_ == option), None)
-    return plain or alike or old
+    name = name_of(option)
+    alike = [f for f in flags if name_of(f.flag) == name]
+    old = [f for f in flags if f.spelled is not None and f.spelled.as_ == option]
+    return next(iter([*(f for f in alike if f.flag == name), *alike, *old]), None)
 
 
 def joined(options: Sequence[str], release: Release | None = None) -> list[str]:
     """The options as typed: sources of --trace in one, spelled for `release`."""
     traced = [s for o in options if o.startswith("--trace=") for s in o[8:].split(",")]
-    sources = sorted(dict.fromkeys(traced), key=lambda s: (_place(s), s))
+    # Unknown sources come last, in order of name.
+    sources = [s for s in SOURCES if s in traced] + sorted(set(traced) - set(SOURCES))
     out = [f"--trace={','.join(sources)}"] if sources else []
     return [*out, *(spelled(o, release) for o in options if not o.startswith("--trace="))]
-
-
-def _place(source: str) -> int:
-    return SOURCES.index(source) if source in SOURCES else len(SOURCES)
 
 
 def spelled(option: str, release: Release | None) -> str:
@@ -186,12 +177,8 @@ def number(release: str) -> tuple[int, ...]:
 
 def newer(options: Iterable[str], release: Release | None) -> list[str]:
     """Options that this release does not know yet."""
-    flags = ((option, flag_of(option)) for option in options)
-    return [
-        f"nsys {flag.since} or newer for {option}"
-        for option, flag in flags
-        if flag is not None and flag.since and release is not None and release < number(flag.since)
-    ]
+    since = [(option, flag.since) for option in options if (flag := flag_of(option)) and flag.since]
+    return [f"nsys {s} or newer for {o}" for o, s in since if release is not None and release < number(s)]
 
 
 def merged(options: Sequence[str], added: Collection[str]) -> list[str]:

@@ -12,9 +12,9 @@ import math
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from advisor.capture.options import TRACE_ORDER, Recording, flag_of, joined, newer, spelled
+from advisor.capture.options import TRACE_ORDER, Recording, flag_of, joined, name_of, newer, spelled
 from advisor.facts.needs import NODES
 from advisor.facts.writer import options_of
 from advisor.knowledge.capture import nsys_needed
@@ -55,35 +55,31 @@ class _Needs(Struct):
     words: tuple[str, ...]
 
 
-class _Chosen(Struct):
-    options: list[str] = field(default_factory=list)
-
-    def add(self, options: Collection[str]) -> None:
-        self.options += [o for o in sorted(options) if o not in self.options]
+def _add(chosen: list[str], options: Collection[str]) -> None:
+    chosen += [o for o in sorted(options) if o not in chosen]
 
 
 def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> Plan:
     """The command, what it enables, what it leaves out and what to watch for."""
     needs = [n for need in unmet if (n := _needs(need, recording)) is not None]
-    chosen = _Chosen()
+    chosen: list[str] = []
     mends = _mend(chosen, recording, about)
     left = _choose(chosen, needs)
-    added = set(chosen.options)
+    added = set(chosen)
     enabled = [n for n in needs if n.options <= added]
-    by_option = [n for n in enabled if not n.words]
     # A new value of an option replaces the old one.
-    named = {o.partition("=")[0] for o in added} - {"--trace"}
-    kept = [o for o in recording.options if o not in _USELESS and o.partition("=")[0] not in named]
+    named = {name_of(o) for o in added} - {"--trace"}
+    kept = [o for o in recording.options if o not in _USELESS and name_of(o) not in named]
     old = _too_old(recording, about.cuda)
     release = None if old else recording.release
-    variables = _variables(chosen, about.serving, added)
+    variables = _variables(chosen, about.serving)
     options = [*kept, *(o for o in added if o not in variables)]
     command = recording.command if "wrong-process" not in about.causes else ()
     listed = [*variables, *_ordered(options)]
     return Plan(
         command=_command(variables, options, command, release),
         options=tuple(_described(listed, recording, about.serving, release)),
-        enables=tuple(n.rule for n in by_option),
+        enables=tuple(n.rule for n in enabled if not n.words),
         addresses=mends,
         also=tuple(_also(enabled, [old] if old else newer(options, release))),
         left_out=tuple(_left_out(left)),
@@ -96,15 +92,14 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     if unmet.remedy is None:
         return None
     words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]
-    options = {o for o in _options_of(unmet.remedy) if not recording.has(o)}
-    if any(o.startswith("--weight-bytes") for o in options):
-        # An option of advisor; it needs no capture.
-        options = {o for o in options if not o.startswith("--weight-bytes")}
+    lacking = {o for o in _options_of(unmet.remedy) if not recording.has(o)}
+    options = frozenset(o for o in lacking if not o.startswith("--weight-bytes"))
+    if options < lacking:  # an option of advisor; it needs no capture
         words.append("advisor --weight-bytes N|config.json")
     if not options and not words:
         # All of it was on: the recording is not why the fact is missing.
         return None
-    return _Needs(unmet.rule, frozenset(options), tuple(dict.fromkeys(words)))
+    return _Needs(unmet.rule, options, tuple(dict.fromkeys(words)))
 
 
 def _options_of(remedy: str) -> Iterator[str]:
@@ -117,27 +112,27 @@ def _options_of(remedy: str) -> Iterator[str]:
 # --- choosing --------------------------------------------------------------------------------
 
 
-def _mend(chosen: _Chosen, recording: Recording, about: Situation) -> tuple[str, ...]:
+def _mend(chosen: list[str], recording: Recording, about: Situation) -> tuple[str, ...]:
     """Add what removes findings about the capture itself, whatever it enables."""
     mended = []
     # What every capture should have: most rules use kernels inside graphs, and without graphs node
     # tracing costs nothing.
-    chosen.add([o for o in (*_ALWAYS, NODES) if not recording.has(o)])
+    _add(chosen, [o for o in (*_ALWAYS, NODES) if not recording.has(o)])
     for flag in capture_knowledge().flags:
         causes = sorted(about.causes.intersection(flag.mends))
         if causes and not recording.has(flag.flag):
-            chosen.add(flag.flag.split())
+            _add(chosen, flag.flag.split())
             mended += causes
     steady = sorted(about.causes & {"startup-in-window", "profile-too-large"})
     if recording.has(_RANGE):
-        chosen.add(_switched(about.serving))
+        _add(chosen, _switched(about.serving))
     elif steady:
         # Else start-up is skipped by the clock.
         delay = [f"--delay={math.ceil(about.startup_ms / 1e3)}"] if about.startup_ms > 0 else []
-        chosen.add(_switched(about.serving) or [*delay, "--duration=10"])
+        _add(chosen, _switched(about.serving) or [*delay, "--duration=10"])
         mended += steady
     if about.serving in _FORKS and not recording.has("--trace-fork-before-exec=true"):
-        chosen.add(["--trace-fork-before-exec=true"])
+        _add(chosen, ["--trace-fork-before-exec=true"])
     return tuple(dict.fromkeys(mended))
 
 
@@ -149,10 +144,10 @@ def _switched(serving: str | None) -> list[str]:
     return [_RANGE, "--capture-range-end=stop", f"{switch.variable}={switch.value}"]
 
 
-def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
+def _choose(chosen: list[str], needs: Sequence[_Needs]) -> list[_Needs]:
     """Add options greedily; returns the needs that stay unmet."""
     while True:
-        have = set(chosen.options)
+        have = set(chosen)
         open_ = [n for n in needs if not n.options <= have]
         worth: list[tuple[float, int, tuple[str, ...]]] = []
         for candidate in open_:
@@ -162,11 +157,11 @@ def _choose(chosen: _Chosen, needs: Sequence[_Needs]) -> list[_Needs]:
             worth.append((loses, -enables, new))
         best = min(worth, default=None)
         # If nothing else is missing, even a costly option is chosen.
-        if best is None or (best[0] > 0 and (chosen.options or len(open_) < len(needs))):
+        if best is None or (best[0] > 0 and (chosen or len(open_) < len(needs))):
             return open_
-        chosen.add(best[2])
+        _add(chosen, best[2])
         if best[0] > 0:
-            return [n for n in open_ if not n.options <= set(chosen.options)]
+            return [n for n in open_ if not n.options <= set(chosen)]
 
 
 def _variable(serving: str | None, key: str) -> CaptureVariable | None:
@@ -174,11 +169,11 @@ def _variable(serving: str | None, key: str) -> CaptureVariable | None:
     return None if data is None else next((v for v in data.capture if key in v.supplies), None)
 
 
-def _variables(chosen: _Chosen, serving: str | None, added: Collection[str]) -> list[str]:
+def _variables(chosen: Sequence[str], serving: str | None) -> list[str]:
     """Environment variables; the engine's own ranges come with NVTX if they have to be requested."""
-    found = [o for o in chosen.options if not o.startswith("-")]
+    found = [o for o in chosen if not o.startswith("-")]
     ranges = _variable(serving, "ranges")
-    if ranges is not None and "--trace=nvtx" in added:
+    if ranges is not None and "--trace=nvtx" in chosen:
         found.append(f"{ranges.variable}={ranges.value}")
     return list(dict.fromkeys(found))
 
@@ -258,8 +253,7 @@ def _too_old(recording: Recording, cuda: str | None) -> str | None:
     """The release of nsys that the driver needs, if the one in use is older."""
     if cuda is None or recording.release is None:
         return None
-    needed = nsys_needed(recording.release, cuda)
-    if needed is None:
+    if (needed := nsys_needed(recording.release, cuda)) is None:
         return None
     used = ".".join(map(str, recording.release))
     return f"nsys {needed} or newer: {used} is older than CUDA {cuda} of the driver"
@@ -269,7 +263,7 @@ def _pitfalls(
     options: Sequence[str], added: Collection[str], recording: Recording, about: Situation, old: bool
 ) -> Iterator[Pitfall]:
     """Traps of the command, the findings and the tool."""
-    here = {*options, *(o.partition("=")[0] for o in options), *about.causes}
+    here = {*options, *map(name_of, options), *about.causes}
     if old:
         here.add("old-nsys")
     if "--gpu-metrics-devices=all" in added and not recording.has("--gpu-metrics-devices=all"):

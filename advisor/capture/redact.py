@@ -120,20 +120,16 @@ def _faults_reported(source: Path) -> Iterator[None]:
     """Turns faults that SQLite finds in the export, or on the disk, into one line."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeEncodeError) as error:
         what, code = " ".join(str(error).split()), getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        way_out = f"the export is damaged; export it again: {EXPORT_HINT}"
+        if isinstance(error, UnicodeEncodeError):
+            what = "a table or column has a name that is not UTF-8"
+        elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             way_out = "close the program that writes to it"
         elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
             way_out = "make room beside OUT, at a path of at most 500 bytes, for two copies of it"
-        else:
-            way_out = f"the export is damaged; export it again: {EXPORT_HINT}"
         raise InputError(f"{source}: cannot be copied ({what}); {way_out}") from error
-    except UnicodeEncodeError as error:
-        what = "a table or column has a name that is not UTF-8"
-        raise InputError(
-            f"{source}: cannot be copied ({what}); the export is damaged; export it again: {EXPORT_HINT}"
-        ) from error
 
 
 def _packed(work: Path, suffix: str) -> Path:
@@ -161,10 +157,8 @@ def _search(work: Path, scrubber: Scrubber, source: Path, check: Sequence[str]) 
 def _found(path: Path, wanted: Sequence[bytes]) -> Iterator[bytes]:
     if not wanted:
         return
-    pattern = re.compile(b"|".join(map(re.escape, wanted)))
-    overlap = max(map(len, wanted))
+    pattern, overlap, tail = re.compile(b"|".join(map(re.escape, wanted))), max(map(len, wanted)), b""
     with path.open("rb") as file:
-        tail = b""
         while chunk := file.read(1 << 24):
             if hit := pattern.search(tail + chunk):
                 yield hit[0]

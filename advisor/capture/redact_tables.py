@@ -152,18 +152,18 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
     words: set[str] = set()
     secrets: set[str] = set()
 
-    def variable(name: str, value: str) -> None:
-        if IDENTITY_NAME.match(name):
-            words.update((value, value.partition(".")[0]))
-        elif SECRET_NAME.search(name) and not value.isdigit():
-            secrets.add(value)
-        words.update(path_users(value))
+    def environment(text: str) -> None:
+        for name, value in variables(text):
+            if IDENTITY_NAME.match(name):
+                words.update((value, value.partition(".")[0]))
+            elif SECRET_NAME.search(name) and not value.isdigit():
+                secrets.add(value)
+            words.update(path_users(value))
 
     for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV"):
         for _, name, value in _pairs(db, tables, table):
             if _ENVIRONMENT_KEY.search(name):
-                for pair in variables(value):
-                    variable(*pair)
+                environment(value)
             elif _IDENTITY_KEY.search(name) or re.search(r"(?i)^EXPORT_(?:HOST|USER)", name):
                 words.update((value, value.partition(".")[0]))
             words.update(path_users(value))
@@ -171,8 +171,7 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
         for (value,) in db.execute(f"select value from {STRINGS} where typeof(value) = 'text'"):
             words.update(path_users(value))
             if is_environment(value):
-                for pair in variables(value):
-                    variable(*pair)
+                environment(value)
     return Scrubber(words, secrets, _serials(db, tables))
 
 
@@ -195,11 +194,8 @@ def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts
             _delete(db, table, row, counts, "folders")
         elif command:
             # An argument may be the value of the option before it.
-            new = (
-                scrubber.program(value)
-                if command[1].upper() == "COMMAND"
-                else scrubber.argument(value, before)
-            )
+            program = command[1].upper() == "COMMAND"
+            new = scrubber.program(value) if program else scrubber.argument(value, before)
             before = " ".join(f"{before} {value}".split(" ")[-6:]) if command[2] is not None else ""
             if new != value:
                 _set(db, table, row, new, counts, "command arguments")
@@ -220,12 +216,9 @@ def _system(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
 
 def _serials(db: sqlite3.Connection, tables: Tables) -> list[str]:
     """Ids that identify one GPU."""
-    found: list[str] = []
-    for table in GPUS:
-        if "uuid" in tables.get(table, ()):
-            rows = db.execute(f"select distinct uuid from {table} where typeof(uuid) = 'text'")
-            found += (text for (text,) in rows if len(text) >= 8)
-    return list(dict.fromkeys(found))
+    listed = [table for table in GPUS if "uuid" in tables.get(table, ())]
+    rows = (db.execute(f"select distinct uuid from {t} where typeof(uuid) = 'text'") for t in listed)
+    return list(dict.fromkeys(text for found in rows for (text,) in found if len(text) >= 8))
 
 
 def _gpus(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
@@ -287,12 +280,10 @@ def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts:
         old = _decoded(raw)
         new = clean[ways[number]](old) if number in ways else ""
         if new != old:
-            what = "paths, names and secrets in texts"
-            if is_environment(old):
-                what = "environments"
-            elif number not in ways:
-                what = "strings that no event refers to"
-            counts[what, STRINGS] += 1
+            what = (
+                "paths, names and secrets in texts" if number in ways else "strings that no event refers to"
+            )
+            counts["environments" if is_environment(old) else what, STRINGS] += 1
             changed.append((_encoded(new), number))
     db.executemany(f"update {STRINGS} set value = cast(? as text) where id = ?", changed)
     db.execute("drop table referred")

@@ -222,17 +222,17 @@ class Scrubber:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {
-                self._plain(k): MARK
-                if isinstance(v, str | list | dict) and v and _PRIVATE_KEY.match(k)
-                else MARK
-                if isinstance(v, str) and v and SECRET_NAME.search(k)
-                else self._value(v)
-                for k, v in value.items()
-            }
+            return {self._plain(k): MARK if _is_private(k, v) else self._value(v) for k, v in value.items()}
         if isinstance(value, list):
             return [self._value(v) for v in value]
         return self._text(value) if isinstance(value, str) else value
+
+
+def _is_private(key: str, value: Any) -> bool:
+    """Whether a key of JSON says that its value, unless it is empty, is private as a whole."""
+    if isinstance(value, str) and value and SECRET_NAME.search(key):
+        return True
+    return isinstance(value, str | list | dict) and bool(value and _PRIVATE_KEY.match(key))
 
 
 def other_gpu(serial: str) -> str:
@@ -359,12 +359,8 @@ class Redacted(Around):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         given = source.capture
-        private = (
-            given.path,
-            *given.command,
-            *(name for _, name in given.processes),
-            *given.options.values(),
-        )
+        processes = (name for _, name in given.processes)
+        private = (given.path, *given.command, *processes, *given.options.values())
         users = (user for text in private for user in path_users(text))
         self._scrubber = Scrubber((*names_here(), *users))
         self.capture = self._clean(given)

@@ -6,13 +6,12 @@ import dataclasses
 import re
 import shlex
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.knowledge.capture import Goal, Phase, Place, Program, Window, capture_goals
 from advisor.knowledge.files import engines
 from advisor.knowledge.serving import options_for
@@ -154,11 +153,9 @@ def phases(context: PlanContext) -> tuple[Phase | None, ...]:
 
 
 def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
-    if name in known:
-        return known[name]
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {', '.join(known)}"
-    raise InputError(f"no {what} '{name}'; {hint}")
+    if name not in known:
+        raise InputError(f"no {what} '{name}'; {near(name, known)}")
+    return known[name]
 
 
 def again(asked: PlanRequest) -> str:

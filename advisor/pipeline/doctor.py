@@ -24,6 +24,7 @@ from advisor.model.capture_plan import CapturePlan, Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
 from advisor.model.options import PlanRequest
+from advisor.model.rules import judges_capture
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import (
     Analysed,
@@ -56,7 +57,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     a, facts = done.analysis, done.facts
     trace, capture = a.trace, a.trace.capture
     found = conclusions(done)
-    faults = checks.about_capture(found.findings)
+    faults = tuple(f for f in found.findings if judges_capture(f.code))
     findings = document.with_options(faults, done.serving, document.program_of(a))
     remedy = document.remedies(a, facts, done.serving)
     backtraces = trace.has("callchains") and bool(
