@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+
 from advisor import __version__
 from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
 from advisor.capture.request import PlanContext, again, context_of, phases
