@@ -76,28 +76,15 @@ class WithSamples(Around):
     def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
         if table != "samples":
             return self._source.read_columns(table, columns)
+        wanted = list(dict.fromkeys(("time", "device", *columns)))
+        read = self._log.read_columns("samples", wanted)
+        read["time"] = np.asarray(read["time"] + self._shift)
+        if self._own_number:
+            numbers = [self._own_number.get(d, d) for d in read["device"].tolist()]
+            read["device"] = np.array(numbers, np.int64)
         if table in self._source.tables():
-            return self._filled(columns)
-        read = self._log_columns(columns)
-        if "time" in read:
-            read["time"] = np.asarray(read["time"] + self._shift)
-        return read
-
-    def _log_columns(self, columns: Sequence[str]) -> Columns:
-        """Columns of the log with the source's device numbers."""
-        read = self._log.read_columns("samples", columns)
-        if "device" in read and self._own_number:
-            named = [self._own_number.get(d, d) for d in read["device"].tolist()]
-            read["device"] = np.array(named, np.int64)
-        return read
-
-    def _filled(self, columns: Sequence[str]) -> Columns:
-        """The source's own samples; columns that it does not measure are filled from the log's last
-        sample."""
-        own = self._source.read_columns("samples", list(dict.fromkeys(("time", "device", *columns))))
-        log = self._log_columns(list(dict.fromkeys(("time", "device", *columns))))
-        filled = with_coarser(own, log | {"time": log["time"] + self._shift})
-        return {name: filled[name] for name in columns}
+            read = with_coarser(self._source.read_columns("samples", wanted), read)
+        return {name: read[name] for name in columns}
 
 
 def with_coarser(own: Columns, other: Columns) -> Columns:
@@ -167,12 +154,8 @@ def _span(source: Source, log: SampleLog, shift: int) -> tuple[int, int, int | N
     """First and last sample in session time, and the end of the capture, if recorded."""
     last = source.capture.duration_ns
     if last is None:
-        ends = [
-            int(source.read_columns(table, ("end",))["end"].max())
-            for table in ("kernels", "api_calls")
-            if table in source.tables()
-        ]
-        last = max(ends, default=None)
+        held = source.tables() & {"kernels", "api_calls"}
+        last = max((int(source.read_columns(t, ("end",))["end"].max()) for t in held), default=None)
     return shift, int(log.read_columns("samples", ("time",))["time"][-1]) + shift, last
 
 

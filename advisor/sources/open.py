@@ -88,9 +88,7 @@ def _open_source(shown: Path) -> Source:
     with shown.open("rb") as file:
         head = file.read(HEAD_BYTES)
     packed = opener(head)
-    if packed is not None:
-        return _open_packed(shown, packed)
-    return _recognised(Found(shown, shown, head))
+    return _open_packed(shown, packed) if packed else _recognised(Found(shown, shown, head))
 
 
 def _open_held(shown: Path, content: bytes) -> Source:
@@ -162,8 +160,13 @@ def _open_packed(shown: Path, opener: Callable[[Path], BinaryIO]) -> Source:
 # ------------------------------------------------------------------ kinds of input
 
 
-def _refuse(found: Found, what: str, way_out: str) -> NoReturn:
-    raise InputError(f"{found.shown}: {what}; {way_out}")
+def _refused(what: str, way_out: str) -> Callable[[Found], NoReturn]:
+    """Says what the file is and what to do; `way_out` may name the path, as `shown`."""
+
+    def refuse(found: Found) -> NoReturn:
+        raise InputError(f"{found.shown}: {what}; {way_out.format(shown=found.shown)}")
+
+    return refuse
 
 
 def _open_nsys(found: Found) -> Source:
@@ -199,27 +202,18 @@ def is_profiler_json(path: Path) -> bool:
         return False
 
 
-def _refuse_folder(found: Found) -> Source:
-    _refuse(found, "a folder, not a capture", "name the file in it")
-
-
-def _refuse_empty(found: Found) -> Source:
+def _refuse_empty(found: Found) -> NoReturn:
     from advisor.sources.kineto.decode import EXPORT_HINT as WRITE
 
-    again = (
-        f"write the trace again: {WRITE}"
-        if found.name.endswith(".json")
-        else f"export it again: {EXPORT_HINT}"
-    )
-    _refuse(found, "an empty file", again)
+    written = found.name.endswith(".json")
+    again = f"write the trace again: {WRITE}" if written else f"export it again: {EXPORT_HINT}"
+    raise InputError(f"{found.shown}: an empty file; {again}")
 
 
-def _refuse_lfs(found: Found) -> Source:
-    _refuse(
-        found,
-        "a Git LFS pointer, not the file itself",
-        f"fetch the file: git lfs pull --include={found.shown.name}",
-    )
+def _refuse_packed(found: Found) -> NoReturn:
+    name, command = next(p for magic, p in _OTHER_PACKERS.items() if found.head.startswith(magic))
+    way_out = f"unpack it first: {command} {found.shown} (or use xz)"
+    raise InputError(f"{found.shown}: compressed with {name}; {way_out}")
 
 
 def _open_report(found: Found) -> Source:
@@ -230,30 +224,6 @@ def _open_report(found: Found) -> Source:
     except BaseException:
         folder.close()
         raise
-
-
-def _refuse_stream(found: Found) -> Source:
-    report = found.shown.with_suffix(".nsys-rep").name
-    _refuse(
-        found,
-        "an unfinished Nsight Systems recording",
-        f"import it (QdstrmImporter -i {found.shown}, or nsys import {found.shown}), then export "
-        f"it: nsys export --type=sqlite {report}",
-    )
-
-
-def _refuse_packed(found: Found) -> Source:
-    name, command = next(p for magic, p in _OTHER_PACKERS.items() if found.head.startswith(magic))
-    _refuse(found, f"compressed with {name}", f"unpack it first: {command} {found.shown} (or use xz)")
-
-
-def _refuse_parquet(found: Found) -> Source:
-    _refuse(found, "one Parquet file", f"name the folder that nsys exported it into ({found.shown.parent})")
-
-
-def _refuse_saved(found: Found) -> Source:
-    way_out = "name the capture that it came from, or print a saved diagnosis with 'advisor FILE'"
-    _refuse(found, "a document that advisor wrote, not a capture", way_out)
 
 
 def _open_samples(found: Found) -> Source:
@@ -297,19 +267,34 @@ def _is_json(found: Found) -> bool:
     return found.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
+_FOLDER = _refused("a folder, not a capture", "name the file in it")
+_PARQUET = _refused("one Parquet file", "name the folder that nsys exported it into ({shown.parent})")
+_GIT_LFS = _refused(
+    "a Git LFS pointer, not the file itself", "fetch the file: git lfs pull --include={shown.name}"
+)
+_UNFINISHED = _refused(
+    "an unfinished Nsight Systems recording",
+    "import it (QdstrmImporter -i {shown}, or nsys import {shown}), then export it: "
+    "nsys export --type=sqlite {shown.stem}.nsys-rep",
+)
+_SAVED = _refused(
+    "a document that advisor wrote, not a capture",
+    "name the capture that it came from, or print a saved diagnosis with 'advisor FILE'",
+)
+
 #: Tried in order. A new format is a module with a Source, and one line here.
 RECOGNISERS: list[Recogniser] = [
     Recogniser("nsys-columnar", lambda found: is_export_folder(found.path), _open_folder),
-    Recogniser("folder", lambda found: found.path.is_dir(), _refuse_folder),
+    Recogniser("folder", lambda found: found.path.is_dir(), _FOLDER),
     Recogniser("empty", lambda found: not found.head, _refuse_empty),
     Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, True, (".sqlite",)),
-    Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _refuse_lfs),
-    Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _refuse_stream),
+    Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
+    Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
     Recogniser("nsys-stats", _is_tables, _open_tables, reads=True),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
-    Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _refuse_parquet),
-    Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _refuse_saved),
+    Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
+    Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
     Recogniser("kineto", _is_json, _open_kineto, True, (".json",), kineto.is_trace),
     Recogniser("samples", _is_log, _open_samples, reads=True),
     Recogniser("text", _is_text, _open_tables, reads=True),

@@ -112,7 +112,7 @@ class Trace:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._tables = source.tables()
+        self.tables = source.tables()
         self._kept: dict[str, Columns] = {}
         self._near: dict[str, Array | None] = {}
         self._ahead: dict[str, Future[Columns]] = {}
@@ -127,20 +127,16 @@ class Trace:
         self.ledger: Ledger = source.ledger
 
     def __repr__(self) -> str:
-        return f"<Trace: {self.capture.path}, {self.capture.format}, {len(self._tables)} tables>"
+        return f"<Trace: {self.capture.path}, {self.capture.format}, {len(self.tables)} tables>"
 
     def has(self, table: str) -> bool:
         """True when the capture holds rows of this table."""
-        return table in self._tables
-
-    @property
-    def tables(self) -> frozenset[str]:
-        return self._tables
+        return table in self.tables
 
     @property
     def summed(self) -> bool:
         """True if the capture holds sums by name only: no times, and no table that was not printed."""
-        return "sums" in self._tables
+        return "sums" in self.tables
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -200,7 +196,8 @@ class Trace:
     def _read(self, table: str, names: Sequence[str]) -> Columns:
         READING.doing = f"reading {table.replace('_', ' ')}"
         columns = self.source.read_columns(table, names)
-        columns = {n: _narrow(c) if n in NARROW_COLUMNS else c for n, c in columns.items()}
+        # A column of one value takes no memory.
+        columns = {n: each(compact(c), _halved) if n in NARROW_COLUMNS else c for n, c in columns.items()}
         READING.doing = "measuring"
         if "start" not in TABLES[table]:
             return columns
@@ -259,12 +256,8 @@ class Trace:
         self.close()
 
 
-def _narrow(values: Column) -> Column:
-    """The values in half of the memory, if they and sums of two fit; in none, if all are equal."""
-    return each(compact(values), _halved)
-
-
 def _halved(values: Column) -> Column:
+    """The values in half of the memory, if they and sums of two fit."""
     return values.astype(np.int32) if values.dtype != np.int32 and is_narrow(values) else values
 
 

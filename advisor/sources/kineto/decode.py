@@ -28,28 +28,7 @@ _CONTROL = bytes(range(0x20))
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 
 
-class Args(
-    msgspec.Struct,
-    gc=False,
-    rename={
-        "in_device": "inDevice",
-        "registers": "registers per thread",
-        "shared": "shared memory",
-        "reserved": "Total Reserved",
-        "allocated": "Total Allocated",
-        "device_type": "Device Type",
-        "device_id": "Device Id",
-        "collective": "Collective name",
-        "elements_in": "In msg nelems",
-        "elements_out": "Out msg nelems",
-        "group": "Process Group Name",
-        "sequence": "Seq",
-        "external": "External id",
-        "external_old": "external id",
-        "sizes": "Input Dims",
-        "types": "Input type",
-    },
-):
+class Args(msgspec.Struct, gc=False):
     """The arguments of an event that are read; others are skipped without being decoded.
 
     Types are open: operators use some of these names for arguments of their own.
@@ -57,29 +36,29 @@ class Args(
 
     correlation: Any = None
     device: Any = None
-    in_device: Any = None
+    in_device: Any = msgspec.field(default=None, name="inDevice")
     context: Any = None
     stream: Any = None
     grid: Any = None
     block: Any = None
-    registers: Any = None
-    shared: Any = None
+    registers: Any = msgspec.field(default=None, name="registers per thread")
+    shared: Any = msgspec.field(default=None, name="shared memory")
     bytes: Any = None
     kind: Any = None
-    reserved: Any = None
-    allocated: Any = None
-    device_type: Any = None
-    device_id: Any = None
-    collective: Any = None
-    elements_in: Any = None
-    elements_out: Any = None
+    reserved: Any = msgspec.field(default=None, name="Total Reserved")
+    allocated: Any = msgspec.field(default=None, name="Total Allocated")
+    device_type: Any = msgspec.field(default=None, name="Device Type")
+    device_id: Any = msgspec.field(default=None, name="Device Id")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
     dtype: Any = None
-    group: Any = None
-    sequence: Any = None
-    external: Any = None
-    external_old: Any = None
-    sizes: Any = None
-    types: Any = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    sequence: Any = msgspec.field(default=None, name="Seq")
+    external: Any = msgspec.field(default=None, name="External id")
+    external_old: Any = msgspec.field(default=None, name="external id")
+    sizes: Any = msgspec.field(default=None, name="Input Dims")
+    types: Any = msgspec.field(default=None, name="Input type")
 
 
 NO_ARGS = Args()

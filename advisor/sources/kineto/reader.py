@@ -92,11 +92,8 @@ def _collect(trace: TraceJson, external_ids: bool) -> Collector:
 
 
 def _devices_in_use(tables: Tables) -> list[int]:
-    found: set[int] = set()
-    for table in GPU_WORK:
-        if table in tables:
-            found.update(distinct(tables[table]["device"]).tolist())
-    return sorted(found - {MISSING})
+    columns = [tables[table]["device"] for table in GPU_WORK if table in tables]
+    return sorted({device for ids in columns for device in distinct(ids).tolist()} - {MISSING})
 
 
 def _finish_kernels(kernels: Columns, pool: Pool, amd: bool) -> None:
@@ -221,13 +218,9 @@ def read_capture(
 
 def _messages(head: Head) -> list[tuple[int, str]]:
     """Warnings and errors of the profiler, as (severity, text)."""
-    found = []
-    for name, severity in _SEVERITY.items():
-        texts = getattr(head, name)
-        found += [
-            (severity, t) for t in (texts if isinstance(texts, list) else [texts]) if isinstance(t, str) and t
-        ]
-    return found
+    held = ((severity, getattr(head, name)) for name, severity in _SEVERITY.items())
+    listed = ((severity, texts if isinstance(texts, list) else [texts]) for severity, texts in held)
+    return [(severity, t) for severity, texts in listed for t in texts if isinstance(t, str) and t]
 
 
 def _entries(head: Head) -> list[dict[str, Any]]:

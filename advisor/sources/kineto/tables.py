@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import Any
 
 import msgspec
@@ -33,11 +34,13 @@ from advisor.sources.kineto.columns import (
     rank_label,
     triples,
 )
-from advisor.sources.kineto.decode import NO_ARGS, Event, Inexact
+from advisor.sources.kineto.decode import NO_ARGS, Args, Event, Inexact
 from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP
 from advisor.sources.trace import Columns
 
 _TID_MASK = 0x7FFFFFFF
+#: Kinds of events that are ranges, in the order in which they are joined.
+_RANGES = ("annotations", "operators", "old_operators", "python")
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -105,17 +108,13 @@ class Collector:
 
     def tables(self) -> dict[str, Columns]:
         """All columns read so far, each table in order of time."""
+        by_table = {role: parts for role, parts in self._parts.items() if role not in _RANGES}
+        by_table["ranges"] = [part for role in _RANGES for part in self._parts.get(role, ())]
         joined = {
-            role: {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-            for role, parts in self._parts.items()
+            table: {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+            for table, parts in by_table.items()
+            if parts
         }
-        ranges = [
-            joined.pop(role)
-            for role in ("annotations", "operators", "old_operators", "python")
-            if role in joined
-        ]
-        if ranges:
-            joined["ranges"] = {n: np.concatenate([r[n] for r in ranges]) for n in ranges[0]}
         if "instants" in joined:
             joined["allocations"] = _allocations(joined.pop("instants"))
         for table, columns in joined.items():
@@ -207,14 +206,10 @@ class Collector:
 
     def _copies(self, events: list[Event]) -> Columns:
         events, args, columns = self._work(events)
-        kinds: dict[tuple[Any, Any], tuple[int, int, int]] = {}
-        rows = []
-        for event, arg in zip(events, args, strict=True):
-            key = (event.name, arg.kind if isinstance(arg.kind, str) else None)
-            if key not in kinds:
-                kinds[key] = copy_kinds(*key)
-            rows.append(kinds[key])
-        kind = np.array(rows, np.int64).reshape(-1, 3)
+        given = (arg.kind if isinstance(arg.kind, str) else None for arg in args)
+        keys = list(zip((e.name for e in events), given, strict=True))
+        kinds = {key: copy_kinds(*key) for key in set(keys)}
+        kind = np.array([kinds[key] for key in keys], np.int64).reshape(-1, 3)
         columns |= {
             "bytes": integers([a.bytes for a in args]),
             "kind": kind[:, 0],
@@ -244,12 +239,6 @@ class Collector:
             "callchain": missing,
         }
         return columns
-
-    def _annotations(self, events: list[Event]) -> Columns:
-        return self._ranges(events, 0)
-
-    def _operators(self, events: list[Event]) -> Columns:
-        return self._ranges(events, OPERATIONS)
 
     def _old_operators(self, events: list[Event]) -> Columns:
         """Until 2021 annotations were operators; only these have names without a namespace."""
@@ -289,14 +278,18 @@ class Collector:
         }
         return columns
 
+    _annotations = partialmethod(_ranges, domain=0)
+    _operators = partialmethod(_ranges, domain=OPERATIONS)
+
     def _operands(self, events: list[Event]) -> Ints:
         """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]` of operators
         whose shapes were recorded."""
-        recorded = ((e.args.sizes, e.args.types) if e.args and e.args.sizes else None for e in events)
-        texts = (
-            None if t is None else " ".join(_ENCODER.encode(part).decode() for part in t) for t in recorded
-        )
-        return np.array([MISSING if t is None else self.pool[t] for t in texts], np.int64)
+
+        def operands(args: Args) -> int:
+            parts = (_ENCODER.encode(part).decode() for part in (args.sizes, args.types))
+            return self.pool[" ".join(parts)] if args.sizes else MISSING
+
+        return np.array([operands(e.args or NO_ARGS) for e in events], np.int64)
 
     def _overheads(self, events: list[Event]) -> Columns | None:
         events = _named(events, PROFILER_COST.search)
@@ -309,15 +302,12 @@ class Collector:
 
     def _instants(self, events: list[Event]) -> Columns | None:
         """The memory of a GPU held by the caching allocator after each of its allocations."""
-        self.memory_devices |= {integer(e.args.device_type) for e in events if e.args is not None}
-        events = [
-            e
-            for e in events
-            if e.args is not None and e.args.reserved is not None and e.args.device_type == CUDA_DEVICE
-        ]
-        if not events:
+        pairs = [(e, e.args) for e in events if e.args is not None]
+        self.memory_devices |= {integer(a.device_type) for _, a in pairs}
+        pairs = [(e, a) for e, a in pairs if a.reserved is not None and a.device_type == CUDA_DEVICE]
+        if not pairs:
             return None
-        args = [e.args or NO_ARGS for e in events]
+        events, args = [e for e, _ in pairs], [a for _, a in pairs]
         columns = {
             "time": nanoseconds([e.ts for e in events]),
             "device": integers([a.device_id for a in args]),
@@ -331,9 +321,9 @@ class Collector:
     def _spans(self, events: list[Event]) -> None:
         events, columns = self._timed(events)
         if len(events):
-            known = [self.span] if self.span else []
-            known.append((int(columns["start"].min()), int(columns["end"].max())))
-            self.span = min(a for a, _ in known), max(b for _, b in known)
+            start, end = int(columns["start"].min()), int(columns["end"].max())
+            first, last = self.span or (start, end)
+            self.span = min(first, start), max(last, end)
 
     def _hosted(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
         events, columns = self._timed(events, least)

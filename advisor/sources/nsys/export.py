@@ -12,25 +12,7 @@ from advisor.errors import InputError
 from advisor.model.arrays import Array, distinct
 from advisor.sources.nsys import collectives as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
-from advisor.sources.nsys.tables import (
-    CUDA_CALLCHAINS,
-    GPU_METRICS,
-    JOINED_TABLES,
-    MEMORY_CODES,
-    METRIC_NAMES,
-    NVTX,
-    NVTX_MARK,
-    NVTX_RANGES,
-    OVERHEAD_TYPE,
-    OVERHEAD_TYPES,
-    ROW_TABLES,
-    RUNTIME,
-    STRINGS,
-    WIDE,
-    Filled,
-    is_nsys_table,
-    plain,
-)
+from advisor.sources.nsys import tables as nsys
 from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
@@ -53,7 +35,7 @@ class StringPool:
 
     def __init__(self, raw: RawTables) -> None:
         self._raw = raw
-        self._in_file = {"id", "value"} <= set(raw.columns(STRINGS))
+        self._in_file = {"id", "value"} <= set(raw.columns(nsys.STRINGS))
         self._interned: dict[int, str] = {}
         self._ids: dict[str, int] = {}
         self._next: int | None = None
@@ -63,7 +45,7 @@ class StringPool:
         wanted = {int(i) for i in ids}
         found = {i: self._interned[i] for i in wanted if i in self._interned}
         if self._in_file:
-            found |= self._raw.texts(STRINGS, sorted(wanted - found.keys()))
+            found |= self._raw.texts(nsys.STRINGS, sorted(wanted - found.keys()))
         return [found.get(int(i), "") for i in ids]
 
     def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
@@ -81,10 +63,10 @@ class StringPool:
         """An id beyond the file's own for this text, always the same one."""
         if text not in self._ids:
             if self._next is None:
-                last = self._raw.last_id(STRINGS) if self._in_file else 0
+                last = self._raw.last_id(nsys.STRINGS) if self._in_file else 0
                 if last >= _LAST_ID:
                     raise InputError(
-                        f"{STRINGS} holds the id {last}, which no nsys writes; export the capture again"
+                        f"{nsys.STRINGS} holds the id {last}, which no nsys writes; export the capture again"
                     )
                 self._next = last + 1
             self._ids[text] = self._next
@@ -110,7 +92,7 @@ class NsysExport:
         from advisor.sources.nsys.metadata import read_capture, read_devices
 
         try:
-            if not any(map(is_nsys_table, db.tables)):
+            if not any(map(nsys.is_nsys_table, db.tables)):
                 raise InputError(
                     f"{db.shown}: {db.what}, but not an Nsight Systems export (no StringIds, "
                     f"CUPTI_*, NVTX_EVENTS or TARGET_INFO_* table); make one: {db.hint}"
@@ -148,7 +130,7 @@ class NsysExport:
             return self._read_calls(columns)
         if table == "overheads":
             return self._read_overheads(columns)
-        if table in JOINED_TABLES:
+        if table in nsys.JOINED_TABLES:
             return self._read_joined(table, columns)
         ordinals = "device" in columns and table != "gpu_switches"  # whose rows name the GPU itself
         renumbered = ordinals and not self._device_map.identity
@@ -189,7 +171,7 @@ class NsysExport:
         # nsys samples stacks, it does not time functions.
         if table in ("python_calls", "python_rows", "modules", "sums"):
             return False
-        for raw, fills in JOINED_TABLES.get(table) or (ROW_TABLES[table],):
+        for raw, fills in nsys.JOINED_TABLES.get(table) or (nsys.ROW_TABLES[table],):
             # Rows without a start or an end, as in a mangled export, have no place in time.
             needed = {fills[name].raw[0] for name in ("start", "end") if name in fills}
             if self._db.has(self._raw(raw)) and needed <= set(self._db.columns(self._raw(raw))):
@@ -197,16 +179,16 @@ class NsysExport:
         return False
 
     def _read_rows(self, table: str, columns: Sequence[str]) -> Columns:
-        raw, fills = ROW_TABLES[table]
+        raw, fills = nsys.ROW_TABLES[table]
         return self._read_filled(self._raw(raw), {c: fills[c] for c in columns})
 
-    def _read_filled(self, raw: str, fills: dict[str, Filled]) -> Columns:
+    def _read_filled(self, raw: str, fills: dict[str, nsys.Filled]) -> Columns:
         """Columns made of raw columns; each is read once, an absent one reads `MISSING`."""
         present = self._db.columns(raw)
         wanted = dict.fromkeys(column for fill in fills.values() for column in fill.raw)
         found = [column for column in wanted if column in present]
         ids = (fill.raw for name, fill in fills.items() if name in NARROW_COLUMNS)
-        narrow = {column for columns in ids for column in columns} - WIDE
+        narrow = {column for columns in ids for column in columns} - nsys.WIDE
         read = self._db.read(raw, found or present[:1], narrow=narrow)
         arrays = dict(zip(found, read, strict=False))
         for column in wanted:
@@ -217,7 +199,7 @@ class NsysExport:
     def _read_joined(self, table: str, columns: Sequence[str]) -> Columns:
         parts = [
             self._read_filled(self._raw(raw), {c: fills[c] for c in columns})
-            for raw, fills in JOINED_TABLES[table]
+            for raw, fills in nsys.JOINED_TABLES[table]
             if self._db.has(self._raw(raw))
         ]
         return {c: np.concatenate([part[c] for part in parts]) for c in columns}
@@ -231,7 +213,7 @@ class NsysExport:
         """Codes in our numbering, if an export numbers its memory kinds differently."""
         other = {}
         for code, name in rows_of(self._db, "ENUM_CUDA_MEM_KIND", id=object, name=str):
-            kind = MEMORY_CODES.get(name.rpartition("MEMORY_KIND_")[2].upper())
+            kind = nsys.MEMORY_CODES.get(name.rpartition("MEMORY_KIND_")[2].upper())
             if kind is not None and kind != code:
                 other[code] = kind
         mapped = codes.copy() if other else codes
@@ -262,7 +244,7 @@ class NsysExport:
         if max(codes, default=MISSING) == MISSING:
             return None
         names = ("start", "end", "correlationId", "globalTid")
-        read = self._read_filled(self._raw(RUNTIME), {name: plain(name) for name in names})
+        read = self._read_filled(self._raw(nsys.RUNTIME), {name: nsys.plain(name) for name in names})
         inner = inner_rows(
             thread=read["globalTid"],
             correlation=read["correlationId"],
@@ -275,7 +257,7 @@ class NsysExport:
     def _chain_ids(self, chains: Ints) -> Ints:
         """Ids as CUDA_CALLCHAINS has them. In schema 2.9 calls count from 0, the table from 1:
         recognised by a single call with id 0, which the table lacks, and by the last ids."""
-        table = self._raw(CUDA_CALLCHAINS)
+        table = self._raw(nsys.CUDA_CALLCHAINS)
         if np.count_nonzero(chains == 0) != 1 or "id" not in self._db.columns(table):
             return chains
         (ids,) = self._db.read(table, ["id"])
@@ -286,23 +268,23 @@ class NsysExport:
     # -------------------------------------------------------------- NVTX
 
     def _has_ranges(self) -> bool:
-        raw = self._raw(NVTX)
+        raw = self._raw(nsys.NVTX)
         if not {"start", "eventType"} <= set(self._db.columns(raw)):
             return False
         return self._db.count(raw, self._range_rows(raw), at_most=1) > 0
 
     def _range_rows(self, raw: str) -> Rows:
         """The rows that are ranges with an end, or marks."""
-        marks: Rows = [{"eventType": (NVTX_MARK,)}]
+        marks: Rows = [{"eventType": (nsys.NVTX_MARK,)}]
         if "end" not in self._db.columns(raw):
             return marks
-        return [*marks, {"eventType": tuple(NVTX_RANGES), "end": Is.NOT_MISSING}]
+        return [*marks, {"eventType": tuple(nsys.NVTX_RANGES), "end": Is.NOT_MISSING}]
 
     def _with_an_end(self, ranges: Columns) -> Columns:
         if "ranges" not in self._kept_rows:
-            filled = self._read_filled(self._raw(NVTX), {c: plain(c) for c in ("eventType", "end")})
+            filled = self._read_filled(self._raw(nsys.NVTX), {c: nsys.plain(c) for c in ("eventType", "end")})
             kind, end = filled["eventType"], filled["end"]
-            kept = (np.isin(kind, list(NVTX_RANGES)) & (end != MISSING)) | (kind == NVTX_MARK)
+            kept = (np.isin(kind, list(nsys.NVTX_RANGES)) & (end != MISSING)) | (kind == nsys.NVTX_MARK)
             self._kept_rows["ranges"] = None if kept.all() else np.flatnonzero(kept)
         return self._kept("ranges", ranges)
 
@@ -311,7 +293,7 @@ class NsysExport:
 
         Equal texts share one id however they are stored, also both ways in one file.
         """
-        raw = self._raw(ROW_TABLES[table][0])
+        raw = self._raw(nsys.ROW_TABLES[table][0])
         if "text" not in self._db.columns(raw) or not (ids == MISSING).any():
             return ids
         known = [i for i in distinct(ids).tolist() if i != MISSING]
@@ -321,7 +303,7 @@ class NsysExport:
 
     def _has_collectives(self) -> bool:
         """Kernels carry no arguments; the NVTX ranges of NCCL may."""
-        recorded = nsys_collectives.recorded(self._db, self._raw(NVTX))
+        recorded = nsys_collectives.recorded(self._db, self._raw(nsys.NVTX))
         return recorded and self._has("kernels") and self._has("api_calls")
 
     def _collectives(self) -> Columns:
@@ -333,7 +315,7 @@ class NsysExport:
         of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
         calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
         launched = np.flatnonzero(np.isin(kernels["name_id"], of_nccl))
-        read = nsys_collectives.collectives(self._db, self._raw(NVTX), kernels, launched, calls)
+        read = nsys_collectives.collectives(self._db, self._raw(nsys.NVTX), kernels, launched, calls)
         groups, at = np.unique(read.pop("communicator"), return_inverse=True)
         ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
         return read | {"group_id": np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)}
@@ -342,31 +324,31 @@ class NsysExport:
 
     def _read_overheads(self, columns: Sequence[str]) -> Columns:
         """Rows without a name are named after their type."""
-        wanted = [*columns, OVERHEAD_TYPE] if "kind_id" in columns else columns
+        wanted = [*columns, nsys.OVERHEAD_TYPE] if "kind_id" in columns else columns
         read = self._read_joined("overheads", wanted)
         if "kind_id" in columns:
-            labels = OVERHEAD_TYPES | dict(
+            labels = nsys.OVERHEAD_TYPES | dict(
                 rows_of(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", id=object, label=str)
             )
             nameless = read["kind_id"] == MISSING
-            for code in distinct(read[OVERHEAD_TYPE][nameless]).tolist():
+            for code in distinct(read[nsys.OVERHEAD_TYPE][nameless]).tolist():
                 named = self._strings.intern(labels.get(code, "Unknown"))
-                read["kind_id"][nameless & (read[OVERHEAD_TYPE] == code)] = named
+                read["kind_id"][nameless & (read[nsys.OVERHEAD_TYPE] == code)] = named
         return read
 
     def _warnings(self) -> list[str]:
         """What the export lacks or cuts off, a line each."""
         warnings = []
-        raw = self._raw(NVTX)
+        raw = self._raw(nsys.NVTX)
         if {"end", "eventType"} <= set(self._db.columns(raw)):
-            unclosed = self._db.count(raw, [{"eventType": tuple(NVTX_RANGES), "end": Is.NULL}])
+            unclosed = self._db.count(raw, [{"eventType": tuple(nsys.NVTX_RANGES), "end": Is.NULL}])
             if unclosed:
                 rows = self._db.count(raw, ())
                 self.ledger.note("dropped", "NVTX ranges without an end", raw, unclosed, rows)
                 warnings.append(f"NVTX ranges without an end, left out: {unclosed}")
-        if self._db.has(GPU_METRICS) and "samples" not in self._present:
+        if self._db.has(nsys.GPU_METRICS) and "samples" not in self._present:
             warnings.append(
-                f"{GPU_METRICS} has rows, but none that {METRIC_NAMES} names as a known metric "
+                f"{nsys.GPU_METRICS} has rows, but none that {nsys.METRIC_NAMES} names as a known metric "
                 "with a time in the session"
             )
         return warnings

@@ -11,19 +11,7 @@ import numpy as np
 
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.nsys.tables import (
-    GPU_METRICS,
-    GRAPH_TRACE,
-    JOINED_TABLES,
-    KERNEL,
-    MEMCPY,
-    MEMSET,
-    ROW_TABLES,
-    RUNTIME,
-    is_nsys_table,
-    number,
-    process_of,
-)
+from advisor.sources.nsys import tables as nsys
 from advisor.sources.raw import Ints, RawTables, rows_of
 from advisor.sources.schema import MISSING, cuda_version
 
@@ -31,9 +19,9 @@ NSYS = Recorder(
     nsys_options=True,
     clock="session times, as the Nsight Systems GUI shows them",
     tables={
-        **{table: raw for table, (raw, _) in ROW_TABLES.items()},
-        **{table: parts[0][0] for table, parts in JOINED_TABLES.items()},
-        "samples": GPU_METRICS,
+        **{table: raw for table, (raw, _) in nsys.ROW_TABLES.items()},
+        **{table: parts[0][0] for table, parts in nsys.JOINED_TABLES.items()},
+        "samples": nsys.GPU_METRICS,
     },
     # Calls under the threshold of 80 us have no backtrace by default; launches last 5 us.
     backtraces="--cudabacktrace=kernel:1000,sync:1000,memory:1000 --sample=process-tree",
@@ -51,7 +39,7 @@ _CUDA_PROCESS_COLUMNS = (
 )
 
 #: Tables of GPU work with a device and a process, in the order of preference for a scan.
-_GPU_WORK = (KERNEL, GRAPH_TRACE, MEMCPY, MEMSET)
+_GPU_WORK = (nsys.KERNEL, nsys.GRAPH_TRACE, nsys.MEMCPY, nsys.MEMSET)
 
 #: What `Device` has of a row of TARGET_INFO_GPU: a text, or a number that is 0 if the driver did not say.
 _GPU_TEXTS = {"bus_id": "busLocation", "name": "name", "chip": "chipName"}
@@ -103,8 +91,9 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     environment = [value for key, value in recorded if key.endswith(":ENVIRONMENT_VARIABLE")]
     options = _options(recorded)
     machine = dict(_pairs(raw, "TARGET_INFO_SYSTEM_ENV"))
+    cuda = machine.get("CudaDriverVersion", "")
     rank, world_size = _rank(raw, environment)
-    sample_hz = number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
+    sample_hz = nsys.number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     sources = _trace_sources(recorded)
     types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
     mode = [v for k, v in recorded if k.endswith("CUDA_GRAPH_TRACE_OPTIONS:MODE")]
@@ -121,7 +110,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         duration_ns=_first_int(raw, "ANALYSIS_DETAILS", "duration"),
         driver=_driver_version(machine.get("NvDriverVersion")),
         under_wsl=_under_wsl(machine),
-        cuda=_cuda_version(machine.get("CudaDriverVersion")),
+        cuda=cuda_version(int(cuda)) or cuda if cuda.isdigit() else cuda or None,
         command=_command(recorded),
         environment_names=tuple(sorted({text.partition("=")[0] for text in environment})),
         options=options,
@@ -135,7 +124,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         processes=_processes(raw),
         device_numbers="the GPU ids of Nsight Systems",
         warnings=tuple(warnings),
-        views=tuple(sorted(filter(is_nsys_table, raw.views))),
+        views=tuple(sorted(filter(nsys.is_nsys_table, raw.views))),
     )
 
 
@@ -181,13 +170,10 @@ def _options(recorded: list[tuple[str, str]]) -> dict[str, str]:
 
 def _command(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
     fields = dict(recorded)
-    arguments = [
-        (int(key.rpartition("_")[2]), value)
-        for key, value in fields.items()
-        if re.fullmatch(r"PROCESS_0:ARGUMENT_\d+", key)
-    ]
+    named = ((re.fullmatch(r"PROCESS_0:ARGUMENT_(\d+)", key), value) for key, value in fields.items())
+    arguments = sorted((int(hit[1]), value) for hit, value in named if hit)
     command = fields.get("PROCESS_0:COMMAND")
-    return ((command,) if command else ()) + tuple(value for _, value in sorted(arguments))
+    return ((command,) if command else ()) + tuple(value for _, value in arguments)
 
 
 def _trace_sources(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
@@ -200,14 +186,10 @@ def _trace_sources(recorded: list[tuple[str, str]]) -> tuple[str, ...]:
 def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | None]:
     """Rank and world size: from MPI tables, else the numbers that the launcher exported."""
     ranks = {rank for (rank,) in rows_of(raw, "MPI_RANKS", rank=object)} - {None}
-    values = {
-        name: int(value.strip('"'))
-        for name, _, value in (text.partition("=") for text in environment)
-        if any(name in pair for pair in _RANK_VARIABLES) and value.strip('"').isdigit()
-    }
-    rank, size = next(
-        ((values[r], values[s]) for r, s in _RANK_VARIABLES if r in values and s in values), (None, None)
-    )
+    texts = {name: value.strip('"') for name, _, value in (text.partition("=") for text in environment)}
+    stated = ((texts.get(r, ""), texts.get(s, "")) for r, s in _RANK_VARIABLES)
+    known = ((int(r), int(s)) for r, s in stated if r.isdigit() and s.isdigit())
+    rank, size = next(known, (None, None))
     if ranks:
         rank = int(min(ranks)) if len(ranks) == 1 else None
     return rank, size
@@ -216,7 +198,7 @@ def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | Non
 def _process_ranks(raw: RawTables) -> tuple[tuple[int, int], ...]:
     """(process, MPI rank) of every rank that was recorded."""
     rows = rows_of(raw, "MPI_RANKS", globalPid=int, rank=int)
-    return tuple(sorted({int(process_of(np.array([pid]))[0]): rank for pid, rank in rows}.items()))
+    return tuple(sorted({int(nsys.process_of(np.array([pid]))[0]): rank for pid, rank in rows}.items()))
 
 
 def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
@@ -231,29 +213,25 @@ def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
 
 
 def _processes_in_use(raw: RawTables) -> set[int]:
-    for table, column in (*((t, "globalPid") for t in _GPU_WORK), (RUNTIME, "globalTid")):
+    for table, column in (*((t, "globalPid") for t in _GPU_WORK), (nsys.RUNTIME, "globalTid")):
         if column in raw.columns(table):
-            found = set(distinct(process_of(raw.read(table, [column])[0])).tolist()) - {MISSING}
+            found = set(distinct(nsys.process_of(raw.read(table, [column])[0])).tolist()) - {MISSING}
             if found:
                 return found
     return set()
 
 
 def _devices_in_use(raw: RawTables) -> list[int]:
-    found: set[int] = set()
-    for table in _GPU_WORK:
-        if "deviceId" in raw.columns(table):
-            found.update(distinct(raw.read(table, ["deviceId"])[0]).tolist())
+    tables = [table for table in _GPU_WORK if "deviceId" in raw.columns(table)]
+    found = {d for table in tables for d in distinct(raw.read(table, ["deviceId"])[0]).tolist()}
     return sorted(found - {MISSING})
 
 
 def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
     capability = (row["computeMajor"], row["computeMinor"])
-    about: dict[str, Any] = {
-        ours: str(row[column]) if row[column] else None for ours, column in _GPU_TEXTS.items()
-    }
-    about |= {ours: _positive(row[column]) for ours, column in _GPU_NUMBERS.items()}
-    about |= {ours: float(rate) for ours, column in _GPU_RATES.items() if (rate := _positive(row[column]))}
+    about: dict[str, Any] = {ours: str(row[c]) if row[c] else None for ours, c in _GPU_TEXTS.items()}
+    about |= {ours: _positive(row[c]) for ours, c in _GPU_NUMBERS.items()}
+    about |= {ours: float(rate) for ours, c in _GPU_RATES.items() if (rate := _positive(row[c]))}
     return Device(
         id=number,
         cuda_ordinals=ordinals,
@@ -279,11 +257,6 @@ def _utc_offset(raw: RawTables) -> int | None:
         except (ValueError, TypeError):
             return None
     return None
-
-
-def _cuda_version(text: str | None) -> str | None:
-    known = cuda_version(int(text)) if text and text.isdigit() else None
-    return known or text or None
 
 
 def _under_wsl(machine: Mapping[str, str]) -> bool | None:

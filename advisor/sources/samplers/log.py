@@ -12,18 +12,9 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.reading import decoded
+from advisor.sources.raw import Ints
 from advisor.sources.samplers import rows as log_rows
-from advisor.sources.samplers.rows import (
-    BUS,
-    DEVICE,
-    IDENTITY,
-    MODEL,
-    TIME,
-    Stamp,
-    measured,
-    number,
-    read_stamp,
-)
+from advisor.sources.samplers.rows import Stamp, measured, number, read_stamp
 from advisor.sources.samplers.shapes import Row
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns, InMemory
@@ -74,36 +65,25 @@ class SampleLog(InMemory):
         self._tables["samples"] = columns = _as_columns(samples, times - np.min(times))
         names = {s.device: s.name for s in samples if s.name}
         buses = {s.device: s.bus_id for s in samples if s.bus_id}
-        total = columns["memory_total_bytes"]
-        devices = []
-        for device in sorted({s.device for s in samples}):
-            mine = total[columns["device"] == device]
-            mine = mine[~np.isnan(mine)]
-            devices.append(
-                Device(
-                    id=device,
-                    name=names.get(device),
-                    bus_id=buses.get(device),
-                    memory_bytes=int(mine[0]) if len(mine) else None,
-                )
-            )
-        self.devices = tuple(devices)
+        backwards = (columns[name][::-1].tolist() for name in ("device", "memory_total_bytes"))
+        sizes = {device: int(total) for device, total in zip(*backwards, strict=True) if total == total}
+        self.devices = tuple(
+            Device(id=d, name=names.get(d), bus_id=buses.get(d), memory_bytes=sizes.get(d))
+            for d in sorted({s.device for s in samples})
+        )
         warning = "the log has no time stamps: its samples are taken to be a second apart"
+        tool, lost = format_name.split()[0], lines - len(samples)
         self.capture = Capture(
             path=str(path),
             format=format_name,
             recorder=RECORDER,
             size_bytes=path.stat().st_size if path.exists() else 0,
-            producer=format_name.split()[0],
+            producer=tool,
             start_utc_ns=self.begin_ns,
-            device_numbers=_NUMBERS.get(
-                format_name, f"those of {format_name.split()[0]}, in the order of the PCI bus"
-            ),
+            device_numbers=_NUMBERS.get(format_name, f"those of {tool}, in the order of the PCI bus"),
             warnings=() if known else (warning,),
         )
-        self.ledger.note(
-            "dropped", "lines cut short or without a value", "samples", lines - len(samples), lines
-        )
+        self.ledger.note("dropped", "lines cut short or without a value", "samples", lost, lines)
 
 
 def looks_like_log(head: bytes) -> bool:
@@ -165,7 +145,7 @@ def _samples(shown: Path, found: Iterable[Row]) -> Iterable[Sample]:
         values = measured(row)
         if not values:
             continue
-        name = next((row[n].strip() for n in MODEL if n in row), None)
+        name = next((row[n].strip() for n in log_rows.MODEL if n in row), None)
         device = _device(row, numbers)
         if name is None and device is None and "gpu" in row:
             name = row["gpu"].strip()  # which has no number
@@ -181,26 +161,27 @@ def _samples(shown: Path, found: Iterable[Row]) -> Iterable[Sample]:
             if stamp is not None:
                 seen.add(stamp.ns)
             device = 0
-        yield Sample(stamp, device, values, name, next((row[n].strip() for n in BUS if n in row), None))
+        bus_id = next((row[n].strip() for n in log_rows.BUS if n in row), None)
+        yield Sample(stamp, device, values, name, bus_id)
 
 
 def _device(row: Row, numbers: dict[str, int]) -> int | None:
     """The GPU's number; GPUs known by an identity only are numbered in order of appearance."""
-    for name in DEVICE:
+    for name in log_rows.DEVICE:
         value = number(row[name].lower().removeprefix("gpu")) if name in row else None
         if value is not None:
             return int(value)
-    identity = next((row[n] for n in IDENTITY if n in row), None)
+    identity = next((row[n] for n in log_rows.IDENTITY if n in row), None)
     return None if identity is None else numbers.setdefault(identity, len(numbers))
 
 
 def _stamp(row: Row) -> Stamp | None:
     if "date" in row and "time" in row:
         return read_stamp(f"{row['date']} {row['time']}")
-    return next((found for n in TIME if n in row and (found := read_stamp(row[n]))), None)
+    return next((found for n in log_rows.TIME if n in row and (found := read_stamp(row[n]))), None)
 
 
-def _times(samples: Sequence[Sample]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], bool]:
+def _times(samples: Sequence[Sample]) -> tuple[Ints, bool]:
     """ns of each sample from a common zero, and whether the log states its times."""
     stamps = [s.stamp for s in samples]
     times = np.empty(len(samples), np.int64)
@@ -216,7 +197,7 @@ def _times(samples: Sequence[Sample]) -> tuple[np.ndarray[tuple[int], np.dtype[n
     return times, False
 
 
-def _as_columns(samples: Sequence[Sample], times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Columns:
+def _as_columns(samples: Sequence[Sample], times: Ints) -> Columns:
     columns: Columns = {"time": times, "device": np.array([s.device for s in samples], np.int64)}
     for name in TABLES["samples"]:
         if name in FLOAT_COLUMNS:

@@ -236,13 +236,8 @@ class SqliteFile:
 
 def _condition(rows: Rows) -> str:
     """SQL for `rows`."""
-    return (
-        " or ".join(
-            "(" + " and ".join(_answers(column, answer) for column, answer in each.items()) + ")"
-            for each in rows
-        )
-        or "1"
-    )
+    conditions = (" and ".join(_answers(*pair) for pair in each.items()) for each in rows)
+    return " or ".join(f"({each})" for each in conditions) or "1"
 
 
 def _answers(column: str, answer: Is | tuple[int, ...]) -> str:
