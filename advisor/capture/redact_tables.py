@@ -9,16 +9,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from advisor.capture.redact_text import (
-    IDENTITY_NAME,
-    MARK,
-    SECRET_NAME,
-    Scrubber,
-    is_environment,
-    other_gpu,
-    path_users,
-    variables,
-)
+from advisor.capture import redact_text as private
+from advisor.capture.redact_text import MARK, Scrubber
 from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
 from advisor.sources.sqlite.file import distrust
 from advisor.sources.sqlite.pages import quoted
@@ -153,12 +145,12 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
     secrets: set[str] = set()
 
     def environment(text: str) -> None:
-        for name, value in variables(text):
-            if IDENTITY_NAME.match(name):
+        for name, value in private.variables(text):
+            if private.IDENTITY_NAME.match(name):
                 words.update((value, value.partition(".")[0]))
-            elif SECRET_NAME.search(name) and not value.isdigit():
+            elif private.SECRET_NAME.search(name) and not value.isdigit():
                 secrets.add(value)
-            words.update(path_users(value))
+            words.update(private.path_users(value))
 
     for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV"):
         for _, name, value in _pairs(db, tables, table):
@@ -166,11 +158,11 @@ def _private_words(db: sqlite3.Connection, tables: Tables) -> Scrubber:
                 environment(value)
             elif _IDENTITY_KEY.search(name) or re.search(r"(?i)^EXPORT_(?:HOST|USER)", name):
                 words.update((value, value.partition(".")[0]))
-            words.update(path_users(value))
+            words.update(private.path_users(value))
     if {"id", "value"} <= set(tables.get(STRINGS, ())):
         for (value,) in db.execute(f"select value from {STRINGS} where typeof(value) = 'text'"):
-            words.update(path_users(value))
-            if is_environment(value):
+            words.update(private.path_users(value))
+            if private.is_environment(value):
                 environment(value)
     return Scrubber(words, secrets, _serials(db, tables))
 
@@ -209,8 +201,8 @@ def _metadata(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts
 def _system(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
     table = "TARGET_INFO_SYSTEM_ENV"
     for row, key, value in _pairs(db, tables, table):
-        if value and (_SYSTEM_KEY.search(key) or is_environment(value)):
-            what = "environments" if is_environment(value) else "names of hosts, users and folders"
+        if value and (_SYSTEM_KEY.search(key) or private.is_environment(value)):
+            what = "environments" if private.is_environment(value) else "names of hosts, users and folders"
             _delete(db, table, row, counts, what)
 
 
@@ -227,7 +219,7 @@ def _gpus(db: sqlite3.Connection, tables: Tables, counts: Counts) -> None:
         for table in GPUS:
             if "uuid" in tables.get(table, ()):
                 sql = f"update {table} set uuid = ? where uuid = ?"
-                done = db.execute(sql, (other_gpu(serial), serial))
+                done = db.execute(sql, (private.other_gpu(serial), serial))
                 counts["ids of GPUs", table] += done.rowcount
 
 
@@ -283,7 +275,7 @@ def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts:
             what = (
                 "paths, names and secrets in texts" if number in ways else "strings that no event refers to"
             )
-            counts["environments" if is_environment(old) else what, STRINGS] += 1
+            counts["environments" if private.is_environment(old) else what, STRINGS] += 1
             changed.append((_encoded(new), number))
     db.executemany(f"update {STRINGS} set value = cast(? as text) where id = ?", changed)
     db.execute("drop table referred")

@@ -62,11 +62,12 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
     gate = judged.param(*_GATE)
     doubts = tuple(_doubts(before, after, changes, gate))
     # Another model or batch says nothing about the advice.
-    checks = differences.advice_checks(before, after) if verdict != "not-comparable" else ()
+    checks = tuple(differences.advice_checks(before, after)) if verdict != "not-comparable" else ()
     budget = differences.budget_changes(before, after, phases)
     operations = operation_changes(before, after, phases)
-    stepless = any(p.work_ratio is not None for p in changes)  # windows of other lengths
-    holding = () if stepless else differences.contributions(before, after, verdict, budget, operations)
+    holding = tuple(differences.contributions(before, after, verdict, budget, operations))
+    if any(p.work_ratio is not None for p in changes):  # windows of other lengths
+        holding = ()
     host = differences.hidden_host(budget, verdict, gate)
     return Comparison(
         before=side_doc(before),
@@ -84,7 +85,7 @@ def compare(before: Side, after: Side, options: RuleOptions | None = None) -> Co
         calls=call_changes(before, after),
         changes=findings,
         checks=checks,
-        gains=differences.gain_checks(before, after, changes, findings, checks) if checks else (),
+        gains=tuple(differences.gain_checks(before, after, changes, findings, checks)) if checks else (),
         notes=(*divided, *host, *_notes(before, after, changes, judged, gate), *doubts),
         doubts=doubts,
         **judged.parts(),

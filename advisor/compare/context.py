@@ -42,7 +42,7 @@ def scaling(
     measured = measure(short, long, label, b, a)
     step = measured.before.median_ms if measured.before else 0.0
     kernels = short.kernels(b).values(), long.kernels(a).values()
-    rows = [_row(x, y, step) for _, x, y in operation_pairs(*kernels)]
+    rows = [_row(x, y, step) for x, y in operation_pairs(*kernels)]
     rows.sort(key=lambda r: (-abs(r.long_ms - r.short_ms), r.operation))
     attention = sum(r.long_ms - r.short_ms for r in rows if r.attention)
     of_step = attention / step if step else None

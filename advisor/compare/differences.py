@@ -106,34 +106,31 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
 # ---------------------------------------------------------------- what was promised
 
 
-def advice_checks(before: Side, after: Side) -> tuple[m.AdviceCheck, ...]:
+def advice_checks(before: Side, after: Side) -> Iterator[m.AdviceCheck]:
     """Every number that the recommendations before asked to check, each once."""
-    out: dict[tuple[str, str], m.AdviceCheck] = {}
-    for finding in common_findings(before).values():
-        for advice in finding.recommendations:
-            if advice.verify is None:
-                continue
-            old, unit = before.fact(advice.verify.fact, finding.scope)
-            old = advice.verify.now if old is None else old
-            new, other = after.fact(advice.verify.fact, finding.scope)
-            scale = (1.0, 1.0)
-            if advice.verify.now is not None and advice.verify.now == finding.share:
-                scale = (sum(before.budget().values()), sum(after.budget().values()))
-            out.setdefault(
-                (finding.identity, advice.verify.fact),
-                m.AdviceCheck(
-                    code=finding.code,
-                    cause=finding.cause,
-                    severity=finding.severity,
-                    id=advice.id,
-                    verify=advice.verify,
-                    before=old,
-                    after=new,
-                    unit=unit or other or advice.verify.unit,
-                    outcome=_outcome(advice.verify, old, new, unit or other, scale),  # type: ignore[arg-type]
-                ),
-            )
-    return tuple(out.values())
+    seen: set[tuple[str, str]] = set()
+    given = [(f, r.id, r.verify) for f in common_findings(before).values() for r in f.recommendations]
+    for finding, advice, verify in given:
+        if verify is None or (finding.identity, verify.fact) in seen:
+            continue
+        seen.add((finding.identity, verify.fact))
+        old, unit = before.fact(verify.fact, finding.scope)
+        old = verify.now if old is None else old
+        new, other = after.fact(verify.fact, finding.scope)
+        scale = (1.0, 1.0)
+        if verify.now is not None and verify.now == finding.share:
+            scale = (sum(before.budget().values()), sum(after.budget().values()))
+        yield m.AdviceCheck(
+            code=finding.code,
+            cause=finding.cause,
+            severity=finding.severity,
+            id=advice,
+            verify=verify,
+            before=old,
+            after=new,
+            unit=unit or other or verify.unit,
+            outcome=_outcome(verify, old, new, unit or other, scale),  # type: ignore[arg-type]
+        )
 
 
 def _outcome(verify: Verify, before: Cell, after: Cell, unit: str, scale: tuple[float, float]) -> str:
@@ -159,11 +156,10 @@ def gain_checks(
     phases: Sequence[m.PhaseChange],
     changes: Sequence[m.FindingChange],
     checks: Sequence[m.AdviceCheck],
-) -> tuple[m.GainCheck, ...]:
+) -> Iterator[m.GainCheck]:
     """Predicted gains against the measured steps, both without the profiler if the capture records it. A
     fix counts as applied if a number in its `verify` moved as expected, and the finding is gone or holds
     a tenth less time."""
-    out = []
     left = {identity(c.code, c.scope): c for c in changes}
     by_phase = {p.phase: (p, p.before.median_ms, p.after.median_ms) for p in phases if p.before and p.after}
     for finding in common_findings(before).values():
@@ -183,19 +179,16 @@ def gain_checks(
             outcome = "less than predicted"
         elif untraced.high < gain.step_after_ms.low:
             outcome = "more than predicted"
-        out.append(
-            m.GainCheck(
-                code=finding.code,
-                cause=finding.cause,
-                predicted=gain,
-                measured_before_ms=old,
-                measured_after_ms=new,
-                untraced_after_ms=untraced,
-                measured_speedup=old / new if new else 0.0,
-                outcome=outcome,  # type: ignore[arg-type]
-            )
+        yield m.GainCheck(
+            code=finding.code,
+            cause=finding.cause,
+            predicted=gain,
+            measured_before_ms=old,
+            measured_after_ms=new,
+            untraced_after_ms=untraced,
+            measured_speedup=old / new if new else 0.0,
+            outcome=outcome,  # type: ignore[arg-type]
         )
-    return tuple(out)
 
 
 def _shrank(change: m.FindingChange) -> bool:
@@ -259,33 +252,29 @@ def contributions(
     verdict: m.Verdict,
     budget: Sequence[m.PartChange],
     operations: Sequence[m.OperationChange],
-) -> tuple[m.Contribution, ...]:
+) -> Iterator[m.Contribution]:
     """The parts that changed in the direction of the step, the largest first; none without a change."""
     whole = [p for p in budget if p.phase is None]
     total = sum(p.change_ms for p in whole)
     if not (total > 0 if verdict == "regression" else verdict == "improvement" and total < 0):
-        return ()
+        return
     moved = [p for p in whole if p.change_ms / total >= limit("contribution")]
     moved.sort(key=lambda p: -abs(p.change_ms))
     side, other = (after, before) if total > 0 else (before, after)
-    out = []
     for p in moved[:_MOST]:
         finding = _holder(side, p.part, other)
         operation = _operation(p, operations)
         advice = finding.recommendations[0].action if finding and finding.recommendations else None
-        out.append(
-            m.Contribution(
-                part=p.part,
-                change_ms=round(p.change_ms, 6),
-                share=round(p.change_ms / total, 6),
-                code=finding.code if finding else None,
-                cause=finding.cause if finding else None,
-                action=advice if total > 0 else None,
-                operation=operation.operation if operation else None,
-                operation_ms=round(operation.change_ms, 6) if operation else None,
-            )
+        yield m.Contribution(
+            part=p.part,
+            change_ms=round(p.change_ms, 6),
+            share=round(p.change_ms / total, 6),
+            code=finding.code if finding else None,
+            cause=finding.cause if finding else None,
+            action=advice if total > 0 else None,
+            operation=operation.operation if operation else None,
+            operation_ms=round(operation.change_ms, 6) if operation else None,
         )
-    return tuple(out)
 
 
 def _holder(side: Side, part: str, other: Side) -> Finding | None:

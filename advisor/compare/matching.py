@@ -45,12 +45,12 @@ def _by_name(kernels: Iterable[Kernel]) -> dict[str, Operation]:
 
 def operation_pairs(
     before: Iterable[Kernel], after: Iterable[Kernel]
-) -> Iterator[tuple[str, Operation, Operation]]:
-    """Every operation by name with its kernels on both sides; empty on a side that lacks it."""
+) -> Iterator[tuple[Operation, Operation]]:
+    """Every operation, in order of name, on both sides; without kernels on a side that lacks it."""
     old, new = _by_name(before), _by_name(after)
     for name in sorted(old.keys() | new.keys()):
         lacking = Operation(name, (old.get(name) or new[name]).family)
-        yield name, old.get(name, lacking), new.get(name, lacking)
+        yield old.get(name, lacking), new.get(name, lacking)
 
 
 def operation_changes(before: Side, after: Side, phases: Sequence[Phase]) -> tuple[OperationChange, ...]:
@@ -59,21 +59,21 @@ def operation_changes(before: Side, after: Side, phases: Sequence[Phase]) -> tup
     for label, b, a in shared(phases):
         step = max(before.times(b).mean() if len(before.times(b)) else 0.0, 1e-6)
         worth = limit("operation-share") * step
-        for name, x, y in operation_pairs(before.kernels(b).values(), after.kernels(a).values()):
-            out.append(
-                OperationChange(
-                    operation=name,
-                    family=x.family,
-                    phase=label,
-                    status=_status(x, y, worth),
-                    calls_before=round(x.calls, 3),
-                    calls_after=round(y.calls, 3),
-                    before_ms=round(x.ms, 6),
-                    after_ms=round(y.ms, 6),
-                    kernels_before=x.names()[:_NAMES],
-                    kernels_after=y.names()[:_NAMES],
-                )
+        out += [
+            OperationChange(
+                operation=x.name,
+                family=x.family,
+                phase=label,
+                status=_status(x, y, worth),
+                calls_before=round(x.calls, 3),
+                calls_after=round(y.calls, 3),
+                before_ms=round(x.ms, 6),
+                after_ms=round(y.ms, 6),
+                kernels_before=x.names()[:_NAMES],
+                kernels_after=y.names()[:_NAMES],
             )
+            for x, y in operation_pairs(before.kernels(b).values(), after.kernels(a).values())
+        ]
     return tuple(sorted(out, key=lambda o: (-abs(o.change_ms), o.phase, o.operation))[:_ROWS])
 
 

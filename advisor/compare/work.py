@@ -65,20 +65,20 @@ def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]
     table = _KernelTable(a, op_phase, count)
     times = step_times(a) / 1e6 if len(steps) else np.array([a.window.length / 1e6])
     sizes = step_sizes(a, steps)
-    out = []
-    for i, phase in enumerate(names):
+
+    def work(i: int, phase: str) -> PhaseWork:
         mine = labels == phase if len(steps) else np.ones(1, bool)
-        out.append(
-            PhaseWork(
-                phase=phase,
-                steps=int(mine.sum()) if len(steps) else 0,
-                times_ms=thinned(times[mine]) if len(a.ops) or len(steps) else (),
-                batch=_mean([s.batch for s, m in zip(sizes, mine, strict=True) if m and s]),
-                tokens=_mean([s.tokens for s, m in zip(sizes, mine, strict=True) if m and s]),
-                **table.of(i),
-            )
+        known = [s for s, m in zip(sizes, mine, strict=True) if m and s]
+        return PhaseWork(
+            phase=phase,
+            steps=int(mine.sum()) if len(steps) else 0,
+            times_ms=thinned(times[mine]) if len(a.ops) or len(steps) else (),
+            batch=_mean([s.batch for s in known]),
+            tokens=_mean([s.tokens for s in known]),
+            **table.of(i),
         )
-    return table.names, tuple(out)
+
+    return table.names, tuple(work(i, phase) for i, phase in enumerate(names))
 
 
 def thinned(times: Array) -> tuple[float, ...]:

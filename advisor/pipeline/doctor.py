@@ -23,18 +23,10 @@ from advisor.facts.spec import ASKED_TABLES
 from advisor.model.capture_plan import CapturePlan, Checkup, Plan
 from advisor.model.facts import Value
 from advisor.model.findings import Tool
-from advisor.model.options import PlanRequest
+from advisor.model.options import Options, PlanRequest
 from advisor.model.rules import judges_capture
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import (
-    Analysed,
-    Options,
-    Progress,
-    all_rules,
-    analyse,
-    conclusions,
-    program_about,
-)
+from advisor.pipeline.diagnose import Analysed, Progress, all_rules, analyse, conclusions, program_about
 from advisor.sources.schema import MISSING, Call
 
 _PHASES = ("prefill", "decode", "mixed")

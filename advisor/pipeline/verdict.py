@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
-from advisor.engine.rank import (
-    because,
-    causes_behind,
-    hidden,
-    requirement,
-    saved_of,
-    worth_doing,
-    worth_reporting,
-)
+from advisor.engine import rank as ranking
 from advisor.engine.wording import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.gpus import dram_peak
@@ -42,7 +34,7 @@ def verdict(
 ) -> str:
     """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
-    main = worth_reporting(findings)
+    main = ranking.worth_reporting(findings)
     if main:
         first = main[0]
         sentence = f"{first.title}: {first.message}"
@@ -51,7 +43,7 @@ def verdict(
         if first not in about and about:
             sentence += f" In the program: {about[0].title}: {about[0].message}"
             main = [about[0], *(f for f in main[1:] if f is not about[0])]
-        if rest := causes_behind(main, 2):
+        if rest := ranking.causes_behind(main, 2):
             sentence += f" Then: {', '.join(rest)}."
         if a.trace.summed:
             sentence += f" {_CAPTURE}"
@@ -97,8 +89,8 @@ def to_do(
     """The first recommendation of each worthwhile finding, each after what it requires, and each once;
     with the gains of the `combined` fixes, of which some are worthwhile only behind others."""
     in_plan = {s.code: s.marginal_share for s in (combined.steps if combined else ()) if s.code}
-    ordered = [f for f in worth_doing(findings, rules) if f.recommendations]
-    ordered += [f for f in hidden(findings) if f.code in in_plan and f not in ordered]
+    ordered = [f for f in ranking.worth_doing(findings, rules) if f.recommendations]
+    ordered += [f for f in ranking.hidden(findings) if f.code in in_plan and f not in ordered]
     ids = [f.recommendations[0].id for f in ordered]
     return tuple(
         ToDo(
@@ -108,7 +100,7 @@ def to_do(
             action=f.recommendations[0].action,
             saved=_of_the_step(f),
             saved_in_plan=in_plan.get(f.code),
-            because=because(f, ordered[i + 1 :], rules),
+            because=ranking.because(f, ordered[i + 1 :], rules),
         )
         for i, f in enumerate(ordered)
         if ids.index(ids[i]) == i
@@ -123,10 +115,10 @@ def headline(
     """The subject of the verdict; None if there is none. Its advice is what has to be done first,
     possibly the fix of another cause that its own requires; then `combined` estimates all of them
     together."""
-    first = next(iter(worth_reporting(findings)), None)
+    first = next(iter(ranking.worth_reporting(findings)), None)
     if first is None:
         return None
-    order = [f for f in worth_doing(findings, rules) if f.recommendations]
+    order = [f for f in ranking.worth_doing(findings, rules) if f.recommendations]
     own = next((i for i, f in enumerate(order) if f.code == first.code), None)
     do = together = None
     if own is not None:
@@ -140,10 +132,10 @@ def _needed(
     finding: Finding, other: Finding, among: Sequence[Finding], rules: Mapping[str, RuleSpec]
 ) -> bool:
     """Whether the fix of a finding needs that of the other one, or one that needs it."""
-    if requirement(finding, other, rules) is not None:
+    if ranking.requirement(finding, other, rules) is not None:
         return True
-    between = (f for f in among if f is not other and requirement(finding, f, rules) is not None)
-    return any(requirement(f, other, rules) is not None for f in between)
+    between = (f for f in among if f is not other and ranking.requirement(finding, f, rules) is not None)
+    return any(ranking.requirement(f, other, rules) is not None for f in between)
 
 
 def _as_one(finding: Finding, combined: Combined | Joint | None) -> Gain | None:
@@ -162,7 +154,7 @@ def _of_the_step(finding: Finding) -> float | None:
     """Share of the step that the fix saves; None for a larger batch, which makes none shorter: its
     multiple is for a batch chosen by the tool."""
     gain = finding.gain
-    return None if gain is None or gain.measure == "throughput" else saved_of(gain)
+    return None if gain is None or gain.measure == "throughput" else ranking.saved_of(gain)
 
 
 def _bound(findings: tuple[Finding, ...]) -> str:

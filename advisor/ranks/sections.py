@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -83,28 +83,20 @@ def rank_table(
 ) -> Table:
     """One row a rank: where its window goes, what it hides, which rank it waits for."""
     total = max(waits.total, 1)
-    whole = {(b.rank, b.device): b for b in budget if b.phase is None}
-    rows: list[tuple[Cell, ...]] = []
-    for i, r in enumerate(waits.ranks):
-        own = whole.get((r.rank, r.device))
-        shares = {p.part: p.share for p in own.parts} if own is not None else {}
-        busy = sum(shares.get(p, 0.0) for p in BUSY) if shares else None
-        rows.append(
-            (
-                r.rank,
-                r.device,
-                r.window_ns / 1e6,
-                busy,
-                shares.get("compute"),
-                shares.get("communication"),
-                overlaps.get((r.rank, r.device)),
-                waits.window_share(i, int(waits.wait[i].sum())) if waits.judged else None,
-                waits.last[i] / waits.judged if waits.judged else None,
-                waits.caused[i] / total if waits.judged else None,
-                None if (offset := waits.offset(i)) is None else offset / 1e3,
-            )
-        )
-    return Table(title="Ranks", columns=_HEADS, rows=tuple(rows))
+    parts = {(b.rank, b.device): {p.part: p.share for p in b.parts} for b in budget if b.phase is None}
+
+    def row(i: int) -> Iterator[Cell]:
+        r = waits.ranks[i]
+        shares, offset = parts.get((r.rank, r.device), {}), waits.offset(i)
+        yield from (r.rank, r.device, r.window_ns / 1e6)
+        yield sum(shares.get(p, 0.0) for p in BUSY) if shares else None
+        yield from (shares.get("compute"), shares.get("communication"), overlaps.get((r.rank, r.device)))
+        yield waits.window_share(i, int(waits.wait[i].sum())) if waits.judged else None
+        yield waits.last[i] / waits.judged if waits.judged else None
+        yield waits.caused[i] / total if waits.judged else None
+        yield None if offset is None else offset / 1e3
+
+    return Table(title="Ranks", columns=_HEADS, rows=tuple(tuple(row(i)) for i in range(len(waits.ranks))))
 
 
 def timeline(waits: Waits) -> Timeline:

@@ -11,17 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.sources.kineto.decode import Inexact
-from advisor.sources.schema import (
-    DEVICE_MEMORY,
-    DTOD,
-    DTOH,
-    HTOD,
-    HTOH,
-    MEMORY_KINDS,
-    MISSING,
-    PTOP,
-    UNKNOWN_MEMORY,
-)  # fmt: skip
+from advisor.sources.schema import DTOD, DTOH, HTOD, HTOH, MEMORY_KINDS, MISSING, PTOP, UNKNOWN_MEMORY
 
 #: Category -> the kind of its events. Capitals: until 2021. Other categories are skipped: flows, the
 #: copies of annotations on the device, sync records that repeat an API call, other accelerators.
@@ -85,9 +75,9 @@ def copy_kinds(name: str | None, kind: str | None = None) -> tuple[int, int, int
     if direction is None:
         direction = _COPY_KINDS.get((kind or name or "").lower().removeprefix("copy"), MISSING)
     if found is None or found[2] is None:
-        sides = {HTOD: "?d", DTOH: "d?", DTOD: "dd", HTOH: "??", PTOP: "dd"}.get(direction, "??")
-        source, target = (DEVICE_MEMORY if s == "d" else UNKNOWN_MEMORY for s in sides)
-        return direction, source, target
+        source = "device" if direction in (DTOH, DTOD, PTOP) else ""
+        target = "device" if direction in (HTOD, DTOD, PTOP) else ""
+        return direction, memory_kind(source), memory_kind(target)
     return direction, memory_kind(found[2]), memory_kind(found[3])
 
 

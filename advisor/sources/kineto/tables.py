@@ -12,28 +12,8 @@ import msgspec
 import numpy as np
 
 from advisor.model.arrays import begins_run
-from advisor.sources.kineto.columns import (
-    CUDA_DEVICE,
-    ELEMENT_BYTES,
-    FUNCTION,
-    GC_NAME,
-    GC_NAMES,
-    MODULE,
-    MODULE_PREFIX,
-    NO_TIME,
-    PROFILER_COST,
-    ROLES,
-    Ints,
-    Pool,
-    copy_kinds,
-    integer,
-    integers,
-    memory_kind,
-    nanoseconds,
-    product,
-    rank_label,
-    triples,
-)
+from advisor.sources.kineto import columns as kineto
+from advisor.sources.kineto.columns import Ints
 from advisor.sources.kineto.decode import NO_ARGS, Args, Event, Inexact
 from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP
 from advisor.sources.trace import Columns
@@ -50,7 +30,7 @@ class Collector:
 
     def __init__(self, external_ids: bool = False) -> None:
         """`external_ids`: keep the id of the operator around each call and each GPU operation."""
-        self.pool = Pool()
+        self.pool = kineto.Pool()
         self._external_ids = external_ids
         #: Labels of ranks with their numbers, if the traces of several were merged.
         self.labels: dict[str, int] = {}
@@ -59,7 +39,7 @@ class Collector:
         #: Classes of Python modules that ran.
         self.modules: set[str] = set()
         #: The earliest event of any kind, and the recorded span if the trace contains it.
-        self.first = NO_TIME
+        self.first = kineto.NO_TIME
         self.span: tuple[int, int] | None = None
         #: Events of a known kind without a time.
         self.timeless = 0
@@ -73,16 +53,16 @@ class Collector:
         """Raises Inexact, without adding anything, if the events must be decoded as decimals."""
         found: dict[str, list[Event]] = defaultdict(list)
         if self._merged is None and events:  # all events of a merged file are labelled
-            self._merged = rank_label(events[0].pid) is not None
+            self._merged = kineto.rank_label(events[0].pid) is not None
         for event in events:
             found[event.cat or ""].append(event)
-        begun = nanoseconds([e.ts for e in events if e.ph == "X"])
-        begun = begun[begun != NO_TIME]
+        begun = kineto.nanoseconds([e.ts for e in events if e.ph == "X"])
+        begun = begun[begun != kineto.NO_TIME]
         before = self.timeless, self.negative
         taken: list[tuple[str, Columns]] = []
         try:
             for category, rows in found.items():
-                role = ROLES.get(category)
+                role = kineto.ROLES.get(category)
                 columns = getattr(self, f"_{role}")(rows) if role else None
                 if role and columns is not None:
                     taken.append((role, columns))
@@ -91,8 +71,8 @@ class Collector:
                 if role == "python":
                     taken.append(("python_rows", self._hosted(rows)[1]))
                     for table, calls in (
-                        ("python_calls", self._functions(rows, FUNCTION)),
-                        ("modules", self._functions(rows, MODULE)),
+                        ("python_calls", self._functions(rows, kineto.FUNCTION)),
+                        ("modules", self._functions(rows, kineto.MODULE)),
                     ):
                         if calls is not None:
                             taken.append((table, calls))
@@ -102,7 +82,7 @@ class Collector:
         self.categories |= found.keys()
         if len(begun):
             first = int(begun.min())
-            self.first = first if self.first == NO_TIME else min(first, self.first)
+            self.first = first if self.first == kineto.NO_TIME else min(first, self.first)
         for role, columns in taken:
             self._parts[role].append(columns)
 
@@ -131,9 +111,9 @@ class Collector:
         impossible one is kept."""
         if any(e.ph != "X" for e in events):
             events = [e for e in events if e.ph == "X"]
-        start = nanoseconds([e.ts for e in events])
-        length = nanoseconds([e.dur for e in events])  # a missing one is below 0, too
-        known = start != NO_TIME
+        start = kineto.nanoseconds([e.ts for e in events])
+        length = kineto.nanoseconds([e.dur for e in events])  # a missing one is below 0, too
+        known = start != kineto.NO_TIME
         if not known.all():
             self.timeless += int((~known).sum())
             events = [e for e, k in zip(events, known.tolist(), strict=True) if k]
@@ -152,10 +132,10 @@ class Collector:
         ]
         stream = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
         columns |= {
-            "device": np.maximum(integers(device), 0),  # a trace without ids has one
-            "stream": integers(stream),
-            "context": integers([a.context for a in args]),
-            "correlation": _positive(integers([a.correlation for a in args])),
+            "device": np.maximum(kineto.integers(device), 0),  # a trace without ids has one
+            "stream": kineto.integers(stream),
+            "context": kineto.integers([a.context for a in args]),
+            "correlation": _positive(kineto.integers([a.correlation for a in args])),
         }
         if self._external_ids:
             columns["external"] = _external(args)
@@ -165,21 +145,21 @@ class Collector:
         """The number of each event's rank in `labels`, where the file holds several ranks."""
         if not self._merged:
             return {}
-        texts = [rank_label(e.pid) for e in events]
+        texts = [kineto.rank_label(e.pid) for e in events]
         number = {text: self.labels.setdefault(text, len(self.labels)) for text in set(texts) if text}
         return {"label": np.array([number.get(text or "", MISSING) for text in texts], np.int64)}
 
     def _kernels(self, events: list[Event]) -> Columns:
         events, args, columns = self._work(events)
-        grid, block = triples([a.grid for a in args]), triples([a.block for a in args])
+        grid, block = kineto.triples([a.grid for a in args]), kineto.triples([a.block for a in args])
         columns |= {f"grid_{axis}": grid[:, i] for i, axis in enumerate("xyz")}
         columns |= {f"block_{axis}": block[:, i] for i, axis in enumerate("xyz")}
         columns |= {
             "name_id": self.pool.ids([e.name for e in events]),
-            "blocks": product(grid),
-            "threads": product(block),
-            "registers": integers([a.registers for a in args]),
-            "shared_bytes": integers([a.shared for a in args]),
+            "blocks": kineto.product(grid),
+            "threads": kineto.product(block),
+            "registers": kineto.integers([a.registers for a in args]),
+            "shared_bytes": kineto.integers([a.shared for a in args]),
         }
         return columns
 
@@ -193,13 +173,13 @@ class Collector:
         self.timeless = before  # they have been counted among the kernels
         del columns["end"], columns["context"]
         elements = np.maximum(
-            integers([a.elements_in for a in args]), integers([a.elements_out for a in args])
+            kineto.integers([a.elements_in for a in args]), kineto.integers([a.elements_out for a in args])
         )
-        size = np.array([ELEMENT_BYTES.get(str(a.dtype).lower(), MISSING) for a in args], np.int64)
+        size = np.array([kineto.ELEMENT_BYTES.get(str(a.dtype).lower(), MISSING) for a in args], np.int64)
         columns |= {
             "bytes": np.where((elements < 0) | (size < 0), MISSING, elements * size),
             "group_id": self.pool.ids([None if a.group is None else str(a.group) for a in args]),
-            "sequence": integers([a.sequence for a in args]),
+            "sequence": kineto.integers([a.sequence for a in args]),
             "name_id": self.pool.ids([str(a.collective) for a in args]),
         }
         return columns
@@ -208,10 +188,10 @@ class Collector:
         events, args, columns = self._work(events)
         given = (arg.kind if isinstance(arg.kind, str) else None for arg in args)
         keys = list(zip((e.name for e in events), given, strict=True))
-        kinds = {key: copy_kinds(*key) for key in set(keys)}
+        kinds = {key: kineto.copy_kinds(*key) for key in set(keys)}
         kind = np.array([kinds[key] for key in keys], np.int64).reshape(-1, 3)
         columns |= {
-            "bytes": integers([a.bytes for a in args]),
+            "bytes": kineto.integers([a.bytes for a in args]),
             "kind": kind[:, 0],
             "src_memory": kind[:, 1],
             "dst_memory": kind[:, 2],
@@ -222,8 +202,8 @@ class Collector:
 
     def _memsets(self, events: list[Event]) -> Columns:
         events, args, columns = self._work(events)
-        memory = [memory_kind(e.name.partition("(")[2].rstrip(")") if e.name else "") for e in events]
-        columns |= {"bytes": integers([a.bytes for a in args]), "memory": np.array(memory, np.int64)}
+        memory = [kineto.memory_kind(e.name.partition("(")[2].rstrip(")") if e.name else "") for e in events]
+        columns |= {"bytes": kineto.integers([a.bytes for a in args]), "memory": np.array(memory, np.int64)}
         return columns
 
     def _api_calls(self, events: list[Event]) -> Columns:
@@ -233,7 +213,7 @@ class Collector:
         if self._external_ids:
             columns["external"] = _external(args)
         columns |= {
-            "correlation": _positive(integers([a.correlation for a in args])),
+            "correlation": _positive(kineto.integers([a.correlation for a in args])),
             "name_id": self.pool.ids([e.name for e in events]),
             "result": missing,
             "callchain": missing,
@@ -249,12 +229,12 @@ class Collector:
 
     def _python(self, events: list[Event]) -> Columns | None:
         named = {e.name for e in events if e.name}
-        self.modules |= {hit[1] for name in named if (hit := MODULE.match(name))}
-        events = [e for e in events if e.name in GC_NAMES]
+        self.modules |= {hit[1] for name in named if (hit := kineto.MODULE.match(name))}
+        events = [e for e in events if e.name in kineto.GC_NAMES]
         if not events:
             return None
         columns = self._ranges(events, 0)
-        columns["text_id"] = self.pool.ids([GC_NAME] * len(columns["start"]))
+        columns["text_id"] = self.pool.ids([kineto.GC_NAME] * len(columns["start"]))
         return columns
 
     def _functions(self, events: list[Event], kind: re.Pattern[str]) -> Columns | None:
@@ -263,7 +243,7 @@ class Collector:
         if not events:
             return None
         events, columns = self._hosted(events)
-        names = [(e.name or "").removeprefix(MODULE_PREFIX) for e in events]
+        names = [(e.name or "").removeprefix(kineto.MODULE_PREFIX) for e in events]
         return columns | {"text_id": self.pool.ids(names)}
 
     def _ranges(self, events: list[Event], domain: int) -> Columns:
@@ -292,7 +272,7 @@ class Collector:
         return np.array([operands(e.args or NO_ARGS) for e in events], np.int64)
 
     def _overheads(self, events: list[Event]) -> Columns | None:
-        events = _named(events, PROFILER_COST.search)
+        events = _named(events, kineto.PROFILER_COST.search)
         if not events:
             return None
         events, columns = self._timed(events)
@@ -303,19 +283,19 @@ class Collector:
     def _instants(self, events: list[Event]) -> Columns | None:
         """The memory of a GPU held by the caching allocator after each of its allocations."""
         pairs = [(e, e.args) for e in events if e.args is not None]
-        self.memory_devices |= {integer(a.device_type) for _, a in pairs}
-        pairs = [(e, a) for e, a in pairs if a.reserved is not None and a.device_type == CUDA_DEVICE]
+        self.memory_devices |= {kineto.integer(a.device_type) for _, a in pairs}
+        pairs = [(e, a) for e, a in pairs if a.reserved is not None and a.device_type == kineto.CUDA_DEVICE]
         if not pairs:
             return None
         events, args = [e for e, _ in pairs], [a for _, a in pairs]
         columns = {
-            "time": nanoseconds([e.ts for e in events]),
-            "device": integers([a.device_id for a in args]),
-            "process": integers([e.pid for e in events]),
-            "reserved": integers([a.reserved for a in args]),
-            "allocated": integers([a.allocated for a in args]),
+            "time": kineto.nanoseconds([e.ts for e in events]),
+            "device": kineto.integers([a.device_id for a in args]),
+            "process": kineto.integers([e.pid for e in events]),
+            "reserved": kineto.integers([a.reserved for a in args]),
+            "allocated": kineto.integers([a.allocated for a in args]),
         }
-        known = columns["time"] != NO_TIME
+        known = columns["time"] != kineto.NO_TIME
         return {name: values[known] for name, values in columns.items()}
 
     def _spans(self, events: list[Event]) -> None:
@@ -327,9 +307,9 @@ class Collector:
 
     def _hosted(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
         events, columns = self._timed(events, least)
-        thread = integers([e.tid for e in events])
+        thread = kineto.integers([e.tid for e in events])
         columns |= {
-            "process": integers([e.pid for e in events]),
+            "process": kineto.integers([e.pid for e in events]),
             # Threads that ran no operator are known only by a part of their handle.
             "thread": np.where(thread == MISSING, MISSING, thread & _TID_MASK),
         }
@@ -348,7 +328,7 @@ def _positive(correlation: Ints) -> Ints:
 
 
 def _external(args: Sequence[Any]) -> Ints:
-    return integers([a.external_old if a.external is None else a.external for a in args])
+    return kineto.integers([a.external_old if a.external is None else a.external for a in args])
 
 
 def _allocations(level: Columns) -> Columns:

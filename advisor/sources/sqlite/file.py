@@ -14,14 +14,8 @@ from advisor.errors import InputError
 from advisor.reading import Scratch
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.pages import (
-    PageReader,
-    as_integer,
-    fetch_text_codes,
-    quoted,
-    read_columns,
-    source_of_rows,
-)
+from advisor.sources.sqlite import pages
+from advisor.sources.sqlite.pages import quoted, source_of_rows
 from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Ledger
 
@@ -69,14 +63,14 @@ class SqliteFile:
         self._db = self._connect()
         self._opened = self._stamp()
         self._columns: dict[str, tuple[str, ...]] = {}
-        self._pages: PageReader | None = None
+        self._pages: pages.PageReader | None = None
         try:
             with self._damage_reported(opening=True):
                 kinds = self._db.execute("select type, name from sqlite_master").fetchall()
                 self.tables = frozenset(name for kind, name in kinds if kind == "table")
                 self.views = frozenset(name for kind, name in kinds if kind == "view")
             if self._private is None:
-                self._pages = PageReader(self.path)
+                self._pages = pages.PageReader(self.path)
         except BaseException:
             self.close()
             raise
@@ -149,7 +143,7 @@ class SqliteFile:
                 with suppress(NotPlain):
                     return self._pages.read_columns(self._db, table, columns, keep, _FEW_PAGES, narrow)
             self._note_not_whole(table, columns)
-            return read_columns(self._db, table, columns, keep)
+            return pages.read_columns(self._db, table, columns, keep)
 
     def _note_not_whole(self, table: str, columns: Sequence[str]) -> None:
         odd = " or ".join(f"typeof({quoted(c)}) not in ('integer', 'null')" for c in columns)
@@ -179,9 +173,11 @@ class SqliteFile:
     ) -> tuple[Ints, list[str]]:
         text = f"cast({quoted(column)} as text)"  # damage may have left a number there
         if unless is not None:
-            text = f"case when {as_integer(unless)} = {MISSING} then {text} end"
+            text = f"case when {pages.as_integer(unless)} = {MISSING} then {text} end"
         with self._damage_reported():
-            return fetch_text_codes(self._db, text, f"from {source_of_rows(table)} where {_condition(rows)}")
+            return pages.fetch_text_codes(
+                self._db, text, f"from {source_of_rows(table)} where {_condition(rows)}"
+            )
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
         found: dict[int, str] = {}
