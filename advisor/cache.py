@@ -42,8 +42,8 @@ _PART, _PART_S = ".part", 3_600
 
 
 def folder() -> Path | None:
-    """The folder of cached files: ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None without a
-    home directory."""
+    """The folder of cached files in ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None without a
+    home."""
     chosen = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     try:
         return (Path(chosen) if chosen else Path.home() / ".cache") / "inference-advisor"
@@ -52,8 +52,7 @@ def folder() -> Path | None:
 
 
 def cached(name: str, content: Iterable[bytes], make: Callable[[], _T]) -> _T:
-    """The result of `make`; from the cache if it was made from the same content before. An error of
-    `make` is raised and not kept."""
+    """The result of `make`, from the cache if it was made from this content before. Errors are not kept."""
     where = folder()
     if where is None:
         return make()
@@ -103,8 +102,7 @@ def _read(stamps: Iterable[tuple[str, Any]]) -> bytes:
 
 
 def _digest(content: Iterable[bytes]) -> str:
-    """The hash of the content and of the code that it was made with: a checkout changes without a new
-    version."""
+    """The hash of the content and of the code that made it: a checkout changes without a new version."""
     digest = blake2b(repr((__version__, sys.version_info, _stamps())).encode(), digest_size=16)
     for part in content:
         digest.update(len(part).to_bytes(8, "little"))

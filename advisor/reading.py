@@ -135,9 +135,8 @@ _ROUNDED = 1e-6
 
 
 def parse_saved(text: str | bytes) -> Any:
-    """The same for a document written by advisor. Refuses numbers beyond 64 bits, whose sums overflow,
-    and those that it cannot have written: shares beyond 0 to 1, amounts below 0, ranges that end before
-    they begin."""
+    """The same for a document written by advisor. Refuses numbers beyond 64 bits, whose sums overflow, shares
+    beyond 0 to 1, amounts below 0 and ranges that end before they begin."""
     hooks = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), _amount)
     return parse_json(text, **hooks, object_hook=_possible)
 
@@ -172,11 +171,9 @@ _LOCK = ".advisor-scratch"
 
 
 class Scratch:
-    """A folder in the temporary folder, or in `parent`, removed when it is closed.
-
-    Its process holds a lock on it. Folders without a lock were left by killed runs, and are removed when
-    the next one is made beside them. InputError if none can be made.
-    """
+    """A folder in the temporary folder, or in `parent`, removed when it is closed. Its process holds a lock
+    on it. Folders without a lock were left by killed runs, and are removed when the next one is made beside
+    them. InputError if none can be made."""
 
     def __init__(self, parent: Path | None = None, prefix: str = "advisor-") -> None:
         import tempfile  # most captures are read where they lie

@@ -98,8 +98,7 @@ def _larger(value: Value, than: Value) -> bool:
 
 
 def questions(inference: Inference) -> Iterator[Question]:
-    """Every question in order of code, with its answer: that of the first branch that holds, else that of
-    `otherwise`."""
+    """Every question by code, with the answer of the first branch that holds, else of `otherwise`."""
     for outcome in inference.outcomes:
         spec = inference.program.by_code[outcome.code].spec
         if (answer := inference.answer(outcome)) is None:

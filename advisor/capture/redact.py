@@ -52,11 +52,8 @@ class Redaction(Struct, frozen=True):
 
 
 def redact(source: Path, target: Path, force: bool = False, check: Sequence[str] = ()) -> Redaction:
-    """Write a redacted copy of an nsys export; `source` is only read.
-
-    Raises InputError if it is not such an export, or if a secret, or a string of `check`, cannot be
-    removed.
-    """
+    """Write a redacted copy of an nsys export; `source` is only read. Raises InputError if it is not such an
+    export, or if a secret, or a string of `check`, cannot be removed."""
     if target.exists() and not target.is_file():  # a device would be replaced by the copy
         raise InputError(f"{target}: not a regular file; name another for the copy")
     folder = Path(os.path.realpath(target)).parent

@@ -149,8 +149,7 @@ class Scrubber:
     def __init__(
         self, words: Iterable[str] = (), secrets: Iterable[str] = (), gpus: Iterable[str] = ()
     ) -> None:
-        """`words` name people and machines, `secrets` are values of variables named like one,
-        `gpus` are the serial ids of GPUs."""
+        """`words` name people and machines, `secrets` are values of variables, `gpus` ids of GPUs."""
         self.secrets = tuple(sorted(filter(_is_secret, set(secrets)), key=len, reverse=True))
         self.words = tuple(sorted({w for w in words if is_identifying(w)}, key=len, reverse=True))
         self._words = _any_of(self.words, r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])")
@@ -236,8 +235,7 @@ def _is_private(key: str, value: Any) -> bool:
 
 
 def other_gpu(serial: str) -> str:
-    """The substitute of a GPU's id: of the same length, the same in every capture of that GPU, and not
-    reversible."""
+    """The substitute of a GPU's id: as long, the same in every capture of that GPU, and not reversible."""
     digest = iter(hashlib.sha256(serial.lower().encode("utf-8", "surrogateescape")).hexdigest() * 2)
     return "".join(next(digest) if c.isalnum() else c for c in serial)
 
@@ -318,10 +316,8 @@ def _paths(text: str, program: bool = False) -> str:
 
 
 def _path(path: str, program: bool) -> str:
-    """The path without its folders, except those that identify a package or build.
-
-    A last part without an ending may be a folder, so it stays only where programs live.
-    """
+    """The path without its folders, except those that identify a package or build. A last part without an
+    ending may be a folder, so it stays only where programs live."""
     from_root = path[:1] in ("/", "~", "\\") or path[1:2] == ":"
     start = f"/{MARK}" if from_root else MARK
     kept = _PACKAGE.search(path) or _BUILD.search(path)

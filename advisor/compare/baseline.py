@@ -1,6 +1,5 @@
-"""``--baseline FILE``: which findings are new, which were known, which are gone. Findings tracked from
-capture to capture: new, worse, better, closed; decisions that still hold.
-"""
+"""``--baseline FILE``: which findings are new, known or gone; and findings tracked from capture to capture,
+with the decisions about them that still hold."""
 
 from __future__ import annotations
 

@@ -49,11 +49,8 @@ Run = tuple[str, dict[str, float]]
 def read_sides(
     learned: Sequence[str], perfect: Sequence[str], unit: str | None, metric: str | None
 ) -> tuple[Runs, Runs]:
-    """The runs of both sides by the first metric that all of them report, or the requested one.
-
-    Raises InputError for files without numbers, bare numbers without a unit, and sides without a common
-    metric.
-    """
+    """The runs of both sides by the first metric that all of them report, or the requested one. Raises
+    InputError for files without numbers, bare numbers without a unit, and sides without a common metric."""
     if unit is not None and unit not in UNITS:
         raise invalid_choice("--unit", unit, UNITS)
     if metric is not None and metric not in benchmark_metrics():

@@ -1,6 +1,5 @@
-"""Other changes between two sides: budget, findings, predictions of recommendations; and where a change
-of the step comes from: the parts of the budget that moved, and their causes.
-"""
+"""Changes between two sides besides the steps: budget, findings, predicted gains; and which parts of the
+budget a change of the step comes from, with their causes."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ def _parts(before: dict[str, float], after: dict[str, float], phase: str | None)
 
 
 def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
-    """Findings gone, new, changed and the same; a side has a finding if at least half of its captures
-    have it."""
+    """Findings gone, new, changed and the same; a side has those that half of its captures have."""
     old, new = common_findings(before), common_findings(after)
     out = []
     for key in dict.fromkeys((*old, *new)):
@@ -157,9 +155,9 @@ def gain_checks(
     changes: Sequence[m.FindingChange],
     checks: Sequence[m.AdviceCheck],
 ) -> Iterator[m.GainCheck]:
-    """Predicted gains against the measured steps, both without the profiler if the capture records it. A
-    fix counts as applied if a number in its `verify` moved as expected, and the finding is gone or holds
-    a tenth less time."""
+    """Predicted gains against the measured steps, both without the profiler if that is known. A fix counts as
+    applied if a number in its `verify` moved as expected, and its finding is gone or holds a tenth less
+    time."""
     left = {identity(c.code, c.scope): c for c in changes}
     by_phase = {p.phase: (p, p.before.median_ms, p.after.median_ms) for p in phases if p.before and p.after}
     for finding in common_findings(before).values():

@@ -23,8 +23,8 @@ from advisor.model.findings import Tool
 
 
 class RuleOptions(Struct, frozen=True):
-    """Which rules judge, and with which thresholds. `settings` apply to rules with such a parameter:
-    {("CMP101", "gate"): 0.1}."""
+    """Which rules judge, with which thresholds. `settings`: {("CMP101", "gate"): 0.1}, where a rule has
+    them."""
 
     rules: tuple[Path, ...] = ()
     params: tuple[str, ...] = ()

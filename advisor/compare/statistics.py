@@ -64,8 +64,8 @@ _NO_NOISE = Noise()
 
 
 class Change(Struct, frozen=True):
-    """A change as a ratio, with its interval; positive is slower. `chance` is how often equal steps would
-    differ as much."""
+    """A change as a ratio, with its interval; above 0: slower. `chance`: how often equal steps differ as
+    much."""
 
     mid: float
     low: float
@@ -270,7 +270,7 @@ def _shuffle_chance(before: Array, after: Array, rng: np.random.Generator) -> fl
 
 
 def noise_of(before: Sequence[Array], after: Sequence[Array], host_share: float) -> Noise:
-    """The noise of two sides: their captures' step times, and the larger share of the step that waits for
+    """The noise of two sides, by the step times of their captures and the share of the step that waits for
     the host."""
     share = min(max(host_share, 0.0), 1.0)
     return Noise(_run_spread(before, after, share), GPU_STEPS + HOST_STEPS * share)

@@ -50,10 +50,8 @@ def is_saved(path: Path) -> bool:
 
 
 def documents(path: Path, label: str, hint: str) -> list[Any]:
-    """The documents of a file that say they are diagnoses of this version, unchecked beyond that.
-
-    Raises InputError, in one line that begins with `label`, where it holds none.
-    """
+    """The documents of a file that say they are diagnoses of this version, unchecked beyond that. Raises
+    InputError, in one line that begins with `label`, where it holds none."""
     try:
         document = parse_saved(read_bytes(path))
     except OSError as error:

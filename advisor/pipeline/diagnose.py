@@ -62,10 +62,8 @@ def opened(path: str | Path, chosen: Options) -> Trace:
 
 @contextmanager
 def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: None) -> Iterator[Analysis]:
-    """The metrics of a capture, with another recording of the same program beside it if one is given.
-
-    Raises InputError for captures that cannot be read or do not fit each other.
-    """
+    """The metrics of a capture, with another recording of the same program beside it if one is given. Raises
+    InputError for captures that cannot be read or do not fit each other."""
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
         trace.read_ahead("api_calls", "kernels")
@@ -84,8 +82,7 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
 
 
 class Analysed(Struct, frozen=True, dict=True):
-    """One capture with all conclusions about it, while its file is open. `waits` is set if it holds
-    several ranks."""
+    """One capture with all conclusions, while its file is open. `waits` is set if it holds several ranks."""
 
     analysis: Analysis
     facts: FactBase
@@ -119,10 +116,8 @@ def kernel_work(a: Analysis) -> Work:
 def analyse(
     path: str | Path, options: Options | None = None, progress: Progress | None = None
 ) -> Iterator[Analysed]:
-    """Read, measure and infer; the caller decides what to make of it.
-
-    Raises InputError for a capture or selection that cannot be used, RuleError for bad rules.
-    """
+    """Read, measure and infer; the caller decides what to make of it. Raises InputError for a capture or
+    selection that cannot be used, RuleError for bad rules."""
     from advisor.sources.open import needs_export
 
     chosen = options or Options()

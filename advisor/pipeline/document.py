@@ -161,11 +161,9 @@ def by_tool(flag: str, recorder: Recorder) -> str:
 def with_remedies(
     entries: tuple[m.NotEvaluated, ...], of: Remedy, recorder: Recorder
 ) -> tuple[m.NotEvaluated, ...]:
-    """Rules that could not be judged, with the option that supplies the missing facts of this capture;
-    the rule's own flag only says what it needs in general.
-
-    Options are those of `nsys profile`, which is named if another tool recorded.
-    """
+    """Rules that could not be judged, with the option that supplies the missing facts of this capture; the
+    rule's own flag only says what it needs in general. Options are those of `nsys profile`, which is named if
+    another tool recorded."""
 
     def needed(entry: m.NotEvaluated) -> str | None:
         known = [name for name in entry.missing if name in CATALOGUE]

@@ -145,8 +145,7 @@ def _scope(
 def _sources(
     explainer: Explainer, trees: list[tuple[Outcome, Reason]], native: dict[str, str]
 ) -> Iterator[FactSource]:
-    """Every fact of the trees once, in the order of appearance. `native` is the capture's name of our
-    tables."""
+    """Every fact of the trees once, in order of appearance. `native` is the capture's name of our tables."""
     inference = explainer.inference
     seen: dict[tuple[str, Scope], Fact] = {}
     for outcome, reason in trees:

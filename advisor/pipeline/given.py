@@ -37,11 +37,8 @@ def given_decoder(text: str | None) -> Decoder | None:
 
 
 def parse_weights(text: str) -> int:
-    """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json.
-
-    Raises InputError for anything else, and for a config from which the bytes read by a step do not
-    follow.
-    """
+    """Bytes of the weights: a number such as ``16e9`` or ``15GB``, or a model's config.json. Raises
+    InputError for anything else, and for a config from which the bytes read by a step do not follow."""
     hit = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if hit and hit[2] in _SIZES:
         size = float(hit[1]) * _SIZES[hit[2]]
@@ -71,8 +68,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _decoder_of(config: dict[str, Any]) -> Decoder:
-    """The sizes of a dense Llama-like decoder.
-    Raises KeyError, ValueError or TypeError where the config is not one."""
+    """The sizes of a dense Llama-like decoder. Raises KeyError, ValueError or TypeError for other configs."""
     experts = next((config[k] for k in _EXPERTS if config.get(k)), 0)
     if experts > 1:
         raise ValueError(f"how many of its {experts} experts are read depends on the batch")

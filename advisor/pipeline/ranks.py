@@ -110,11 +110,9 @@ def diagnose_ranks(
     run: Run | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Diagnosis:
-    """Diagnose the captures of one job, each with its rank if that is known.
-
-    `run` reduces the captures (by default here, one after the other); `warn` gets one line for each
-    unreadable one. Raises InputError if none could be read, RuleError for bad rules.
-    """
+    """Diagnose the captures of one job, each with its rank if that is known. `run` reduces the captures (by
+    default here, one after the other); `warn` gets one line for each unreadable one. Raises InputError if
+    none could be read, RuleError for bad rules."""
     from advisor.engine.infer import default_engine
     from advisor.engine.load import builtin_dir
 

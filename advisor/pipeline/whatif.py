@@ -25,8 +25,8 @@ from advisor.ranks.reduction import waits_inside
 
 
 def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
-    """``NAME[:param=value]...`` -> fixes; NAME is a what-if, a rule's code or its cause. `rules`
-    by code. Raises InputError."""
+    """``NAME[:param=value]...`` -> fixes; NAME is a what-if, a rule's code or its cause. Raises
+    InputError."""
     by_cause = {r.cause: r for r in rules.values()}
     known = catalogue().whatifs
     out = []
@@ -57,8 +57,7 @@ def answer(
     weight_bytes: int | None = None,
     unprofiled_ns: float | None = None,
 ) -> WhatIfReport:
-    """Predicted step time with the fixes applied in order. Raises InputError if the capture
-    does not allow an estimate."""
+    """Predicted step time with the fixes applied in order. Raises InputError if no estimate is possible."""
     try:
         replayer = Replayer(a, weight_bytes, MOST_OPS, unprofiled_ns)
         found = combine(replayer, fixes)

@@ -86,11 +86,9 @@ SAME_SIZE = frozenset(("all-reduce", "reduce", "broadcast"))
 
 
 class Clock(Struct, frozen=True):
-    """Session time of a rank -> common time: ``t + shift + drift * (t - middle)``.
-
-    `offset` was added to the absolute clock. `spread` is how far the ends of collectives are from those
-    of another rank afterwards, ns; None if no other rank fits.
-    """
+    """Session time of a rank -> common time: ``t + shift + drift * (t - middle)``. `offset` was added to the
+    absolute clock. `spread` is how far the ends of collectives are from those of another rank afterwards, ns;
+    None if no other rank fits."""
 
     shift: int
     middle: int = 0

@@ -44,8 +44,7 @@ class Part(Struct, frozen=True):
 
 
 class Job(Conclusions, frozen=True, kw_only=True):
-    """All conclusions about a job, before it is made into a document. `by_rank` are its findings as they
-    hold on each rank."""
+    """All conclusions about a job, before they are a document. `by_rank` are its findings of each rank."""
 
     parts: tuple[Part, ...]
     world: int  # ranks of the job, read or not
@@ -332,8 +331,7 @@ def unread(total: int, world: int) -> str:
 
 
 def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
-    """What is healthy on all ranks that were read, in the words of the first one; None if it is not said
-    of all."""
+    """What is healthy on all ranks that were read, in the words of the first one; else None."""
     first, ranks = group[0], _ranks(group)
     if first.scope.rank is None or world == 1:
         return first

@@ -20,11 +20,9 @@ _MAX_GROUPS = 64
 
 
 class Matches(Struct, frozen=True):
-    """Calls of all ranks, one after the other (`of` is the position of the call's rank).
-
-    `collective` numbers the collective that the call belongs to, UNKNOWN if no other rank's call was
-    found; `complete` says by collective whether all participating ranks are there.
-    """
+    """Calls of all ranks, one after the other (`of` is the position of the call's rank). `collective` numbers
+    the collective that the call belongs to, UNKNOWN if no other rank's call was found; `complete` says by
+    collective whether all participating ranks are there."""
 
     of: Array
     collective: Array
@@ -52,8 +50,7 @@ class _Family(Struct):
 
 
 def match(ranks: Sequence[RankRows], clocks: Sequence[Clock]) -> Matches:
-    """By communicator and sequence number if they are known, else by kind and the moment at which they
-    end."""
+    """By communicator and sequence number if they are known, else by kind and the time at which they end."""
     of = np.repeat(np.arange(len(ranks)), [len(r) for r in ranks])
     ends = [c(r.start + r.duration) for r, c in zip(ranks, clocks, strict=True)]
     end = np.concatenate([np.empty(0, np.int64), *ends])
@@ -137,11 +134,9 @@ def _by_end(calls: list[Array], end: Array) -> Iterator[_Family]:
 
 
 def _complete(family: _Family) -> Array:
-    """By collective: whether all ranks that take part in it are there, at least two.
-
-    Frequent sets show which ranks belong together. A set that lacks ranks of a larger one is complete
-    only if these were recording: then it is a communicator of its own.
-    """
+    """By collective: whether all ranks that take part in it are there, at least two. Frequent sets show which
+    ranks belong together. A set that lacks ranks of a larger one is complete only if these were recording:
+    then it is a communicator of its own."""
     ranks = len(family.places)
     there = np.zeros((ranks, family.size), bool)
     span = np.zeros((ranks, 2), np.int64)
@@ -232,9 +227,9 @@ def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array
 
 
 def _closeness(end: Array, of: Array) -> float:
-    """The distance that separates ends of one transfer from those of others, ns, by the first large step
-    between the distances to the nearest, the second nearest and further ends of other ranks; 0 if there
-    is none. `end` is ascending."""
+    """The distance that separates ends of one transfer from others, ns: the first large step between the
+    distances to the nearest, second nearest and further ends of other ranks; 0 if there is none. `end` is
+    ascending."""
     at = np.linspace(0, len(end) - 1, min(len(end), _SAMPLE)).astype(np.int64)
     reach = np.concatenate((np.arange(-_NEIGHBOURS, 0), np.arange(1, _NEIGHBOURS + 1)))
     near = at[:, None] + reach

@@ -77,8 +77,7 @@ def best_shift(a: Array, code_a: Array, b: Array, code_b: Array, limit: int | No
 def _best_of(
     a: Array, code_a: Array, b: Array, code_b: Array, proposed: Array, limit: int | None
 ) -> tuple[float, int, int] | None:
-    """(evidence, index shift, time shift) of the proposed index shift under which all agree
-    best."""
+    """(evidence, index shift, time shift) of the proposed index shift under which all agree best."""
     if len(proposed) == 0:
         return None
     own = np.arange(len(b))[:: max(len(b) // _LOOKED_AT, 1)]

@@ -74,8 +74,8 @@ class RankSummary(Struct, frozen=True):
 
 
 def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
-    """The document without parts that the others' would only repeat; `whole` for the first rank, whose
-    tables represent all."""
+    """The document without what other ranks would repeat; `whole`: the first rank, whose tables represent
+    all."""
     inferred = ("do", "findings", "overruled", "healthy", "not_evaluated", "facts", "thresholds")
     changes: dict[str, object] = dict.fromkeys(inferred, ())
     if not whole:
@@ -141,11 +141,9 @@ def rank_in_name(path: Path) -> int | None:
 def recognise(
     paths: Sequence[Path], look: Callable[[Path], Capture], forced: bool | None = None
 ) -> tuple[Plan | None, str | None]:
-    """The plan of a job, None for independent captures; and a hint to the user, if any.
-
-    `look` reads a capture's metadata, if names do not give the rank; `forced`: `--ranks` (True) or
-    `--independent` (False).
-    """
+    """The plan of a job, None for independent captures; and a hint to the user, if any. `look` reads a
+    capture's metadata, if names do not give the rank; `forced`: `--ranks` (True) or `--independent`
+    (False)."""
     if forced is False or len(paths) < 2:
         return None, None
     numbers = [rank_in_name(p) for p in paths]
@@ -226,8 +224,8 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
 
 
 def waits_inside(a: Analysis) -> Waits | None:
-    """Waiting between the GPUs of one capture, its share by device set as `a.waited`; None
-    if fewer than two communicate."""
+    """Waiting between the GPUs of one capture; None if fewer than two communicate. Sets `a.waited`, shares by
+    device."""
     from advisor.ranks.waits import reduce_ranks
 
     ranks, _ = _ranks(a)

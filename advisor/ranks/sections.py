@@ -203,8 +203,7 @@ _LEAST_OF_SLOWED, _TOWARDS_MOST = 0.9, 0.25
 
 
 def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
-    """Step time of the job without the lateness of this rank; `untraced`: without the profiler, where
-    that is known."""
+    """Step time of the job without the lateness of this rank; `untraced`: without the profiler, if known."""
     i = next(i for i, r in enumerate(waits.ranks) if r.rank == rank)
     late = waits.late[i]
     before = untraced or _before(waits)

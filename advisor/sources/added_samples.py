@@ -88,8 +88,8 @@ class WithSamples(Around):
 
 
 def with_coarser(own: Columns, other: Columns) -> Columns:
-    """`own` samples; a column without any value is filled from the latest of `other`, which is valid for
-    two of its periods."""
+    """`own` samples; a column without values is filled from the latest of `other`, valid for two of its
+    periods."""
     filled = dict(own)
     lacking = [n for n in own if n in other and n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
     for device in distinct(other["device"]).tolist() if lacking else ():
@@ -126,11 +126,9 @@ def _address(bus_id: str | None) -> str:
 
 
 def _joined(source: Source, log: SampleLog) -> tuple[int, list[str]]:
-    """Session time of the log's first sample, and a remark about it.
-
-    A log without time zones shows local time: that of the traced machine, else UTC. If the trace does not
-    record its zone, it is the only one in which the two overlap.
-    """
+    """Session time of the log's first sample, and a remark about it. A log without time zones shows local
+    time: that of the traced machine, else UTC. If the trace does not record its zone, it is the only one in
+    which the two overlap."""
     begun = (log.begin_ns or 0) - (source.capture.start_utc_ns or 0)
     own = source.capture.utc_offset_s
     likely = dict.fromkeys((own or 0, 0)) if log.local else (0,)

@@ -29,10 +29,8 @@ _OTHER_PACKERS = {
 
 
 class Found(NamedTuple):
-    """A path to recognise: `path` can be read now, `shown` is what the user gave.
-
-    `head` is the beginning of the (unpacked) file, empty for a folder.
-    """
+    """A path to recognise: `path` can be read now, `shown` is what the user gave. `head` is the beginning of
+    the (unpacked) file, empty for a folder."""
 
     path: Path
     shown: Path
@@ -302,11 +300,8 @@ RECOGNISERS: list[Recogniser] = [
 
 
 def peek(path: Path) -> Capture:
-    """What the capture says of itself, without reading or exporting all of it only to learn its rank:
-    nothing for a report that nsys has yet to export.
-
-    Raises InputError for anything but a capture.
-    """
+    """What the capture says of itself, without reading or exporting all of it only to learn its rank: nothing
+    for a report that nsys has yet to export. Raises InputError for anything but a capture."""
     if needs_export(path.name.lower()):
         from advisor.model.capture import Capture
 
@@ -326,8 +321,7 @@ def searched() -> tuple[str, ...]:
 
 
 def in_folder(path: Path) -> bool:
-    """True for the files that a folder of captures may hold, for a broken link with such a name, and for
-    an unreadable file."""
+    """True for the files that a folder of captures may hold, also for unreadable files and broken links."""
     if path.is_dir():
         return is_export_folder(path)
     name = path.name

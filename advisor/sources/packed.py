@@ -43,11 +43,9 @@ def opener(head: bytes) -> Callable[[Path], BinaryIO] | None:
 def unpack(
     shown: Path, packed: BinaryIO, copy: Path, wanted: Callable[[bytes], bool] = lambda _: True
 ) -> bytes:
-    """Writes the content to `copy`, all of it if its beginning is `wanted`; returns that beginning.
-
-    Raises InputError if the file is damaged, or holds more than its header says, than there is room for,
-    or than any capture of its size.
-    """
+    """Writes the content to `copy`, all of it if its beginning is `wanted`; returns that beginning. Raises
+    InputError if the file is damaged, or holds more than its header says, than there is room for, or than any
+    capture of its size."""
     with _damage_reported(shown, copy.parent), copy.open("wb") as file:
         head = packed.read(HEAD_BYTES)
         file.write(head)

@@ -236,11 +236,9 @@ def classify(name: str) -> Call:
 
 
 def shared_bases(names: Sequence[str]) -> list[int]:
-    """For each name a code, equal for equal base names; `MISSING` for a base name that occurs once.
-
-    Only names that share a base can belong to a call recorded in two layers (`cudaMalloc` beside
-    `cudaMalloc_v3020`, nsys 2022), so an all-missing answer spares the search for such rows.
-    """
+    """For each name a code, equal for equal base names; `MISSING` for a base name that occurs once. Only
+    names that share a base can belong to a call recorded in two layers (`cudaMalloc` beside
+    `cudaMalloc_v3020`, nsys 2022), so an all-missing answer spares the search for such rows."""
     groups: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         groups.setdefault(base_name(name), []).append(index)

@@ -104,11 +104,9 @@ class Around:
 
 
 class Trace:
-    """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero.
-
-    A few rows of a table that begin months from its others are left out, and counted in `left_out` by
-    table as soon as it is read.
-    """
+    """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero. A few rows of
+    a table that begin months from its others are left out, and counted in `left_out` by table as soon as it
+    is read."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -146,8 +144,8 @@ class Trace:
         return (*self.capture.warnings, *far)
 
     def read_ahead(self, *tables: str) -> None:
-        """Begin to read tables of `NEEDED` of a large capture, on threads: decoding releases the
-        interpreter for other work."""
+        """Begin to read tables of `NEEDED` of a large capture on threads: decoding releases the
+        interpreter."""
         if self.capture.size_bytes < _LARGE:
             return
         if self.threads is None:
@@ -162,11 +160,9 @@ class Trace:
                 self._ahead[table] = self.threads.submit(self._read, table, NEEDED[table])
 
     def columns(self, table: str, names: Iterable[str], window: Window | None = None) -> Columns:
-        """Named columns of a table, all of one length; zero rows where the table is absent.
-
-        With a `window`, rows that overlap it (``start < end_of_window and end > start_of_window``,
-        or ``time`` inside it). Raises KeyError for a table or column that no source can fill.
-        """
+        """Named columns of a table, all of one length; zero rows where the table is absent. With a `window`,
+        rows that overlap it (``start < end_of_window and end > start_of_window``, or ``time`` inside it).
+        Raises KeyError for a table or column that no source can fill."""
         wanted = list(names)
         unknown = [n for n in wanted if n not in TABLES[table]]
         if unknown:

@@ -106,11 +106,8 @@ def _array(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def nanoseconds(microseconds: Sequence[Any]) -> Ints:
-    """Microseconds as written -> ns, exactly; NO_TIME for anything else.
-
-    Raises Inexact for floats that have lost their nanoseconds: the numbers must then be read as
-    decimals.
-    """
+    """Microseconds as written -> ns, exactly; NO_TIME for anything else. Raises Inexact for floats that have
+    lost their nanoseconds: the numbers must then be read as decimals."""
     array = _array(microseconds)
     if array.ndim != 1:
         array = np.empty(0, object)

@@ -29,10 +29,8 @@ _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 
 
 class Args(msgspec.Struct, gc=False):
-    """The arguments of an event that are read; others are skipped without being decoded.
-
-    Types are open: operators use some of these names for arguments of their own.
-    """
+    """The arguments of an event that are read; others are skipped without being decoded. Types are open:
+    operators use some of these names for arguments of their own."""
 
     correlation: Any = None
     device: Any = None
@@ -65,8 +63,8 @@ NO_ARGS = Args()
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. `ts` and `dur` are microseconds: int, float, or Decimal where a float would not
-    keep the nanoseconds."""
+    """One event. `ts` and `dur` are microseconds: int, float, or Decimal where a float would lose
+    nanoseconds."""
 
     ph: str | None = None
     cat: str | None = None

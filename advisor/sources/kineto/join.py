@@ -134,11 +134,9 @@ def _latest_call(calls: Columns, correlation: Ints, start: Ints) -> Ints:
 
 
 def set_graph_nodes(tables: Tables) -> bool:
-    """Numbers the work of each graph launch from 1; 0 is work launched by itself. True if any.
-
-    All nodes share the correlation id of their launch. If the launch lies before the trace, several
-    kernels of one id still mean a graph.
-    """
+    """Numbers the work of each graph launch from 1; 0 is work launched by itself. True if any. All nodes
+    share the correlation id of their launch. If the launch lies before the trace, several kernels of one id
+    still mean a graph."""
     calls = tables.get("api_calls")
     launches = {
         table: _keys(tables[table]["process"], tables[table]["correlation"])
@@ -178,8 +176,7 @@ def _ranks(keys: Ints, time: Ints | None = None) -> Ints:
 
 
 def set_launches(tables: Tables, nameless: int) -> None:
-    """Calls without a name in the profiler are launches if a kernel came of them: until 2.0 it did not
-    know cudaLaunchKernelExC."""
+    """Nameless calls are launches if a kernel came of them: until 2.0 cudaLaunchKernelExC had no name."""
     calls = tables.get("api_calls")
     if calls is None or "kernels" not in tables:
         return

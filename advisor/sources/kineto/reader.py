@@ -149,11 +149,9 @@ def is_amd(head: Head) -> bool:
 
 
 def read_devices(head: Head, used: Iterable[int]) -> tuple[Device, ...]:
-    """The GPUs listed in the trace, and those that its work ran on.
-
-    ROCm numbers devices differently in events and in the list; an unlisted device is assumed to be like
-    the listed ones if these are all alike.
-    """
+    """The GPUs listed in the trace, and those that its work ran on. ROCm numbers devices differently in
+    events and in the list; an unlisted device is assumed to be like the listed ones if these are all
+    alike."""
     amd = is_amd(head)
     devices = {}
     for position, entry in enumerate(_entries(head)):

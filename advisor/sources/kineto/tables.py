@@ -25,8 +25,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class Collector:
-    """Takes events part by part and keeps columns of them. Times count from the zero of the file,
-    which may be 1970."""
+    """Takes events part by part and keeps columns of them. Times count from the file's zero, maybe 1970."""
 
     def __init__(self, external_ids: bool = False) -> None:
         """`external_ids`: keep the id of the operator around each call and each GPU operation."""
@@ -107,8 +106,8 @@ class Collector:
     # ------------------------------------------------------------------ kinds of events
 
     def _timed(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
-        """The spans among the events, with start and end. None is shorter than `least` ns: with -1 an
-        impossible one is kept."""
+        """The spans among the events, with start and end. None is shorter than `least` ns: -1 keeps
+        impossible ones."""
         if any(e.ph != "X" for e in events):
             events = [e for e in events if e.ph == "X"]
         start = kineto.nanoseconds([e.ts for e in events])
@@ -262,8 +261,8 @@ class Collector:
     _operators = partialmethod(_ranges, domain=OPERATIONS)
 
     def _operands(self, events: list[Event]) -> Ints:
-        """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]` of operators
-        whose shapes were recorded."""
+        """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]` if shapes were
+        recorded."""
 
         def operands(args: Args) -> int:
             parts = (_ENCODER.encode(part).decode() for part in (args.sizes, args.types))

@@ -79,8 +79,7 @@ def operations(raw: RawTables, nvtx: str = NVTX) -> dict[int, list[Operation]]:
 
 
 def _decoded(payload: bytes, known: dict[int, Layout]) -> tuple[int, int] | None:
-    """(bytes, communicator) of a payload of a known schema; None if anything is invalid: no size is
-    better than a wrong one."""
+    """(bytes, communicator) of a payload of a known schema; None if anything in it is invalid."""
     if len(payload) < _HEADER.size:
         return None
     _, _, schema, _, length, _ = _HEADER.unpack_from(payload)
@@ -116,10 +115,8 @@ def attributed(operations: Sequence[Operation], launches: Sequence[int]) -> list
 
 
 def collectives(raw: RawTables, nvtx: str, kernels: Columns, nccl: Ints, calls: Columns) -> Columns:
-    """The table `collectives`, without ids of communicators: column `communicator` instead.
-
-    `nccl` are the rows of `kernels` launched by NCCL.
-    """
+    """The table `collectives`, without ids of communicators: column `communicator` instead. `nccl` are the
+    rows of `kernels` launched by NCCL."""
     launch = np.flatnonzero(calls["call"] == int(Call.LAUNCH))
     keys = _keys(calls["process"][launch], calls["correlation"][launch])
     order = np.argsort(keys, kind="stable")

@@ -211,8 +211,8 @@ def _shape_of(path: Path) -> tuple[int, tuple[str, ...]]:
 
 
 def _validate(chunk: Any) -> None:
-    """Raises ArrowInvalid if lengths and offsets of damaged data point outside of it; text that is not
-    UTF-8 is read."""
+    """Raises ArrowInvalid if lengths or offsets of damaged data point outside of it; reads text that is not
+    UTF-8."""
     import pyarrow as pa
 
     if pa.types.is_string(chunk.type):

@@ -49,11 +49,9 @@ class StringPool:
         return [found.get(int(i), "") for i in ids]
 
     def merged(self, ids: Ints, known: Sequence[int], codes: Ints, texts: Sequence[str]) -> Ints:
-        """`ids`, and for missing ones the id of the row's own text: the one in `texts` with its code.
-
-        `known` are the distinct ids: a text equal to one of their strings gets that id, any other text
-        one id however often it occurs.
-        """
+        """`ids`, and for missing ones the id of the row's own text: the one in `texts` with its code. `known`
+        are the distinct ids: a text equal to one of their strings gets that id, any other text one id however
+        often it occurs."""
         by_text = {text: number for number, text in zip(known, self.text(known), strict=True)}
         numbers = [by_text[text] if text in by_text else self.intern(text) for text in texts]
         own = np.array([*numbers, MISSING], np.int64)[codes]  # code -1, no text: the last one
@@ -289,10 +287,8 @@ class NsysExport:
         return self._kept("ranges", ranges)
 
     def _text_ids(self, table: str, ids: Ints) -> Ints:
-        """`ids`, completed for rows that hold their text themselves.
-
-        Equal texts share one id however they are stored, also both ways in one file.
-        """
+        """`ids`, completed for rows that hold their text themselves. Equal texts share one id however they
+        are stored, also both ways in one file."""
         raw = self._raw(nsys.ROW_TABLES[table][0])
         if "text" not in self._db.columns(raw) or not (ids == MISSING).any():
             return ids

@@ -62,10 +62,8 @@ _RANK_VARIABLES = (
 
 
 class DeviceMap(NamedTuple):
-    """(process, CUDA ordinal) -> GPU id; an ordinal alone under the process `MISSING`.
-
-    Kernels carry the CUDA ordinal, which `CUDA_VISIBLE_DEVICES` renumbers in each process.
-    """
+    """(process, CUDA ordinal) -> GPU id; an ordinal alone under the process `MISSING`. Kernels carry the CUDA
+    ordinal, which `CUDA_VISIBLE_DEVICES` renumbers in each process."""
 
     gpu: dict[tuple[int, int], int]
 

@@ -41,8 +41,7 @@ def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
 
 
 def _pasted(path: Path) -> str | None:
-    """The text of a file of printed tables; None for other files, and for faults that the reader will
-    report."""
+    """The text of a file of printed tables; None for other files and for faults that the reader reports."""
     try:
         if not path.is_file():
             return None

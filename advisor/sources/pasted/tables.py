@@ -297,8 +297,8 @@ _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
 
 
 class PastedTables(InMemory):
-    """The sums of one text. They are of all GPUs and processes of the recording together, which count as
-    one device."""
+    """The sums of one text: of all GPUs and processes of the recording together, which count as one
+    device."""
 
     def __init__(self, shown: Path, text: str) -> None:
         tables = read_tables(text)
@@ -343,8 +343,7 @@ class PastedTables(InMemory):
 
 
 def open_tables(path: Path, shown: Path) -> InMemory:
-    """The timeline that a file lists, else its tables. Raises InputError, in one line, if it holds
-    neither."""
+    """The timeline that a file lists, else its tables. Raises InputError if it holds neither."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{shown}: too large for tables of nsys stats (more than {_MOST_BYTES >> 20} MiB)")
     text = decoded(path.read_bytes())

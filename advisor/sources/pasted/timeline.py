@@ -51,8 +51,7 @@ _FEW_BYTES = 1e6
 
 
 class PastedTimeline(InMemory):
-    """The operations of one list. Without the list of CUDA calls it says what the GPUs did and not who
-    launched it."""
+    """The operations of one list. Without a list of CUDA calls it does not say who launched them."""
 
     def __init__(self, shown: Path, text: str, lists: Sequence[Columns], torn: int, old: bool) -> None:
         super().__init__()

@@ -46,11 +46,9 @@ class Sample(NamedTuple):
 
 
 class SampleLog(InMemory):
-    """The samples of one log as a `Source` of its own; times count from its first sample.
-
-    `begin_ns` is that sample's time since 1970, None if the log does not record it. It is `local` if
-    stamps name no time zone: then it is local time.
-    """
+    """The samples of one log as a `Source` of its own; times count from its first sample. `begin_ns` is that
+    sample's time since 1970, None if the log does not record it. It is `local` if stamps name no time zone:
+    then it is local time."""
 
     def __init__(self, path: Path, format_name: str, samples: Sequence[Sample], lines: int = 0) -> None:
         """`lines`: number of lines of the log that may hold a sample, if it was read from one."""
@@ -92,8 +90,7 @@ def looks_like_log(head: bytes) -> bool:
 
 
 def read_log(path: Path, shown: Path | None = None) -> SampleLog:
-    """Recognise and read a sampler's log; `shown` is how the user named it. Raises InputError, in
-    one line, for anything else."""
+    """Read a sampler's log; `shown` is how the user named it. Raises InputError for anything else."""
     shown = shown or path
     try:
         lines = _lines(path.read_bytes())

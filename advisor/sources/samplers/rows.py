@@ -1,6 +1,4 @@
-"""Lines of a sampler's log -> rows of cells by name. Headers may be repeated, lines may be torn. `Field`
-describes a column.
-"""
+"""Lines of a sampler's log -> rows of cells by name. Headers may be repeated, lines may be torn."""
 
 from __future__ import annotations
 
@@ -161,8 +159,7 @@ class Stamp(NamedTuple):
 
 
 def read_stamp(text: str) -> Stamp | None:
-    """``2026/11/20 14:04:16.123``, ISO 8601, ns to seconds since 1970, or a time of day; None for
-    anything else."""
+    """``2026/11/20 14:04:16.123``, ISO 8601, ns to seconds since 1970 or a time of day; else None."""
     text = " ".join(text.strip().strip('"').split())
     if _PLAIN.fullmatch(text):
         return _epoch(text)
