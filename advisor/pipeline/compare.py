@@ -31,28 +31,28 @@ class CompareOptions(Struct, frozen=True):
     drawn: bool = False
 
 
+_PLAIN = CompareOptions()
+
+
 def load(
-    source: str, options: CompareOptions | None = None, progress: Progress | None = None
+    source: str, options: CompareOptions = _PLAIN, progress: Progress | None = None
 ) -> tuple[Diagnosis, ...]:
     """The diagnosis of a capture, or the saved one of a file or a baseline's name."""
     from advisor.compare import store
     from advisor.sources.open import is_export_folder
 
-    chosen = options or CompareOptions()
-    path = store.locate(source, chosen.folder or store.FOLDER)
+    path = store.locate(source, options.folder or store.FOLDER)
     if path != Path(source) or store.is_saved(path):
-        return store.read(path, chosen.diagnose.redact)
+        return store.read(path, options.diagnose.redact)
     if path.is_dir() and not is_export_folder(path):
         raise InputError(
             f"{source}: a folder; name a capture in it, or, for the ranks of a job, save their "
             f"diagnosis ('advisor {source} --format json -o FILE') and compare that"
         )
-    return (diagnose(path, chosen.diagnose, progress, chosen.drawn),)
+    return (diagnose(path, options.diagnose, progress, options.drawn),)
 
 
-def side(
-    name: str, sources: Sequence[str], options: CompareOptions | None = None, progress: Progress | None = None
-) -> Side:
+def side(name: str, sources: Sequence[str], options: CompareOptions, progress: Progress | None) -> Side:
     """One side of a comparison; each source is a capture of the same thing."""
     from advisor.compare.sides import Side, same_steps
 
@@ -82,22 +82,20 @@ def compare(
     from advisor.compare.build import compare as build
     from advisor.compare.matching import sketch
 
-    chosen = CompareOptions(options) if isinstance(options, Options) else options
-    one = side("before", _named(before), chosen, progress)
-    other = side("after", _named(after), chosen, progress)
+    chosen = CompareOptions(options) if isinstance(options, Options) else options or _PLAIN
+    one, other = (
+        side(name, [str(s) for s in ([given] if isinstance(given, str | Path) else given)], chosen, progress)
+        for name, given in (("before", before), ("after", after))
+    )
     made = build(one, other, _rules(chosen))
-    return made.replaced(sketch=sketch(one, other)) if chosen and chosen.drawn else made
-
-
-def _named(sources: Sources) -> list[str]:
-    return [str(s) for s in ([sources] if isinstance(sources, str | Path) else sources)]
+    return made.replaced(sketch=sketch(one, other)) if chosen.drawn else made
 
 
 def context(
     short: Sequence[str],
     long: Sequence[str],
     tokens: tuple[int, int] | None = None,
-    options: CompareOptions | None = None,
+    options: CompareOptions = _PLAIN,
     progress: Progress | None = None,
 ) -> ContextScaling:
     """Which operations grow with the context."""
@@ -112,7 +110,7 @@ def frameworks(
     throughput: Mapping[str, float] | None = None,
     batch: Mapping[str, float] | None = None,
     phase: str | None = None,
-    options: CompareOptions | None = None,
+    options: CompareOptions = _PLAIN,
     progress: Progress | None = None,
 ) -> FrameworkTable:
     """Serving engines side by side; (name, source) each, named by their kernels if None."""
@@ -128,7 +126,7 @@ def router(
     unit: str | None = None,
     metric: str | None = None,
     traces: tuple[str, str] | None = None,
-    options: CompareOptions | None = None,
+    options: CompareOptions = _PLAIN,
     progress: Progress | None = None,
 ) -> RouterExperiment:
     """The perfect-router experiment from benchmark reports or bare numbers."""
@@ -139,9 +137,8 @@ def router(
     return experiment(learned, perfect, unit, metric, sides, _rules(options))
 
 
-def _rules(options: CompareOptions | None) -> Any:
+def _rules(options: CompareOptions) -> Any:
     from advisor.compare.facts import RuleOptions
 
-    chosen = options or CompareOptions()
-    own = chosen.diagnose
-    return RuleOptions(own.rules, own.params, chosen.settings, own.engine)
+    own = options.diagnose
+    return RuleOptions(own.rules, own.params, options.settings, own.engine)

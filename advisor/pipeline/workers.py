@@ -213,9 +213,8 @@ def _distributed() -> Any:
     try:
         import distributed
     except ImportError as error:
-        raise InputError(
-            f"--dask needs the package distributed ({error}); pip install 'distributed>=2024.4'"
-        ) from None
+        what = f"--dask needs the package distributed ({error})"
+        raise InputError(f"{what}; pip install 'distributed>=2024.4'") from None
     return distributed
 
 

@@ -241,15 +241,10 @@ class NsysExport:
         codes = shared_bases(self._strings.text(ids))
         if max(codes, default=MISSING) == MISSING:
             return None
-        names = ("start", "end", "correlationId", "globalTid")
+        names = ("globalTid", "correlationId", "start", "end")
         read = self._read_filled(self._raw(nsys.RUNTIME), {name: nsys.plain(name) for name in names})
-        inner = inner_rows(
-            thread=read["globalTid"],
-            correlation=read["correlationId"],
-            base=_replaced(name_ids, ids, codes),
-            start=read["start"],
-            end=read["end"],
-        )
+        thread, correlation, start, end = (read[name] for name in names)
+        inner = inner_rows(thread, correlation, _replaced(name_ids, ids, codes), start, end)
         return np.delete(np.arange(len(name_ids)), inner) if len(inner) else None
 
     def _chain_ids(self, chains: Ints) -> Ints:
@@ -303,9 +298,8 @@ class NsysExport:
         return recorded and self._has("kernels") and self._has("api_calls")
 
     def _collectives(self) -> Columns:
-        kernels = self.read_columns(
-            "kernels", ("start", "device", "stream", "process", "correlation", "name_id")
-        )
+        columns = ("start", "device", "stream", "process", "correlation", "name_id")
+        kernels = self.read_columns("kernels", columns)
         names = distinct(kernels["name_id"]).tolist()
         texts = self._strings.text(names)
         of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
@@ -323,9 +317,8 @@ class NsysExport:
         wanted = [*columns, nsys.OVERHEAD_TYPE] if "kind_id" in columns else columns
         read = self._read_joined("overheads", wanted)
         if "kind_id" in columns:
-            labels = nsys.OVERHEAD_TYPES | dict(
-                rows_of(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", id=object, label=str)
-            )
+            stated = rows_of(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", id=object, label=str)
+            labels = nsys.OVERHEAD_TYPES | dict(stated)
             nameless = read["kind_id"] == MISSING
             for code in distinct(read[nsys.OVERHEAD_TYPE][nameless]).tolist():
                 named = self._strings.intern(labels.get(code, "Unknown"))

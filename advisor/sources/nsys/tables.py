@@ -121,10 +121,6 @@ def _shared_bytes(static: Ints, dynamic: Ints) -> Ints:
     return known
 
 
-def _or_zero(values: Ints) -> Ints:
-    return np.where(values == MISSING, 0, values)
-
-
 def _first_known(preferred: Ints, other: Ints) -> Ints:
     return np.where(preferred == MISSING, other, preferred)
 
@@ -152,7 +148,8 @@ _NONE = plain("")
 _PROCESS = Filled(("globalPid",), process_of)
 _THREAD_PROCESS = Filled(("globalTid",), process_of)
 _THREAD = Filled(("globalTid",), thread_of)
-_GRAPH_NODE = Filled(("graphNodeId",), _or_zero)
+_SAMPLED = Filled(("id",), lambda chain: chain + SAMPLING_CHAIN_OFFSET)
+_GRAPH_NODE = Filled(("graphNodeId",), lambda ids: np.where(ids == MISSING, 0, ids))
 
 _WORK = _columns(
     start="start", end="end", device="deviceId", stream="streamId", context="contextId",
@@ -182,14 +179,12 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
         graph=Filled(("graphId", "graphExecId"), _first_known),
     )),
     "api_calls": (RUNTIME, _columns(
-        start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD,
-        correlation="correlationId", call="nameId", name_id="nameId", result="returnValue",
-        callchain="callchainId",
+        start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, correlation="correlationId",
+        call="nameId", name_id="nameId", result="returnValue", callchain="callchainId",
     )),
     "allocations": (MEMORY_USAGE, _columns(
-        time="start", device="deviceId", process=_PROCESS, bytes="bytes",
-        kind="memoryOperationType", memory="memKind", address="address",
-        tensors=_NONE,
+        time="start", device="deviceId", process=_PROCESS, bytes="bytes", kind="memoryOperationType",
+        memory="memKind", address="address", tensors=_NONE,
     )),
     "events": (CUDA_EVENT, _columns(
         time="timestamp", device="deviceId", process=_PROCESS, stream="streamId",
@@ -202,8 +197,7 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
         stream=_if_valid("streamId"), event=_if_valid("eventId"), sync="eventSyncId",
     )),
     "host_samples": (CPU_SAMPLES, _columns(
-        time="start", process=_THREAD_PROCESS, thread=_THREAD,
-        callchain=Filled(("id",), lambda chain: chain + SAMPLING_CHAIN_OFFSET),
+        time="start", process=_THREAD_PROCESS, thread=_THREAD, callchain=_SAMPLED,
     )),
     "host_calls": (OS_RUNTIME, _columns(
         start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, name_id="nameId",
@@ -242,12 +236,7 @@ _OVERHEADS = _columns(
 
 #: Ours <- several raw tables, one after the other.
 JOINED_TABLES: dict[str, tuple[tuple[str, dict[str, Filled]], ...]] = {
-    "callchains": (
-        (CUDA_CALLCHAINS, _CHAINS),
-        (SAMPLING_CALLCHAINS, _CHAINS | {
-            "callchain": Filled(("id",), lambda chain: chain + SAMPLING_CHAIN_OFFSET)
-        }),
-    ),
+    "callchains": ((CUDA_CALLCHAINS, _CHAINS), (SAMPLING_CALLCHAINS, _CHAINS | {"callchain": _SAMPLED})),
     "page_faults": ((CPU_FAULTS, _CPU_FAULTS), (GPU_FAULTS, _GPU_FAULTS)),
     "overheads": ((PROFILER_OVERHEAD, _OVERHEADS), (CUPTI_OVERHEAD, _OVERHEADS)),
 }  # fmt: skip

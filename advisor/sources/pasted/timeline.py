@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,10 @@ _COLUMNS = {
     "tid": "thread",
 }  # fmt: skip
 _WORDS = frozenset(("name", "device", "src_memory", "dst_memory"))
+_INTEGERS = (
+    "correlation", "context", "stream", "process", "thread", "registers", "grid_x", "grid_y", "grid_z",
+    "block_x", "block_y", "block_z",
+)  # fmt: skip
 #: nvprof counts in powers of two, and prints the units in a line below the headings.
 _BINARY = {"kb": 2.0**10, "mb": 2.0**20, "gb": 2.0**30}
 #: Names of copies, of all releases: ``HtoD``, ``Host-to-Device``; arrays as CUPTI numbers them.
@@ -64,14 +69,9 @@ class PastedTimeline(InMemory):
             self._tables["api_calls"] = _calls(call, ids)
         names = work.pop("name")
         kinds = np.array([_kind_of(n) for n in np.unique(names)])[np.unique(names, return_inverse=True)[1]]
-        rows = {
-            "kernels": np.flatnonzero(kinds == "kernels"),
-            "memsets": np.flatnonzero(kinds == "memsets"),
-            "graph_runs": np.flatnonzero(kinds == "graph_runs"),
-            "copies": np.flatnonzero(np.char.isdigit(kinds)),
-        }
-        numbers, devices = _devices(work.pop("device", None), len(names))
-        work["device"] = numbers
+        rows = {table: np.flatnonzero(kinds == table) for table in ("kernels", "memsets", "graph_runs")}
+        rows["copies"] = np.flatnonzero(np.char.isdigit(kinds))
+        work["device"], self.devices = _devices(work.pop("device", None), len(names))
         for table, at in rows.items():
             if not len(at):
                 continue
@@ -84,10 +84,10 @@ class PastedTimeline(InMemory):
             elif table == "memsets":
                 of["memory"] = of["src_memory"]
             else:
-                of["graph"] = _graphs(names[at])
+                found = map(_GRAPH.fullmatch, names[at].tolist())
+                of["graph"] = np.array([int(hit[1]) for hit in found if hit], np.int64)
             self._tables[table] = of
         self._texts = list(ids)
-        self.devices = devices
         self.ledger.note("dropped", "lines that could not be read or be true", "lists", torn, len(names))
         end = max(int(c["end"].max()) for c in self._tables.values())
         self.capture = Capture(
@@ -138,10 +138,10 @@ def _lists(text: str) -> Iterator[tuple[list[str], Cells, list[str] | None]]:
         begin = at
         while at < len(lines) and lines[at].strip():
             at += 1
-        block = [line for line in lines[begin:at] if not _is_rule(line)]
-        split = (
-            (lambda line, d=header.delimiter: cells_of(line, d)) if header.delimiter else _by(lines[begin])
-        )
+        block = [line for line in lines[begin:at] if line.strip(" -+|=─┼│")]
+        split = _by(lines[begin])
+        if header.delimiter:
+            split = partial(cells_of, delimiter=header.delimiter)
         headings, cells = split(lines[begin - 1]), [split(line) for line in block]
         units = cells[0] if cells and _are_units(cells[0]) else None
         yield headings, cells[units is not None :], units
@@ -156,10 +156,6 @@ def _of_json(text: str, begin: int) -> Iterator[tuple[list[str], Cells, None]]:
     headings = list(dict.fromkeys(str(k) for r in rows for k in r))
     if {"start", "duration", "name"} <= {heading_of(h)[0] for h in headings}:
         yield headings, [["" if r.get(h) is None else str(r[h]) for h in headings] for r in rows], None
-
-
-def _is_rule(line: str) -> bool:
-    return not line.strip(" -+|=─┼│")
 
 
 def _by(rule: str) -> Callable[[str], list[str]]:
@@ -195,30 +191,22 @@ def _read(headings: Sequence[str], rows: Cells, units: Sequence[str] | None) -> 
         base = given.removesuffix("/s")
         scale = _BINARY.get(base) if units is not None else None
         found[name] = _numbers(cells) * (scale_of(base) if scale is None else scale)
-    rest = np.full(len(good), np.nan)
     start, length = found["start"], found["duration"]
     true = (start >= 0) & (length >= 0) & (start + length < 2.0**62) & (found["name"] != "")
     order = np.flatnonzero(true)
     order = order[np.argsort(start[order], kind="stable")]
-    rest = rest[order]
+    rest = np.full(len(order), np.nan)
     rows_of = {name: column[order] for name, column in found.items()}
-    numbers = {
-        name: _integers(rows_of.get(name, rest))
-        for name in ("correlation", "context", "stream", "process", "thread", "registers",
-                     "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    }  # fmt: skip
     begin = np.rint(rows_of["start"]).astype(np.int64)
+    shared = [rows_of.get(name, rest) for name in ("static_bytes", "dynamic_bytes")]
     out: Columns = {
-        **numbers,
+        **{name: _integers(rows_of.get(name, rest)) for name in _INTEGERS},
         "start": begin,
         "end": begin + np.rint(rows_of["duration"]).astype(np.int64),
         "name": rows_of["name"],
         "bytes": _bytes(rows_of, rest),
-        "shared_bytes": _integers(
-            np.nansum([rows_of.get(n, rest) for n in ("static_bytes", "dynamic_bytes")], axis=0)
-        ),
-        "src_memory": _memory(rows_of.get("src_memory"), len(order)),
-        "dst_memory": _memory(rows_of.get("dst_memory"), len(order)),
+        "shared_bytes": _integers(np.nansum(shared, axis=0)),
+        **{name: _memory(rows_of.get(name), len(order)) for name in ("src_memory", "dst_memory")},
     }
     if "device" in rows_of:
         out["device"] = rows_of["device"]
@@ -304,10 +292,6 @@ def _kernels(of: Columns, names: Array, ids: dict[str, int]) -> Columns:
 def _product(*sizes: Array) -> Array:
     known = np.logical_and.reduce([s > 0 for s in sizes])
     return np.where(known, np.multiply.reduce([s.astype(np.int64) for s in sizes]), MISSING)
-
-
-def _graphs(names: Array) -> Array:
-    return np.array([int(_GRAPH.fullmatch(n)[1]) for n in names.tolist()], np.int64)  # type: ignore[index]
 
 
 def _calls(call: Columns, ids: dict[str, int]) -> Columns:

@@ -221,9 +221,9 @@ def recognise(lines: Sequence[str]) -> str | None:
             if not any(name in FIELDS for name in names):
                 continue
             return DCGMI_DMON if _of_dcgm(names) else SMI_DMON
-        if shapes.is_screen(line):
+        if shapes.SCREEN.match(line):
             return SMI_SCREENS
-        if shapes.is_tegrastats(line):
+        if shapes.TEGRA.search(line):
             return TEGRASTATS
         names = _csv_names(line, _delimiter(line))
         if shapes.is_long(names) and set(names) & {*DEVICE, *IDENTITY}:

@@ -11,7 +11,7 @@ Row = dict[str, str]
 
 # ------------------------------------------------------------------ screens of nvidia-smi
 
-_SCREEN = re.compile(r"^\s*\| NVIDIA-SMI \d")
+SCREEN = re.compile(r"^\s*\| NVIDIA-SMI \d")
 _DATE = re.compile(r"^\s*((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} +\d{1,2} \d\d:\d\d:\d\d \d{4})\s*$")
 _GPU = re.compile(
     r"^\s*\|\s+(\d{1,3})\s+(\S.{0,60}?)\s+(?:On|Off|N/A|WDDM|TCC|MCDM)\s*\|\s*([0-9A-Fa-f:.]{7,16})\s"
@@ -23,10 +23,6 @@ _STATE = re.compile(
 _STATE_FIELDS = (
     "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu",
 )  # fmt: skip
-
-
-def is_screen(line: str) -> bool:
-    return bool(_SCREEN.match(line))
 
 
 def of_screens(lines: Sequence[str]) -> Iterator[Row]:
@@ -45,19 +41,15 @@ def of_screens(lines: Sequence[str]) -> Iterator[Row]:
 
 # ------------------------------------------------------------------ tegrastats, of Jetson
 
-_TEGRA = re.compile(r"\bRAM (\d{1,7})/(\d{1,7})MB\b.*\bGR3D_FREQ (\d{1,3}(?:\.\d{1,3})?)%(?:@\[?(\d{1,5}))?")
+TEGRA = re.compile(r"\bRAM (\d{1,7})/(\d{1,7})MB\b.*\bGR3D_FREQ (\d{1,3}(?:\.\d{1,3})?)%(?:@\[?(\d{1,5}))?")
 _TEGRA_TIME = re.compile(r"^(\d\d)-(\d\d)-(\d{4}) (\d\d:\d\d:\d\d)\b")
 _TEGRA_HEAT = re.compile(r"(?i)\bgpu@(\d{1,3}(?:\.\d{1,3})?)C")
-
-
-def is_tegrastats(line: str) -> bool:
-    return bool(_TEGRA.search(line))
 
 
 def of_tegrastats(lines: Sequence[str]) -> Iterator[Row]:
     """One row a line. The memory is that of the board, which CPU and GPU share."""
     for line in lines:
-        hit = _TEGRA.search(line)
+        hit = TEGRA.search(line)
         if hit is None:
             continue
         row = {"index": "0", "memory.used": hit[1], "memory.total": hit[2], "utilization.gpu": hit[3]}
