@@ -114,14 +114,11 @@ def _digest(content: Iterable[bytes]) -> str:
 def _stamps() -> list[tuple[str, int, int]]:
     """Name, time and size of the modules that define or check cached classes."""
     package = Path(__file__).parent
-    found = []
-    for part in ("model", "knowledge", "engine", "gain"):
-        with os.scandir(package / part) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    known = entry.stat()
-                    found.append((entry.path, known.st_mtime_ns, known.st_size))
-    return sorted(found)
+    entries = (
+        entry for part in ("model", "knowledge", "engine", "gain") for entry in os.scandir(package / part)
+    )
+    known = ((entry.path, entry.stat()) for entry in entries if entry.name.endswith(".py"))
+    return sorted((path, stat.st_mtime_ns, stat.st_size) for path, stat in known)
 
 
 class _Reader(pickle.Unpickler):

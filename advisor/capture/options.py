@@ -150,9 +150,14 @@ def flag_of(option: str) -> Flag | None:
     return next(iter([*(f for f in alike if f.flag == name), *alike, *old]), None)
 
 
+def apart(option: str) -> list[str]:
+    """An option of --trace for each of its sources; any other option as it is."""
+    return [f"--trace={s}" for s in option[8:].split(",")] if option.startswith("--trace=") else [option]
+
+
 def joined(options: Sequence[str], release: Release | None = None) -> list[str]:
     """The options as typed: sources of --trace in one, spelled for `release`."""
-    traced = [s for o in options if o.startswith("--trace=") for s in o[8:].split(",")]
+    traced = [one[8:] for o in options if o.startswith("--trace=") for one in apart(o)]
     # Unknown sources come last, in order of name.
     sources = [s for s in SOURCES if s in traced] + sorted(set(traced) - set(SOURCES))
     out = [f"--trace={','.join(sources)}"] if sources else []
@@ -192,11 +197,7 @@ def options_in(command: str) -> list[str]:
         mine = command[call.end() - 1 :].partition(";")[0]
         end = re.search(r" -o \S+| -- | \.\.\.", mine)
         mine = mine[: end.end()] if end else mine
-        for option in _OPTION.findall(f"{mine} "):
-            if option.startswith("--trace="):
-                found += [f"--trace={s}" for s in option[8:].split(",")]
-            else:
-                found.append(option)
+        found += [one for option in _OPTION.findall(f"{mine} ") for one in apart(option)]
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.capture.options import TRACE_ORDER, Recording, flag_of, joined, name_of, newer, spelled
+from advisor.capture.options import TRACE_ORDER, Recording, apart, flag_of, joined, name_of, newer, spelled
 from advisor.facts.needs import NODES
 from advisor.facts.writer import options_of
 from advisor.knowledge.capture import nsys_needed
@@ -92,7 +92,8 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     if unmet.remedy is None:
         return None
     words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]
-    lacking = {o for o in _options_of(unmet.remedy) if not recording.has(o)}
+    named = (one for word in options_of(unmet.remedy) for one in apart(word))
+    lacking = {o for o in named if not recording.has(o)}
     options = frozenset(o for o in lacking if not o.startswith("--weight-bytes"))
     if options < lacking:  # an option of advisor; it needs no capture
         words.append("advisor --weight-bytes N|config.json")
@@ -100,16 +101,6 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
         # All of it was on: the recording is not why the fact is missing.
         return None
     return _Needs(unmet.rule, options, tuple(dict.fromkeys(words)))
-
-
-def _options_of(remedy: str) -> Iterator[str]:
-    """The options and variables of a remedy, --trace lists taken apart."""
-    for word in options_of(remedy):
-        sources = word[8:].split(",") if word.startswith("--trace=") else []
-        yield from [f"--trace={source}" for source in sources] or [word]
-
-
-# --- choosing --------------------------------------------------------------------------------
 
 
 def _mend(chosen: list[str], recording: Recording, about: Situation) -> tuple[str, ...]:
@@ -177,8 +168,6 @@ def _variables(chosen: Sequence[str], serving: str | None) -> list[str]:
         found.append(f"{ranges.variable}={ranges.value}")
     return list(dict.fromkeys(found))
 
-
-# --- saying it -------------------------------------------------------------------------------
 
 _ORDER = (
     "--trace", "--cuda-graph-trace", "--gpu-metrics-devices", "--gpu-metrics-frequency",

@@ -75,9 +75,6 @@ def redact(source: Path, target: Path, force: bool = False, check: Sequence[str]
     return Redaction(source, target, source.stat().st_size, size, removed, kept)
 
 
-# ------------------------------------------------------------------ files
-
-
 @contextmanager
 def _plain_file(source: Path, folder: Path) -> Iterator[Path]:
     """The export, unpacked if it is compressed."""

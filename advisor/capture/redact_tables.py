@@ -58,6 +58,8 @@ _SYSTEM_KEY = re.compile(
     r"(?i)environment|^hostname$|user|^systemuid$|namespace|installdir|storagepath|^nicinfo$|login"
 )
 
+_IN_TEXTS = "paths, names and secrets in texts"
+
 #: Entries removed or changed, by kind and table.
 Counts = Counter[tuple[str, str]]
 Tables = dict[str, tuple[str, ...]]
@@ -272,9 +274,7 @@ def _strings(db: sqlite3.Connection, tables: Tables, scrubber: Scrubber, counts:
         old = _decoded(raw)
         new = clean[ways[number]](old) if number in ways else ""
         if new != old:
-            what = (
-                "paths, names and secrets in texts" if number in ways else "strings that no event refers to"
-            )
+            what = _IN_TEXTS if number in ways else "strings that no event refers to"
             counts["environments" if private.is_environment(old) else what, STRINGS] += 1
             changed.append((_encoded(new), number))
     db.executemany(f"update {STRINGS} set value = cast(? as text) where id = ?", changed)
@@ -313,7 +313,7 @@ def _column(db: sqlite3.Connection, table: str, column: str, scrubber: Scrubber,
         new = old if export and re.fullmatch(r"[\d.]+", old) else clean(old)
         if new == old:
             return None
-        counts["paths, names and secrets in texts", table] += 1
+        counts[_IN_TEXTS, table] += 1
         return _encoded(new)
 
     db.create_function("replaced", 1, replaced)

@@ -166,16 +166,11 @@ def _from_table(text: str) -> list[dict[str, float]]:
         at = next((heads[w] for w in wanted if w in heads), None)
         if at is not None:
             columns[name] = (at, metric)
-    out = []
-    for row in rows[1:]:
-        run = {
-            name: value * metric.scale
-            for name, (at, metric) in columns.items()
-            if at < len(row) and (value := _cell(row[at])) is not None
-        }
-        if run:
-            out.append(run)
-    return out
+    cells = (
+        [(n, m.scale, _cell(row[at])) for n, (at, m) in columns.items() if at < len(row)] for row in rows[1:]
+    )
+    runs = ({n: value * scale for n, scale, value in run if value is not None} for run in cells)
+    return [run for run in runs if run]
 
 
 def _plain(text: str) -> str:

@@ -100,9 +100,6 @@ def side_doc(side: Side) -> SideDoc:
     )
 
 
-# ---------------------------------------------------------------- measuring
-
-
 def measure(before: Side, after: Side, label: str, b: str | None, a: str | None) -> Measured:
     """Step times of one phase; without a change if a side lacks it."""
     old, new = _times(before, b), _times(after, a)
@@ -179,9 +176,6 @@ def _facts(
     return out
 
 
-# ---------------------------------------------------------------- judging
-
-
 def _phase(
     m: Measured, before: Side, after: Side, alike: comparability.Reasons, judged: Judgement
 ) -> PhaseChange:
@@ -233,9 +227,6 @@ def _verdict(phases: Sequence[PhaseChange]) -> Verdict:
         return "not-comparable"
     order: tuple[Verdict, ...] = ("regression", "improvement")
     return next((verdict for verdict in order if any(p.verdict == verdict for p in fit)), "no-change")
-
-
-# ---------------------------------------------------------------- wording
 
 
 def _summary(verdict: Verdict, phases: Sequence[PhaseChange], alike: comparability.Reasons) -> str:

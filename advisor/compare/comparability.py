@@ -74,9 +74,6 @@ def judge(before: Side, after: Side, phases: Sequence[Phase]) -> Reasons:
     return Reasons(reasons, {label: (r,) for label, r in work.items()}, likeness, overlap, known)
 
 
-# ---------------------------------------------------------------- machine and tools
-
-
 def _machine(before: Side, after: Side) -> Iterator[Reason]:
     b, a = (", ".join(dict.fromkeys(g for w in s.works for g in w.gpus)) for s in (before, after))
     yield _alike("GPU", b or None, a or None, 0.0, f"the GPU is {b} before and {a} after")
@@ -143,9 +140,6 @@ def _usable(before: Side, after: Side) -> Iterator[Reason]:
         if titles:
             text = f"{side.name}: {', '.join(titles)}"
             yield Reason(check="capture", state="differs", score=0.0, text=text)
-
-
-# ---------------------------------------------------------------- model and work
 
 
 def _fingerprint(side: Side, phase: str) -> dict[str, float | None]:

@@ -156,9 +156,6 @@ def _impossible(
     )
 
 
-# ---------------------------------------------------------------- wording
-
-
 def _summary(doc: ContextScaling) -> str:
     if doc.verdict == "not-comparable":
         why = [r.text for r in sorted(doc.comparability.reasons, key=lambda r: r.score) if r.text]

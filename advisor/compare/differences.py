@@ -32,9 +32,6 @@ def _parts(before: dict[str, float], after: dict[str, float], phase: str | None)
     ]
 
 
-# ---------------------------------------------------------------- findings
-
-
 def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
     """Findings gone, new, changed and the same; a side has those that half of its captures have."""
     old, new = common_findings(before), common_findings(after)
@@ -99,9 +96,6 @@ def _blind(diagnoses: Sequence[Diagnosis], finding: Finding) -> str:
     """Why a missing finding proves nothing; empty if its rule was judged."""
     found = (absence(d, finding.code, finding.scope, invalidates=finding.invalidates) for d in diagnoses)
     return next((a.why for a in found if a.why), "")
-
-
-# ---------------------------------------------------------------- what was promised
 
 
 def advice_checks(before: Side, after: Side) -> Iterator[m.AdviceCheck]:

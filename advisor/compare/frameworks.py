@@ -8,6 +8,7 @@ from itertools import chain, count
 from advisor import __version__
 from advisor.compare.build import side_doc
 from advisor.compare.comparability import launch_ratio
+from advisor.compare.matching import by_operation
 from advisor.compare.sides import Side, phase_words
 from advisor.errors import InputError
 from advisor.knowledge.compare import Difference, framework_differences, limit
@@ -162,15 +163,9 @@ def _times(value: Number, by: Number) -> Number:
 
 def _largest(side: Side, phase: str, *families: str) -> str | None:
     """The operation of these families that takes most time."""
-    found: dict[str, float] = {}
-    for kernel in side.kernels(phase).values():
-        if kernel.name.family in families:
-            name = kernel.name.operation
-            found[name] = found.get(name, 0.0) + kernel.ms
-    return max(found, key=lambda n: (found[n], n)) if found else None
-
-
-# ---------------------------------------------------------------- what it means
+    own = [k for k in side.kernels(phase).values() if k.name.family in families]
+    spent = {o.name: o.ms for o in by_operation(own).values()}
+    return max(spent, key=lambda n: (spent[n], n), default=None)
 
 
 #: A row by its name: its unit, and its numbers with their columns.

@@ -32,7 +32,7 @@ class Operation(Struct):
         return tuple(k.name.name for k in sorted(self.kernels, key=lambda k: -k.ms))
 
 
-def _by_name(kernels: Iterable[Kernel]) -> dict[str, Operation]:
+def by_operation(kernels: Iterable[Kernel]) -> dict[str, Operation]:
     found: dict[str, Operation] = {}
     for kernel in kernels:
         name = kernel.name
@@ -47,7 +47,7 @@ def operation_pairs(
     before: Iterable[Kernel], after: Iterable[Kernel]
 ) -> Iterator[tuple[Operation, Operation]]:
     """Every operation, in order of name, on both sides; without kernels on a side that lacks it."""
-    old, new = _by_name(before), _by_name(after)
+    old, new = by_operation(before), by_operation(after)
     for name in sorted(old.keys() | new.keys()):
         lacking = Operation(name, (old.get(name) or new[name]).family)
         yield old.get(name, lacking), new.get(name, lacking)
@@ -159,10 +159,8 @@ def _multiple(one: Side, other: Side, mine: str, theirs: str) -> int:
 
 def _divided(d: Diagnosis, k: int) -> Diagnosis:
     """A diagnosis whose steps are counted as k each."""
-    steps = []
-    for s in d.steps:
-        times = {name: getattr(s, name) / k for name in ("median_ms", "mean_ms", "p99_ms")}
-        steps.append(s.replaced(count=s.count * k, **times))
+    times = ("median_ms", "mean_ms", "p99_ms")
+    steps = (s.replaced(count=s.count * k, **{n: getattr(s, n) / k for n in times}) for s in d.steps)
     work = d.work and d.work.replaced(phases=tuple(_phase(p, k) for p in d.work.phases))
     return d.replaced(steps=tuple(steps), work=work)
 

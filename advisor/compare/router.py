@@ -99,9 +99,6 @@ def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None
     return math.expm1(mid - far), math.expm1(mid + far)
 
 
-# ---------------------------------------------------------------- words
-
-
 def _result(gain: float, worth: float) -> str:
     if abs(gain) < limit("routing-gain"):
         return f"the same within {ratio(limit('routing-gain'), sign=False)}"
@@ -144,9 +141,6 @@ def _notes(gain: float, low: float | None, certain: bool, line: float, judged: J
     notes.append(f"{known.variable} is supported by {models}, with {', '.join(known.backends)}.")
     notes.append(f"{known.how} {known.notice}")
     return notes
-
-
-# ---------------------------------------------------------------- what captures show
 
 
 def _experts(side: Side) -> ExpertKernels:

@@ -52,8 +52,6 @@ class Side:
     def __post_init__(self) -> None:
         self.works = [saved_work(d) for d in self.diagnoses]
 
-    # ------------------------------------------------------------ phases and steps
-
     @cached_property
     def phases(self) -> tuple[str, ...]:
         """Phases of any capture, the one that takes most time first."""
@@ -99,8 +97,6 @@ class Side:
     def steps(self, phase: str) -> int:
         return sum(r.steps for r in self.rows(phase))
 
-    # ------------------------------------------------------------ kernels
-
     def kernels(self, phase: str) -> dict[str, Kernel]:
         """Kernels of the phase by full name."""
         found: dict[str, Kernel] = {}
@@ -122,8 +118,6 @@ class Side:
         """Mean over the captures of a number of PhaseWork, if it is known."""
         known = [float(v) for r in self.rows(phase) if (v := getattr(r, name)) is not None]
         return sum(known) / len(known) if known else None
-
-    # ------------------------------------------------------------ budget and facts
 
     def budget(self, phase: str | None = None) -> dict[str, float]:
         """Milliseconds a step (or of the window without steps) by part, mean over devices."""

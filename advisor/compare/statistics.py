@@ -209,9 +209,6 @@ def t_quantile(freedom: int, level: float = LEVEL) -> float:
     return z + sum(term / v**i for i, term in enumerate(terms, 1))
 
 
-# ---------------------------------------------------------------- separation
-
-
 def _too_few(n: int, m: int) -> bool:
     """Whether even a perfect separation of so few steps would often be chance."""
     return math.comb(n + m, n) < 2 / CHANCE
@@ -264,9 +261,6 @@ def _shuffle_chance(before: Array, after: Array, rng: np.random.Generator) -> fl
         ratio = np.log(dealt[:, n:].mean(axis=1) / dealt[:, :n].mean(axis=1))
         hits += int((np.abs(ratio) >= seen - 1e-12).sum())
     return hits / _SHUFFLES
-
-
-# ---------------------------------------------------------------- what may differ anyhow
 
 
 def noise_of(before: Sequence[Array], after: Sequence[Array], host_share: float) -> Noise:

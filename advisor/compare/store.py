@@ -150,9 +150,6 @@ def contradictions(d: Diagnosis) -> Iterator[str]:
             yield "the numbers of steps"
 
 
-# ---------------------------------------------------------------- by name
-
-
 def path_of(name: str, folder: Path) -> Path:
     """The path of the baseline of this name, existing or not. Raises InputError for a bad name."""
     if not _NAME.fullmatch(name):

@@ -176,9 +176,6 @@ def _sources(
         )
 
 
-# --- one sentence ----------------------------------------------------------------------------
-
-
 def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findings: int, steps: int) -> str:
     """The outcome of the rule, with the number that decided it."""
     first, name = scopes[0], f"{code} {cause}"

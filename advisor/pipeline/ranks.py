@@ -166,9 +166,6 @@ def _joined(
     return _document(job, program, lost)
 
 
-# --- the document --------------------------------------------------------------------------------
-
-
 def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> Diagnosis:
     from advisor.facts.writer import remedy
     from advisor.gain.catalog import no_estimate

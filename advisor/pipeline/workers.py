@@ -96,9 +96,6 @@ def _in_scratch(folder: str, work: Work, task: Task) -> Reduced:
     return work(task)
 
 
-# --- processes -----------------------------------------------------------------------------------
-
-
 def _in_processes(tasks: Sequence[Task], workers: int, count: Count, work: Work) -> list[Reduced]:
     """Each worker is a pool of its own: a process that dies loses only its capture, which is tried once
     more."""
@@ -160,9 +157,6 @@ def _ready() -> None:
 def _hold_ctrl_c(how: int) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(how, {signal.SIGINT})
-
-
-# --- Dask ----------------------------------------------------------------------------------------
 
 
 def _on_cluster(tasks: Sequence[Task], address: str, workers: int, count: Count, work: Work) -> list[Reduced]:

@@ -173,9 +173,6 @@ def _nearest(among: Array, values: Array) -> Array:
     return np.where(values - among[left] <= among[right] - values, left, right)
 
 
-# --- two ranks -----------------------------------------------------------------------------------
-
-
 class _Fit(NamedTuple):
     """A clock, its evidence, and whether the two ranks share most of what they do."""
 

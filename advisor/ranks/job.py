@@ -136,9 +136,6 @@ def _world_size(parts: Sequence[Part], given: int) -> int:
     return max(stated, given)
 
 
-# --- facts ---------------------------------------------------------------------------------------
-
-
 def _facts(parts: Sequence[Part], waits: Waits, world_size: int) -> FactBase:
     """Facts about the job, and all of each rank; those about collectives without their waiting."""
     out = FactWriter(CATALOGUE)
@@ -344,10 +341,6 @@ def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
 
 def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:
     """One entry for all equal ones: about no rank if they are most or of the job, else about each."""
-    out: list[Item] = []
-    for group in _grouped(found, key_of):
-        if 2 * len(_ranks(group)) > total:
-            out.append(group[0].replaced(scope=_widened(group)))
-        else:
-            out += group
-    return tuple(out)
+    most = ((group, 2 * len(_ranks(group)) > total) for group in _grouped(found, key_of))
+    merged = ([g[0].replaced(scope=_widened(g))] if one else g for g, one in most)
+    return tuple(item for group in merged for item in group)

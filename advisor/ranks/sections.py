@@ -48,10 +48,8 @@ def percent(shares: Sequence[float]) -> str:
 
 def inputs(parts: Sequence[tuple[RankSummary, Sequence[int]]]) -> tuple[Input, ...]:
     """One entry a rank, in order of rank."""
-    out = []
-    for summary, ranks in parts:
-        entry = summary.diagnosis.inputs[0]
-        out += [entry.replaced(rank=rank, ranks=1) for rank in ranks]
+    own = ((summary.diagnosis.inputs[0], rank) for summary, ranks in parts for rank in ranks)
+    out = (entry.replaced(rank=rank, ranks=1) for entry, rank in own)
     return tuple(sorted(out, key=lambda e: (e.rank or 0, e.path)))
 
 

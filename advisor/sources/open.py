@@ -122,9 +122,6 @@ def _recognised(found: Found) -> Source:
     )
 
 
-# ------------------------------------------------------------------ compressed files
-
-
 class _Unpacked(Around):
     """A source read from a temporary copy, which is removed when the source is closed."""
 
@@ -153,9 +150,6 @@ def _open_packed(shown: Path, opener: Callable[[Path], BinaryIO]) -> Source:
     except BaseException:
         folder.close()
         raise
-
-
-# ------------------------------------------------------------------ kinds of input
 
 
 def _refused(what: str, way_out: str) -> Callable[[Found], NoReturn]:
@@ -310,9 +304,6 @@ def peek(path: Path) -> Capture:
         return kineto.peek(path)
     with open_trace(path) as trace:
         return trace.capture
-
-
-# --- several files --------------------------------------------------------------------------------
 
 
 def searched() -> tuple[str, ...]:

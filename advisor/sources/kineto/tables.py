@@ -103,8 +103,6 @@ class Collector:
                 joined[table] = {name: values[order] for name, values in columns.items()}
         return {table: columns for table, columns in joined.items() if len(next(iter(columns.values())))}
 
-    # ------------------------------------------------------------------ kinds of events
-
     def _timed(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
         """The spans among the events, with start and end. None is shorter than `least` ns: -1 keeps
         impossible ones."""

@@ -148,8 +148,6 @@ class NsysExport:
     def close(self) -> None:
         self._db.close()
 
-    # -------------------------------------------------------------- tables and raw columns
-
     def _raw(self, table: str) -> str:
         """The table's name in the file: with a _V2 or _V3 suffix where only that one has rows."""
         if table not in self._raw_names:
@@ -219,8 +217,6 @@ class NsysExport:
             mapped[codes == code] = kind
         return mapped
 
-    # -------------------------------------------------------------- API calls
-
     def _read_calls(self, columns: Sequence[str]) -> Columns:
         first = "api_calls" not in self._kept_rows
         read = self._read_rows("api_calls", [*columns, "name_id"] if first else columns)
@@ -257,8 +253,6 @@ class NsysExport:
         if not len(ids) or int(np.min(ids)) != 1 or int(np.max(ids)) != int(np.max(chains)) + 1:
             return chains
         return np.where(chains == MISSING, MISSING, chains + 1)
-
-    # -------------------------------------------------------------- NVTX
 
     def _has_ranges(self) -> bool:
         raw = self._raw(nsys.NVTX)
@@ -309,8 +303,6 @@ class NsysExport:
         groups, at = np.unique(read.pop("communicator"), return_inverse=True)
         ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
         return read | {"group_id": np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)}
-
-    # -------------------------------------------------------------- the rest
 
     def _read_overheads(self, columns: Sequence[str]) -> Columns:
         """Rows without a name are named after their type."""

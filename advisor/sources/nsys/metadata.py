@@ -201,11 +201,8 @@ def _process_ranks(raw: RawTables) -> tuple[tuple[int, int], ...]:
 
 def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:
     """(pid, name) of the processes that used CUDA; machine-wide captures list hundreds more."""
-    pids: set[int] = set()
-    for table, column in _CUDA_PROCESS_COLUMNS:
-        pids.update(pid for (pid,) in rows_of(raw, table, **{column: int}))
-    if not pids:
-        pids = _processes_in_use(raw)
+    listed = (rows_of(raw, table, **{column: int}) for table, column in _CUDA_PROCESS_COLUMNS)
+    pids = {pid for rows in listed for (pid,) in rows} or _processes_in_use(raw)
     names = dict(rows_of(raw, "PROCESSES", pid=int, name=str))
     return tuple((pid, names.get(pid, "")) for pid in sorted(pids - {MISSING}))
 

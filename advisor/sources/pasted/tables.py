@@ -84,9 +84,6 @@ def looks_like_tables(head: str) -> bool:
     )
 
 
-# ------------------------------------------------------------------ rows
-
-
 #: Times are 64-bit nanoseconds.
 _MOST_NS = 1 << 63
 
@@ -233,9 +230,6 @@ def _statistics(values: list[float]) -> Values:
     median = (values[(n - 1) // 2] + values[n // 2]) / 2
     return {"count": n, "total": total, "average": total / n, "median": median,
             "least": values[0], "most": values[-1]}  # fmt: skip
-
-
-# ------------------------------------------------------------------ texts
 
 
 def _text_tables(text: str) -> list[_Raw]:

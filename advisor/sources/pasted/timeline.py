@@ -116,9 +116,6 @@ def timeline_of(shown: Path, text: str) -> PastedTimeline | None:
     return PastedTimeline(shown, text, lists, torn, old)
 
 
-# ------------------------------------------------------------------ texts
-
-
 Cells = list[list[str]]
 
 
@@ -168,9 +165,6 @@ def _by(rule: str) -> Callable[[str], list[str]]:
 
 def _are_units(cells: Sequence[str]) -> bool:
     return any(cells) and all(not c or (not c[0].isdigit() and len(c) <= 4) for c in cells)
-
-
-# ------------------------------------------------------------------ columns
 
 
 def _read(headings: Sequence[str], rows: Cells, units: Sequence[str] | None) -> tuple[Columns, int]:
@@ -256,9 +250,6 @@ def _joined(lists: Sequence[Columns]) -> Columns:
 def _are_calls(columns: Columns) -> bool:
     first = columns["name"][:1].tolist()
     return bool(first) and bool(re.match(r"(?:cuda|hip)[A-Z]|cu[A-Z]", first[0])) and "device" not in columns
-
-
-# ------------------------------------------------------------------ tables
 
 
 def _kind_of(name: str) -> str:

@@ -260,9 +260,6 @@ def _of_dcgm(names: Sequence[str]) -> bool:
     return any(name in upper or name.startswith("dcgm_fi_") for name in names)
 
 
-# ---------------------------------------------------------------- with a delimiter
-
-
 def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
 
@@ -301,9 +298,6 @@ def _csv_rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
         if len(cells) != len(names) or names_of(line, delimiter) == names:
             continue  # a torn line, or a header repeated after a restart
         yield dict(zip(names, cells, strict=True))
-
-
-# ---------------------------------------------------------------- in columns of text
 
 
 def _spaced(line: str) -> list[str]:
