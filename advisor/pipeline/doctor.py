@@ -52,15 +52,11 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     faults = tuple(f for f in found.findings if judges_capture(f.code))
     findings = document.with_options(faults, done.serving, document.program_of(a))
     remedy = document.remedies(a, facts, done.serving)
-    backtraces = trace.has("callchains") and bool(
-        (trace.columns("api_calls", ("callchain",))["callchain"] != MISSING).any()
-    )
+    calls = trace.columns("api_calls", ("call", *(("callchain",) if trace.has("callchains") else ())))
+    backtraces = "callchain" in calls and bool((calls["callchain"] != MISSING).any())
+    gil, started = "host.gil_wait_ratio" in {n for n, _ in facts.facts}, Call.PROFILER in calls["call"]
     recording = recording_of(
-        capture,
-        trace.tables,
-        gil_ranges=any(name == "host.gil_wait_ratio" for name, _ in facts.facts),
-        backtraces=backtraces,
-        profiler_calls=bool((trace.columns("api_calls", ("call",))["call"] == Call.PROFILER).any()),
+        capture, trace.tables, gil_ranges=gil, backtraces=backtraces, profiler_calls=started
     )
     startup = facts.value("capture.startup_ms")
     about = Situation(

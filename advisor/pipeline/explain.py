@@ -110,14 +110,13 @@ def _scope(
     common: dict[str, Any] = {"scope": scope, "state": STATES[outcome.state], "reasons": reasons}
     common["stopped_by"] = None if stop is None else stop[0]
     if outcome.state not in ("fired", "overruled"):
-        return ScopeExplanation(
-            **common,
-            missing=tuple(
-                Missing(fact=name, why=explainer.why(name), remedy=remedy(name)) for name in outcome.missing
-            ),
-            close=outcome.state == "quiet" and not stop and is_close(inference, spec, outcome),
-        )
+        missing = (Missing(fact=n, why=explainer.why(n), remedy=remedy(n)) for n in outcome.missing)
+        close = outcome.state == "quiet" and not stop and is_close(inference, spec, outcome)
+        return ScopeExplanation(**common, missing=tuple(missing), close=close)
     folded, gain = fold(inference), None if finding is None else finding.gain
+    causes = [by for by, symptoms in folded.items() if here in [(s.code, s.scope) for s in symptoms]]
+    lost = inference.in_state("overruled")
+    overruled = [o for o in lost if here in [(k.name, k.scope) for k in o.overruled_by]]
     factors = (*confidence_factors(inference, spec, outcome), *estimate_factors(gain))
     return ScopeExplanation(
         **common,
@@ -128,16 +127,8 @@ def _scope(
         confidence=confidence_of(inference, spec, outcome) if finding is None else finding.confidence,
         factors=tuple(replace(f, factor=round(f.factor, 4)) for f in factors),
         explains=tuple(map(explainer.related, folded.get(here, ()))),
-        explained_by=tuple(
-            explainer.rule(*by)
-            for by, symptoms in folded.items()
-            if any((s.code, s.scope) == here for s in symptoms)
-        ),
-        overrules=tuple(
-            explainer.related(o)
-            for o in inference.in_state("overruled")
-            if any((k.name, k.scope) == here for k in o.overruled_by)
-        ),
+        explained_by=tuple(explainer.rule(*by) for by in causes),
+        overrules=tuple(map(explainer.related, overruled)),
         overruled_by=tuple(explainer.rule(k.name, k.scope) for k in outcome.overruled_by),
     )
 

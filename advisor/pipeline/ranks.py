@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -122,18 +121,12 @@ def diagnose_ranks(
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
     results = run(tasks) if run else [reduce_capture(task) for task in tasks]
-    with _no_collection():
-        return _joined(files, results, program, chosen.engine or default_engine(), warn)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """There are no reference cycles to collect here, but thousands of small objects make the collector
-    traverse all of them again and again: it would take half of the time."""
+    # There are no reference cycles to collect here, but thousands of small objects make the collector
+    # traverse all of them again and again: it would take half of the time.
     was = gc.isenabled()
     gc.disable()
     try:
-        yield
+        return _joined(files, results, program, chosen.engine or default_engine(), warn)
     finally:
         if was:
             gc.enable()
@@ -174,12 +167,8 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
 
     first = job.parts[0].summary.diagnosis
     source = first.inputs[0]
-    serving = ServingEngine(
-        source.serving_engine,
-        source.serving_confidence or 1.0,
-        source.serving_evidence,
-        source.serving_version,
-    )
+    sure = source.serving_confidence or 1.0
+    serving = ServingEngine(source.serving_engine, sure, source.serving_evidence, source.serving_version)
     known = Program(document.is_language_model(source.workload))
     findings = tuple(
         f

@@ -142,12 +142,9 @@ def _as_one(finding: Finding, combined: Combined | Joint | None) -> Gain | None:
     """The estimate of a finding's fix together with the fixes that it requires."""
     if finding.gain is None or combined is None:
         return None
-    return finding.gain.replaced(
-        step_before_ms=combined.step_before_ms,
-        step_after_ms=combined.step_after_ms,
-        speedup=combined.speedup,
-        assumptions=combined.assumptions if isinstance(combined, Combined) else finding.gain.assumptions,
-    )
+    estimate = {name: getattr(combined, name) for name in ("step_before_ms", "step_after_ms", "speedup")}
+    assumptions = combined.assumptions if isinstance(combined, Combined) else finding.gain.assumptions
+    return finding.gain.replaced(**estimate, assumptions=assumptions)
 
 
 def _of_the_step(finding: Finding) -> float | None:

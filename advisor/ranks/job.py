@@ -283,13 +283,9 @@ def _ranks(group: Iterable[Item]) -> list[int]:
 def _widened(group: Sequence[Item]) -> Scope:
     """The scope of the first of a group, without the rank, device or process in which others differ."""
     first = group[0].scope
-    same_device = all(w.scope.device == first.device for w in group)
-    return dataclasses.replace(
-        first,
-        rank=None,
-        device=first.device if same_device else None,
-        process=first.process if len(group) == 1 else None,
-    )
+    device = first.device if all(w.scope.device == first.device for w in group) else None
+    process = first.process if len(group) == 1 else None
+    return dataclasses.replace(first, rank=None, device=device, process=process)
 
 
 def _merged(group: Sequence[Finding], total: int, world: int) -> Finding:

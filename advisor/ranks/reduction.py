@@ -169,10 +169,8 @@ def recognise(
     if size is not None and len(paths) <= size and not known:
         return _plan(paths, named, f"the world size {size} in their metadata"), None
     if 0 < len(known) < len(paths) and _distinct(known):
-        return (
-            None,
-            f"{len(known)} of {len(paths)} captures name their rank; give --ranks if they are one job",
-        )
+        hint = f"{len(known)} of {len(paths)} captures name their rank; give --ranks if they are one job"
+        return None, hint
     return None, None
 
 

@@ -103,16 +103,10 @@ def export_report(report: Path, shown: Path, folder: Path) -> Path:
         named.symlink_to(report.resolve())
         report = named
     exported = folder / "report.sqlite"
-    program = str(Path(nsys).absolute())
     options = ["--type=sqlite", "--force-overwrite=true", f"--output={exported}"]
+    command = [str(Path(nsys).absolute()), "export", *options, str(report.absolute())]
     try:
-        done = subprocess.run(
-            [program, "export", *options, str(report.absolute())],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=folder,
-            check=False,
-        )
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, cwd=folder, check=False)
     except OSError as error:
         raise InputError(
             f"{shown}: {nsys} cannot be run ({error.strerror or error}); elsewhere: {by_hand}"

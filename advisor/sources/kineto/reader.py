@@ -203,11 +203,7 @@ def read_capture(
         memory_of=tuple(MEMORY_OF[d] for d in sorted(collected.memory_devices & MEMORY_OF.keys())),
         rank=rank,
         world_size=size,
-        process_ranks=tuple(
-            (ranks[number], labels.index(text))
-            for text, number in collected.labels.items()
-            if number in ranks
-        ),
+        process_ranks=tuple((ranks[n], labels.index(t)) for t, n in collected.labels.items() if n in ranks),
         processes=tuple((pid, "") for pid in sorted(processes)),
         modules=tuple(sorted(collected.modules)),
         warnings=(f"events without a time or of no known shape, left out: {lost}",) if lost else (),

@@ -69,11 +69,8 @@ class Collector:
                     taken.append(("collectives", collectives))
                 if role == "python":
                     taken.append(("python_rows", self._hosted(rows)[1]))
-                    for table, calls in (
-                        ("python_calls", self._functions(rows, kineto.FUNCTION)),
-                        ("modules", self._functions(rows, kineto.MODULE)),
-                    ):
-                        if calls is not None:
+                    for table, kind in (("python_calls", kineto.FUNCTION), ("modules", kineto.MODULE)):
+                        if (calls := self._functions(rows, kind)) is not None:
                             taken.append((table, calls))
         except Inexact:
             self.timeless, self.negative = before

@@ -193,11 +193,9 @@ class NsysExport:
         return {name: fill.make(*(arrays[c] for c in fill.raw)) for name, fill in fills.items()}
 
     def _read_joined(self, table: str, columns: Sequence[str]) -> Columns:
-        parts = [
-            self._read_filled(self._raw(raw), {c: fills[c] for c in columns})
-            for raw, fills in nsys.JOINED_TABLES[table]
-            if self._db.has(self._raw(raw))
-        ]
+        joined = [(self._raw(raw), fills) for raw, fills in nsys.JOINED_TABLES[table]]
+        held = [(raw, {c: fills[c] for c in columns}) for raw, fills in joined if self._db.has(raw)]
+        parts = [self._read_filled(raw, fills) for raw, fills in held]
         return {c: np.concatenate([part[c] for part in parts]) for c in columns}
 
     def _kept(self, table: str, read: Columns) -> Columns:

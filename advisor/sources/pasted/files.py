@@ -33,10 +33,8 @@ def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
         return list(paths)
     joined = Path(" + ".join(str(path) if i == 0 else path.name for i, path in enumerate(texts)))
     # nsys names files for their reports, which headings alone do not always tell.
-    hold(
-        joined,
-        "\n\n".join(f"# {path.name.replace('_cuda', ' cuda')}\n{t}" for path, t in texts.items()).encode(),
-    )
+    headed = (f"# {path.name.replace('_cuda', ' cuda')}\n{text}" for path, text in texts.items())
+    hold(joined, "\n\n".join(headed).encode())
     return [joined if path in texts else path for path in paths if path not in [*texts][1:]]
 
 
