@@ -11,9 +11,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
 #: Where facts of a capture are at hand, and a threshold would be quickly written down. Prompts see none.
 JUDGED = (
-    "capture/doctor.py", "pipeline/doctor.py",
+    "pipeline/doctor.py",
     *sorted(f"checklist/{p.name}" for p in (PACKAGE / "checklist").glob("*.py") if p.stem != "prompts"),
-)  # fmt: skip
+)
 #: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
 #: methods, and how layers are counted, have constants of their own.
 COMPARED = sorted({p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "work"})

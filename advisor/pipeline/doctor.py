@@ -3,26 +3,28 @@ and ``advisor.plan``, how to record one for a goal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from advisor import __version__
-from advisor.capture import doctor as checks
 from advisor.capture.goals import plan as build
-from advisor.capture.options import recording_of
-from advisor.capture.planner import Situation
+from advisor.capture.options import Recording, recording_of
+from advisor.capture.planner import Situation, UnmetNeed
 from advisor.capture.planner import plan as record_again
 from advisor.engine.compile import Program
-from advisor.engine.infer import infer
+from advisor.engine.infer import Inference, infer
 from advisor.engine.load import builtin_dir
+from advisor.engine.wording import worded
 from advisor.errors import invalid_choice
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
-from advisor.facts.spec import ASKED_TABLES
-from advisor.model.capture_plan import CapturePlan, Checkup, Plan
-from advisor.model.facts import Value
-from advisor.model.findings import Tool
+from advisor.facts.spec import ASKED_TABLES, RECORDING
+from advisor.facts.writer import combine
+from advisor.model.capture import Capture
+from advisor.model.capture_plan import Blocked, CapturePlan, Checkup, Named, Plan, Question, Recorded
+from advisor.model.facts import TRACE, Fact, FactBase, Value
+from advisor.model.findings import Finding, NotEvaluated, Tool
 from advisor.model.options import Options, PlanRequest
 from advisor.model.rules import judges_capture
 from advisor.pipeline import document
@@ -66,9 +68,9 @@ def checkup(done: Analysed, program: Program) -> Checkup:
         startup_ms=float(startup) if isinstance(startup, int | float) else 0.0,
     )
     lacking = [n for n in found.not_evaluated if n.stopped_by is None]
-    needs = checks.unmet_needs(lacking, remedy)
-    asked_of = checks.question_facts(facts, _recording(done, backtraces))
-    asked = tuple(checks.questions(infer(asked_of, program, engine=done.inference.engine)))
+    needs = _unmet_needs(lacking, remedy)
+    asked_of = question_facts(facts, _recording(done, backtraces))
+    asked = tuple(_questions(infer(asked_of, program, engine=done.inference.engine)))
     again = record_again(recording, needs, about)
     if capture.vendor != "NVIDIA":  # nsys records nothing of another vendor's GPUs
         again = Plan(command="", options=(), also=again.also)
@@ -78,12 +80,12 @@ def checkup(done: Analysed, program: Program) -> Checkup:
         tool=Tool(version=__version__, engine=done.inference.engine),
         input=document.input_of(a, done.serving),
         steps=document.steps(a),
-        sentence=checks.sentence(asked, findings, len(needs), rules),
-        recorded=checks.recorded(capture, recording, {t: trace.rows(t) for t in sorted(trace.tables)}),
+        sentence=_sentence(asked, findings, len(needs), rules),
+        recorded=_recorded(capture, recording, {t: trace.rows(t) for t in sorted(trace.tables)}),
         questions=asked,
         findings=findings,
         rules=rules,
-        blocked=checks.blocked(lacking, needs),
+        blocked=_blocked(lacking, needs),
         plan=again,
     )
 
@@ -103,6 +105,99 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
         "recording.cuda_remedy": cuda,
         "recording.kernel_remedy": NODES if document.hidden_graphs(facts) else cuda,
     }
+
+
+def _recorded(capture: Capture, recording: Recording, rows: Mapping[str, int]) -> Recorded:
+    """The file in numbers; `rows` by table."""
+    hertz = f" at {capture.sample_hz:,.0f} Hz" if capture.sample_hz else ""
+    sampled = {"samples": f"GPU metrics{hertz}", "host_samples": "CPU"}
+    return Recorded(
+        size_bytes=capture.size_bytes,
+        schema_version=capture.schema_version,
+        duration_ms=None if capture.duration_ns is None else capture.duration_ns / 1e6,
+        command=recording.command,
+        options=recording.options,
+        options_known=recording.known,
+        graph_trace=capture.graph_trace_mode,
+        sampled=tuple(text for table, text in sampled.items() if table in rows),
+        tables=dict(sorted(rows.items())),
+    )
+
+
+def _unmet_needs(entries: Sequence[NotEvaluated], remedy: Callable[[str], str | None]) -> list[UnmetNeed]:
+    """Each rule that could not run, once, with what would supply all the facts that it misses."""
+    by: dict[str, UnmetNeed] = {}
+    for entry in entries:
+        rule = Named(code=entry.code, cause=entry.cause)
+        found = [remedy(name) for name in entry.missing]
+        # As in the report: the size of the weights counts only if nothing else helps.
+        needed = None if None in found or not found else combine(f for f in found if f)
+        by.setdefault(entry.code, UnmetNeed(rule, needed))
+    return list(by.values())
+
+
+def _blocked(entries: Sequence[NotEvaluated], needs: Sequence[UnmetNeed]) -> tuple[Blocked, ...]:
+    """Rules that cannot run, by what is missing, the most first; what nothing supplies comes last."""
+    why: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.why:
+            why.setdefault(entry.code, []).extend(entry.why.split("; "))
+    groups: dict[str | None, list[Named]] = {}
+    for need in needs:
+        groups.setdefault(need.remedy, []).append(need.rule)
+    found = [
+        Blocked(
+            remedy=remedy,
+            rules=tuple(rules),
+            why=tuple(dict.fromkeys(w for r in rules for w in why.get(r.code, ()))),
+        )
+        for remedy, rules in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda b: (b.remedy is None, -len(b.rules), b.remedy or "")))
+
+
+def _sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: int, rules: int) -> str:
+    """The capture in one sentence."""
+    whole, partly = (sum(q.answer == answer for q in questions) for answer in ("yes", "partly"))
+    heavy = next((f for f in found if f.severity in ("medium", "high") or f.invalidates), None)
+    text = f"It answers {whole} of {len(questions)} questions"
+    text += f" and {partly} in part" if partly else ""
+    text += f"; {waiting} of {rules} rules cannot run on it." if waiting else "; every rule runs."
+    return f"{heavy.title}. {text}" if heavy else text
+
+
+def question_facts(facts: FactBase, recording: Mapping[str, Value | None]) -> FactBase:
+    """The facts that questions use: each fact of the trace at its largest over all scopes, since they ask
+    about the capture as a whole, and how it was recorded (None: unknown)."""
+    base = FactBase()
+    for fact in facts:
+        known = base.facts.get((fact.name, TRACE))
+        if known is None or _larger(fact.value, known.value):
+            base.facts[fact.name, TRACE] = Fact(fact.name, fact.value, fact.unit, TRACE)
+    for name, value in recording.items():
+        if value is not None:
+            base.add(Fact(name, value, RECORDING[name].unit, TRACE))
+    return base
+
+
+def _larger(value: Value, than: Value) -> bool:
+    numbers = not isinstance(value, str) and not isinstance(than, str)
+    return numbers and max(value, than) != than
+
+
+def _questions(inference: Inference) -> Iterator[Question]:
+    """Every question by code, with the answer of the first branch that holds, else of `otherwise`."""
+    for outcome in inference.outcomes:
+        spec = inference.program.by_code[outcome.code].spec
+        if (answer := inference.answer(outcome)) is None:
+            continue
+        yield Question(
+            id=spec.cause,
+            question=spec.message,
+            answer=answer.reply,
+            reason=worded(inference, spec, answer.reason, TRACE),
+            remedy=answer.remedy and worded(inference, spec, answer.remedy, TRACE),
+        )
 
 
 def plan(goal: str, command: Sequence[str] = (), **options: Any) -> CapturePlan:

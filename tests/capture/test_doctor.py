@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import advisor
-from advisor.capture.doctor import question_facts
 from advisor.capture.options import recording_of
 from advisor.cli.main import main
 from advisor.errors import RuleError
@@ -17,6 +16,7 @@ from advisor.model.capture import Capture
 from advisor.model.capture_plan import Checkup
 from advisor.model.facts import TRACE, Fact, FactBase, Scope
 from advisor.pipeline.diagnose import Options, diagnose
+from advisor.pipeline.doctor import question_facts
 from advisor.sources.nsys.metadata import NSYS
 from advisor.sources.open import open_trace
 from tests import kineto_builder as kineto
