@@ -42,8 +42,8 @@ _PART, _PART_S = ".part", 3_600
 
 
 def folder() -> Path | None:
-    """The folder of cached files in ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``; None without a
-    home."""
+    """The folder of cached files in ``$XDG_CACHE_HOME``, ``%LOCALAPPDATA%`` or ``~/.cache``, if there is
+    one."""
     chosen = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     try:
         return (Path(chosen) if chosen else Path.home() / ".cache") / "inference-advisor"

@@ -61,9 +61,8 @@ def recording_of(
     backtraces: bool = False,
     profiler_calls: bool = False,
 ) -> Recording:
-    """The options that were on; none if another tool recorded. Options that exports do not list are inferred
-    from what was recorded: ranges of the GIL, backtraces of CUDA calls, calls that start and stop the
-    profiler."""
+    """The options that were on; none if another tool recorded. Those that exports do not list are inferred
+    from ranges of the GIL, backtraces of CUDA calls, and calls that start and stop the profiler."""
     if not capture.recorder.nsys_options:
         return Recording((), False, masked(capture.command), None)
     on = {k.rpartition(":")[2]: v.strip().lower() for k, v in capture.options.items()}

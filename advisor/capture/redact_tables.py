@@ -95,8 +95,7 @@ def take_out(work: Path) -> tuple[Counts, tuple[str, ...], Scrubber]:
 
 
 def _foreign(db: sqlite3.Connection, counts: Counts) -> None:
-    """Drops what no export contains: views, triggers, indexes, tables and columns with names of their
-    own, default values and comments."""
+    """Drops what no export has: views, triggers, indexes, unknown tables and columns, defaults, comments."""
     listed = "select type, name from sqlite_master where name not like 'sqlite_%' order by type = 'table'"
     for kind, name in db.execute(listed).fetchall():
         if kind != "table" or not NSYS_TABLES.fullmatch(name):

@@ -206,18 +206,16 @@ def _phase_verdict(m: Measured, alike: comparability.Reasons, judged: Judgement)
     known: tuple[Verdict, ...] = ("regression", "improvement", "no-change")
     for verdict in known:
         if judged.fired(verdict, m.scope):
-            if verdict == "no-change" and _hidden(m):
+            # Windows differ in their amount of work and in their time: a single time does not show a change.
+            hidden = m.work_ratio is not None and abs(m.typical.mid if m.typical else 0.0) >= limit(
+                "window-time"
+            )
+            if verdict == "no-change" and hidden:
                 return "not-comparable", "without steps, a change of this size would not have shown"
             if verdict == "no-change" and any(s.steps == s.samples == 1 for s in (m.before, m.after)):
                 return "not-comparable", _UNDECIDED
             return verdict, ""
     return "not-comparable", "the rules could not judge it"
-
-
-def _hidden(m: Measured) -> bool:
-    """True if the windows differ in their amount of work and in their time, and a single time a side does
-    not show whether that is a change."""
-    return m.work_ratio is not None and m.typical is not None and abs(m.typical.mid) >= limit("window-time")
 
 
 def _verdict(phases: Sequence[PhaseChange]) -> Verdict:

@@ -73,8 +73,7 @@ def scaling(
         budget=tuple(p for p in budget_changes(short, long, [chosen]) if p.phase is None),
         **judged.parts(),
     )
-    notes = _notes(doc, short, long, chosen, judged)
-    return doc.replaced(summary=_summary(doc), notes=tuple(notes))
+    return doc.replaced(summary=_summary(doc), notes=tuple(_notes(doc, short, long, chosen, judged)))
 
 
 def _phase(phases: list[Phase]) -> tuple[str, str, str] | None:

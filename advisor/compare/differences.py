@@ -149,7 +149,7 @@ def gain_checks(
     changes: Sequence[m.FindingChange],
     checks: Sequence[m.AdviceCheck],
 ) -> Iterator[m.GainCheck]:
-    """Predicted gains against the measured steps, both without the profiler if that is known. A fix counts as
+    """Predicted gains against measured steps, both without the profiler if that is known. A fix counts as
     applied if a number in its `verify` moved as expected, and its finding is gone or holds a tenth less
     time."""
     left = {identity(c.code, c.scope): c for c in changes}

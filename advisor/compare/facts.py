@@ -23,8 +23,8 @@ from advisor.model.findings import Tool
 
 
 class RuleOptions(Struct, frozen=True):
-    """Which rules judge, with which thresholds. `settings`: {("CMP101", "gate"): 0.1}, where a rule has
-    them."""
+    """Which rules judge, with which thresholds. `settings`: {("CMP101", "gate"): 0.1}, where rules have
+    it."""
 
     rules: tuple[Path, ...] = ()
     params: tuple[str, ...] = ()

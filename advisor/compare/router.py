@@ -36,8 +36,7 @@ def experiment(
     traces: Sequence[Side] | None = None,
     options: RuleOptions | None = None,
 ) -> RouterExperiment:
-    """The verdict of the experiment by the runs of both sides. Raises InputError for inputs without a
-    number."""
+    """The verdict by the runs of both sides. Raises InputError for inputs without a number."""
     a, b = read_sides(learned, perfect, unit, metric)
     if not a.is_bare and (twice := set(a.sources) & set(b.sources)):
         raise InputError(f"{min(twice)}: the same report on both sides says nothing of the router")

@@ -53,8 +53,8 @@ _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 
 
 class Noise(Struct, frozen=True):
-    """Differences without a change: `runs` as a log ratio of the two sides, `steps` as the usual spread
-    of single steps (one sigma)."""
+    """Differences without a change: `runs` as log ratio of the sides, `steps` as usual sigma of single
+    steps."""
 
     runs: float = 0.0
     steps: float = 0.0
@@ -64,7 +64,7 @@ _NO_NOISE = Noise()
 
 
 class Change(Struct, frozen=True):
-    """A change as a ratio, with its interval; above 0: slower. `chance`: how often equal steps differ as
+    """A change as a ratio with its interval; above 0 slower. `chance`: how often equal steps differ as
     much."""
 
     mid: float
@@ -172,8 +172,7 @@ def _unseen(values: Array, usual: float) -> float:
 
 
 def _serial(before: Array, after: Array) -> float:
-    """Steps that resemble their neighbours prove less than their number: wider by this factor, each side
-    by its part in the variance."""
+    """Steps like their neighbours prove less: wider by this factor, each side by its part in the variance."""
     own = [float(np.var(v)) / len(v) for v in (before, after)]
     if sum(own) <= 0:
         return 1.0
@@ -264,8 +263,7 @@ def _shuffle_chance(before: Array, after: Array, rng: np.random.Generator) -> fl
 
 
 def noise_of(before: Sequence[Array], after: Sequence[Array], host_share: float) -> Noise:
-    """The noise of two sides, by the step times of their captures and the share of the step that waits for
-    the host."""
+    """The noise of two sides, by the step times of their captures and the share that waits for the host."""
     share = min(max(host_share, 0.0), 1.0)
     return Noise(_run_spread(before, after, share), GPU_STEPS + HOST_STEPS * share)
 

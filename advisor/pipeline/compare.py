@@ -22,8 +22,7 @@ Sources = str | Path | Sequence[str | Path]
 
 
 class CompareOptions(Struct, frozen=True):
-    """The user's options of a comparison. `folder` holds named baselines; with `drawn` the events of
-    typical steps are kept for a page."""
+    """Options of a comparison. `folder` holds named baselines; `drawn` keeps events of typical steps."""
 
     diagnose: Options = field(default_factory=Options)
     folder: Path | None = None

@@ -1,5 +1,4 @@
-"""``advisor.doctor``: what a capture can and cannot answer, and how to record a better one;
-and ``advisor.plan``, how to record one for a goal."""
+"""``advisor.doctor``: what a capture can answer, and how to record a better one; and ``advisor.plan``."""
 
 from __future__ import annotations
 

@@ -351,21 +351,17 @@ def next_target(a: Analysis) -> m.NextTarget | None:
         family=family,
         share=times[family] / total,
         kernel=a.names.texts[i],
-        command=_measure(_regex(a.names.short[i]), a.trace.capture.vendor),
+        command=_measure(a.names.short[i], a.trace.capture.vendor),
         why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in {int(calls[i])} calls",
         collectives_share=0.0 if family == "communication" else times.get("communication", 0.0) / total,
     )
 
 
-def _measure(kernel: str, vendor: str) -> str:
+def _measure(name: str, vendor: str) -> str:
     """The command that measures some calls of one kernel, with the tool of the GPU's vendor."""
+    base = name.split("<")[0].split("(")[0].split("::")[-1].strip() or name
+    kernel = "".join(c if c.isalnum() or c == "_" else "." for c in base)[:80]  # safe for a shell
     if vendor == "AMD":
         return f"rocprof-compute profile --name measured --kernel {kernel} -- COMMAND"
     which = f"--kernel-name-base function -k regex:{kernel} --launch-skip 50 --launch-count 5"
     return f"ncu --set full {which} COMMAND"
-
-
-def _regex(name: str) -> str:
-    """A shell-safe pattern for a kernel's base name."""
-    base = name.split("<")[0].split("(")[0].split("::")[-1].strip() or name
-    return "".join(c if c.isalnum() or c == "_" else "." for c in base)[:80]

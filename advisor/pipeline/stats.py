@@ -31,8 +31,7 @@ def stats(
 def stats_tables(
     path: str | Path, reports: list[str], options: Options, names: NameStyle, progress: Progress | None = None
 ) -> list[StatsTable]:
-    """The reports in the order given. Raises InputError for an unknown report, and for a capture or
-    a selection that cannot be used."""
+    """The reports in order. Raises InputError for an unknown one, and for a capture that cannot be used."""
     wanted = report_names(reports)
     tables = []
     with analysis_of(path, options) as analysis:

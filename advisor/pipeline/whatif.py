@@ -25,8 +25,7 @@ from advisor.ranks.reduction import waits_inside
 
 
 def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
-    """``NAME[:param=value]...`` -> fixes; NAME is a what-if, a rule's code or its cause. Raises
-    InputError."""
+    """``NAME[:param=value]...`` -> fixes; NAME: a what-if, a rule's code or its cause. Raises InputError."""
     by_cause = {r.cause: r for r in rules.values()}
     known = catalogue().whatifs
     out = []

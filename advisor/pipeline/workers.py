@@ -97,8 +97,7 @@ def _in_scratch(folder: str, work: Work, task: Task) -> Reduced:
 
 
 def _in_processes(tasks: Sequence[Task], workers: int, count: Count, work: Work) -> list[Reduced]:
-    """Each worker is a pool of its own: a process that dies loses only its capture, which is tried once
-    more."""
+    """Each worker is a pool of its own: a process that dies loses only its capture, which is tried again."""
     left = deque(range(len(tasks)))
     done: dict[int, Reduced] = {}
     stop = Event()

@@ -269,8 +269,8 @@ def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Cloc
 
 
 def _codes(a: RankRows, b: RankRows) -> tuple[Array, Array]:
-    """What must be equal in two calls of one collective: the kind, and the size if the kind makes it the
-    same everywhere and both know it."""
+    """What two calls of one collective have in common: the kind, and the size if it is the same on all ranks
+    and known."""
     kinds = sorted({*a.kinds, *b.kinds})
     out = []
     sized = all((r.bytes != UNKNOWN).all() for r in (a, b))

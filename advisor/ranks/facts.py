@@ -11,7 +11,7 @@ import numpy as np
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
-from advisor.ranks.waits import Late, Pace, SlowerKernel, Waits
+from advisor.ranks.waits import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: if ranks differ by less
 #: than this factor, their windows differ.
@@ -69,18 +69,18 @@ def job_facts(
         }
         if (pace := waits.paces[i]) is not None:
             own |= {"rank.slower_ratio": max(pace.slowdown - 1, 0.0), "rank.slower_alike_ratio": pace.alike}
-            own.table("ranks.pace", [_pace_row(k, pace) for k in pace.kernels[:_FEW]])
+            whole = max(sum(k.time for k in pace.kernels), 1.0)
+            slower = [
+                (k.name, k.time / whole, k.own / 1e6, k.others / 1e6, f"{k.slowdown:.2f} x")
+                for k in pace.kernels
+            ]
+            own.table("ranks.pace", slower[:_FEW])
         if late is not None:
             own |= {"rank.late_ns": late.late / late.calls, "rank.late_part": late_part(late, rows.leads)}
             _late_table(own, rows.rank, late, rows.leads)
             waiting = [(a, b, f"the others wait {ns / 1e6:.3g} ms in all") for a, b, ns in late.worst]
             own.places("communication", [Interval(a, b, None, None, text) for a, b, text in waiting])
     _arrivals(out, waits)
-
-
-def _pace_row(kernel: SlowerKernel, pace: Pace) -> list[Value]:
-    share = kernel.time / max(sum(k.time for k in pace.kernels), 1.0)
-    return [kernel.name, share, kernel.own / 1e6, kernel.others / 1e6, f"{kernel.slowdown:.2f} x"]
 
 
 def late_part(late: Late, leads: Sequence[str]) -> str | None:
@@ -113,8 +113,7 @@ def _late_parts(out: FactWriter, waits: Waits) -> None:
 def rank_call_facts(
     waits: Waits, known: Mapping[tuple[int, int], float]
 ) -> dict[Scope, dict[str, Value | None]]:
-    """Facts about the calls of each rank without their waiting, by scope of rank and device.
-    `known` has the exposed share by (rank, device)."""
+    """Facts about the calls of each rank without their waiting. `known`: exposed share by (rank, device)."""
     out: dict[Scope, dict[str, Value | None]] = {}
     for rows, wait, found in zip(waits.ranks, waits.wait, waits.found, strict=True):
         exposed = known.get((rows.rank, rows.device))

@@ -216,8 +216,7 @@ def _reasons(base: FactBase) -> dict[str, str]:
 
 
 def _milliseconds(parts: Sequence[Part]) -> Duration:
-    """A share of the window in milliseconds a step, or of a capture in its milliseconds, of the rank
-    in question or of the mean one."""
+    """A share of the window in milliseconds a step, or of the capture, of a rank or of the mean one."""
     by_rank = {r: p.summary for p in parts for r in p.ranks}
 
     def of(part: str, scope: Scope, share: float | None) -> float | None:

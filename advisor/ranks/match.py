@@ -227,8 +227,8 @@ def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array
 
 
 def _closeness(end: Array, of: Array) -> float:
-    """The distance that separates ends of one transfer from others, ns: the first large step between the
-    distances to the nearest, second nearest and further ends of other ranks; 0 if there is none. `end` is
+    """The distance that separates ends of one transfer from others, ns: the first large step between
+    distances to the nearest, second nearest and further ends of other ranks; 0 without one. `end` is
     ascending."""
     at = np.linspace(0, len(end) - 1, min(len(end), _SAMPLE)).astype(np.int64)
     reach = np.concatenate((np.arange(-_NEIGHBOURS, 0), np.arange(1, _NEIGHBOURS + 1)))

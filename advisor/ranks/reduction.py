@@ -74,8 +74,7 @@ class RankSummary(Struct, frozen=True):
 
 
 def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
-    """The document without what other ranks would repeat; `whole`: the first rank, whose tables represent
-    all."""
+    """The document without what other ranks repeat; `whole`: the first rank, whose tables represent all."""
     inferred = ("do", "findings", "overruled", "healthy", "not_evaluated", "facts", "thresholds")
     changes: dict[str, object] = dict.fromkeys(inferred, ())
     if not whole:
@@ -122,8 +121,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class Plan(NamedTuple):
-    """The captures of one job in order of rank: a number for each, None if only its place in the list
-    gives it. `why` is the evidence for it."""
+    """The captures of one job by rank: its number, None if only the order gives it. `why`: the evidence."""
 
     files: tuple[tuple[int | None, Path], ...]
     why: str
@@ -222,8 +220,7 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
 
 
 def waits_inside(a: Analysis) -> Waits | None:
-    """Waiting between the GPUs of one capture; None if fewer than two communicate. Sets `a.waited`, shares by
-    device."""
+    """Waiting between the GPUs of one capture, if two communicate. Sets `a.waited`, the shares by device."""
     from advisor.ranks.waits import reduce_ranks
 
     ranks, _ = _ranks(a)

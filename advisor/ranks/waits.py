@@ -244,8 +244,7 @@ def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
 def _begun_last(
     ranks: Sequence[RankRows], clocks: Sequence[Clock], of: Array, calls: Array, first: Array
 ) -> tuple[Array, Array]:
-    """Of each collective the rank whose window begins last, and how long before that another had
-    entered, ns; at most 0 if none had."""
+    """By collective the rank whose window begins last, and how long before it others entered, ns; or <= 0."""
     if len(calls) == 0:
         return first, first
     pairs = list(zip(ranks, clocks, strict=True))

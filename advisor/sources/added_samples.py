@@ -88,8 +88,7 @@ class WithSamples(Around):
 
 
 def with_coarser(own: Columns, other: Columns) -> Columns:
-    """`own` samples; a column without values is filled from the latest of `other`, valid for two of its
-    periods."""
+    """`own` samples; columns without values are filled from the latest of `other`, valid for two periods."""
     filled = dict(own)
     lacking = [n for n in own if n in other and n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
     for device in distinct(other["device"]).tolist() if lacking else ():

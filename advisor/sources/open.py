@@ -29,8 +29,7 @@ _OTHER_PACKERS = {
 
 
 class Found(NamedTuple):
-    """A path to recognise: `path` can be read now, `shown` is what the user gave. `head` is the beginning of
-    the (unpacked) file, empty for a folder."""
+    """What to recognise: a readable `path`, `shown` for messages, the unpacked `head`, empty for a folder."""
 
     path: Path
     shown: Path

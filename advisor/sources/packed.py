@@ -89,8 +89,8 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 
 
 def export_report(report: Path, shown: Path, folder: Path) -> Path:
-    """The report as an SQLite export in `folder`. Raises InputError without nsys on PATH, or if it fails;
-    `shown` is the path for messages."""
+    """The report as an SQLite export in `folder`. Raises InputError about `shown` if nsys is absent or
+    fails."""
     import subprocess
 
     nsys = shutil.which("nsys")

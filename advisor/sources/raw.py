@@ -76,8 +76,7 @@ class RawTables(Protocol):
     def text_codes(
         self, table: str, column: str, rows: Rows = ALL, unless: str | None = None
     ) -> tuple[Ints, list[str]]:
-        """A text column as codes into its distinct texts; MISSING for null and where the column `unless` is
-        set."""
+        """A text column as codes into its distinct texts; MISSING for null and where `unless` is set."""
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
         """The texts (column `value`) of those of the ids (column `id`) that the table holds."""

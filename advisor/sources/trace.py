@@ -105,8 +105,8 @@ class Around:
 
 class Trace:
     """Columns of one capture, read on demand and kept. Times in ns from the capture's own zero. A few rows of
-    a table that begin months from its others are left out, and counted in `left_out` by table as soon as it
-    is read."""
+    a table that begin months from its others are left out; `left_out` counts them by table once it is
+    read."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -144,8 +144,7 @@ class Trace:
         return (*self.capture.warnings, *far)
 
     def read_ahead(self, *tables: str) -> None:
-        """Begin to read tables of `NEEDED` of a large capture on threads: decoding releases the
-        interpreter."""
+        """Begin to read tables of `NEEDED` of a large capture on threads: decoding lets other work run."""
         if self.capture.size_bytes < _LARGE:
             return
         if self.threads is None:
@@ -269,8 +268,7 @@ def _near(start: Column) -> Column | None:
 
 
 class Ledger(dict[tuple["LedgerKind", str, str], tuple[int, int]]):
-    """Rows by kind, fault and table: how many, of how many. Columns of a table may be read one after the
-    other: the largest count wins."""
+    """Rows by kind, fault and table: how many of how many. Of columns read apart the largest count wins."""
 
     def note(self, kind: LedgerKind, what: str, table: str, count: int, rows: int) -> None:
         if count > self.get((kind, what, table), (0, 0))[0]:

@@ -63,7 +63,7 @@ NO_ARGS = Args()
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. `ts` and `dur` are microseconds: int, float, or Decimal where a float would lose
+    """One event. `ts` and `dur` are microseconds: int, float, or Decimal if a float would lose
     nanoseconds."""
 
     ph: str | None = None
@@ -214,8 +214,8 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
 
 
 def _mended(data: bytes) -> bytes:
-    """JSON from near-JSON: bare `inf` and `N/A`, control characters, lone backslashes, bytes that are not
-    UTF-8 and a comma after the last event."""
+    """JSON without bare `inf`, `N/A`, control characters, lone backslashes, invalid UTF-8 and a last
+    comma."""
     data = _NO_NUMBER.sub(b"null", data.translate(_BLANK))
     data = _ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", data)
     data = _LAST_COMMA.sub(lambda found: b"" if found[0] == b"," else found[0], data)

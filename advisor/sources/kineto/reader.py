@@ -97,8 +97,7 @@ def _devices_in_use(tables: Tables) -> list[int]:
 
 
 def _finish_kernels(kernels: Columns, pool: Pool, amd: bool) -> None:
-    """Short names; and no grids on AMD, where some launch calls count them in blocks, some in
-    threads, and kernels of graphs have none."""
+    """Short names; and no grids on AMD, where some calls count blocks, some threads, and graphs have none."""
     texts = list(pool)
     ids, at = np.unique(kernels["name_id"], return_inverse=True)
     kernels["short_name_id"] = pool.ids([short_name(texts[i]) for i in ids.tolist()])[at]

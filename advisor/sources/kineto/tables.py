@@ -101,8 +101,8 @@ class Collector:
         return {table: columns for table, columns in joined.items() if len(next(iter(columns.values())))}
 
     def _timed(self, events: list[Event], least: int = 0) -> tuple[list[Event], Columns]:
-        """The spans among the events, with start and end. None is shorter than `least` ns: -1 keeps
-        impossible ones."""
+        """The spans among the events, with start and end, at least `least` ns long: -1 keeps impossible
+        ones."""
         if any(e.ph != "X" for e in events):
             events = [e for e in events if e.ph == "X"]
         start = kineto.nanoseconds([e.ts for e in events])
@@ -256,8 +256,7 @@ class Collector:
     _operators = partialmethod(_ranges, domain=OPERATIONS)
 
     def _operands(self, events: list[Event]) -> Ints:
-        """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]` if shapes were
-        recorded."""
+        """Texts such as `[[16,1024],[1024,1024]] ["c10::BFloat16","c10::BFloat16"]`, if recorded."""
 
         def operands(args: Args) -> int:
             parts = (_ENCODER.encode(part).decode() for part in (args.sizes, args.types))

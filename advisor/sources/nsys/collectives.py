@@ -115,8 +115,7 @@ def attributed(operations: Sequence[Operation], launches: Sequence[int]) -> list
 
 
 def collectives(raw: RawTables, nvtx: str, kernels: Columns, nccl: Ints, calls: Columns) -> Columns:
-    """The table `collectives`, without ids of communicators: column `communicator` instead. `nccl` are the
-    rows of `kernels` launched by NCCL."""
+    """The table `collectives` with `communicator` instead of an id. `nccl` are the rows of its `kernels`."""
     launch = np.flatnonzero(calls["call"] == int(Call.LAUNCH))
     keys = _keys(calls["process"][launch], calls["correlation"][launch])
     order = np.argsort(keys, kind="stable")

@@ -211,8 +211,7 @@ def _shape_of(path: Path) -> tuple[int, tuple[str, ...]]:
 
 
 def _validate(chunk: Any) -> None:
-    """Raises ArrowInvalid if lengths or offsets of damaged data point outside of it; reads text that is not
-    UTF-8."""
+    """Raises ArrowInvalid if lengths or offsets of damaged data point outside of it; any text is valid."""
     import pyarrow as pa
 
     if pa.types.is_string(chunk.type):

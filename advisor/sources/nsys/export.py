@@ -274,8 +274,7 @@ class NsysExport:
         return self._kept("ranges", ranges)
 
     def _text_ids(self, table: str, ids: Ints) -> Ints:
-        """`ids`, completed for rows that hold their text themselves. Equal texts share one id however they
-        are stored, also both ways in one file."""
+        """`ids`, completed for rows that hold their text themselves. Equal texts always share one id."""
         raw = self._raw(nsys.ROW_TABLES[table][0])
         if "text" not in self._db.columns(raw) or not (ids == MISSING).any():
             return ids

@@ -291,8 +291,7 @@ _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
 
 
 class PastedTables(InMemory):
-    """The sums of one text: of all GPUs and processes of the recording together, which count as one
-    device."""
+    """The sums of one text: of all GPUs and processes of the recording together, counted as one device."""
 
     def __init__(self, shown: Path, text: str) -> None:
         tables = read_tables(text)

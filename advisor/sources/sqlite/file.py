@@ -52,8 +52,8 @@ class SqliteFile:
     what = "a SQLite database"
 
     def __init__(self, path: Path, shown: Path | None = None, hint: str = "") -> None:
-        """`shown` is the path that messages name, where `path` is a temporary copy of it; `hint`
-        is the command that makes such a file."""
+        """`shown` is the path for messages if `path` is a copy; `hint` is the command that makes such a
+        file."""
         self.hint = hint
         self.ledger = Ledger()
         self.path = path.resolve()  # SQLite keeps its journals beside the real file
@@ -194,8 +194,7 @@ class SqliteFile:
 
     @contextmanager
     def _damage_reported(self, opening: bool = False) -> Iterator[None]:
-        """Turns a damaged file, which SQLite may notice at any read, into one line for the user, and
-        so a file that changes meanwhile."""
+        """Turns damage, which any read may notice, and a file that changes into one line for the user."""
         try:
             yield
             self._check_unchanged()
