@@ -31,9 +31,10 @@ _ROWS = (
     ("kernels", "matrix products", "text"),
 )  # fmt: skip
 _MEASURED = (
-    ("measured", "throughput", "tok_per_s"), ("measured", "tokens a second in it", "tok_per_s"),
+    ("measured", "throughput", "tok_per_s"),
+    ("measured", "tokens a second in it", "tok_per_s"),
     ("measured", "kernel time x throughput", "ratio"),
-)  # fmt: skip
+)
 #: Rows that are facts.
 _FACTS: tuple[tuple[str, str, str, str], ...] = (
     ("memory", "allocation calls", "count", "alloc.calls_per_step"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, variance
+from typing import Any
 
 from advisor.compare.benchmarks import Runs, read_sides
 from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
@@ -74,14 +75,8 @@ def experiment(
 
 
 def _runs(name: str, runs: Runs) -> RouterRuns:
-    return RouterRuns(
-        name=name,  # type: ignore[arg-type]
-        values=runs.values,
-        unit=runs.unit,
-        metric=runs.metric,
-        sources=runs.sources,
-        mean=fmean(runs.values),
-    )
+    same: dict[str, Any] = {n: getattr(runs, n) for n in ("values", "unit", "metric", "sources")}
+    return RouterRuns(name=name, mean=fmean(runs.values), **same)  # type: ignore[arg-type]
 
 
 def _interval(a: Runs, b: Runs, gain: float) -> tuple[float | None, float | None]:

@@ -13,8 +13,7 @@ from advisor.reading import parse_json, read_text
 if TYPE_CHECKING:
     from advisor.metrics.matmuls import Decoder
 
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-          "ki": 2**10, "mi": 2**20, "gi": 2**30}  # fmt: skip
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 #: No model is larger; also keeps sizes finite.
 _MOST = 1e18
 #: No engine verifies more tokens of a sequence at once.
@@ -85,15 +84,8 @@ def _decoder_of(config: dict[str, Any]) -> Decoder:
     kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
     from advisor.metrics.matmuls import Decoder  # imports all metrics
 
-    return Decoder(
-        layers,
-        hidden,
-        heads * head,
-        kv_heads * head,
-        number("intermediate_size"),
-        number("vocab_size"),
-        _bytes_each(config),
-    )
+    inner, vocabulary = number("intermediate_size"), number("vocab_size")
+    return Decoder(layers, hidden, heads * head, kv_heads * head, inner, vocabulary, _bytes_each(config))
 
 
 def _bytes_each(config: dict[str, Any]) -> float:

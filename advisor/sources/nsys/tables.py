@@ -239,4 +239,4 @@ JOINED_TABLES: dict[str, tuple[tuple[str, dict[str, Filled]], ...]] = {
     "callchains": ((CUDA_CALLCHAINS, _CHAINS), (SAMPLING_CALLCHAINS, _CHAINS | {"callchain": _SAMPLED})),
     "page_faults": ((CPU_FAULTS, _CPU_FAULTS), (GPU_FAULTS, _GPU_FAULTS)),
     "overheads": ((PROFILER_OVERHEAD, _OVERHEADS), (CUPTI_OVERHEAD, _OVERHEADS)),
-}  # fmt: skip
+}

@@ -49,9 +49,10 @@ _BYTES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 
 _UNIT = re.compile(r"(?<!\s)\s*(?:\(([^()]*)\)|:([a-z]+))$")
 _HEADING = re.compile(
-    "(?i)(" + "|".join(re.escape(h).replace(r"\ ", r"\s?") for h in sorted(_FIELDS, key=len, reverse=True))
+    "(?i)("
+    + "|".join(re.escape(h).replace(r"\ ", r"\s?") for h in sorted(_FIELDS, key=len, reverse=True))
     + r")\s?(\((?:%|[a-zµμ]{1,11}(?:/s)?)\))?(?=\s|$)"
-)  # fmt: skip
+)
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+)?")
 _MAYBE = re.compile(r"(?i)avg|average|instances|count|calls|duration|total")
 _LONGEST_HEADER = 2_000

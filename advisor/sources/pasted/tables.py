@@ -32,7 +32,7 @@ _REPORT = re.compile(
     r"|gpumem(?:time|size)sum|nvtxppsum|kernexecsum|gputrace|apigpusum)\b"
     r"|(CUDA API|CUDA (?:GPU )?Kernel|CUDA Memory Operation|Operating System Runtime API|NVTX)"
     r"[ \w()]{0,100} (?:Statistics|Summary)"
-)  # fmt: skip
+)
 _TITLE = re.compile(
     r"^\s*(?:\*\*|Processing |Generating |Exporting |NOTICE|SKIPPED|Using |\[\d+/\d+\]|#|```)|:\s*$"
 )
