@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from advisor.facts import needs
 from advisor.facts.spec import EVIDENCE_TABLES, FactSpec
 from advisor.knowledge.files import engines
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Row, Scope, Table, Value
+from advisor.model.once import kept
 from advisor.sources.schema import MISSING, TABLES
 
 if TYPE_CHECKING:
@@ -206,7 +207,9 @@ def reason(
     if columns:
         return f"the capture has no value of {', '.join(columns)}"
     for need in spec.needs:
-        if lacking is None or any(need.met is None or not need.met(a) for a in lacking):
+        if lacking is None or not all(
+            need.met and kept(a, "met", id(need), partial(need.met, a)) for a in lacking
+        ):
             return need.lack
     return _NOTHING if tables & set(_WORK) else "no GPU work to judge"
 

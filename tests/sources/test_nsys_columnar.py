@@ -172,6 +172,18 @@ def test_lists_and_records_where_a_number_belongs_read_as_nothing(tmp_path: Path
         assert trace.columns("copies", ["src_memory"])["src_memory"].size == 1
 
 
+def test_truth_values_where_a_number_belongs_are_not_numbers(tmp_path: Path) -> None:
+    folder = exported(everything().write(tmp_path / "t.sqlite"), tmp_path / "folder")
+    path = folder / "TARGET_INFO_GPU.parquet"
+    table = pq.read_table(path)
+    for name in ("computeMajor", "smCount"):
+        table = table.set_column(table.column_names.index(name), name, pa.array([True] * table.num_rows))
+    pq.write_table(table, path)
+    with open_trace(folder) as trace:
+        assert (trace.devices[0].compute_capability, trace.devices[0].sm_count) == (None, None)
+    assert diagnose(folder).findings
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     sqlite = everything().write(tmp_path / "t.sqlite")
     for kind in KINDS:

@@ -223,7 +223,7 @@ def _devices_in_use(raw: RawTables) -> list[int]:
 
 
 def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Device:
-    capability = (row["computeMajor"], row["computeMinor"])
+    major, minor = _whole(row["computeMajor"]), _whole(row["computeMinor"])
     about: dict[str, Any] = {ours: str(row[c]) if row[c] else None for ours, c in _GPU_TEXTS.items()}
     about |= {ours: _positive(row[c]) for ours, c in _GPU_NUMBERS.items()}
     about |= {ours: float(rate) for ours, c in _GPU_RATES.items() if (rate := _positive(row[c]))}
@@ -231,12 +231,17 @@ def _device(number: int, row: dict[str, Any], ordinals: tuple[int, ...]) -> Devi
         id=number,
         cuda_ordinals=ordinals,
         **about,
-        compute_capability=capability if all(isinstance(n, int) and n >= 0 for n in capability) else None,
+        compute_capability=None if major is None or minor is None else (major, minor),
     )
 
 
+def _whole(value: object) -> int | None:
+    """A number from 0 on; columnar exports may hold truth values, which Python counts as integers."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
 def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    return _whole(value) or None
 
 
 def _first_int(raw: RawTables, table: str, column: str) -> int | None:
