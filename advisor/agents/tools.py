@@ -112,7 +112,7 @@ def page(rows: list[Any], offset: int, limit: int) -> dict[str, Any]:
 
 #: Rows of a page, unless asked for fewer; most rows that may be asked for.
 ROWS, MOST_ROWS = 20, 100
-#: Keys that documents and a finding in full leave out, and those that are cut first.
+#: Keys left out of documents and of a finding in full, and keys that are cut first.
 _ABOUT = {"tool", "input", "schema_version"}
 _UNASKED = {"score", "ranking", "references", "baseline"}
 _FIRST = ("time_ranges", "evidence", "alternatives")

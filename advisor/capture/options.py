@@ -1,4 +1,4 @@
-"""Options of nsys as `knowledge/` describes them, and those that a capture was recorded with."""
+"""Options of nsys as `knowledge/` describes them, and the options a capture was recorded with."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def _paths(text: str, program: bool = False) -> str:
 
 
 def _path(path: str, program: bool) -> str:
-    """The path without its folders, except those that identify a package or build. A last part without an
+    """The path without its folders, except folders that identify a package or build. A last part without an
     ending may be a folder, so it stays only where programs live."""
     from_root = path[:1] in ("/", "~", "\\") or path[1:2] == ":"
     start = f"/{MARK}" if from_root else MARK

@@ -33,7 +33,7 @@ def _parts(before: dict[str, float], after: dict[str, float], phase: str | None)
 
 
 def finding_changes(before: Side, after: Side) -> tuple[m.FindingChange, ...]:
-    """Findings gone, new, changed and the same; a side has those that half of its captures have."""
+    """Findings gone, new, changed and the same; a side has a finding if half of its captures have it."""
     old, new = common_findings(before), common_findings(after)
     out = []
     for key in dict.fromkeys((*old, *new)):

@@ -172,7 +172,7 @@ class Explainer(Struct, frozen=True):
         return self._about(outcome, found)
 
     def _misses(self, branch: BranchResult, outcome: Outcome) -> tuple[Reason, ...]:
-        """The conditions of a branch: failed ones (farthest first), unknown ones, then those that hold."""
+        """The conditions of a branch: failed ones (farthest first), unknown ones, then met ones."""
         ordered = sorted(
             branch.conditions,
             key=lambda c: (c.truth is not False, c.truth is True, -_relative(c) * (c.truth is False)),

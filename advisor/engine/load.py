@@ -46,7 +46,7 @@ MOST_OF_A_FILE, MOST_LISTED = 50, 500
 
 
 def refuse(problems: Iterable[Problem]) -> None:
-    """Raise one RuleError with a line a problem, in order of place; nothing if there is no problem."""
+    """Raise one RuleError that lists all problems by place, a line each; does nothing without problems."""
     found = sorted(set(problems))
     lines: list[str] = []
     listed = 0

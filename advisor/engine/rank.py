@@ -155,7 +155,7 @@ def required_first(
     rules: Mapping[str, RuleSpec],
     together: Callable[[Finding, Finding], bool] = lambda _, __: True,
 ) -> list[Finding]:
-    """The findings in their order, each after those that its fix requires, if they belong `together`."""
+    """The findings in their order, each after the ones its fix requires, if they belong `together`."""
     placed: list[Finding] = []
     begun: set[int] = set()
     by_cause: dict[str, list[int]] = defaultdict(list)

@@ -248,7 +248,7 @@ def why_not(inference: Inference) -> Why:
 def _order(inference: Inference, outcome: Outcome, part: Part) -> tuple[bool, ...]:
     """The key of the outcome that explains a part best: of compute a limit, as the device works; then rules
     for captures of this kind, judged ones, causes before symptoms, rules about this part first, and of idle
-    time those that hold most of it; of several the nearest."""
+    time the rules that hold most of it; of several the nearest."""
     spec = inference.program.by_code[outcome.code].spec
     impact = impact_of(inference, spec, outcome.scope)
     share = (impact.share if impact else None) or 0.0

@@ -300,7 +300,7 @@ class _ThreadStates:
             at = distinct(np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)]))
             start, end, state = start[at], end[at], state[at]
         if len(blocked := states.os.get(thread, EMPTY)):
-            called = union(*map(np.concatenate, zip((start, end), refills, strict=True)))
+            called = joined(Spans(start, end), refills)
             own["os"] = subtract(subtract(blocked, called), explained)
         self._names = [*own, *THREAD_STATES]
         state = state.astype(np.int32) + np.int32(len(own))

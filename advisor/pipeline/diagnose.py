@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
         yield analysis
 
 
-class Analysed(Struct, frozen=True, dict=True):
+class Analysed(Struct, frozen=True):
     """One capture with all conclusions, while its file is open. `waits` is set if it holds several ranks."""
 
     analysis: Analysis
@@ -91,7 +91,7 @@ class Analysed(Struct, frozen=True, dict=True):
     options: Options
     waits: Waits | None = None
 
-    @cached_property
+    @property
     def gains(self) -> Gains:
         """The gains of fixes; every estimate is made once."""
         return gains_of(self.analysis, self.options)

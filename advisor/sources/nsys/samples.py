@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model.arrays import distinct, merged
+from advisor.model.arrays import distinct, merged, where
 from advisor.sources.added_samples import with_coarser
 from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.nsys.tables import number as as_number
@@ -153,11 +153,9 @@ def _wide(time: Ints, metric: Ints, value: Ints, names: dict[int, str]) -> dict[
     wide: dict[str, Any] = {"time": times}
     for column, at, row in zip(names.values(), places, rows, strict=True):
         mine = value[at]
+        known = where(mine >= 0)
         one = np.full(len(times), np.nan)
-        if (mine >= 0).all():
-            one[row] = mine
-        else:
-            one[row[mine >= 0]] = mine[mine >= 0]
+        one[row[known]] = mine[known]
         so_far = wide.get(column, one)  # separately counted parts add up
         wide[column] = one if so_far is one else np.where(np.isnan(so_far), one, so_far + np.nan_to_num(one))
     for column in SAMPLE_RATIOS:
