@@ -30,7 +30,7 @@ except ImportError:
 _T = TypeVar("_T")
 
 #: Modules whose classes a cached file may contain.
-_MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.catalog", "advisor.engine.")
+_MODULES = ("advisor.model.", "advisor.knowledge.", "advisor.gain.whatifs", "advisor.engine.")
 #: At most this many files of a name stay, the newest: several versions or checkouts can share the folder.
 _KEPT = 8
 #: A later change of a file whose last change is older than this has different times on any file system.

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from advisor.engine.compile import compile_rules
+from advisor.engine.conclude import conclude
 from advisor.engine.durable import available
-from advisor.engine.findings import conclude
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.build import build_facts

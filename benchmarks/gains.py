@@ -26,11 +26,11 @@ import yaml
 from msgspec.structs import replace
 
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.gain import catalog, fixes_device, fixes_host, profiler, work
-from advisor.gain.catalog import Fix, make_fix
+from advisor.gain import fixes_device, fixes_host, profiler, replay_ops, whatifs
 from advisor.gain.estimate import Estimate, Replayer
 from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay, recorded_times
 from advisor.gain.inputs import Inputs
+from advisor.gain.whatifs import Fix, make_fix
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import diagnose, open_trace
 
@@ -292,20 +292,20 @@ def replay_table(captures: Captures) -> str:
 @contextmanager
 def changed_constant(name: str, times: float) -> Iterator[None]:
     """A constant of knowledge/whatifs.yaml or of the code, multiplied."""
-    if name in catalog.catalogue().constants:
-        real = catalog.catalogue
+    if name in whatifs.catalogue().constants:
+        real = whatifs.catalogue
         known = dict(real().constants)
         known[name] = known[name].model_copy(update={"value": known[name].value * times})
         patched = real().model_copy(update={"constants": known})
-        catalog.catalogue = lambda: patched  # type: ignore[assignment]
-        catalog.constant.cache_clear()
+        whatifs.catalogue = lambda: patched  # type: ignore[assignment]
+        whatifs.constant.cache_clear()
         try:
             yield
         finally:
-            catalog.catalogue = real
-            catalog.constant.cache_clear()
+            whatifs.catalogue = real
+            whatifs.constant.cache_clear()
         return
-    modules = [m for m in (profiler, fixes_host, fixes_device, work) if hasattr(m, name)]
+    modules = [m for m in (profiler, fixes_host, fixes_device, replay_ops) if hasattr(m, name)]
     before = [getattr(m, name) for m in modules]
     for module, value in zip(modules, before, strict=True):
         setattr(module, name, value * times)
@@ -317,7 +317,7 @@ def changed_constant(name: str, times: float) -> Iterator[None]:
 
 
 def constant_table(captures: Captures, wanted: list[Pair]) -> str:
-    trials = [(name, (0.5, 2.0)) for name in catalog.catalogue().constants]
+    trials = [(name, (0.5, 2.0)) for name in whatifs.catalogue().constants]
     trials += [("UNTRACED_GRAPH_LAUNCH_NS", (0.5, 2.0)), ("ACHIEVABLE", (0.95, 1.05))]
     out = []
     for name, factors in trials:
@@ -438,7 +438,7 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
             ["constant", "value", "what", "origin"],
             [
                 [k, f"{c.value:g} {c.unit}", c.meaning, c.origin]
-                for k, c in catalog.catalogue().constants.items()
+                for k, c in whatifs.catalogue().constants.items()
             ],
         ),
         "operations": lambda: f"{DIAGNOSIS_OPS:,}",

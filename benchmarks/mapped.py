@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.cli.inputs import expand
+from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace

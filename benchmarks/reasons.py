@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from mapped import COMMITTED
 
-from advisor.cli.inputs import expand
+from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.findings import NotEvaluated

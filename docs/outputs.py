@@ -31,7 +31,7 @@ def diagnosed(capture: str) -> Any:
 
 def readme_output() -> str:
     """What `advisor CAPTURE` prints."""
-    from advisor.reports.diagnosis import report
+    from advisor.reports.diagnosis_blocks import report
     from advisor.reports.text import document
 
     return f"```text\n{document(report([diagnosed(DEMO)])).decode().rstrip()}\n```"

@@ -82,7 +82,7 @@ def rule_pages() -> dict[Path, str]:
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
     from advisor.reports.markdown import write
-    from advisor.reports.rule import index, page
+    from advisor.reports.rule_blocks import index, page
 
     loaded = load_rules(builtin_dir())
     rules, known = loaded.active, references()
@@ -129,12 +129,12 @@ def _checked(rule: Any) -> list[str]:
 
 def _examples(rule: Any, rule_path: Path) -> list[Any]:
     """The cases beside a rule, in words, where they are few and short: only facts that decide."""
-    from advisor.compare.facts import EVERY_FACT
+    from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import CaseFile
     from advisor.engine.compile import conditions
     from advisor.engine.parse import read, validate
     from advisor.model.numbers import fact_unit
-    from advisor.reports.rule import Example
+    from advisor.reports.rule_blocks import Example
 
     path = rule_path.with_name(f"{rule_path.stem}.cases.yaml")
     found = validate(read(path), CaseFile) if path.is_file() else None
@@ -182,11 +182,11 @@ def _number(text: str) -> float | str:
 
 def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
-    from advisor.compare.facts import EVERY_FACT
+    from advisor.compare.change_facts import EVERY_FACT
     from advisor.facts.catalog import ENTITIES
 
     lines = [
-        GENERATED.format(source="advisor/facts and advisor/compare/facts.py"),
+        GENERATED.format(source="advisor/facts and advisor/compare/change_facts.py"),
         "",
         "# Facts",
         "",

@@ -17,8 +17,8 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.writer import remedy
 from advisor.knowledge import files as knowledge
 from advisor.knowledge import gpus
-from advisor.knowledge.capture import capture_goals
-from advisor.knowledge.serving import Program, detect, named, options_for
+from advisor.knowledge.capture_goals import capture_goals
+from advisor.knowledge.engine_signs import Program, detect, named, options_for
 from advisor.knowledge.shapes import EngineData, KernelFile, OptionLine
 from advisor.knowledge.yaml_text import read_yaml
 from advisor.model.capture import Device
@@ -645,7 +645,7 @@ def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.
     new = known["vllm"].model_copy(update={"name": "newcomer", "base": "pytorch"})
     alone = known["any"].model_copy(update={"name": "alone", "base": None})
     monkeypatch.setattr(
-        "advisor.knowledge.capture.engines", lambda: {**known, "newcomer": new, "alone": alone}
+        "advisor.knowledge.capture_goals.engines", lambda: {**known, "newcomer": new, "alone": alone}
     )
     goals = capture_goals()
     assert goals.engine_names()[-2:] == ["newcomer", "alone"]
@@ -727,7 +727,7 @@ def test_options_are_spelled_for_the_release_of_the_engine(
 ) -> None:
     engine = EngineData.model_validate({"schema": 1, "name": "any", "title": "E", "options": OF_A_RELEASE})
     monkeypatch.setattr(
-        "advisor.knowledge.serving.engines",
+        "advisor.knowledge.engine_signs.engines",
         lambda: {"any": engine, "e": engine.model_copy(update={"name": "e"})},
     )
     assert [o.line for o in options_for(action, "e", version=version)] == expected
@@ -913,7 +913,7 @@ def test_folders_are_found() -> None:
 
 def test_loading_needs_no_pandas() -> None:
     code = (
-        "import sys; from advisor.knowledge import serving;"
+        "import sys; from advisor.knowledge import engine_signs;"
         "from advisor.knowledge import files as knowledge;"
         "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"

@@ -54,7 +54,7 @@ def name_of(path: Path) -> str:
 
 
 def layer(module: str) -> str:
-    """``advisor.reports.files`` is of the layer ``reports``."""
+    """``advisor.reports.output_file`` is of the layer ``reports``."""
     return (*module.split("."), "__init__")[1]
 
 
@@ -155,7 +155,7 @@ def test_only_readers_know_formats(path: Path) -> None:
     [
         'x = a.trace.capture.format.startswith("ns" + "ys")',
         'x = inputs[0].format == "kineto-json"',
-        "from advisor.sources.nsys.tables import KERNEL",
+        "from advisor.sources.nsys.table_map import KERNEL",
         "def f():\n    from advisor.sources.samplers.log import read_log",
     ],
 )
@@ -178,7 +178,7 @@ def test_modules_stay_readable(path: Path) -> None:
         ("advisor.engine.infer", "from advisor.facts.build import build"),
         ("advisor.engine.infer", "from advisor.sources.trace import Trace"),
         ("advisor.engine.infer", "from ..metrics import steps"),
-        ("advisor.reports.diagnosis", "def f():\n    from advisor.pipeline.diagnose import Options"),
+        ("advisor.reports.diagnosis_blocks", "def f():\n    from advisor.pipeline.diagnose import Options"),
         ("advisor.gain.replay", "from advisor.ranks import align"),
         ("advisor.facts.build", "from advisor import diagnose"),
         ("advisor.cli.x", "import advisor.unheard_of"),
@@ -194,7 +194,7 @@ def test_the_test_sees_upward_imports(module: str, source: str) -> None:
         ("advisor.engine.lint", "from advisor.facts.catalog import CATALOGUE"),
         ("advisor.reports.json_report", "from advisor.model.findings import Diagnosis"),
         ("advisor.pipeline.diagnose", "from advisor import __version__"),
-        ("advisor.cli.diagnose", "from advisor.pipeline.diagnose import Options"),
+        ("advisor.cli.diagnosis", "from advisor.pipeline.diagnose import Options"),
         ("advisor.metrics.budget", "from .intervals import union"),
     ],
 )

@@ -181,7 +181,7 @@ class Tools:
         """The step time after fixes (what-ifs, codes or causes), applied in order to the captured
         timeline, as ranges. Without a capture or fixes: the what-ifs that there are."""
         if path is None or not fixes:
-            from advisor.gain.catalog import catalogue
+            from advisor.gain.whatifs import catalogue
 
             return self._answer({"whatifs": {n: w.title for n, w in catalogue().whatifs.items()}}, redact)
         from advisor.pipeline.whatif import whatif
@@ -226,7 +226,7 @@ class Tools:
         """How to record a capture for a goal: the nsys command and what to do around it. Without a
         goal: the goals that there are."""
         if goal is None:
-            from advisor.knowledge.capture import capture_goals
+            from advisor.knowledge.capture_goals import capture_goals
 
             return self._answer({"goals": {g.id: g.question for g in capture_goals().goals}}, redact)
         from advisor.pipeline.doctor import plan
@@ -318,7 +318,7 @@ def rule_page(code: str) -> str:
     from advisor.engine.load import builtin_dir, load_rule
     from advisor.knowledge.files import references
     from advisor.reports.markdown import write
-    from advisor.reports.rule import page
+    from advisor.reports.rule_blocks import page
 
     return write(page(load_rule(code, builtin_dir()), references()), 1)
 

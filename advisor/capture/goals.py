@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from advisor import __version__
-from advisor.capture.options import OF_START, explained, joined, merged, name_of, newer
+from advisor.capture.nsys_options import OF_START, explained, joined, merged, name_of, newer
 from advisor.capture.request import PlanContext, again, context_of, phases
 from advisor.errors import InputError, near
-from advisor.knowledge.capture import CommandLine, VariantData, capture_goals, troubleshooting
+from advisor.knowledge.capture_goals import CommandLine, VariantData, capture_goals, troubleshooting
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
 from advisor.model import capture_plan as m

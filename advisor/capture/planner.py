@@ -14,10 +14,19 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.capture.options import TRACE_ORDER, Recording, apart, flag_of, joined, name_of, newer, spelled
+from advisor.capture.nsys_options import (
+    TRACE_ORDER,
+    Recording,
+    apart,
+    flag_of,
+    joined,
+    name_of,
+    newer,
+    spelled,
+)
 from advisor.facts.needs import NODES
 from advisor.facts.writer import options_of
-from advisor.knowledge.capture import nsys_needed
+from advisor.knowledge.capture_goals import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable
 from advisor.model.capture_plan import Also, LeftOut, Named, Pitfall, Plan, PlanOption

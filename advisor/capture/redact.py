@@ -26,7 +26,7 @@ from advisor.capture.redact_text import Scrubber
 from advisor.errors import InputError
 from advisor.reading import Scratch
 from advisor.sources.nsys.export import EXPORT_HINT
-from advisor.sources.nsys.tables import is_nsys_table
+from advisor.sources.nsys.table_map import is_nsys_table
 from advisor.sources.packed import HEAD_BYTES, opener, unpack
 from advisor.sources.sqlite.file import MAGIC, SqliteFile, distrust
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from advisor.capture import redact_text as private
 from advisor.capture.redact_text import MARK, Scrubber
-from advisor.sources.nsys.tables import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
+from advisor.sources.nsys.table_map import ID_MASK, PID_SHIFT, RUNTIME, STRINGS
 from advisor.sources.sqlite.file import distrust
 from advisor.sources.sqlite.pages import quoted
 

@@ -20,7 +20,7 @@ from advisor.engine.params import ParamKey, resolve_params
 from advisor.engine.values import atom
 from advisor.engine.wording import Placeholder, Shown, placeholders, render, show, worded
 from advisor.facts.spec import INPUT
-from advisor.knowledge.capture import ChecklistItem, checklist_items, nsys_needed
+from advisor.knowledge.capture_goals import ChecklistItem, checklist_items, nsys_needed
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 from advisor.model.review import Answer, CheckEntry, Checklist

@@ -13,7 +13,7 @@ from advisor.checklist.session import Reply, answered
 from advisor.errors import InputError
 from advisor.model.review import WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reports.blocks import Block
-from advisor.reports.review import question
+from advisor.reports.review_blocks import question
 
 BACK: Literal["back"] = "back"
 #: None leaves the question open, BACK returns to the previous one.

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice
-from advisor.knowledge.capture import checklist_items
+from advisor.knowledge.capture_goals import checklist_items
 from advisor.model.review import ANSWERS, Answer, CheckEntry, Checklist
 from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
-from advisor.reports.files import write_atomic
+from advisor.reports.output_file import write_atomic
 
 #: Accepted spellings of answers; YAML reads a bare yes as true.
 _SPELLINGS: dict[str, Answer] = {

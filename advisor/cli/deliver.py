@@ -13,12 +13,12 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli.inputs import check_exists, is_pipe
 from advisor.cli.messages import message
+from advisor.cli.paths import check_exists, is_pipe
 from advisor.errors import InputError
 from advisor.model.options import Flag, Kind, format_module, format_names, one_of
 from advisor.reading import READING
-from advisor.reports.files import STDOUT, check_suffix, check_target, check_targets, write_atomic
+from advisor.reports.output_file import STDOUT, check_suffix, check_target, check_targets, write_atomic
 
 if TYPE_CHECKING:
     from rich.console import Console

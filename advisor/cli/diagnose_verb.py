@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from advisor.cli.diagnose import OPTIONS, report
-from advisor.cli.diagnose import diagnose as run
+from advisor.cli.diagnosis import OPTIONS, report
+from advisor.cli.diagnosis import diagnose as run
 from advisor.cli.settings import argument, option, takes
 from advisor.config import Settings
 

@@ -35,22 +35,22 @@ os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 VERBS = {
     "diagnose": ("advisor.cli.diagnose_verb", "diagnose", "Find causes in captures (the default)."),
     "demo": ("advisor.cli.diagnose_verb", "demo", "Diagnose the capture that ships with advisor."),
-    "show": ("advisor.cli.rules", "show", "Show one finding in full."),
-    "explain": ("advisor.cli.rules", "explain", "Explain a rule, or why it fired or not."),
-    "doctor": ("advisor.cli.capture", "doctor", "Check a capture, and how to record it better."),
-    "stats": ("advisor.cli.extract", "stats", "Print tables of a capture, as nsys stats does."),
-    "whatif": ("advisor.cli.extract", "whatif", "Predict what a change would win."),
-    "capture": ("advisor.cli.capture", "capture", "Plan a capture: nsys command for a goal."),
-    "checklist": ("advisor.cli.review", "checklist", "Go through a sound analysis."),
-    "review": ("advisor.cli.review", "app", "Decisions of reviews, and what became of findings."),
-    "compare": ("advisor.cli.compare", "compare_app", "Compare captures: before and after, engines."),
-    "moe": ("advisor.cli.compare", "moe_app", "Judge the perfect-router experiment of an MoE model."),
-    "baseline": ("advisor.cli.compare", "baseline_app", "Keep diagnoses by name, to compare with."),
-    "export": ("advisor.cli.extract", "app", "Write an overlay for Perfetto."),
-    "mcp": ("advisor.cli.extract", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
-    "redact": ("advisor.cli.extract", "redact", "Copy a capture without private data."),
-    "facts": ("advisor.cli.extract", "facts", "List the facts, or their values in a capture."),
-    "rules": ("advisor.cli.rules", "app", "List, check, test and document rules."),
+    "show": ("advisor.cli.rules_verbs", "show", "Show one finding in full."),
+    "explain": ("advisor.cli.rules_verbs", "explain", "Explain a rule, or why it fired or not."),
+    "doctor": ("advisor.cli.capture_verbs", "doctor", "Check a capture, and how to record it better."),
+    "stats": ("advisor.cli.extract_verbs", "stats", "Print tables of a capture, as nsys stats does."),
+    "whatif": ("advisor.cli.extract_verbs", "whatif", "Predict what a change would win."),
+    "capture": ("advisor.cli.capture_verbs", "capture", "Plan a capture: nsys command for a goal."),
+    "checklist": ("advisor.cli.review_verbs", "checklist", "Go through a sound analysis."),
+    "review": ("advisor.cli.review_verbs", "app", "Decisions of reviews, and what became of findings."),
+    "compare": ("advisor.cli.compare_verbs", "compare_app", "Compare captures: before and after, engines."),
+    "moe": ("advisor.cli.compare_verbs", "moe_app", "Judge the perfect-router experiment of an MoE model."),
+    "baseline": ("advisor.cli.compare_verbs", "baseline_app", "Keep diagnoses by name, to compare with."),
+    "export": ("advisor.cli.extract_verbs", "app", "Write an overlay for Perfetto."),
+    "mcp": ("advisor.cli.extract_verbs", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
+    "redact": ("advisor.cli.extract_verbs", "redact", "Copy a capture without private data."),
+    "facts": ("advisor.cli.extract_verbs", "facts", "List the facts, or their values in a capture."),
+    "rules": ("advisor.cli.rules_verbs", "app", "List, check, test and document rules."),
 }
 
 _TEXT = (
@@ -203,9 +203,9 @@ def run() -> None:
     """Console script."""
     # A command leaves few reference cycles, and collecting them takes an eighth of a short one.
     gc.disable()
-    from advisor import memory
+    from advisor import malloc
 
-    memory.keep()
+    malloc.keep()
     _open_streams()
     # A job that is cancelled must not leave unpacked captures and workers behind.
     for name in ("SIGTERM", "SIGHUP"):

@@ -23,7 +23,7 @@ def run_plain(words: Sequence[str]) -> int | None:
         given.pop(0)
     elif given[0] in VERBS or not (given[0].startswith("-") or os.path.exists(given[0])):
         return None  # another verb, or a mistyped one
-    from advisor.cli.diagnose import OPTIONS, diagnose
+    from advisor.cli.diagnosis import OPTIONS, diagnose
     from advisor.config import FLAGS, SETTINGS
 
     names = OPTIONS.split()

@@ -32,21 +32,21 @@ def rule_codes(incomplete: str) -> list[str]:
 
 def fix_names() -> list[str]:
     """What-ifs, and the codes and causes that have one."""
-    from advisor.gain.catalog import catalogue
+    from advisor.gain.whatifs import catalogue
 
     return [*catalogue().whatifs, *rule_names()]
 
 
 def engine_names() -> list[str]:
     """Serving engines."""
-    from advisor.knowledge.capture import capture_goals
+    from advisor.knowledge.capture_goals import capture_goals
 
     return capture_goals().engine_names()
 
 
 def goal_names() -> list[str]:
     """Goals of a capture."""
-    from advisor.knowledge.capture import capture_goals
+    from advisor.knowledge.capture_goals import capture_goals
 
     return [goal.id for goal in capture_goals().goals]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from advisor.compare import comparability
-from advisor.compare.build import measure, side_doc
+from advisor.compare.before_after import measure, side_doc
+from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge
 from advisor.compare.differences import budget_changes
-from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge
 from advisor.compare.matching import Operation, operation_pairs
 from advisor.compare.sides import NOT_HOST, Phase, Side, paired, phase_words, ratio, shared
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.compare import limit
+from advisor.knowledge.comparisons import limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, count
 
 from advisor import __version__
-from advisor.compare.build import side_doc
+from advisor.compare.before_after import side_doc
 from advisor.compare.comparability import launch_ratio
 from advisor.compare.matching import by_operation
 from advisor.compare.sides import Side, phase_words
 from advisor.errors import InputError
-from advisor.knowledge.compare import Difference, framework_differences, limit
+from advisor.knowledge.comparisons import Difference, framework_differences, limit
 from advisor.knowledge.files import engines
 from advisor.metrics.kernels import UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc

@@ -8,12 +8,12 @@ from statistics import fmean, variance
 from typing import Any
 
 from advisor.compare.benchmarks import Runs, read_sides
-from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
+from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
 from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.compare import limit, moe_router
+from advisor.knowledge.comparisons import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork

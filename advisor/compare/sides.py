@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from advisor.compare.work import saved_work
+from advisor.compare.step_work import saved_work
 from advisor.model.arrays import Array
 from advisor.model.comparison import PhaseChange
 from advisor.model.facts import LEVELS, Cell, Scope

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 
 from advisor.engine.compile import CompiledRule, Program, compile_rules, references
-from advisor.engine.explain import STATES, describe
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Checked, Outcome, OutcomeState
 from advisor.engine.judge import most_severe
 from advisor.engine.lint_names import facts_used
 from advisor.engine.load import CASES_SUFFIX, Problem, RuleSet, Source
 from advisor.engine.parse import read, validate
+from advisor.engine.reasons import STATES, describe
 from advisor.facts.spec import FactSpec
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import File, Text

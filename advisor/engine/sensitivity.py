@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from advisor.engine.compile import Program, Test, recompiled
-from advisor.engine.explain import STATES
 from advisor.engine.infer import Inference, infer
 from advisor.engine.params import ParamKey
+from advisor.engine.reasons import STATES
 from advisor.engine.values import atom, compare, operand
 from advisor.model.facts import Fact, Value
 from advisor.model.findings import Finding

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from advisor.engine.compile import CompiledRule, Test
-from advisor.engine.explain import Explainer, fact_text, nearest_first, obstacle, shortfall
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import Withholders, common_scope, impact_of
+from advisor.engine.reasons import Explainer, fact_text, nearest_first, obstacle, shortfall
 from advisor.engine.values import k_or
 from advisor.engine.wording import condition_docs, placeholders, worded
 from advisor.facts.spec import PART_MEANINGS

@@ -14,9 +14,9 @@ from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
 from advisor.metrics.collectives import processes_wait_ns
-from advisor.metrics.columns import narrow_ns
 from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
+from advisor.metrics.kernel_columns import narrow_ns
 from advisor.metrics.kernels import (
     ATTENTION,
     MATMUL,

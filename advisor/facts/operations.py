@@ -15,8 +15,8 @@ from advisor.facts.spec import Entry, Need, group
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.experts import loose_experts
+from advisor.metrics.kernel_columns import DeviceKernels
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio

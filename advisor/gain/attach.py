@@ -7,12 +7,12 @@ from functools import cached_property
 
 from advisor.engine.judge import predicted
 from advisor.errors import InputError
-from advisor.gain.catalog import Fix, catalogue, make_fix, no_estimate
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
 from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
 from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
+from advisor.gain.whatifs import Fix, catalogue, make_fix, no_estimate
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import threads_elsewhere
 from advisor.model.arrays import distinct

@@ -17,7 +17,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.excerpt import DIAGNOSIS_OPS, Replayed, as_one_pass, choose_steps, recorded_times
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import apply
@@ -31,7 +30,8 @@ from advisor.gain.profiler import (
     without_inflation,
 )
 from advisor.gain.replay import StepTimes
-from advisor.gain.work import NoEstimate, Work
+from advisor.gain.replay_ops import NoEstimate, Work
+from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by
 from advisor.model.arrays import distinct, percentiles

@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from advisor.facts.device import ACHIEVABLE
 from advisor.gain import fixes_copies, fixes_device, fixes_host
-from advisor.gain.catalog import Fix, catalogue, constant
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import SHORT_NS, NoEstimate, Work, require
+from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
+from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
-from advisor.metrics.steps.waits import IN_A_LOOP
+from advisor.metrics.steps.between_waits import IN_A_LOOP
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.sources.schema import DTOH, HTOD, Call
 

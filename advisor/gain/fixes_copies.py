@@ -6,11 +6,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from advisor.facts.device import ACHIEVABLE
-from advisor.gain.catalog import Fix, constant
 from advisor.gain.fixes_host import launched_ahead, unheld
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate, Work, require
+from advisor.gain.replay_ops import NoEstimate, Work, require
+from advisor.gain.whatifs import Fix, constant
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.metrics.uploads import SMALL, small_runs

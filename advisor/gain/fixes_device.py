@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
-from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
-from advisor.gain.work import SHORT_NS, NoEstimate, Work, require
+from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
+from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from advisor.gain.catalog import Fix, constant
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate, Work, require
+from advisor.gain.replay_ops import NoEstimate, Work, require
+from advisor.gain.whatifs import Fix, constant
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.gain.catalog import constant
+from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.gaps import LONG_HOST_NS
 from advisor.metrics.operations import Operations, Rows

@@ -20,8 +20,8 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from advisor.gain.catalog import constant
 from advisor.gain.inputs import Inputs
+from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.kernels import dense

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
+from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import kernel_families, step_patterns
-from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.activity import (
     Activity,
     Samples,
@@ -19,11 +19,11 @@ from advisor.metrics.activity import (
     launch_kinds,
 )
 from advisor.metrics.budget import DeviceBudget, device_budget
-from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.damage import Damage, Losses, capture_ranges, earlier_work, find_damage, find_losses
 from advisor.metrics.host import HostStates, Ranges, Threads, host_states
 from advisor.metrics.integrity import Invalid, find_invalid
 from advisor.metrics.intervals import Spans, joined
+from advisor.metrics.kernel_columns import DeviceKernels
 from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
 from advisor.metrics.operations import FEWEST_KERNELS, Kind, Operations, Runs, find_runs, operations
 from advisor.metrics.origins import Provenance

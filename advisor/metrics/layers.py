@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
+from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import KernelFamily
-from advisor.knowledge.serving import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost
 from advisor.metrics.kernels import ATTENTION, dense, is_helper

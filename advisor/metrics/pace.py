@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS
-from advisor.metrics.columns import DeviceKernels
 from advisor.metrics.intervals import Coverage, Spans, union
+from advisor.metrics.kernel_columns import DeviceKernels
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, distinct, marked, median_of, picked, sorting, where

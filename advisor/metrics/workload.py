@@ -15,9 +15,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from advisor.knowledge.engine_signs import Evidence, Processor, WorkloadFile, workload_knowledge
 from advisor.knowledge.files import capture_knowledge, step_patterns
 from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.serving import Evidence, Processor, WorkloadFile, workload_knowledge
 from advisor.knowledge.shapes import release
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of

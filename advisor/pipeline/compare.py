@@ -78,7 +78,7 @@ def compare(
 
     Raises InputError for unreadable sources, RuleError for bad rules.
     """
-    from advisor.compare.build import compare as build
+    from advisor.compare.before_after import compare as build
     from advisor.compare.matching import sketch
 
     chosen = CompareOptions(options) if isinstance(options, Options) else options or _PLAIN
@@ -137,7 +137,7 @@ def router(
 
 
 def _rules(options: CompareOptions) -> Any:
-    from advisor.compare.facts import RuleOptions
+    from advisor.compare.change_facts import RuleOptions
 
     own = options.diagnose
     return RuleOptions(own.rules, own.params, options.settings, own.engine)

@@ -19,15 +19,15 @@ from advisor.pipeline.given import given_acceptance, given_decoder, given_step_n
 
 if TYPE_CHECKING:
     from advisor.engine.compile import Program
-    from advisor.engine.findings import Conclusions
+    from advisor.engine.conclude import Conclusions
     from advisor.engine.infer import Inference
     from advisor.engine.load import RuleSet
     from advisor.gain.attach import Gains
-    from advisor.knowledge.serving import ServingEngine
+    from advisor.knowledge.engine_signs import ServingEngine
     from advisor.metrics.analysis import Analysis
     from advisor.model.facts import FactBase, Subject
     from advisor.model.work import Work
-    from advisor.ranks.waits import Waits
+    from advisor.ranks.waiting import Waits
     from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]
@@ -107,7 +107,7 @@ def gains_of(a: Analysis, options: Options) -> Gains:
 
 def kernel_work(a: Analysis) -> Work:
     """What the window runs, for comparisons, worked out once for an analysis."""
-    from advisor.compare.work import work_of
+    from advisor.compare.step_work import work_of
 
     return kept(a, "work", 0, lambda: work_of(a))
 
@@ -183,7 +183,7 @@ def diagnose(
 
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
     """The conclusions of the inference (or another one over the same facts), ranked by estimated gains."""
-    from advisor.engine.findings import conclude
+    from advisor.engine.conclude import conclude
     from advisor.pipeline import document
 
     def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:

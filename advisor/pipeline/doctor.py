@@ -9,7 +9,7 @@ from typing import Any
 
 from advisor import __version__
 from advisor.capture.goals import plan as build
-from advisor.capture.options import Recording, recording_of
+from advisor.capture.nsys_options import Recording, recording_of
 from advisor.capture.planner import Situation, UnmetNeed
 from advisor.capture.planner import plan as record_again
 from advisor.engine.compile import Program

@@ -64,7 +64,7 @@ def reduce_capture(task: Task) -> Reduced:
 
 def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     """A capture without conclusions: all ranks are judged in one inference."""
-    from advisor.engine.findings import MAX_RANGES, MAX_ROWS, conclude
+    from advisor.engine.conclude import MAX_RANGES, MAX_ROWS, conclude
     from advisor.pipeline import document
     from advisor.ranks.reduction import rank_rows
 
@@ -161,8 +161,8 @@ def _joined(
 
 def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> Diagnosis:
     from advisor.facts.writer import remedy
-    from advisor.gain.catalog import no_estimate
-    from advisor.knowledge.serving import Program, ServingEngine
+    from advisor.gain.whatifs import no_estimate
+    from advisor.knowledge.engine_signs import Program, ServingEngine
     from advisor.pipeline import document
 
     first = job.parts[0].summary.diagnosis

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.metrics.stats.reports import make_report, report_names
-from advisor.metrics.stats.sums import NameStyle
-from advisor.model.stats import StatsTable
+from advisor.metrics.stats.summaries import NameStyle
+from advisor.model.stats_table import StatsTable
 from advisor.pipeline.diagnose import Options, Progress, analysis_of
 
 if TYPE_CHECKING:

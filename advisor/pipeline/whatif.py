@@ -10,10 +10,10 @@ from advisor.engine.infer import default_engine
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
 from advisor.gain.attach import combine
-from advisor.gain.catalog import Fix, catalogue, make_fix, near, split_fix
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import MOST_OPS, NoReplay, recorded_times
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
+from advisor.gain.whatifs import Fix, catalogue, make_fix, near, split_fix
 from advisor.metrics.analysis import Analysis
 from advisor.model.explanation import Replay, WhatIfReport
 from advisor.model.findings import Input, Tool

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from advisor.engine.compile import CompiledRule, Program
-from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
@@ -21,10 +21,10 @@ from advisor.facts.writer import FactWriter, reason
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows
-from advisor.ranks.facts import TRANSFERS, job_facts, rank_call_facts
+from advisor.ranks.rank_facts import TRANSFERS, job_facts, rank_call_facts
 from advisor.ranks.reduction import RankSummary, whole_fact
 from advisor.ranks.sections import listed, percent, transfer_gain, with_arrivals
-from advisor.ranks.waits import Waits, reduce_ranks
+from advisor.ranks.waiting import Waits, reduce_ranks
 
 
 class Part(Struct, frozen=True):

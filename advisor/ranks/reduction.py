@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from advisor.facts.writer import FactWriter
     from advisor.metrics.analysis import Analysis
     from advisor.model.findings import Budget
-    from advisor.ranks.waits import Waits
+    from advisor.ranks.waiting import Waits
 
 
 #: Rows of each table that are sent by all ranks but the first.
@@ -221,7 +221,7 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
 
 def waits_inside(a: Analysis) -> Waits | None:
     """Waiting between the GPUs of one capture, if two communicate. Sets `a.waited`, the shares by device."""
-    from advisor.ranks.waits import reduce_ranks
+    from advisor.ranks.waiting import reduce_ranks
 
     ranks, _ = _ranks(a)
     if len(ranks) < 2:
@@ -237,7 +237,7 @@ def waits_inside(a: Analysis) -> Waits | None:
 def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
     """The same for the facts of the capture."""
     from advisor.facts.communication import CrossRank
-    from advisor.ranks.facts import job_facts
+    from advisor.ranks.rank_facts import job_facts
 
     def put(out: FactWriter) -> None:
         busy = [b.busy_ratio for b in a.budgets.values()]

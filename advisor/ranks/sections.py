@@ -15,7 +15,7 @@ from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, Step
 from advisor.model.gain import Choice, Gain, Span, over_all
 from advisor.model.parts import BUSY
 from advisor.ranks.reduction import RankSummary
-from advisor.ranks.waits import Waits
+from advisor.ranks.waiting import Waits
 
 #: Bins of a lane, and ranks that get one: those that cause most waiting.
 _BINS, _LANES = 1_000, 8

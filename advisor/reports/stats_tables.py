@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from advisor.model import numbers as figures
 from advisor.model.records import Frozen
-from advisor.model.stats import StatsTable, rounded, unit_of
+from advisor.model.stats_table import StatsTable, rounded, unit_of
 from advisor.reports import budget_bar
 from advisor.reports.blocks import Block, Grid, Heading, Heat, Paragraph, Report, Title
 from advisor.reports.characters import clean

@@ -231,20 +231,20 @@ def _is_log(found: Found) -> bool:
 
 
 def _open_tables(found: Found) -> Source:
-    from advisor.sources.pasted.tables import open_tables
+    from advisor.sources.pasted.printed_tables import open_tables
 
     return open_tables(found.path, found.shown)
 
 
 def _is_tables(found: Found) -> bool:
-    from advisor.sources.pasted.tables import is_tables
+    from advisor.sources.pasted.printed_tables import is_tables
 
     return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
 
 
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
-    from advisor.sources.pasted.tables import is_text
+    from advisor.sources.pasted.printed_tables import is_text
 
     return not found.name.endswith((*REPORT_SUFFIXES, ".sqlite", ".db")) and is_text(found.head)
 
@@ -330,6 +330,6 @@ def as_captures(paths: Sequence[Path], together: bool) -> list[Path]:
     """The paths, with files that are parts of one recording as one capture."""
     if len(paths) < 2:
         return list(paths)
-    from advisor.sources.pasted.files import as_one_recording
+    from advisor.sources.pasted.printed_files import as_one_recording
 
     return as_one_recording(paths, together)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from advisor.knowledge.engine_signs import Program, options_for
 from advisor.knowledge.files import data_dir, engines
 from advisor.knowledge.gpus import gpu_features, gpu_has, gpus
-from advisor.knowledge.serving import Program, options_for
 from advisor.model.capture import Device
 from advisor.model.options import Options
 from advisor.model.rules import Action

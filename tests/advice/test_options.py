@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.model.findings import Alternative, Diagnosis
-from advisor.reports.diagnosis import TextOptions
+from advisor.reports.diagnosis_blocks import TextOptions
 from tests.builder import Export
 from tests.reports.fixture import plain
 from tests.scenarios.machine import (

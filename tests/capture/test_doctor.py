@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import advisor
-from advisor.capture.options import recording_of
+from advisor.capture.nsys_options import recording_of
 from advisor.cli.main import main
 from advisor.errors import RuleError
 from advisor.model.capture import Capture

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from advisor.capture.goals import plan, troubles
-from advisor.capture.options import flag_of, joined, merged, options_in, spelled
+from advisor.capture.nsys_options import flag_of, joined, merged, options_in, spelled
 from advisor.capture.request import again
 from advisor.cli.main import VERBS
 from advisor.errors import InputError
-from advisor.knowledge.capture import TroubleFile, capture_goals, troubleshooting
+from advisor.knowledge.capture_goals import TroubleFile, capture_goals, troubleshooting
 from advisor.knowledge.files import capture_knowledge, data_dir, engines, references
 from advisor.model.capture_plan import CapturePlan
 from advisor.model.options import PlanRequest, declared

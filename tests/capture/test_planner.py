@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from advisor.capture import options
-from advisor.capture.options import Recording, masked
+from advisor.capture import nsys_options
+from advisor.capture.nsys_options import Recording, masked
 from advisor.capture.planner import Situation, UnmetNeed, plan
 from advisor.knowledge.files import capture_knowledge
 from advisor.model.capture_plan import Named, Plan
@@ -234,7 +234,7 @@ def test_cost_and_release_of_an_option_are_data(monkeypatch: pytest.MonkeyPatch)
         "--trace=python-gil": {"since": "2024.2"},
     }
     flags = [f.model_copy(update=changes.get(f.flag, {})) for f in known.flags]
-    monkeypatch.setattr(options, "capture_knowledge", lambda: known.model_copy(update={"flags": flags}))
+    monkeypatch.setattr(nsys_options, "capture_knowledge", lambda: known.model_copy(update={"flags": flags}))
     needs = blocked(AAA101=OSRT, AAA102=GIL)
     found = made(needs, release=(2023, 4))
     assert codes(found.left_out[0].rules) == ["AAA101"]

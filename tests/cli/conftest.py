@@ -8,7 +8,7 @@ import pytest
 
 # Imported before the folder of rules is replaced, which a module keeps that is first imported then.
 import advisor.checklist.items
-import advisor.compare.facts
+import advisor.compare.change_facts
 import advisor.pipeline.doctor
 import advisor.pipeline.explain
 import advisor.pipeline.whatif  # noqa: F401
@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setitem(sys.modules, "advisor.pipeline.diagnose", driver.stand_in())
     monkeypatch.setattr(driver, "CALLS", [])
     monkeypatch.setattr("advisor.engine.load.builtin_dir", lambda: RULES)
-    monkeypatch.setattr("advisor.cli.diagnose.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
+    monkeypatch.setattr("advisor.cli.diagnosis.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "a.sqlite").touch()

@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         calls.append(given)
         return 1
 
-    monkeypatch.setattr("advisor.cli.diagnose.report", report)
+    monkeypatch.setattr("advisor.cli.diagnosis.report", report)
     monkeypatch.chdir(tmp_path)
     for name in ("a.sqlite", "b.sqlite"):
         (tmp_path / name).touch()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from advisor.cli.diagnose import select
+from advisor.cli.diagnosis import select
 from advisor.cli.main import main
 from advisor.compare import baseline
 from advisor.compare.baseline import mark, mark_all, read

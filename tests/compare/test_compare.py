@@ -15,8 +15,8 @@ import pytest
 import yaml
 from openpyxl import load_workbook
 
-from advisor.compare.build import compare
-from advisor.compare.facts import RuleOptions
+from advisor.compare.before_after import compare
+from advisor.compare.change_facts import RuleOptions
 from advisor.compare.statistics import HOST_SPREAD
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison

@@ -14,7 +14,7 @@ import pytest
 import xmlschema
 from openpyxl import load_workbook
 
-from advisor.compare.build import compare
+from advisor.compare.before_after import compare
 from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
@@ -22,7 +22,7 @@ from advisor.model.comparison import Comparison
 from advisor.reports import experiment_blocks, github, junit, sarif, text
 from advisor.reports.experiment_blocks import Document, report
 from advisor.reports.html import report as html
-from advisor.reports.html.budget import change_view
+from advisor.reports.html.budget_chart import change_view
 from advisor.reports.layout import Page
 from tests.compare.support import diagnosed, side
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from advisor.cli.compare import lengths, numbers, percent, sides
+from advisor.cli.compare_verbs import lengths, numbers, percent, sides
 from advisor.cli.main import main
 from advisor.cli.settings import spread
 from advisor.compare import store

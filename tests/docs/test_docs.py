@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import VERBS
-from advisor.compare.facts import EVERY_FACT
+from advisor.compare.change_facts import EVERY_FACT
 from advisor.config import SETTINGS
 from advisor.engine.cases import run_all
 from advisor.engine.lint import check_rules

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.findings import conclude
+from advisor.engine.conclude import conclude
 from advisor.engine.infer import infer
 from advisor.engine.states import answered, why_not
 from advisor.model.findings import Budget, Part

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from advisor.engine.compile import compile_rules
+from advisor.engine.conclude import conclude
 from advisor.engine.durable import EngineError, Matcher, Session, available
-from advisor.engine.findings import conclude
 from advisor.engine.infer import Disagreement, infer
 from advisor.engine.interpret import FactView, OutcomeLog, evaluate
 from advisor.model.facts import FactBase, Scope

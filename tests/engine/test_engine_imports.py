@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 MODULES = (
-    "advisor.engine.load, advisor.engine.lint, advisor.engine.infer, advisor.engine.findings, "
-    "advisor.engine.explain, advisor.engine.cases, advisor.engine.durable"
+    "advisor.engine.load, advisor.engine.lint, advisor.engine.infer, advisor.engine.conclude, "
+    "advisor.engine.reasons, advisor.engine.cases, advisor.engine.durable"
 )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.engine.conclude import conclude
 from advisor.engine.durable import available
-from advisor.engine.findings import conclude
 from advisor.engine.infer import Engine, Inference, infer
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.model.facts import TRACE, FactBase, Scope, of_job

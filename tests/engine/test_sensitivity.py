@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.findings import conclude
+from advisor.engine.conclude import conclude
 from advisor.engine.infer import Inference, infer
 from advisor.engine.load import RuleSet
 from advisor.engine.sensitivity import sensitivity

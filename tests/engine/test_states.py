@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from advisor.engine.compile import Program, compile_rules
-from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import Inference, infer
 from advisor.engine.judge import impact_of
 from advisor.engine.load import builtin_dir, load_rules

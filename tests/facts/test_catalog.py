@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from advisor.compare.facts import EVERY_FACT
+from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
 from advisor.engine.load import builtin_dir, load_rules

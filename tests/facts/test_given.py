@@ -13,7 +13,7 @@ from advisor.metrics.matmuls import Decoder
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from advisor.pipeline.given import parse_weights
-from advisor.reports.diagnosis import TextOptions
+from advisor.reports.diagnosis_blocks import TextOptions
 from tests.reports.fixture import plain
 from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Machine
 from tests.scenarios.support import fact

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.gain.catalog import Fix, make_fix
 from advisor.gain.estimate import Replayer
 from advisor.gain.inputs import NEVER, Calls, Handovers, Inputs, Joins, Ops, Waits
 from advisor.gain.profiler import Scenario
+from advisor.gain.whatifs import Fix, make_fix
 from advisor.model.arrays import Array
 from advisor.sources.schema import Call
 from tests.builder import Export

@@ -11,7 +11,7 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.rank import rank
 from advisor.errors import InputError
 from advisor.gain.attach import Gains, combine
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
 from advisor.model.findings import Advice, Alternative, Finding, Impact, Input, Tool
 from advisor.model.gain import Gain, Ranking, saved_by
 from advisor.pipeline.whatif import answer

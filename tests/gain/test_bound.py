@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advisor.gain.attach import combine
-from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.estimate import Replayer
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
+from advisor.gain.whatifs import Fix, catalogue
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer

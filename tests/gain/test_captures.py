@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.gain.catalog import make_fix
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
 from advisor.gain.replay import replay
+from advisor.gain.whatifs import make_fix
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
 

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.gain import estimate
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer

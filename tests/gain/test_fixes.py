@@ -14,11 +14,11 @@ import pytest
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain import fixes, fixes_copies, fixes_device, fixes_host
 from advisor.gain.attach import combine
-from advisor.gain.catalog import Fix, catalogue
 from advisor.gain.estimate import Replayer
 from advisor.gain.fixes import changes, settled
 from advisor.gain.profiler import Scenario
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
+from advisor.gain.whatifs import Fix, catalogue
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.whatif import parse_fixes

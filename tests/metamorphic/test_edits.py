@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from advisor.compare.build import compare
+from advisor.compare.before_after import compare
 from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis, Span
 from tests.metamorphic import edits as e

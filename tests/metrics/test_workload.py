@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.knowledge.serving import workload_knowledge
+from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.workload import Judgement, WorkloadSigns, judge, printed
 from advisor.sources.open import open_trace

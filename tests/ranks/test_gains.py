@@ -12,7 +12,7 @@ from advisor.model.findings import Diagnosis, Gain
 from advisor.model.gain import Span, over_all
 from advisor.model.numbers import milliseconds
 from advisor.ranks.sections import arrival_gain, transfer_gain
-from advisor.ranks.waits import reduce_ranks
+from advisor.ranks.waiting import reduce_ranks
 from advisor.reports.phrases import step_time
 from tests.builder import Export
 from tests.ranks.support import diagnosed, finding, rows

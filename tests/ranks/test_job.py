@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from advisor.engine.findings import Conclusions
+from advisor.engine.conclude import Conclusions
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding, Impact
@@ -17,7 +17,7 @@ from advisor.pipeline.ranks import Task, diagnose_ranks, reduce_capture
 from advisor.ranks.job import over_ranks
 from advisor.ranks.reduction import decode
 from advisor.ranks.sections import listed
-from advisor.reports.diagnosis import TextOptions
+from advisor.reports.diagnosis_blocks import TextOptions
 from tests.ranks.cluster import Cluster
 from tests.ranks.support import diagnosed, finding, reduced_once
 from tests.ranks.test_planted import job

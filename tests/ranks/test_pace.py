@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from advisor.metrics.pace import KernelPace
-from advisor.ranks.waits import Pace, paces
+from advisor.ranks.waiting import Pace, paces
 from tests.ranks.support import rows
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from advisor.cli.diagnose import diagnosed
+from advisor.cli.diagnosis import diagnosed
 from advisor.cli.main import main
 from advisor.config import Settings
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports import markdown
-from advisor.reports.diagnosis import TextOptions
-from advisor.reports.diagnosis import report as diagnosis_report
+from advisor.reports.diagnosis_blocks import TextOptions
+from advisor.reports.diagnosis_blocks import report as diagnosis_report
 from advisor.reports.header import SHOWN
 from tests.ranks.support import reduced_once
 from tests.ranks.test_planted import job
@@ -48,7 +48,7 @@ def found(folder: Path) -> Diagnosed:
 def report(
     folder: Path, found: Diagnosed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Report:
-    monkeypatch.setattr("advisor.cli.diagnose.diagnosed", lambda *_: found)
+    monkeypatch.setattr("advisor.cli.diagnosis.diagnosed", lambda *_: found)
 
     def make(*args: str) -> str:
         assert main(["diagnose", str(folder), *args]) == 2  # a rank is missing

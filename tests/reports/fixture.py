@@ -35,7 +35,7 @@ from advisor.model.findings import (
 from advisor.model.gain import Headline
 
 if TYPE_CHECKING:
-    from advisor.reports.diagnosis import TextOptions
+    from advisor.reports.diagnosis_blocks import TextOptions
     from advisor.reports.layout import Line
 
 
@@ -43,11 +43,11 @@ def page_lines(
     diagnoses: Sequence[Diagnosis], options: TextOptions | None = None, width: int = 80, unicode: bool = True
 ) -> list[Line]:
     """The report of these diagnoses as styled lines."""
-    from advisor.reports import diagnosis, text  # what takes the sample alone starts in half the time
+    from advisor.reports import diagnosis_blocks, text  # what takes the sample alone starts in half the time
     from advisor.reports.layout import Page
 
     page = Page(width, unicode)
-    text.write(page, diagnosis.shown(diagnoses, options or diagnosis.TextOptions(), page.width))
+    text.write(page, diagnosis_blocks.shown(diagnoses, options or diagnosis_blocks.TextOptions(), page.width))
     return page.lines
 
 
@@ -60,10 +60,10 @@ def plain(
 
 def html_page(diagnoses: Sequence[Diagnosis]) -> bytes:
     """The HTML report of these diagnoses."""
-    from advisor.reports import diagnosis  # what takes the sample alone starts in half the time
+    from advisor.reports import diagnosis_blocks  # what takes the sample alone starts in half the time
     from advisor.reports.html import report as html
 
-    return html.document(diagnosis.report(diagnoses))
+    return html.document(diagnosis_blocks.report(diagnoses))
 
 
 def in_order(text: str, places: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from advisor.model import parts
 from advisor.model.findings import Budget, Diagnosis
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import cells, signs
-from advisor.reports.diagnosis import TextOptions
+from advisor.reports.diagnosis_blocks import TextOptions
 from tests.reports.fixture import DIAGNOSIS, budget, plain
 
 PART_SETS = st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(lambda s: sum(s) > 0)

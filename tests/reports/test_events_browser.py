@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compare.build import compare
+from advisor.compare.before_after import compare
 from advisor.compare.matching import sketch
 from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis

@@ -7,7 +7,7 @@ from advisor.model.findings import Finding, Impact, Input, Tool
 from advisor.model.gain import Combined, CombinedStep, Gain, Joint, Ranking, Span
 from advisor.reports import finding_text
 from advisor.reports import text as writer
-from advisor.reports.diagnosis import TextOptions
+from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.html.charts import estimates
 from advisor.reports.layout import Page
 from tests.reports.fixture import DIAGNOSIS, plain

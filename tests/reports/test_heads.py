@@ -12,8 +12,8 @@ from openpyxl import load_workbook
 from advisor.model.capture import InputDevice
 from advisor.model.findings import Diagnosis, Input
 from advisor.reports import markdown
-from advisor.reports.diagnosis import TextOptions
-from advisor.reports.diagnosis import report as diagnosis_report
+from advisor.reports.diagnosis_blocks import TextOptions
+from advisor.reports.diagnosis_blocks import report as diagnosis_report
 from advisor.reports.workbook import book
 from tests.reports.fixture import DIAGNOSIS, html_page, plain
 

@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from advisor.model.findings import Diagnosis, Tool
 from advisor.reports import markdown
-from advisor.reports.diagnosis import report
+from advisor.reports.diagnosis_blocks import report
 from advisor.reports.markdown import LIMIT, code, prose, text
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order
 from tests.reports.test_html import FULL

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.cli.diagnose import check_codes, select
+from advisor.cli.diagnosis import check_codes, select
 from advisor.errors import InputError
 from advisor.reports.blocks import Next
 from advisor.reports.summary import end

@@ -18,7 +18,7 @@ from advisor.model.findings import SEVERITIES, Diagnosis, Tool
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import github, junit, sarif
 from advisor.reports.characters import clean
-from advisor.reports.diagnosis import report
+from advisor.reports.diagnosis_blocks import report
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL
 from tests.test_captures import committed

@@ -402,7 +402,7 @@ def test_a_capture_without_anything() -> None:
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from advisor.reports.files import write_atomic
+    from advisor.reports.output_file import write_atomic
 
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt

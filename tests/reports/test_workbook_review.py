@@ -22,9 +22,9 @@ from advisor.reports import markdown
 from advisor.reports import text as writer
 from advisor.reports.json_report import document_bytes
 from advisor.reports.layout import Page
-from advisor.reports.review import review as blocks
+from advisor.reports.review_blocks import review as blocks
 from advisor.reports.workbook import book as workbook
-from advisor.reports.workbook.review import read
+from advisor.reports.workbook.review_sheet import read
 from tests.cli.conftest import Run, run
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
 

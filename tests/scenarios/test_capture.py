@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.cli.extract import REPORTS
+from advisor.cli.extract_verbs import REPORTS
 from advisor.cli.main import main
 from advisor.config import CHOICES
 from advisor.pipeline.diagnose import Options

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Estimate
-from advisor.gain.work import NoEstimate
+from advisor.gain.replay_ops import NoEstimate
 from tests.builder import RUNTIME
 from tests.gain.support import fix, replayer
 from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMV, NORM, SILU, Kernel, Machine

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.cli.inputs import expand
 from advisor.cli.main import main
+from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.cli.inputs import expand
+from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.open import open_trace

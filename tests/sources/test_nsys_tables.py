@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.sources.nsys.tables import SAMPLING_CHAIN_OFFSET
+from advisor.sources.nsys.table_map import SAMPLING_CHAIN_OFFSET
 from advisor.sources.open import open_trace
 from advisor.sources.schema import (
     ALLOCATED,
@@ -32,8 +32,8 @@ from advisor.sources.schema import (
     Call,
 )
 from advisor.sources.sqlite.file import SqliteFile
+from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import PageReader
-from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Trace
 from tests.builder import KERNEL, MEMCPY, MEMSET, NO_ID, RUNTIME, Export
 

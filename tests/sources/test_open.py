@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.cli.inputs import expand
+from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.reading import READING
 from advisor.sources import packed

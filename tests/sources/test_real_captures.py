@@ -14,8 +14,8 @@ import pytest
 from advisor.sources.open import open_trace
 from advisor.sources.schema import COPY_KIND_NAMES, TABLES, Call, base_name
 from advisor.sources.sqlite import pages as sqlite_pages
+from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import PageReader
-from advisor.sources.sqlite.records import NotPlain
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PACKED = sorted([*SHARED.glob("h200/*.sqlite.xz"), *SHARED.glob("public/*/*.sqlite*")])

@@ -17,8 +17,8 @@ from advisor.reading import READING
 from advisor.sources.raw import Keep
 from advisor.sources.sqlite import pages as sqlite_pages
 from advisor.sources.sqlite.file import SqliteFile, stated_size
+from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import PageReader
-from advisor.sources.sqlite.records import NotPlain
 
 #: Every size that SQLite stores integers in, with its limits, and NULL.
 EDGES: list[int | None] = [

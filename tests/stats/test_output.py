@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from advisor.cli.main import main
-from advisor.model.stats import StatsTable
+from advisor.model.stats_table import StatsTable
 from advisor.reports import json_report
 from advisor.reports.layout import Page
 from advisor.reports.stats_tables import csv_text, fitting, render, report

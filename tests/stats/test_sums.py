@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from advisor.metrics.stats.launch import enclosing
 from advisor.metrics.stats.spread import log_bins
-from advisor.metrics.stats.sums import sums
-from advisor.model.stats import rounded
+from advisor.metrics.stats.summaries import sums
+from advisor.model.stats_table import rounded
 
 values = st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 1 << 44)), max_size=30)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.cli.extract import REPORTS as NAMES
+from advisor.cli.extract_verbs import REPORTS as NAMES
 from advisor.errors import InputError
 from advisor.metrics.stats.reports import REPORTS, report_names
 from advisor.pipeline.diagnose import Options

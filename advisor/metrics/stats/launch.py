@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from advisor.metrics.operations import Kind
-from advisor.metrics.stats.sums import (
+from advisor.metrics.stats.summaries import (
     BYTES_PER_MB,
     MEMSET,
     Query,

@@ -21,7 +21,7 @@ from advisor.metrics.stats.launch import (
     trace,
 )
 from advisor.metrics.stats.spread import COINCIDES, budget, heatmap, histogram, layers, modules, pace, tail
-from advisor.metrics.stats.sums import (
+from advisor.metrics.stats.summaries import (
     NameStyle,
     Query,
     api,
@@ -35,7 +35,7 @@ from advisor.metrics.stats.sums import (
     osrt,
     unified,
 )
-from advisor.model.stats import StatsTable
+from advisor.model.stats_table import StatsTable
 
 Ranks = dict[str, int]
 Needs = dict[str, tuple[str, ...]]

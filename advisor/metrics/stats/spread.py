@@ -14,7 +14,7 @@ from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
 from advisor.metrics.origins import module_tree
 from advisor.metrics.pace import MIN_CALLS, LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
-from advisor.metrics.stats.sums import Query, largest_first, sums
+from advisor.metrics.stats.summaries import Query, largest_first, sums
 from advisor.model.arrays import Array
 
 #: Bins per decade of time, finest first; a kernel gets the finest with at most `_MOST_BINS`.

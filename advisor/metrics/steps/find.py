@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
+from advisor.metrics.steps.between_waits import routed_sequences, waited_behind, waited_sequences
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
 from advisor.metrics.steps.ranges import (
     inner_work,
@@ -41,7 +42,6 @@ from advisor.metrics.steps.sequence import (
     periodic_graphs,
     segmented,
 )
-from advisor.metrics.steps.waits import routed_sequences, waited_behind, waited_sequences
 from advisor.model.arrays import Array, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
 

@@ -15,12 +15,12 @@ from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, signed, value_text
 from advisor.reports import blocks as b
-from advisor.reports import diagnosis as document
+from advisor.reports import diagnosis_blocks as document
 from advisor.reports import finding_text, phrases, summary
 from advisor.reports.characters import clean
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.header import header, ranks
-from advisor.reports.html.budget import BudgetView, change_view
+from advisor.reports.html.budget_chart import BudgetView, change_view
 from advisor.reports.html.charts import drawn as drawn_events
 from advisor.reports.html.charts import estimates, latencies, sketch_view, step_chart
 from advisor.reports.layout import cut_middle, name_text

@@ -21,13 +21,13 @@ from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.model.review import Checklist, History, Review
 from advisor.reports.header import CAPTION
-from advisor.reports.review import sentence as history_sentence
-from advisor.reports.workbook import findings as decided
-from advisor.reports.workbook import review as answers
-from advisor.reports.workbook import tables
+from advisor.reports.review_blocks import sentence as history_sentence
+from advisor.reports.workbook import findings_sheet as decided
+from advisor.reports.workbook import review_sheet as answers
+from advisor.reports.workbook import table_sheets
 from advisor.reports.workbook.evidence import Captures, evidence, rows_of
 from advisor.reports.workbook.sheet import Sheet, shown
-from advisor.reports.workbook.summary import Tally, summary
+from advisor.reports.workbook.summary_sheet import Tally, summary
 
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
 SHEETS = {
@@ -91,15 +91,15 @@ def render(
         area, at = decided.findings(made["Findings"], captures, rows, before)
         for name, head in (("decisions", decided.DECISION), ("keys", decided.KEY)):
             tally[name] = f"Findings!{area.column(at[head], absolute=True)}"
-        tables.kernels(made["Kernels"], captures)
+        table_sheets.kernels(made["Kernels"], captures)
         if captures.many:
-            tables.comparison(made["Comparison"], captures)
+            table_sheets.comparison(made["Comparison"], captures)
         if ranks:
             made["Ranks"].table(*shown(diagnoses[0].tables["ranks"]), filter=True, freeze=True)
-        tables.steps(made["Comparison" if captures.many else "Ranks" if ranks else "Steps"], captures)
-        tables.rules(made["Rules"], captures)
-        tables.facts(made["Facts"], captures)
-        tables.thresholds(made.get("Thresholds"), made["Rules"], captures)
+        table_sheets.steps(made["Comparison" if captures.many else "Ranks" if ranks else "Steps"], captures)
+        table_sheets.rules(made["Rules"], captures)
+        table_sheets.facts(made["Facts"], captures)
+        table_sheets.thresholds(made.get("Thresholds"), made["Rules"], captures)
     if checklist is not None:
         area, column = answers.checklist(made["Checklist"], checklist, review)
         tally["answers"] = f"Checklist!{area.column(column, absolute=True)}"

@@ -15,8 +15,8 @@ from advisor.reading import READING
 from advisor.sources.kineto import join as kineto_join
 from advisor.sources.kineto.columns import FOREIGN, MEMORY_OF, NO_TIME, ROLES, Pool, integer, rank_order
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
+from advisor.sources.kineto.event_tables import Collector
 from advisor.sources.kineto.join import GPU_WORK, Tables
-from advisor.sources.kineto.tables import Collector
 from advisor.sources.schema import MISSING, classify, cuda_version
 from advisor.sources.trace import Columns, InMemory
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from advisor.errors import InputError
 from advisor.sources.nsys.export import NsysExport
-from advisor.sources.nsys.tables import is_nsys_table
+from advisor.sources.nsys.table_map import is_nsys_table
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Column, Ledger

@@ -10,9 +10,9 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.arrays import Array, distinct
-from advisor.sources.nsys import collectives as nsys_collectives
+from advisor.sources.nsys import nccl_payload as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
-from advisor.sources.nsys import tables as nsys
+from advisor.sources.nsys import table_map as nsys
 from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
-from advisor.sources.nsys import tables as nsys
+from advisor.sources.nsys import table_map as nsys
 from advisor.sources.raw import Ints, RawTables, rows_of
 from advisor.sources.schema import MISSING, cuda_version
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from advisor.model.arrays import distinct, merged, where
 from advisor.sources.added_samples import with_coarser
-from advisor.sources.nsys.tables import GPU_METRICS, METRIC_NAMES, STRINGS
-from advisor.sources.nsys.tables import number as as_number
+from advisor.sources.nsys.table_map import GPU_METRICS, METRIC_NAMES, STRINGS
+from advisor.sources.nsys.table_map import number as as_number
 from advisor.sources.raw import Ints, Is, Keep, RawTables, rows_of
 from advisor.sources.schema import MISSING, NIC_RECEIVED, NIC_SENT, NIC_WAITS, SAMPLE_RATIOS, TABLES
 from advisor.sources.trace import Columns

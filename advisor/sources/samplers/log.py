@@ -14,8 +14,8 @@ from advisor.model.capture import Capture, Device, Recorder
 from advisor.reading import decoded
 from advisor.sources.raw import Ints
 from advisor.sources.samplers import rows as log_rows
+from advisor.sources.samplers.layouts import Row
 from advisor.sources.samplers.rows import Stamp, measured, number, read_stamp
-from advisor.sources.samplers.shapes import Row
 from advisor.sources.schema import FLOAT_COLUMNS, TABLES
 from advisor.sources.trace import Columns, InMemory
 

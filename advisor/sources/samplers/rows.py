@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from advisor.sources.samplers import shapes
-from advisor.sources.samplers.shapes import Row
+from advisor.sources.samplers import layouts
+from advisor.sources.samplers.layouts import Row
 
 
 class Field(NamedTuple):
@@ -221,12 +221,12 @@ def recognise(lines: Sequence[str]) -> str | None:
             if not any(name in FIELDS for name in names):
                 continue
             return DCGMI_DMON if _of_dcgm(names) else SMI_DMON
-        if shapes.SCREEN.match(line):
+        if layouts.SCREEN.match(line):
             return SMI_SCREENS
-        if shapes.TEGRA.search(line):
+        if layouts.TEGRA.search(line):
             return TEGRASTATS
         names = _csv_names(line, _delimiter(line))
-        if shapes.is_long(names) and set(names) & {*DEVICE, *IDENTITY}:
+        if layouts.is_long(names) and set(names) & {*DEVICE, *IDENTITY}:
             return LONG
         if len(names) > 1 and any(name in FIELDS for name in names):
             if _of_dcgm(names):
@@ -245,11 +245,11 @@ def recognise(lines: Sequence[str]) -> str | None:
 def rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
     """The samples in a log of the kind found by `recognise`."""
     if kind == SMI_SCREENS:
-        return shapes.of_screens(lines)
+        return layouts.of_screens(lines)
     if kind == TEGRASTATS:
-        return shapes.of_tegrastats(lines)
+        return layouts.of_tegrastats(lines)
     if kind == LONG:
-        return shapes.joined(_csv_rows(lines, kind), TIME, DEVICE, IDENTITY)
+        return layouts.joined(_csv_rows(lines, kind), TIME, DEVICE, IDENTITY)
     if kind in (SMI_CSV, DCGM_CSV, OWN):
         return _csv_rows(lines, kind)
     return _spaced_rows(lines, kind == DCGMI_DMON)
@@ -279,7 +279,7 @@ def _csv_names(line: str, delimiter: str) -> list[str]:
 
 def _own_names(line: str, delimiter: str) -> list[str]:
     """The same for the headings of a script around NVML, by their meaning; [] for other tables."""
-    names = shapes.own_names(_cells(line, delimiter))
+    names = layouts.own_names(_cells(line, delimiter))
     return [own or n for own, n in zip(names, _csv_names(line, delimiter), strict=True)] if any(names) else []
 
 
@@ -291,7 +291,7 @@ def _csv_rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
         if not names:
             delimiter = _delimiter(line)
             found = names_of(line, delimiter)
-            begins = shapes.is_long(found) if kind == LONG else any(n in FIELDS for n in found)
+            begins = layouts.is_long(found) if kind == LONG else any(n in FIELDS for n in found)
             names = found if len(found) > 1 and begins else []
             continue
         cells = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])

@@ -15,8 +15,8 @@ from advisor.reading import Scratch
 from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
 from advisor.sources.schema import MISSING
 from advisor.sources.sqlite import pages
+from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import quoted, source_of_rows
-from advisor.sources.sqlite.records import NotPlain
 from advisor.sources.trace import Ledger
 
 MAGIC = b"SQLite format 3\0"

@@ -25,7 +25,7 @@ from advisor.model.arrays import is_narrow
 from advisor.reading import READING
 from advisor.sources.raw import Ints, Keep
 from advisor.sources.schema import MISSING
-from advisor.sources.sqlite.records import LEAF, Bytes, NotPlain, Table, decode
+from advisor.sources.sqlite.leaf_pages import LEAF, Bytes, NotPlain, Table, decode
 
 try:
     from advisor.sources.sqlite import _pages as compiled

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from advisor.errors import InputError
-from advisor.reports.files import check_target, write_atomic
+from advisor.reports.output_file import check_target, write_atomic
 
 
 def test_writes_with_the_usual_permissions(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_interrupted_write_leaves_nothing(
 
     old = tmp_path / "old.json"
     old.write_bytes(b"old")
-    monkeypatch.setattr("advisor.reports.files.os.replace", stop)
+    monkeypatch.setattr("advisor.reports.output_file.os.replace", stop)
     for target in (old, tmp_path / "new.json"):
         with pytest.raises(error):
             write_atomic(target, b"new", force=True)
@@ -52,7 +52,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("advisor.reports.files.os.replace", full)
+    monkeypatch.setattr("advisor.reports.output_file.os.replace", full)
     with pytest.raises(InputError, match=r"cannot write .*: No space left on device"):
         write_atomic(tmp_path / "a", b"x")
     assert not list(tmp_path.iterdir())
@@ -91,7 +91,7 @@ def test_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("piped", [True, False], ids=["pipe", "file"])
 def test_standard_output_by_its_path(tmp_path: Path, piped: bool) -> None:
     """A pipe has no path of its own, and a file to which output goes exists already."""
-    write = "from pathlib import Path; from advisor.reports.files import write_atomic as w"
+    write = "from pathlib import Path; from advisor.reports.output_file import write_atomic as w"
     command = [sys.executable, "-c", f"{write}; w(Path('/dev/stdout'), b'whole')"]
     with (tmp_path / "out").open("wb") as file:
         done = subprocess.run(command, stdout=subprocess.PIPE if piped else file, check=True)

@@ -15,7 +15,7 @@ from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
 from advisor.reports.workbook.evidence import Captures
-from advisor.reports.workbook.findings import bars
+from advisor.reports.workbook.findings_sheet import bars
 from advisor.reports.workbook.sheet import Column, Sheet, column_of, shown
 from advisor.reports.workbook.style import LEVELS, MUTED, UNDER, align, fill, font
 

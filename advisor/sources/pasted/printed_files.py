@@ -8,7 +8,7 @@ from pathlib import Path
 from advisor.errors import InputError
 from advisor.reading import decoded, hold
 from advisor.sources.packed import HEAD_BYTES
-from advisor.sources.pasted.tables import is_tables, read_tables
+from advisor.sources.pasted.printed_tables import is_tables, read_tables
 
 
 def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:

@@ -20,12 +20,12 @@ from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, f
 from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.knowledge.capture import Phase, capture_goals, troubleshooting
+from advisor.knowledge.capture_goals import Phase, capture_goals, troubleshooting
 from advisor.knowledge.files import engines
 from advisor.model.capture_plan import GoalList, TroubleNode, Troubles
 from advisor.model.options import PlanRequest
 from advisor.reports import listings
-from advisor.reports.files import write_atomic
+from advisor.reports.output_file import write_atomic
 
 
 @takes(

@@ -11,7 +11,7 @@ from rich.console import Console
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, NotEvaluated
 from advisor.model.gain import Flip, FlipFact, Ranking, Span, StateChange, ToDo
-from advisor.reports.diagnosis import TextOptions
+from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.layout import print_lines
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, in_order, page_lines, plain
 

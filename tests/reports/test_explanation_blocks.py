@@ -17,7 +17,7 @@ from advisor.model.explanation import (
 from advisor.model.facts import Scope
 from advisor.model.findings import ConditionDoc, Impact, Input, Related, Tool
 from advisor.reports import text as writer
-from advisor.reports.explanation import explanation
+from advisor.reports.explanation_blocks import explanation
 from advisor.reports.layout import Page
 from tests.reports.fixture import NASTY
 

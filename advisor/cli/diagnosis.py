@@ -17,7 +17,7 @@ from advisor.cli.messages import errors, message
 from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError
 from advisor.reading import held, parse_saved, read_text, similar
-from advisor.reports.files import STDOUT
+from advisor.reports.output_file import STDOUT
 
 if TYPE_CHECKING:
     from advisor.compare.baseline import Saved
@@ -37,7 +37,7 @@ OPTIONS = (
 
 def diagnose(settings: Settings, traces: list[Path] | None, review: Path | None = None) -> int:
     """Captures and folders of captures in, the report on stdout or in a file; the exit code."""
-    from advisor.cli.inputs import as_pair, expand
+    from advisor.cli.paths import as_pair, expand
 
     if not traces and settings.gpu_metrics:  # only the log is judged
         traces = [settings.gpu_metrics]
@@ -86,7 +86,7 @@ def _report(done: Sequence[Diagnosis], settings: Settings, many: bool) -> Report
 
     if settings.format == "json" and settings.html is None:
         return Report(done, lambda _: (), many=many)  # JSON has no blocks, whose modules take time to import
-    from advisor.reports.diagnosis import TextOptions, report
+    from advisor.reports.diagnosis_blocks import TextOptions, report
 
     ranking = settings.explain_ranking
     options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
@@ -154,7 +154,7 @@ def _baseline(settings: Settings) -> tuple[Saved, ...]:
             flag = "--fail-on-new" if settings.fail_on_new else "--fail-on-worse"
             raise InputError(f"{flag} needs a --baseline FILE to tell what is {flag.rpartition('-')[2]}")
         return ()
-    from advisor.cli.inputs import hold_pipes
+    from advisor.cli.paths import hold_pipes
     from advisor.compare.baseline import read
     from advisor.compare.store import locate
 
@@ -239,7 +239,7 @@ def earlier_review(path: Path) -> Review:
     from advisor.model.review import Review
 
     if path.suffix.lower() != ".json":
-        from advisor.reports.workbook.review import read
+        from advisor.reports.workbook.review_sheet import read
 
         review = read(path, __version__)
         for problem in review.problems:

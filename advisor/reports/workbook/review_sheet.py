@@ -23,12 +23,20 @@ from advisor.errors import InputError
 from advisor.model import review as m
 from advisor.model.findings import Tool
 from advisor.reading import MOST_BYTES, similar
-from advisor.reports.workbook import findings as h
-from advisor.reports.workbook.findings import DUE_ON, LAST_SHARE, SINCE, STATE, choose, coloured, to_fill_in
+from advisor.reports.workbook import findings_sheet as h
+from advisor.reports.workbook.findings_sheet import (
+    DUE_ON,
+    LAST_SHARE,
+    SINCE,
+    STATE,
+    choose,
+    coloured,
+    to_fill_in,
+)
 from advisor.reports.workbook.sheet import Area, Column, Sheet
 from advisor.reports.workbook.style import GOOD, GOOD_BG, INK, LEVELS, font
-from advisor.reports.workbook.summary import DAY as MET
-from advisor.reports.workbook.summary import MEETING, NAMES
+from advisor.reports.workbook.summary_sheet import DAY as MET
+from advisor.reports.workbook.summary_sheet import MEETING, NAMES
 
 if TYPE_CHECKING:
     from openpyxl import Workbook

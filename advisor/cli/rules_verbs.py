@@ -38,7 +38,7 @@ def list_(settings: Settings) -> None:
 def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
     """One line a rule, in the requested format; JSON has each in full."""
     from advisor.reports.blocks import Report
-    from advisor.reports.rule import lines
+    from advisor.reports.rule_blocks import lines
 
     deliver(Report(rules, lambda _: lines(rules), "Rules", many=True), settings)
 
@@ -46,13 +46,13 @@ def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
 @app.command()
 def check(directories: Directories = argument("[DIR...]", None)) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
-    from advisor.compare.facts import EVERY_FACT
+    from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.lint import check_rules
     from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
     from advisor.facts.catalog import ENTITIES, IMPACT_PARTS
     from advisor.facts.spec import EVIDENCE_TABLES
-    from advisor.gain.catalog import catalogue
+    from advisor.gain.whatifs import catalogue
     from advisor.knowledge.files import recommendation_ids, references
     from advisor.model.numbers import amount
 
@@ -79,7 +79,7 @@ def new(
     cause: str | None = option("NAME", "Name of the cause, such as queue-full."),
 ) -> None:
     """Write a rule and its cases, which pass check and test, as a start."""
-    from advisor.compare.facts import EVERY_FACT
+    from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import new_rule
     from advisor.engine.lint_names import near
     from advisor.engine.load import CASES_SUFFIX, load_rules
@@ -115,7 +115,7 @@ def new(
 @takes("directories engine", files=(), engine="Inference engine (default python).")
 def run_cases(settings: Settings, directories: Directories = argument("[DIR...]", None)) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
-    from advisor.compare.facts import EVERY_FACT
+    from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules, refuse
     from advisor.model.numbers import amount
@@ -145,7 +145,7 @@ def docs(settings: Settings) -> None:
     from advisor.engine.load import builtin_dir, load_rules
     from advisor.knowledge.files import references
     from advisor.reports.markdown import write
-    from advisor.reports.rule import index, page
+    from advisor.reports.rule_blocks import index, page
 
     found = load_rules(builtin_dir(), *settings.rules).active
     pages = (write(page(rule, references()), 2) for rule in sorted(found, key=lambda r: r.code))
@@ -185,7 +185,7 @@ def _page(code: str | None, settings: Settings) -> None:
     """The rule in words, which reads one file only; or the list of rules to choose from."""
     from advisor.engine.load import builtin_dir, load_rule, load_rules
     from advisor.knowledge.files import references
-    from advisor.reports.rule import explain as blocks
+    from advisor.reports.rule_blocks import explain as blocks
 
     places = (builtin_dir(), *settings.rules)
     check_output(settings)
@@ -229,9 +229,9 @@ def show(
 
 def _answer(code: str, traces: list[Path], settings: Settings, full: bool = False) -> None:
     """The outcome of a rule for a capture, or two recordings of one program; in `full` with its findings."""
-    from advisor.cli.inputs import as_pair
+    from advisor.cli.paths import as_pair
     from advisor.pipeline.explain import explain
-    from advisor.reports.explanation import explanation
+    from advisor.reports.explanation_blocks import explanation
 
     trace, settings = as_pair(traces, settings)
     check_one(settings, trace)

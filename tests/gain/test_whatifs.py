@@ -6,7 +6,7 @@ import pytest
 
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
-from advisor.gain.catalog import catalogue, constant, make_fix, no_estimate, split_fix
+from advisor.gain.whatifs import catalogue, constant, make_fix, no_estimate, split_fix
 from advisor.knowledge.files import references
 from advisor.pipeline.whatif import parse_fixes
 

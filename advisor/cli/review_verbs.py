@@ -14,12 +14,12 @@ import typer
 
 from advisor.cli.app import verb_group
 from advisor.cli.deliver import Progress, check_files, check_output, deliver_one, formats, show
-from advisor.cli.inputs import check_exists, hold_pipes
 from advisor.cli.messages import message
+from advisor.cli.paths import check_exists, hold_pipes
 from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.reports.files import check_target, write_atomic, write_into_folder
+from advisor.reports.output_file import check_target, write_atomic, write_into_folder
 
 if TYPE_CHECKING:
     from advisor.checklist.items import CaptureFacts
@@ -59,7 +59,7 @@ def checklist(
     from advisor.checklist import items
     from advisor.checklist.prompts import shortened
     from advisor.checklist.session import restore
-    from advisor.reports import review as reports
+    from advisor.reports import review_blocks as reports
 
     place = _place(traces or [], settings, session, resume, asks)
     diagnoses, known = _known_from(traces or [], settings)
@@ -103,13 +103,13 @@ def _place(
 def _known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagnosis], CaptureFacts]:
     """Diagnose the captures and collect their facts."""
     from advisor.checklist.items import CaptureFacts, capture_facts
-    from advisor.knowledge.serving import named
+    from advisor.knowledge.engine_signs import named
 
     name = None if settings.serving_engine is None else named(settings.serving_engine).name
     if not traces:
         return [], CaptureFacts(engine=name)
-    from advisor.cli.diagnose import diagnosed
-    from advisor.cli.inputs import expand
+    from advisor.cli.diagnosis import diagnosed
+    from advisor.cli.paths import expand
 
     found, _, _ = diagnosed(expand(traces), settings)
     if not found:
@@ -123,7 +123,7 @@ def _answered(
     """The questions, answered by a person or a file; every answer is saved at once."""
     from advisor.checklist.prompts import FileAsker, TerminalAsker, shortened, walk
     from advisor.checklist.session import read_answers, resume_command, save
-    from advisor.reports.review import welcome
+    from advisor.reports.review_blocks import welcome
 
     replies = read_answers(answers, begin) if answers is not None else {}
     person = None if no_input else TerminalAsker(show)
@@ -159,8 +159,8 @@ def import_(settings: Settings, workbook: Path = argument("XLSX")) -> None:
     read. The next workbook starts from them with: advisor diagnose TRACE --xlsx FILE --review XLSX
     """
     from advisor import __version__
-    from advisor.reports.review import review
-    from advisor.reports.workbook.review import read
+    from advisor.reports.review_blocks import review
+    from advisor.reports.workbook.review_sheet import read
 
     check_output(settings, [workbook])
     check_exists(workbook)
@@ -197,7 +197,7 @@ def record(
     several captures have counts where its share is largest. One that has become worse, or is back,
     opens its decision again.
     """
-    from advisor.cli.diagnose import earlier_review
+    from advisor.cli.diagnosis import earlier_review
     from advisor.compare import baseline
     from advisor.pipeline.compare import CompareOptions, load
 
@@ -250,7 +250,7 @@ def _write(folder: Path, found: History) -> None:
 
 def _show(settings: Settings, day: str) -> None:
     from advisor.compare import baseline
-    from advisor.reports.review import history as blocks
+    from advisor.reports.review_blocks import history as blocks
 
     found = baseline.read_history(settings.folder)
     if not found.meetings:

@@ -8,12 +8,12 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.compare import comparability, differences
-from advisor.compare.facts import COMPARISON, Judgement, RuleOptions, judge, parameter
+from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
 from advisor.compare.matching import call_changes, in_equal_steps, operation_changes
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.compare import limit
+from advisor.knowledge.comparisons import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
 from advisor.model.numbers import megahertz, milliseconds, percent

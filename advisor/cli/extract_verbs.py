@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import deliver
 from advisor.cli.app import verb_group
-from advisor.cli.inputs import as_pair, check_exists, is_pipe
 from advisor.cli.messages import message
+from advisor.cli.paths import as_pair, check_exists, is_pipe
 from advisor.cli.settings import argument, fix_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import format_names, one_of
 from advisor.reading import READING, read_text
-from advisor.reports.files import STDOUT, SUFFIXES, check_ending, check_target
+from advisor.reports.output_file import STDOUT, SUFFIXES, check_ending, check_target
 
 if TYPE_CHECKING:
     from advisor.reports.layout import Page
@@ -100,7 +100,7 @@ def facts(
     match: str = option("TEXT", "Only facts whose name holds TEXT: sync., _p50.", ""),
 ) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
-    from advisor.compare.facts import EVERY_FACT
+    from advisor.compare.change_facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
 
     deliver.check_output(settings, [trace] if trace else [])
@@ -137,7 +137,7 @@ def whatif(
     """
     deliver.check_output(settings, traces or ())
     if list_:
-        from advisor.gain.catalog import catalogue
+        from advisor.gain.whatifs import catalogue
         from advisor.model.explanation import WhatIfList
         from advisor.reports.listings import whatifs
 

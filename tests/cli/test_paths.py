@@ -8,8 +8,8 @@ from threading import Thread
 
 import pytest
 
-from advisor.cli.inputs import expand
 from advisor.cli.main import main
+from advisor.cli.paths import expand
 from advisor.errors import InputError
 from tests.builder import Export
 from tests.kineto_builder import Profile
@@ -113,10 +113,10 @@ def test_reports_beside_captures_are_named_where_nothing_can_export_them(
     there, report = capture(tmp_path / "a.sqlite"), tmp_path / "b.nsys-rep"
     for name in ("a.nsys-rep", "b.nsys-rep"):
         (tmp_path / name).write_bytes(b"report")
-    monkeypatch.setattr("advisor.cli.inputs.which", lambda _: None)
+    monkeypatch.setattr("advisor.cli.paths.which", lambda _: None)
     assert expand([tmp_path]) == [there]
     assert capsys.readouterr().err.count(f"nsys export --type sqlite {report}") == 1
-    monkeypatch.setattr("advisor.cli.inputs.which", lambda _: "/bin/nsys")
+    monkeypatch.setattr("advisor.cli.paths.which", lambda _: "/bin/nsys")
     assert expand([tmp_path]) == [there, report]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.sources.nsys.tables import NVTX, NVTX_RANGES, process_of, thread_of
+from advisor.sources.nsys.table_map import NVTX, NVTX_RANGES, process_of, thread_of
 from advisor.sources.raw import Ints, Is, RawTables, rows_of
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns

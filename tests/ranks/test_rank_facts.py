@@ -5,8 +5,8 @@ from __future__ import annotations
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Scope
-from advisor.ranks.facts import job_facts
-from advisor.ranks.waits import reduce_ranks
+from advisor.ranks.rank_facts import job_facts
+from advisor.ranks.waiting import reduce_ranks
 from tests.facts.test_values import expect_values
 from tests.ranks.support import rows
 

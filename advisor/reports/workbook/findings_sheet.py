@@ -18,7 +18,7 @@ from advisor.model.review import DECISIONS, SETTLED, History, Review
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.finding_text import verify_text
-from advisor.reports.review import in_order, suppression
+from advisor.reports.review_blocks import in_order, suppression
 from advisor.reports.workbook.evidence import Captures, Row
 from advisor.reports.workbook.sheet import Area, Column, Link, Sheet
 from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill, put

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from advisor import __version__
-from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.params import ParamKey, parse_params, resolve_params

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.engine.explain import Explainer, nearest_first
 from advisor.engine.infer import Inference, infer
+from advisor.engine.reasons import Explainer, nearest_first
 from advisor.model.explanation import Reason
 from advisor.model.facts import FactBase, Scope
 from tests.engine.engine_support import base, because, ge, put, rule, rules

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.writer import FactWriter
 from advisor.model.facts import Interval, Scope, Value
-from advisor.ranks.waits import Late, Waits
+from advisor.ranks.waiting import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: if ranks differ by less
 #: than this factor, their windows differ.

@@ -12,13 +12,13 @@ import typer
 
 from advisor.cli import deliver
 from advisor.cli.app import HELP, verb_group
-from advisor.cli.inputs import hold_pipes
 from advisor.cli.messages import message
+from advisor.cli.paths import hold_pipes
 from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError, invalid_choice
 from advisor.model.options import Kind, format_names, one_of
-from advisor.reports.files import STDOUT, write_into_folder
+from advisor.reports.output_file import STDOUT, write_into_folder
 
 if TYPE_CHECKING:
     from advisor.model.comparison import Comparison
@@ -125,7 +125,7 @@ def moe(
                 "--traces shows the experts beside the throughput of both runs; give their reports "
                 "as well: advisor moe LEARNED PERFECT --traces A B"
             )
-        from advisor.knowledge.compare import moe_router
+        from advisor.knowledge.comparisons import moe_router
         from advisor.reports.experiment_blocks import router_help
 
         deliver.show(router_help(moe_router().model_dump()))
@@ -321,7 +321,7 @@ def list_baselines(settings: Settings) -> None:
 def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
     """Print the diagnosis that is saved under NAME."""
     from advisor.compare import store
-    from advisor.reports.diagnosis import TextOptions, report
+    from advisor.reports.diagnosis_blocks import TextOptions, report
 
     deliver.check_output(settings)
     found = store.named(name, settings.folder).diagnoses

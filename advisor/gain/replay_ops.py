@@ -9,9 +9,9 @@ import numpy as np
 
 from advisor.facts.copies import copied, practical_rate
 from advisor.facts.device import ACHIEVABLE
-from advisor.gain.catalog import constant
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE, Remembered
+from advisor.gain.whatifs import constant
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision

@@ -20,7 +20,7 @@ from advisor.reports.summary import headline, verdict, why
 from advisor.reports.workbook import style
 from advisor.reports.workbook.chart import budget
 from advisor.reports.workbook.evidence import Captures, Row
-from advisor.reports.workbook.findings import bars, coloured, speedup
+from advisor.reports.workbook.findings_sheet import bars, coloured, speedup
 from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet, Link
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.findings import Conclusions, conclude
+from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import infer
 from advisor.engine.judge import as_sure, confidence_factors, confidence_of, estimate_factors
 from advisor.engine.rank import because, causes_behind, rank, worth_doing

@@ -8,8 +8,8 @@ from advisor.engine.load import load_rules
 from advisor.model.rules import RuleSpec
 from advisor.reports import markdown, text
 from advisor.reports.layout import Page
-from advisor.reports.rule import condition_line, explain
-from advisor.reports.rule import page as blocks
+from advisor.reports.rule_blocks import condition_line, explain
+from advisor.reports.rule_blocks import page as blocks
 
 RULES = {r.code: r for r in load_rules().active}
 

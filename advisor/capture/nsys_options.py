@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.knowledge.capture import capture_goals
+from advisor.knowledge.capture_goals import capture_goals
 from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import Flag
 from advisor.model.capture import Capture
