@@ -19,13 +19,16 @@ class RuleError(AdvisorError):
     """One or more rule files are wrong; the message holds one line a problem."""
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like an unknown one, else all of them, for the end of a message."""
+def near(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 1, cutoff: float = 0.6) -> str:
+    """The known names that are most like an unknown one, for the end of a message; where none is,
+    `otherwise`, or all of them. The cutoff of likeness is that of `difflib`."""
     from difflib import get_close_matches  # few runs need it
 
     names = list(known)
-    found = get_close_matches(name, names, 1)
-    return f"did you mean '{found[0]}'?" if found else f"expected one of {', '.join(names)}"
+    found = [f"'{n}'" for n in get_close_matches(name, names, most, cutoff)]
+    return (
+        f"did you mean {' or '.join(found)}?" if found else otherwise or f"expected one of {', '.join(names)}"
+    )
 
 
 def invalid_choice(where: str, value: object, choices: Iterable[str]) -> InputError:

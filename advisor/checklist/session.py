@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import yaml
 from msgspec import Struct
 
 from advisor.checklist.items import command_of
-from advisor.errors import InputError, invalid_choice
+from advisor.errors import InputError, invalid_choice, near
 from advisor.knowledge.capture_goals import checklist_items
 from advisor.model.review import ANSWERS, Answer, CheckEntry, Checklist
 from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
@@ -65,8 +64,7 @@ def read_answers(path: Path, known: Checklist) -> dict[str, Reply]:
     ids = [entry.id for entry in known.entries]
     for name in given:
         if name not in ids:
-            near = get_close_matches(str(name), ids, 1)
-            hint = f"did you mean '{near[0]}'?" if near else "see 'advisor checklist --list'"
+            hint = near(str(name), ids, "see 'advisor checklist --list'")
             raise InputError(f"{path}: no question '{name}'; {hint}")
     return {name: parse(value, f"{path}: {name}") for name, value in given.items()}
 

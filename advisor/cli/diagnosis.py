@@ -8,14 +8,13 @@ import gc
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import date
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
 from advisor.cli.messages import errors, message
 from advisor.config import Settings
-from advisor.errors import AdvisorError, InputError
+from advisor.errors import AdvisorError, InputError, near
 from advisor.reading import held, parse_saved, read_text, similar
 from advisor.reports.output_file import STDOUT
 
@@ -303,6 +302,5 @@ def check_codes(given: Sequence[str], known: Collection[str], option: str) -> No
     """Raise for a code or prefix that no known rule has."""
     for code in codes(given):
         if not any(k.startswith(code) for k in known):
-            near = get_close_matches(code, sorted(known), 3, 0.5)
-            hint = f"did you mean {', '.join(near)}?" if near else "see 'advisor rules list'"
+            hint = near(code, sorted(known), "see 'advisor rules list'", most=3, cutoff=0.5)
             raise InputError(f"{option}: no rule has the code {code}; {hint}")

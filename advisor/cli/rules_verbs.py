@@ -16,7 +16,7 @@ from advisor.cli.app import verb_group
 from advisor.cli.deliver import Progress, check_one, check_output, deliver, deliver_one, formats, write_bytes
 from advisor.cli.settings import argument, option, rule_names, takes
 from advisor.config import Settings
-from advisor.errors import InputError, RuleError
+from advisor.errors import InputError, RuleError, near
 
 if TYPE_CHECKING:
     from advisor.model.rules import RuleSpec
@@ -81,7 +81,6 @@ def new(
     """Write a rule and its cases, which pass check and test, as a start."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import new_rule
-    from advisor.engine.lint_names import near
     from advisor.engine.load import CASES_SUFFIX, load_rules
     from advisor.model.facts import subject_of
     from advisor.model.rules import CODE_PATTERN
@@ -99,7 +98,7 @@ def new(
             raise InputError(f"{what} belongs to our rule {taken.code} ({taken.title})")
     spec = EVERY_FACT.get(fact)
     if spec is None:
-        raise InputError(f"--fact: unknown fact '{fact}'; {near(fact, EVERY_FACT)}")
+        raise InputError(f"--fact: unknown fact '{fact}'; {near(fact, EVERY_FACT, 'correct the name')}")
     if spec.unit in ("text", "flag") or subject_of(fact) != "trace":
         raise InputError(f"--fact: invalid value '{fact}'; expected a fact that is a number of one trace")
     directory.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from advisor.engine.load import Loc, RuleSet
 from advisor.engine.wording import placeholders
+from advisor.errors import near
 from advisor.facts.spec import FactSpec
 from advisor.model.operands import Strict
 from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, Param, RuleSpec
@@ -113,7 +113,7 @@ def known_names(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for what, names, found in used:
         for loc, name in found:
             if names is not None and name not in names:
-                yield loc, f"unknown {what} {name}; {near(name, names)}"
+                yield loc, f"unknown {what} {name}; {near(name, names, 'correct the name')}"
 
 
 def known_fields(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -125,7 +125,8 @@ def known_fields(rule: RuleSpec, context: Context) -> Iterator[Finding]:
         ]
         for at, name in named:
             if known is not None and name not in known:
-                yield ("when", "join", i, *at), f"{join.entity} has no field {name}; {near(name, known)}"
+                hint = near(name, known, "correct the name")
+                yield ("when", "join", i, *at), f"{join.entity} has no field {name}; {hint}"
 
 
 def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
@@ -134,14 +135,9 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for loc, item in models_in(rule):
         if not isinstance(item, Action) or known is None or item.id in known:
             continue
-        if near := difflib.get_close_matches(item.id, list(known), n=1, cutoff=0.8):
-            yield (*loc, "id"), f"unknown action {item.id}; did you mean {near[0]}?"
+        if hint := near(item.id, known, " ", cutoff=0.8).strip():
+            yield (*loc, "id"), f"unknown action {item.id}; {hint}"
 
 
 #: The validators of names.
 NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions)
-
-
-def near(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else "correct the name"

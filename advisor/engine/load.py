@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from advisor.cache import cached, content_of
-from advisor.errors import InputError, RuleError
+from advisor.errors import InputError, RuleError, near
 from advisor.model.facts import Subject
 from advisor.model.numbers import amount
 from advisor.model.rules import RuleSpec
@@ -166,21 +165,19 @@ def content(directory: Path) -> bytes:
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:
     """One rule by code or cause, from the last directory that has it. RuleError if none has."""
-    places = directories or (builtin_dir(),)
-    path = _file_of(name.strip(), places)
+    places, name = directories or (builtin_dir(),), name.strip()
+    path = _file_of(name, places)
     if path is not None:
         rule, source = _read_rule(path)
         refuse(source.problems)
         assert rule is not None
         return rule
     files = [p for d in places for p in _files(d)]
-    known = {**{p.stem: p.stem for p in files}, **{c: c for p in files if (c := _cause_in(p))}}
-    wanted = name.strip().lower()
-    near = difflib.get_close_matches(wanted, [k.lower() for k in known], n=3)
-    named = [next(k for k in known if k.lower() == n) for n in near]
-    hint = f"did you mean {' or '.join(named)}?" if named else "see `advisor rules list`"
+    known = [*(p.stem for p in files), *filter(None, map(_cause_in, files))]
+    wanted = name.upper() if name[-1:].isdigit() else name.lower()
     kind = "code" if wanted[-3:].isdigit() else "code or cause"
-    raise RuleError(f"no rule has the {kind} {name.strip()}; {hint}")
+    hint = near(wanted, known, "see `advisor rules list`", most=3)
+    raise RuleError(f"no rule has the {kind} {name}; {hint}")
 
 
 def _file_of(name: str, places: Sequence[Path]) -> Path | None:

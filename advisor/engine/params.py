@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
 from advisor.engine.load import MOST_OF_A_FILE, RuleSet
-from advisor.errors import RuleError
+from advisor.errors import RuleError, near
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
 from advisor.model.operands import threshold
@@ -28,8 +27,7 @@ def resolve_params(rules: RuleSet, overrides: Mapping[ParamKey, Any]) -> dict[Pa
     for key, value in overrides.items():
         name = f"{key[0]}.{key[1]}"
         if key not in values:
-            near = difflib.get_close_matches(name, [f"{c}.{p}" for c, p in values], n=1)
-            hint = f"did you mean {near[0]}?" if near else "see `advisor explain CODE`"
+            hint = near(name, [f"{c}.{p}" for c, p in values], "see `advisor explain CODE`")
             problems.append(f"unknown parameter {name}; {hint}")
             continue
         try:

@@ -6,7 +6,6 @@ is not 8, ``1e-5`` is a number. Duplicate keys, anchors, aliases and tags are re
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from advisor.engine.load import MOST_OF_A_FILE, Loc, Problem, Source
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.model.checks import fields_of
 from advisor.model.records import Frozen
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
@@ -231,8 +230,7 @@ def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Itera
             text = f"{where} is missing; add it"
         elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
             known = _keys(model)
-            near = difflib.get_close_matches(str(loc[-1]), sorted(known - {loc[-1]}), n=1)
-            hint = f"did you mean `{near[0]}`?" if near and loc[-1] not in known else "remove it"
+            hint = "remove it" if loc[-1] in known else near(str(loc[-1]), sorted(known), "remove it")
             text = f"{where} is an unknown key; {hint}"
         elif kind == "value_error":
             text = f"{where}: {context.get('error', error['msg'])}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
 from advisor.model.records import Field
@@ -18,8 +17,8 @@ Value = float | str
 
 #: Upper limit of any time, size or count of a parameter.
 _UNBOUNDED = 1e15
-#: A message lists at most this many names.
-_FEW = 20
+#: The end of a message about a name that is like none of the many known ones.
+SEE_LISTS = "see 'advisor whatif --list' and 'advisor rules list'"
 
 
 class Constant(Data):
@@ -129,7 +128,7 @@ def make_fix(name: str, params: Mapping[str, Any], code: str | None = None, caus
     """A what-if with all its parameters filled in. Raises InputError for unknown names and values."""
     known = catalogue().whatifs
     if name not in known:
-        raise InputError(f"--fix: unknown what-if '{name}'; {near(name, known)}")
+        raise InputError(f"--fix: unknown what-if '{name}'; {near(name, known, SEE_LISTS)}")
     spec = known[name]
     values: dict[str, Value] = {k: p.default for k, p in spec.params.items()}
     for key, value in params.items():
@@ -155,15 +154,6 @@ def _value(name: str, key: str, param: Param, value: Any) -> Value:
         limit = f"from {param.least:g} to {param.most:g}" if bounded else f"{param.least:g} or more"
         raise InputError(f"--fix: invalid {name}:{key} '{value}'; expected {limit}")
     return number
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    if close := get_close_matches(name, names, 1, 0.6):
-        return f"did you mean '{close[0]}'?"
-    if len(names) > _FEW:
-        return "see 'advisor whatif --list' and 'advisor rules list'"
-    return f"expected one of {', '.join(names)}"
 
 
 def split_fix(text: str) -> tuple[str, dict[str, str]]:

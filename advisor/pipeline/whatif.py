@@ -8,12 +8,12 @@ from pathlib import Path
 from advisor import __version__
 from advisor.engine.infer import default_engine
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import MOST_OPS, NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
-from advisor.gain.whatifs import Fix, catalogue, make_fix, near, split_fix
+from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
 from advisor.metrics.analysis import Analysis
 from advisor.model.explanation import Replay, WhatIfReport
 from advisor.model.findings import Input, Tool
@@ -35,7 +35,7 @@ def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix
         if name in known:
             out.append(make_fix(name, params))
         elif rule is None:
-            hint = near(name, [*known, *rules, *by_cause])
+            hint = near(name, [*known, *rules, *by_cause], SEE_LISTS)
             raise InputError(f"--fix: '{name}' is neither a what-if nor a rule; {hint}")
         elif rule.gain is None:
             raise InputError(

@@ -35,7 +35,7 @@ def test_check_names_the_table_that_was_meant(tmp_path: Path, capsys: pytest.Cap
     rule = tmp_path / "OWN101.yaml"
     rule.write_text(rule.read_text(encoding="utf-8") + "evidence: [launch.top_call]\n", encoding="utf-8")
     assert main(["rules", "check", str(tmp_path)]) == 2
-    slip = "unknown evidence table or join launch.top_call; did you mean launch.top_calls?"
+    slip = "unknown evidence table or join launch.top_call; did you mean 'launch.top_calls'?"
     assert slip in capsys.readouterr().err
 
 
@@ -57,7 +57,7 @@ def test_it_begins_with_any_number(tmp_path: Path, unit: str) -> None:
         (["SYN101"], "SYN101 belongs to our rule SYN101"),
         (["OWN101", "--cause", "blocking-sync"], "blocking-sync belongs to our rule SYN101"),
         (["OWN101", "--cause", "Slow Ring"], "--cause: invalid value 'Slow Ring'"),
-        (["OWN101", "--fact", "launch.idle_rati"], "did you mean launch.idle_ratio?"),
+        (["OWN101", "--fact", "launch.idle_rati"], "did you mean 'launch.idle_ratio'?"),
         (
             ["OWN101", "--fact", "workload.kind"],
             "invalid value 'workload.kind'; expected a fact that is a number",

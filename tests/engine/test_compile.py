@@ -244,7 +244,7 @@ def test_shares_may_be_given_in_per_cent_and_multiples_have_no_bound(text: str, 
     [
         ("ABC100.limit", "--param ABC100.limit: write CODE.name=value"),
         ("limit=3", "--param limit=3: write CODE.name=value"),
-        ("ABC100.limits=3", "unknown parameter ABC100.limits; did you mean ABC100.limit?"),
+        ("ABC100.limits=3", "unknown parameter ABC100.limits; did you mean 'ABC100.limit'?"),
         ("XYZ900.q=3", "unknown parameter XYZ900.q; see `advisor explain CODE`"),
         ("ABC100.limit=many", "the parameter ABC100.limit cannot be 'many': give a number"),
         ("ABC100.limit=inf", "the parameter ABC100.limit cannot be inf: the number is not finite"),

@@ -114,11 +114,11 @@ def test_a_sound_set_has_no_problems(tmp_path: Path) -> None:
 #: (text replaced, its replacement, line, what is said)
 BAD = [
     ("id: no-sync", "id: sample-on-devic", 32,
-     "unknown action sample-on-devic; did you mean sample-on-device?"),
+     "unknown action sample-on-devic; did you mean 'sample-on-device'?"),
     ("part: sync", "part: launch_cal", 25,
-     "unknown part launch_cal; did you mean launch_call?"),
+     "unknown part launch_cal; did you mean 'launch_call'?"),
     ("fact: window.steps_count", "fact: window.step_count", 14,
-     "unknown fact window.step_count; did you mean window.steps_count?"),
+     "unknown fact window.step_count; did you mean 'window.steps_count'?"),
     ("fact: window.steps_count", "fact: phase.decode_ratio", 14,
      "phase.decode_ratio is a fact of each phase, which a rule of scope device does not see; "
      "use a wider fact or a narrower scope"),
@@ -156,9 +156,9 @@ BAD = [
      "no active rule has the cause nobody; correct the name"),
     ("kind: cause", "kind: note", 24, "a note explains nothing; remove gpu-idle"),
     ("entity: copy_class", "entity: copy_clas", 18,
-     "unknown entity copy_clas; did you mean copy_class?"),
+     "unknown entity copy_clas; did you mean 'copy_class'?"),
     ("on: [device]", "on: [device, phase]", 19, "copy_class has no field phase; correct the name"),
-    ("field: kind", "field: kinds", 20, "copy_class has no field kinds; did you mean kind?"),
+    ("field: kind", "field: kinds", 20, "copy_class has no field kinds; did you mean 'kind'?"),
     ("value: DtoH", "value: 4", 20, "copy_class.kind is a text, compared with a number"),
     ("field: kind, op: eq, value: DtoH", "field: sync, op: eq, value: 1", 20,
      "copy_class.sync is a flag, compared with a number"),
@@ -169,7 +169,7 @@ BAD = [
      "severity: {levels: [{at: 0.1, severity: low}]}", 25,
      "levels grade the impact; add `impact` or remove them"),
     ("what_if: remove_sync", "what_if: remove_syncs", 27,
-     "unknown what-if remove_syncs; did you mean remove_sync?"),
+     "unknown what-if remove_syncs; did you mean 'remove_sync'?"),
     ("{sync.idle_ratio|pct} of", "{sync.idle|pct} of", 28,
      "unknown fact sync.idle; did you mean"),
     ("action: Out.", "action: 'Out, {sync.idle|pct}.'", 32,
@@ -188,13 +188,13 @@ BAD = [
     ("{param.min_idle|pct}", "{param.min|pct}", 28, "the parameter min is not in `params`; add it"),
     ("{sync.wait_ns|ms}", "{sync.wait_ns|bytes}", 29, "the format bytes does not fit sync.wait_ns"),
     ("[sync.top_calls, d2h]", "[sync.top, d2h]", 30,
-     "unknown evidence table or join sync.top; did you mean sync.top_calls?"),
+     "unknown evidence table or join sync.top; did you mean 'sync.top_calls'?"),
     ("[sync.top_calls, d2h]", "[d2h]\nseverity: {cap: low}", 0, ""),
     ("verify: {fact: sync.idle_ratio", "verify: {fact: sync.idleness", 32,
      "unknown fact sync.idle"),
     ("harmless_when: The device has queued work.", "harmless_when: never", 36,
      "docs.harmless_when says too little; write a sentence"),
-    ("[cuda-graphs]", "[cuda-graph]", 37, "unknown reference cuda-graph; did you mean cuda-gr"),
+    ("[cuda-graphs]", "[cuda-graph]", 37, "unknown reference cuda-graph; did you mean 'cuda-gr"),
     ("lifecycle: preview", "lifecycle: stable", 7,
      "a stable rule has cases; write ABC101.cases.yaml beside it"),
 ]  # fmt: skip
@@ -291,7 +291,7 @@ def test_alternatives_name_what_is_known() -> None:
     known = replace(KNOWN, actions=("no-sync",), what_ifs=("batch",))
     found = [p.text for p in lint(rules(one), known, need_cases=False)]
     assert "unknown what-if no_such; correct the name" in found
-    assert "unknown action no-synk; did you mean no-sync?" in found
+    assert "unknown action no-synk; did you mean 'no-sync'?" in found
 
 
 def test_one_action_in_words_for_each_kind_of_program() -> None:
@@ -366,7 +366,7 @@ def test_names_are_checked_in_a_file_with_other_mistakes(tmp_path: Path) -> None
         return str(1 + next(i for i, line in enumerate(lines) if part in line))
 
     assert {s for s in said if "unknown fact" in s} == {
-        f"{at('cuont')}: unknown fact window.steps_cuont; did you mean window.steps_count?"
+        f"{at('cuont')}: unknown fact window.steps_cuont; did you mean 'window.steps_count'?"
     }
     assert any(s.startswith(f"{at('snyc')}: unknown part snyc") for s in said)
     assert any(s.startswith(f"{at('galaxy')}: scope is 'galaxy'") for s in said)
@@ -385,6 +385,6 @@ def test_names_are_checked_in_a_file_with_a_key_missing(tmp_path: Path) -> None:
         check_rules(KNOWN, tmp_path, need_cases=False)
     said = [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
     assert said == [
-        "unknown fact window.steps_cuont; did you mean window.steps_count?",
+        "unknown fact window.steps_cuont; did you mean 'window.steps_count'?",
         "impact.fact is missing; add it",
     ]

@@ -62,7 +62,7 @@ BAD = [
     ("cause: blocking-sync", "cause: Blocking", 3, "cause is 'Blocking'; it must match"),
     ("title: The host waits", "title: ''", 4, "title is ''; expected"),
     ("title: The host waits\n", "", 1, "title is missing; add it"),
-    ("title: The host waits", "titel: The host", 4, "titel is an unknown key; did you mean `title`"),
+    ("title: The host waits", "titel: The host", 4, "titel is an unknown key; did you mean 'title'"),
     ("title: The host waits", "all: The host", 4, "all is an unknown key; remove it"),
     ("title: The host waits", "title: 1.10", 4, "title is 1.1; expected a valid string"),
     (
@@ -278,7 +278,7 @@ def test_a_replacement_keeps_the_cause(tmp_path: Path) -> None:
 
 def test_an_unknown_code(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
-    with pytest.raises(RuleError, match="no rule has the code ABC110; did you mean ABC101"):
+    with pytest.raises(RuleError, match="no rule has the code ABC110; did you mean 'ABC101"):
         load_rule("ABC110", tmp_path)
 
 

@@ -179,4 +179,4 @@ def test_a_slip_in_a_scope_is_an_unknown_key() -> None:
     source = parse(text, "a.cases.yaml")
     assert validate(source, CaseFile) is None
     (found,) = source.problems
-    assert found.text == "cases[0].scope.deviec is an unknown key; did you mean `device`?"
+    assert found.text == "cases[0].scope.deviec is an unknown key; did you mean 'device'?"

@@ -203,7 +203,7 @@ def test_both_engines_explain_alike(script: Path) -> None:
 
 
 def test_an_unknown_name_is_told_before_the_capture_is_read() -> None:
-    with pytest.raises(RuleError, match="did you mean launch-bound"):
+    with pytest.raises(RuleError, match="did you mean 'launch-bound"):
         advisor.explain("no-such-file", "lauch-bound")
 
 

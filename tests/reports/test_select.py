@@ -35,7 +35,7 @@ def test_filters_every_list_but_keeps_what_was_inferred() -> None:
     assert select(DIAGNOSIS, ("SYN",), ()).findings[0].rank == 2
 
 
-@pytest.mark.parametrize(("code", "hint"), [("LCH110", "did you mean LCH1"), ("ZZZ", "advisor rules list")])
+@pytest.mark.parametrize(("code", "hint"), [("LCH110", "did you mean 'LCH1"), ("ZZZ", "advisor rules list")])
 def test_an_unknown_code_is_an_error(code: str, hint: str) -> None:
     with pytest.raises(InputError, match=hint):
         check_codes(("LCH101", code), KNOWN, "--select")

@@ -214,7 +214,7 @@ def test_output_in_a_file(trace: Path, tmp_path: Path, capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-r", "kernel"], "did you mean kernels"),
+        (["-r", "kernel"], "did you mean 'kernels"),
         (["--format", "yaml"], "--format"),
         (["--names", "short"], "--names"),
         (["--limit", "-1"], "--limit"),

@@ -436,7 +436,7 @@ def test_frames_in_python(tmp_path: Path) -> None:
 def test_report_names() -> None:
     assert report_names(["kernels,tail", "cuda_gpu_kern_sum"]) == ["kernels", "tail"]
     assert set(NAMES) == set(REPORTS)
-    with pytest.raises(InputError, match="did you mean kernels"):
+    with pytest.raises(InputError, match="did you mean 'kernels"):
         report_names(["kernel"])
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import cast, get_args
 
 import pandas as pd
 from msgspec import Struct
 
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.launch import (
     launch,
@@ -236,8 +235,7 @@ def report_names(given: list[str]) -> list[str]:
             )
         name = twins.get(word, word)
         if name not in REPORTS:
-            near = get_close_matches(word, [*REPORTS, *twins], 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(REPORTS)}"
+            hint = near(word, [*REPORTS, *twins], f"expected one of {', '.join(REPORTS)}")
             raise InputError(f"--report: unknown report '{word}'; {hint}")
         found.append(name + colon + style)
     return list(dict.fromkeys(found))

@@ -12,14 +12,13 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from openpyxl.utils import get_column_letter
 
-from advisor.errors import InputError
+from advisor.errors import InputError, near
 from advisor.model import review as m
 from advisor.model.findings import Tool
 from advisor.reading import MOST_BYTES, similar
@@ -310,8 +309,6 @@ def _word(row: Row, header: str, word: str, known: Collection[str], problems: li
     """The word as spelled in the drop-down; empty, with a problem, for any other."""
     if not word or word in known:
         return word
-    near = get_close_matches(word, known, 1)
-    names = ", ".join(n.replace("_", " ") for n in known)
-    hint = f"did you mean '{near[0]}'?" if near else f"expected one of {names}"
+    hint = near(word, known, f"expected one of {', '.join(n.replace('_', ' ') for n in known)}")
     problems.append(row.problem(header, f"invalid {header.lower()} '{row.text(header)}'; {hint}"))
     return ""
