@@ -64,9 +64,9 @@ PACKAGES: dict[str, tuple[str, str]] = {
                    "stats/test_tails.py stats/test_sums.py facts/test_sums.py"),
     "thresholds": ("engine/interpret.py engine/values.py engine/sensitivity.py engine/states.py "
                    "engine/params.py",
-                   "engine/test_kleene.py engine/test_states.py engine/test_explain.py engine/test_scopes.py "
+                   "engine/test_kleene.py engine/test_states.py engine/test_reasons.py engine/test_scopes.py "
                    "engine/test_compile.py engine/test_answered.py "
-                   "engine/test_sensitivity.py engine/test_text.py engine/test_findings.py"),
+                   "engine/test_sensitivity.py engine/test_text.py engine/test_conclude.py"),
     "layout": ("reports/layout.py reports/text.py",
                "reports/test_layout.py reports/test_text_blocks.py"),
 }  # fmt: skip

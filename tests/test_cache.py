@@ -139,7 +139,7 @@ def test_a_file_holds_nothing_but_our_data_classes(folder: Path, planted: bytes)
 
 
 def test_a_change_of_the_code_makes_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {"findings.py", "load.py", "catalog.py"} <= {Path(p).name for p, *_ in cache._stamps()}
+    assert {"findings.py", "load.py", "whatifs.py"} <= {Path(p).name for p, *_ in cache._stamps()}
     cached("signs", [b"a"], lambda: sign(1))
     monkeypatch.setattr(cache, "_stamps", lambda: [("findings.py", 1, 2)])
     assert cached("signs", [b"a"], lambda: sign(2)) == sign(2)

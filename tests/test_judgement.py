@@ -16,7 +16,7 @@ JUDGED = (
 )
 #: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
 #: methods, and how layers are counted, have constants of their own.
-COMPARED = sorted({p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "work"})
+COMPARED = sorted({p.stem for p in (PACKAGE / "compare").glob("*.py")} - {"statistics", "step_work"})
 _ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
