@@ -212,7 +212,7 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
 
 def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     """Rows that the replays of traced graphs should have left, and how many of these are missing. The last
-    replay of a process may be cut off."""
+    replay of a process may be cut off, and the first one if its launch was not recorded either."""
     at = np.flatnonzero((ops.graph_node >> PLACE_BITS > 0) & (ops.correlation != MISSING))
     if not len(at):
         return 0, 0
@@ -231,10 +231,12 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     seen = np.bincount(distinct((graph << PLACE_BITS) + place) >> PLACE_BITS, minlength=len(places))
     seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
     due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
-    began, process = ops.start[at][first], process[first]
+    began, process, called = ops.start[at][first], process[first], ops.api[at][first] >= 0
     last = np.full(int(process.max()) + 1, np.iinfo(np.int64).min)
     np.maximum.at(last, process, began)
-    due = np.where(began == last[process], 0, due)
+    earliest = np.full(len(last), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, process, began)
+    due = np.where((began == last[process]) | (began == earliest[process]) & ~called, 0, due)
     missing = np.maximum(due - np.bincount(replay, minlength=len(first)), 0)
     return int(due.sum()), int(missing.sum())
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
-from advisor.model.gain import WORTH, saved_terms
+from advisor.model.gain import WORTH, ToDo, saved_terms
 from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, times, value_text
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
@@ -191,9 +191,8 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
 def _do(d: Diagnosis, first: Finding) -> str:
     """The fix, after the fixes that it requires."""
     own = first_fix(first)
-    at = next((i for i, t in enumerate(d.do) if t.code == first.code), 0)
     advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
-    before = list(dict.fromkeys(advice[t.action] for t in d.do[:at] if t.because and t.action in advice))
+    before = [advice[t.action] for t in _required(d, first) if t.action in advice]
     if first.recommendations and (ranks := fix(first.recommendations[0])) != own:
         before.append(ranks)
     text = ", then ".join(part for part in (", ".join(before), own) if part)
@@ -202,6 +201,17 @@ def _do(d: Diagnosis, first: Finding) -> str:
         text = " and ".join(dict.fromkeys((text, *fixes)))
     text = (text or first.cause.replace("-", " ").replace("gpu", "GPU")) + _place(d, first)
     return text[:1].upper() + text[1:]
+
+
+def _required(d: Diagnosis, first: Finding) -> list[ToDo]:
+    """What the fix of a finding requires to be done before it, in order."""
+    at = next((i for i, t in enumerate(d.do) if t.code == first.code), 0)
+    causes, found = {first.cause}, list[ToDo]()
+    for one in reversed(d.do[:at]):
+        if any(one.because.startswith(f"before {cause}:") for cause in causes):
+            causes.add(one.cause)
+            found.insert(0, one)
+    return found
 
 
 def _place(d: Diagnosis, found: Finding) -> str:

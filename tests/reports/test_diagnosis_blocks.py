@@ -82,13 +82,18 @@ def test_what_has_to_be_done_before_stands_before() -> None:
     assert headline is not None
     assert first.gain is not None
     needed = ToDo(
-        code=other.code, cause=other.cause, id="a", action=other.recommendations[0].action, because="b"
-    )
+        code=other.code, cause=other.cause, id="a", action=other.recommendations[0].action,
+        because=f"before {first.cause}: a graph holds no wait",
+    )  # fmt: skip
     own = ToDo(code=first.code, cause=first.cause, id="b", action=first.recommendations[0].action)
     after = first.gain.model_copy(update={"step_after_ms": Span(low=1, mid=2, high=3)})
     asked = {"do": (needed, own), "headline": headline.model_copy(update={"together": after})}
     shown = short(DIAGNOSIS.model_copy(update=asked))
     assert "On device, then use CUDA graphs: step 9.92 → 2.00 ms" in shown
+
+    elsewhere = needed.model_copy(update={"because": "before startup-in-window: another cause"})
+    shown = short(DIAGNOSIS.model_copy(update={**asked, "do": (elsewhere, own)}))
+    assert "\nUse CUDA graphs: step 9.92 → 2.00 ms" in shown
 
 
 def test_limits_stand_apart_from_what_is_to_mend() -> None:

@@ -280,6 +280,22 @@ def test_nodes_that_some_replays_left_out_are_lost(
         assert f"{shown} nodes of graph replays left no row" in d.findings[0].message
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_the_replay_that_ran_when_the_recording_began_lost_nothing(called: bool, tmp_path: Path) -> None:
+    """Six replays of ten nodes, of the first of which seven ran before the recording, as its call did. With
+    the call they are lost."""
+    e = Export().gpu().process(100).traced("Cuda", graph_mode="node")
+    for i in range(6):
+        at = i * 200 * US
+        if i or called:
+            e.call("cudaGraphLaunch_v10000", at, 20 * US)
+        for n in range(7 if i == 0 else 0, 10):
+            linked = {} if i or called else {"correlation": 999}
+            e.kernel(at + 30 * US + n * 15 * US, 14 * US, f"k{n}", graph_node=(1 << 32) | n, **linked)
+    d = diagnosed(e, tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == (pytest.approx(7 / 60) if called else 0.0)
+
+
 @pytest.mark.parametrize(
     ("table", "column"),
     [("CUPTI_ACTIVITY_KIND_KERNEL", "graphNodeId"), ("CUPTI_ACTIVITY_KIND_MEMSET", "correlationId")],
