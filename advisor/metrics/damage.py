@@ -302,9 +302,11 @@ def stream_captures(trace: Trace) -> tuple[Array, Array, Array]:
 
 def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
     """Of the unmatched launches, those still queued where the capture was cut: the last ones of a thread,
-    which no call has waited for, in a tail no longer than any operation took from its call to its end."""
+    which no call has waited for, in a tail no longer than any operation took from its call to its end.
+    Copies behind them may have run on another stream."""
     cut = np.zeros(len(unmatched), bool)
     ran = np.flatnonzero(ops.api >= 0)
+    launched = ops.api[ran[among(ops.kind[ran], (Kind.KERNEL, Kind.GRAPH_RUN))]]
     if not len(ran) or not unmatched.any():
         return cut
     calls = trace.columns("api_calls", ("start", "end", "thread", "process", "call", "result"))
@@ -320,8 +322,7 @@ def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
             waited = np.iinfo(np.int64).min  # the wait was for one of its devices
         for thread in distinct(calls["thread"][unmatched & own]).tolist():
             mine = own & (calls["thread"] == thread)
-            api = ops.api[ran]
-            last_ran = start[api[mine[api]]].max(initial=np.iinfo(np.int64).min)
+            last_ran = start[launched[mine[launched]]].max(initial=np.iinfo(np.int64).min)
             tail = unmatched & mine & (start > last_ran) & (calls["end"] > waited)
             if tail.any() and end - int(start[tail].min()) <= longest:
                 cut |= tail

@@ -52,6 +52,13 @@ def test_what_was_still_queued_at_the_cut_is_not_lost(tmp_path: Path) -> None:
     assert "damaged-capture" not in [f.cause for f in d.findings]
 
 
+def test_a_copy_that_overtook_the_queue_does_not_make_it_lost(tmp_path: Path) -> None:
+    """After the last launch an upload ran at once on a stream of its own."""
+    e = busy(cut=2_000 * US).copy(1_995 * US, copy_start=1_999 * US, memory="pinned", stream=8)
+    d = diagnosed(e, tmp_path)
+    assert fact(d, "capture.lost_kernel_ratio", None) == 0.0
+
+
 @pytest.mark.parametrize(
     ("wait", "lost"), [("cudaDeviceSynchronize_v3020", True), ("cudaStreamSynchronize_v3020", False)]
 )
