@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "advisor"
-#: Where facts of a capture are at hand, and a threshold would be quickly written down. Prompts see none.
+#: Where facts of a capture are at hand, and a threshold would be quickly written down. A session sees none.
 JUDGED = (
     "pipeline/doctor.py",
-    *sorted(f"checklist/{p.name}" for p in (PACKAGE / "checklist").glob("*.py") if p.stem != "prompts"),
+    *sorted(f"checklist/{p.name}" for p in (PACKAGE / "checklist").glob("*.py") if p.stem != "session"),
 )
 #: What differs between two captures: against `limit("...")`, never a number of the code. Statistical
 #: methods, and how layers are counted, have constants of their own.

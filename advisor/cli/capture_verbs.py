@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import typer
 
 from advisor.capture import goals
-from advisor.checklist.prompts import BACK, choose, need_terminal, write
+from advisor.checklist.session import BACK, choose, need_terminal, write
 from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
 from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.cli.messages import message
 from advisor.cli.paths import check_exists, is_pipe
 from advisor.errors import InputError
-from advisor.model.options import Flag, Kind, format_module, format_names, one_of
+from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
 from advisor.reading import READING
 from advisor.reports.output_file import STDOUT, check_suffix, check_target, check_targets, write_atomic
 
@@ -98,7 +97,7 @@ def deliver_one(
 def save(report: Report, format: str, path: Path | None, force: bool) -> None:
     """Write the report to a file as well, if one was requested."""
     if path is not None:
-        write_bytes(import_module(format_module(format)).document(report), path, force)
+        write_bytes(format_writer(format)(report), path, force)
 
 
 def show(blocks: Iterable[Block] | Callable[[int], Iterable[Block]]) -> None:

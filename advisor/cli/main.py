@@ -33,10 +33,10 @@ os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
 #: Where a verb lives (a function, or a `typer.Typer` with verbs of its own), and what it does.
 VERBS = {
-    "diagnose": ("advisor.cli.diagnose_verb", "diagnose", "Find causes in captures (the default)."),
-    "demo": ("advisor.cli.diagnose_verb", "demo", "Diagnose the capture that ships with advisor."),
-    "show": ("advisor.cli.rules_verbs", "show", "Show one finding in full."),
-    "explain": ("advisor.cli.rules_verbs", "explain", "Explain a rule, or why it fired or not."),
+    "diagnose": ("advisor.cli.finding_verbs", "diagnose", "Find causes in captures (the default)."),
+    "demo": ("advisor.cli.finding_verbs", "demo", "Diagnose the capture that ships with advisor."),
+    "show": ("advisor.cli.finding_verbs", "show", "Show one finding in full."),
+    "explain": ("advisor.cli.finding_verbs", "explain", "Explain a rule, or why it fired or not."),
     "doctor": ("advisor.cli.capture_verbs", "doctor", "Check a capture, and how to record it better."),
     "stats": ("advisor.cli.extract_verbs", "stats", "Print tables of a capture, as nsys stats does."),
     "whatif": ("advisor.cli.extract_verbs", "whatif", "Predict what a change would win."),
@@ -50,7 +50,7 @@ VERBS = {
     "mcp": ("advisor.cli.extract_verbs", "mcp", "Serve the verbs to agents (Model Context Protocol)."),
     "redact": ("advisor.cli.extract_verbs", "redact", "Copy a capture without private data."),
     "facts": ("advisor.cli.extract_verbs", "facts", "List the facts, or their values in a capture."),
-    "rules": ("advisor.cli.rules_verbs", "app", "List, check, test and document rules."),
+    "rules": ("advisor.cli.finding_verbs", "app", "List, check, test and document rules."),
 }
 
 _TEXT = (
@@ -119,7 +119,7 @@ def main(args: Sequence[str]) -> int:
         if any(not word and before[:1] != "-" for before, word in pairwise(["", *words])):
             # Not the value of an option; as a path it would mean the current folder.
             raise InputError("an empty argument; is a variable of the shell unset?")
-        from advisor.cli.plain import run_plain
+        from advisor.cli.diagnosis import run_plain
 
         if (code := run_plain(words)) is not None:
             return code

@@ -53,12 +53,11 @@ def checklist(
     """
     asks = not (no_input or list_)
     if asks:
-        from advisor.checklist.prompts import need_terminal
+        from advisor.checklist.session import need_terminal
 
         need_terminal("add --no-input, and --answers FILE if there are answers")
     from advisor.checklist import items
-    from advisor.checklist.prompts import shortened
-    from advisor.checklist.session import restore
+    from advisor.checklist.session import restore, shortened
     from advisor.reports import review_blocks as reports
 
     place = _place(traces or [], settings, session, resume, asks)
@@ -121,8 +120,15 @@ def _answered(
     begin: Checklist, answers: Path | None, no_input: bool, every: bool, place: Path | None, short: bool
 ) -> Checklist:
     """The questions, answered by a person or a file; every answer is saved at once."""
-    from advisor.checklist.prompts import FileAsker, TerminalAsker, shortened, walk
-    from advisor.checklist.session import read_answers, resume_command, save
+    from advisor.checklist.session import (
+        FileAsker,
+        TerminalAsker,
+        read_answers,
+        resume_command,
+        save,
+        shortened,
+        walk,
+    )
     from advisor.reports.review_blocks import welcome
 
     replies = read_answers(answers, begin) if answers is not None else {}

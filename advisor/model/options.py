@@ -4,7 +4,9 @@ of a configuration file) and of a plan to record, and formats of output.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -121,23 +123,23 @@ Kind = Literal["document", "findings"]
 
 
 class Format(NamedTuple):
-    """`module` of `advisor.reports` turns a report into bytes by `document`; `suffixes` are of its files."""
+    """`writer` of `advisor.reports` turns a report into bytes; `suffixes` are of its files."""
 
     name: str
-    module: str
+    writer: str
     suffixes: tuple[str, ...] = ()
     serves: tuple[Kind, ...] = ("document", "findings")
 
 
 FORMATS = (
-    Format("text", "text"),
-    Format("json", "json_report", (".json",)),
-    Format("markdown", "markdown", (".md",)),
-    Format("html", "html.report", (".html", ".htm")),
-    Format("sarif", "sarif", (".json", ".sarif"), ("findings",)),
-    Format("junit", "junit", (".xml",), ("findings",)),
-    Format("github", "github", (), ("findings",)),
-    Format("concise", "concise", (), ("findings",)),
+    Format("text", "text.document"),
+    Format("json", "json_report.document", (".json",)),
+    Format("markdown", "markdown.document", (".md",)),
+    Format("html", "html.report.document", (".html", ".htm")),
+    Format("sarif", "sarif.document", (".json", ".sarif"), ("findings",)),
+    Format("junit", "tool_formats.junit", (".xml",), ("findings",)),
+    Format("github", "tool_formats.github", (), ("findings",)),
+    Format("concise", "tool_formats.concise", (), ("findings",)),
 )
 
 
@@ -146,6 +148,8 @@ def format_names(kind: Kind) -> tuple[str, ...]:
     return tuple(f.name for f in FORMATS if kind in f.serves)
 
 
-def format_module(name: str) -> str:
-    """The module that writes a format."""
-    return next(f"advisor.reports.{f.module}" for f in FORMATS if f.name == name)
+def format_writer(name: str) -> Callable[[Any], bytes]:
+    """The function that writes a format."""
+    module, _, function = next(f.writer for f in FORMATS if f.name == name).rpartition(".")
+    writer: Callable[[Any], bytes] = getattr(import_module(f"advisor.reports.{module}"), function)
+    return writer

@@ -14,8 +14,8 @@ from advisor.model.numbers import amount, condition_text, fact_unit, heading_par
 from advisor.reports import blocks as b
 from advisor.reports import finding_text, phrases, summary
 from advisor.reports.finding_text import Detail, Shown, finding, grid
-from advisor.reports.header import SHOWN, header, ranks
 from advisor.reports.layout import GLUE, name_text
+from advisor.reports.phrases import SHOWN, header, ranks
 
 TOP = 5
 #: Changes of a moved threshold that are named without -v.

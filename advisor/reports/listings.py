@@ -15,9 +15,8 @@ from advisor.model.numbers import amount, fact_unit, milliseconds, value_text
 from advisor.model.records import Frozen
 from advisor.reports import blocks as b
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title
-from advisor.reports.header import header_input
 from advisor.reports.layout import GLUE
-from advisor.reports.phrases import remedy_text
+from advisor.reports.phrases import header_input, remedy_text
 
 
 class FactList(Frozen):

@@ -221,8 +221,7 @@ def _about(
 
 
 def _notification(entry: NotEvaluated) -> Json:
-    flag = f"; {phrases.remedy_text(entry.flag)}" if entry.flag else ""
-    text = f"{entry.code} {entry.cause} was not judged: {phrases.why_not_judged(entry)}{flag}."
+    text = f"{entry.code} {entry.cause} was not judged: {phrases.why_not_judged(entry, True)}."
     return {"descriptor": {"id": clean(entry.code)}, "level": "note", "message": {"text": clean(text)}}
 
 

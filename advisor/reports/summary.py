@@ -16,7 +16,7 @@ from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases
 from advisor.reports.finding_text import span_text, times_text
-from advisor.reports.header import ranks, ranks_read, rates
+from advisor.reports.phrases import ranks, ranks_read, rates
 
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200

@@ -11,8 +11,16 @@ import yaml
 
 from advisor.checklist import session
 from advisor.checklist.items import CaptureFacts, checklist
-from advisor.checklist.prompts import BACK, FileAsker, walk
-from advisor.checklist.session import Reply, answered, parse, read_answers, with_replies
+from advisor.checklist.session import (
+    BACK,
+    FileAsker,
+    Reply,
+    answered,
+    parse,
+    read_answers,
+    walk,
+    with_replies,
+)
 from advisor.errors import InputError
 from advisor.model.review import CheckEntry, Checklist
 from tests.checklist.test_items import known

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from advisor.cli.app import run_verb
-from advisor.cli.plain import run_plain
+from advisor.cli.diagnosis import run_plain
 
 CAPTURE = Path(__file__).parents[2] / "examples" / "captures" / "decode_graph_opaque.sqlite.xz"
 

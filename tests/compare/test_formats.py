@@ -19,11 +19,12 @@ from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.model.comparison import Comparison
-from advisor.reports import experiment_blocks, github, junit, sarif, text
+from advisor.reports import experiment_blocks, sarif, text
 from advisor.reports.experiment_blocks import Document, report
 from advisor.reports.html import report as html
-from advisor.reports.html.budget_chart import change_view
+from advisor.reports.html.charts import change_view
 from advisor.reports.layout import Page
+from advisor.reports.tool_formats import github, junit
 from tests.compare.support import diagnosed, side
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
@@ -202,7 +203,7 @@ def test_junit_fails_and_errs(
 ) -> None:
     document = documents[kind]
     assert isinstance(document, Comparison)
-    text = junit.document(report(document)).decode()
+    text = junit(report(document)).decode()
     xmlschema.XMLSchema(str(SCHEMAS / "junit-10.xsd")).validate(text)
     found = re.search(r'<testsuites[^>]*tests="(\d+)"[^>]*failures="(\d+)"[^>]*errors="(\d+)"', text)
     assert found is not None
@@ -213,7 +214,7 @@ def test_junit_fails_and_errs(
 def test_github_annotates_an_error(documents: dict[str, Document], kind: str) -> None:
     document = documents[kind]
     assert isinstance(document, Comparison)
-    assert github.document(report(document)).startswith(b"::error title=advisor compare%3A ")
+    assert github(report(document)).startswith(b"::error title=advisor compare%3A ")
 
 
 def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, Document]) -> None:
@@ -222,7 +223,7 @@ def test_junit_is_well_formed_whatever_a_capture_is_called(documents: dict[str, 
     odd = "kernel \ufffe\x00"
     phases = tuple(p.model_copy(update={"phase": odd, "why": odd}) for p in document.phases)
     made = document.model_copy(update={"summary": odd, "phases": phases})
-    Xml.fromstring(junit.document(report(made)))
+    Xml.fromstring(junit(report(made)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -236,4 +237,4 @@ def test_sources_are_named_by_their_titles(documents: dict[str, Document], kind:
     assert not key.search(html.document(report(document)).decode())
     if isinstance(document, Comparison):
         assert not key.search(sarif.document(report(document)).decode())
-        assert not key.search(junit.document(report(document)).decode())
+        assert not key.search(junit(report(document)).decode())

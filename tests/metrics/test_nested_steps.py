@@ -10,7 +10,7 @@ import pytest
 from advisor import diagnose
 from advisor.metrics.steps import Steps
 from advisor.reports.blocks import Labelled
-from advisor.reports.header import header
+from advisor.reports.phrases import header
 from tests.builder import Export
 from tests.metrics.support import analysis
 

@@ -17,7 +17,7 @@ from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports import markdown
 from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.diagnosis_blocks import report as diagnosis_report
-from advisor.reports.header import SHOWN
+from advisor.reports.phrases import SHOWN
 from tests.ranks.support import reduced_once
 from tests.ranks.test_planted import job
 from tests.reports.fixture import plain

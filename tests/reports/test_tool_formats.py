@@ -16,9 +16,10 @@ import xmlschema
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Diagnosis, Tool
 from advisor.pipeline.diagnose import diagnose
-from advisor.reports import github, junit, sarif
+from advisor.reports import sarif
 from advisor.reports.characters import clean
 from advisor.reports.diagnosis_blocks import report
+from advisor.reports.tool_formats import github, junit
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL
 from tests.test_captures import committed
@@ -148,7 +149,7 @@ def junit_schema() -> Any:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_junit_validates(name: str, junit_schema: Any) -> None:
-    data = junit.document(report(SAMPLES[name]))
+    data = junit(report(SAMPLES[name]))
     junit_schema.validate(Xml.fromstring(data))
 
 
@@ -157,14 +158,14 @@ def test_junit_holds_nothing_that_controls_a_terminal() -> None:
     finding = DIAGNOSIS.findings[0].model_copy(update=update)
     missing = DIAGNOSIS.not_evaluated[0].model_copy(update={"cause": NASTY, "code": "ABC102"})
     nasty = {"findings": (finding,), "not_evaluated": (missing,), "verdict": NASTY}
-    text = junit.document(report([DIAGNOSIS.model_copy(update=nasty)])).decode()
+    text = junit(report([DIAGNOSIS.model_copy(update=nasty)])).decode()
     assert "ABC101[bold red]gemm" in text
     assert not [c for c in text if clean(c) != c and c != "\n"]
 
 
 def test_junit_of_a_real_capture(junit_schema: Any) -> None:
     diagnosis = diagnose(committed("decode_eager_bs1"))
-    root = Xml.fromstring(junit.document(report([diagnosis])))
+    root = Xml.fromstring(junit(report([diagnosis])))
     junit_schema.validate(root)
     cases = {str(c.get("name")).split()[0]: c for c in root.iter("testcase")}
     told = {f.code: f.severity for f in reversed(diagnosis.findings)}
@@ -181,7 +182,7 @@ def test_junit_of_a_real_capture(junit_schema: Any) -> None:
 
 
 def test_junit_says_what_the_diagnosis_says() -> None:
-    root = Xml.fromstring(junit.document(report([FULL])))
+    root = Xml.fromstring(junit(report([FULL])))
     suite = root[0]
     assert dict(root.attrib) == {"name": "advisor", "tests": "10", "failures": "2", "errors": "0"}
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("10", "2", "5")
@@ -211,7 +212,7 @@ def test_several_scopes_of_a_rule_are_one_case() -> None:
     first = DIAGNOSIS.findings[0]
     second = first.model_copy(update={"scope": Scope(device=1), "rank": 2, "severity": "info"})
     both = DIAGNOSIS.model_copy(update={"findings": (first, second)})
-    root = Xml.fromstring(junit.document(report([both])))
+    root = Xml.fromstring(junit(report([both])))
     cases = [c for c in root.iter("testcase") if str(c.get("name")).startswith("LCH101")]
     assert len(cases) == 1
     assert "device 1" in (cases[0].findtext("failure") or "")
@@ -221,7 +222,7 @@ def test_several_scopes_of_a_rule_are_one_case() -> None:
 
 
 def test_github_commands() -> None:
-    lines = github.document(report([FULL])).decode().splitlines()
+    lines = github(report([FULL])).decode().splitlines()
     assert [line.split(" ")[0] for line in lines] == [
         "::notice",
         "::error",
@@ -246,7 +247,7 @@ def test_files_of_annotations_are_named_from_the_checkout(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = DIAGNOSIS.inputs[0].model_copy(update={"path": str(tmp_path / "out" / "a.sqlite")})
-    text = github.document(report([DIAGNOSIS.model_copy(update={"inputs": (own,)})])).decode()
+    text = github(report([DIAGNOSIS.model_copy(update={"inputs": (own,)})])).decode()
     assert text.count(",file=out/a.sqlite::") == len(text.splitlines())
 
 
@@ -256,7 +257,7 @@ def test_each_command_is_one_line(name: str) -> None:
         update={"title": f"a\r\n::error::x {NASTY}", "message": "b\n::set-output name=x::y"}
     )
     diagnoses = [d.model_copy(update={"findings": (nasty, *d.findings)}) for d in SAMPLES[name]]
-    data = github.document(report(diagnoses))
+    data = github(report(diagnoses))
     assert b"\r" not in data
     for line in data.decode().splitlines():
         assert re.match(r"::(error|warning|notice) title=[^:\n]*::", line), line
@@ -264,7 +265,7 @@ def test_each_command_is_one_line(name: str) -> None:
 
 def test_nothing_in_a_command_moves_the_cursor() -> None:
     """Neither names from the capture nor the name of its file."""
-    text = github.document(report([ODD, DIAGNOSIS])).decode()
+    text = github(report([ODD, DIAGNOSIS])).decode()
     assert "file=/tmp/a b/ü%25??%2C%3A?[31m?.sqlite" in text
     assert clean(text.replace("\n", "")) == text.replace("\n", "")
 
@@ -272,7 +273,7 @@ def test_nothing_in_a_command_moves_the_cursor() -> None:
 def test_levels_of_github() -> None:
     for severity, command in zip(SEVERITIES, ("notice", "notice", "warning", "error"), strict=True):
         one = DIAGNOSIS.findings[1].model_copy(update={"severity": severity})
-        lines = github.document(report([DIAGNOSIS.model_copy(update={"findings": (one,)})])).decode()
+        lines = github(report([DIAGNOSIS.model_copy(update={"findings": (one,)})])).decode()
         assert lines.splitlines()[1].startswith(f"::{command} ")
 
 

@@ -1,23 +1,119 @@
-"""Drawings of the HTML report: step times, kernel latencies, gains, events, both sides of a comparison."""
+"""Drawings of the HTML report: budgets, step times, kernel latencies, gains, events, both sides of a
+comparison. Their values are texts and positions for the templates."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
+from types import SimpleNamespace as View
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from advisor.model.comparison import Comparison
+from advisor.model.comparison import Comparison, PartChange
 from advisor.model.facts import Table
-from advisor.model.findings import Diagnosis
-from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, times, value_text
+from advisor.model.findings import Budget, Diagnosis
+from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, percent, times, value_text
+from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
 from advisor.model.work import Excerpt
+from advisor.reports.budget_bar import COLUMNS, shares, signs, unanswered, words
 from advisor.reports.characters import clean
+from advisor.reports.compare_blocks import change
 from advisor.reports.finding_text import times_text
 from advisor.reports.layout import cut_middle, name_text
+
+#: A part below this share of every bar is added to the other small ones.
+SMALL = 0.0005
+#: From this share on a piece of the bar is wide enough for its sign and number.
+LABELLED = 0.055
+#: With more bars there is no room for times beside the shares.
+ROOMY = 4
+#: Parts of a comparison smaller than this share of the longer side are only in the tables.
+COMPARED = 0.005
+
+
+def _piece(part: str, sign: str, share: float, percent: str, ms: str) -> View:
+    """A piece of a budget bar; `css` names its colour and pattern."""
+    css = f"p-{part if part in PARTS else 'unknown'}"
+    return View(
+        words=words(part), sign=sign, css=css, share=share, percent=percent, ms=ms, labelled=share >= LABELLED
+    )
+
+
+def budget_view(budgets: Sequence[Budget]) -> View:
+    """A bar a device or phase over one legend; `columns` name the bars, a row of `legend` has a cell for
+    each."""
+    held = shares(budgets, SMALL)
+    given = signs(list(held.cells), "C")  # compute needs a letter too, so that every piece has a sign
+
+    def piece(part: str, share: float, ms: float) -> View:
+        return _piece(part, given[part][0], share, percent(share), f"{milliseconds(ms)} ms")
+
+    bars = [
+        View(
+            label=f"{clean(b.phase)}, {b.place}" if b.phase else b.place,
+            window=value_text(b.window_ms, "ms"),
+            pieces=[piece(p.part, p.share, p.ms) for p in b.parts if p.share > 0],
+        )
+        for b in budgets
+    ]
+    shown = budgets if len(bars) <= ROOMY else ()
+    ms = {(p.part, i): f" · {milliseconds(p.ms)} ms" for i, b in enumerate(shown) for p in b.parts}
+    legend = []
+    for part in held.parts:
+        known = enumerate(held.cells[part])
+        cells = ["" if s is None else f"{percent(s)}{ms.get((part, i), '')}" for i, s in known]
+        legend.append((piece(part, held.largest[part], 0.0), cells))
+    columns = ["least", "median", "most"] if held.many else [b.label for b in bars]
+    small = [p for p in held.cells if 0 < held.largest[p] < SMALL]
+    rest = [f"Below 0.05 %: {', '.join(words(p) for p in small)}."] if small else []
+    rest = " ".join([*unanswered(budgets), *rest])
+    return View(bars=bars, columns=columns, legend=legend, rest=rest, many=len(bars) > COLUMNS)
+
+
+def piece_pattern(part: PartSpec) -> str:
+    """The CSS of the pattern over a part's colour."""
+    match part.pattern:
+        case Stripes(degrees, tone, width, every):
+            ink = f"var(--{'x' if tone == 'light' else 'y'}) 0 {width}px"
+            stops = f"{degrees}deg, {ink}, transparent {width}px {every}px"
+            return f" background-image: repeating-linear-gradient({stops});"
+        case Dots(radius, edge, every):
+            image = f"radial-gradient(var(--y) {radius:g}px, transparent {edge:g}px)"
+            return f" background-image: {image}; background-size: {every}px {every}px;"
+    return ""
+
+
+def change_view(parts: Iterable[PartChange], names: tuple[str, str]) -> View | None:
+    """A bar for each side, both to the scale of the longer one; None without parts."""
+    rows = [p for p in parts if p.phase is None]
+    whole = [sum(p.before_ms for p in rows), sum(p.after_ms for p in rows)]
+    longest = max(whole, default=0.0)
+    if longest <= 0:
+        return None
+    given = signs([p.part for p in rows], "C")
+
+    def piece(part: str, ms: float) -> View:
+        return _piece(part, given[part][0], ms / longest, f"{milliseconds(ms)} ms", "a step")
+
+    bars = []
+    for i, name in enumerate(names):
+        pieces = [piece(p.part, (p.before_ms, p.after_ms)[i]) for p in rows]
+        rest = longest - whole[i]
+        if rest > COMPARED * longest:
+            less = _piece("", "", rest / longest, f"{milliseconds(rest)} ms less", "a step")
+            less.words, less.css = "shorter by", "p-none"
+            pieces.append(less)
+        shown = [p for p in pieces if p.share > 0]
+        bars.append(View(label=name, window=f"{milliseconds(whole[i])} ms a step", pieces=shown))
+    kept = [p for p in rows if max(p.before_ms, p.after_ms) >= COMPARED * longest]
+    legend = []
+    for p in sorted(kept, key=lambda p: -abs(p.change_ms)):
+        ends = (p.before_ms, p.after_ms)
+        legend.append((piece(p.part, 0.0), [*map(milliseconds, ends), f"{p.change_ms:+,.2f}", change(*ends)]))
+    heads = [f"{names[0]}, ms a step", names[1], "change", ""]
+    return View(bars=bars, columns=heads, legend=legend, rest="", many=False)
+
 
 #: Characters of a name; the middle of longer ones is left out.
 EVENT_NAME = 240
@@ -58,61 +154,11 @@ WIDTH, HEIGHT = 720.0, 150.0
 LEFT, BOTTOM, TOP = 46.0, 18.0, 22.0
 #: Fewest and most bars of the histogram.
 BINS = (8, 30)
-MOST_KERNELS = 20
-NAME = 50
 
 
-class Phase(Struct, frozen=True):
-    """The steps of one phase: `bars` and `histogram` are SVG paths."""
-
-    name: str
-    css: str
-    count: int
-    bars: str
-    histogram: str
-    median: str
-    p99: str
-    median_x: float
-    p99_x: float
-    median_y: float
-
-    @property
-    def p99_apart(self) -> bool:
-        """Whether both labels fit beside each other."""
-        return self.p99_x - self.median_x > 150
-
-
-class StepChart(Struct, frozen=True):
-    """Steps in order of time, and how their times are distributed."""
-
-    phases: list[Phase]
-    ticks: list[tuple[float, str]]
-    x_ticks: list[tuple[float, str]]
-    time_ticks: list[tuple[float, str]]
-    shown: int
-    total: int
-    most: int
-    most_y: float
-
-
-class LatencyRow(Struct, frozen=True):
-    """One kernel: numbers as text and as positions on a common logarithmic scale of 0..100."""
-
-    name: str
-    full: str
-    calls: str
-    p50: str
-    p99: str
-    max: str
-    ratio: str
-    at_p50: float
-    at_p95: float | None
-    at_p99: float
-    at_max: float
-
-
-def step_chart(diagnosis: Diagnosis) -> StepChart | None:
-    """None if the document has fewer than two step marks."""
+def step_chart(diagnosis: Diagnosis) -> View | None:
+    """Steps in order of time, and how their times are distributed, by phase: `bars` and `histogram` are SVG
+    paths. None if the document has fewer than two step marks."""
     marks = diagnosis.timeline.marks
     times = [(m.end_ns - m.start_ns) / 1e6 for m in marks]
     if len(times) < 2 or max(times) <= 0:
@@ -120,54 +166,59 @@ def step_chart(diagnosis: Diagnosis) -> StepChart | None:
     top = _nice(max(times))
     low, high = min(times), max(times)
     span = (high - low) or high or 1.0
-    edge_low, edge_high = max(low - 0.02 * span, 0.0), high + 0.02 * span
+    edges = max(low - 0.02 * span, 0.0), high + 0.02 * span
     width = (WIDTH - LEFT) / len(times)
-    names = list(dict.fromkeys(m.label for m in marks))
     summary = {s.phase: s for s in diagnosis.main_steps}
     bins = min(max(round(2 * math.sqrt(len(times))), BINS[0]), BINS[1])
-    own = {n: [(i, t) for i, t in enumerate(times) if marks[i].label == n] for n in names}
-    by_phase = {n: counts([t for _, t in mine], edge_low, edge_high, bins) for n, mine in own.items()}
+    own: dict[str, list[tuple[int, float]]] = {}
+    for i, time in enumerate(times):
+        own.setdefault(marks[i].label, []).append((i, time))
+    by_phase = {n: counts([t for _, t in mine], *edges, bins) for n, mine in own.items()}
     most = max(max(c) for c in by_phase.values())
     phases = []
     for number, (name, mine) in enumerate(own.items()):
         known = summary.get(name)
         ordered = sorted(t for _, t in mine)
-        median = known.median_ms if known else ordered[len(ordered) // 2]
-        p99 = known.p99_ms if known else ordered[-1]
+        half, p99 = (known.median_ms, known.p99_ms) if known else (ordered[len(ordered) // 2], ordered[-1])
+        median_x, p99_x = place(half, *edges), place(p99, *edges)
         phases.append(
-            Phase(
+            View(
                 name=clean(name) or "steps",
                 css=f"s{number % 4}",
-                count=known.count if known else len(mine),
                 bars="".join(_bar(LEFT + i * width, width, t / top) for i, t in mine),
                 histogram=histogram(by_phase[name], most),
-                median=milliseconds(median),
+                median=milliseconds(half),
                 p99=milliseconds(p99),
-                median_x=place(median, edge_low, edge_high),
-                p99_x=place(p99, edge_low, edge_high),
-                median_y=_y(median / top),
+                median_x=median_x,
+                p99_x=p99_x,
+                median_y=_y(half / top),
+                p99_apart=p99_x - median_x > 150,  # both labels fit beside each other
             )
         )
-    total = sum(s.count for s in diagnosis.main_steps)
-    return StepChart(
+    every = max(round(_nice(len(times) / 8)), 1)
+    return View(
         phases=phases,
         ticks=[(_y(f), milliseconds(top * f)) for f in (0.0, 0.5, 1.0)],
-        x_ticks=_steps(len(times)),
-        time_ticks=[(place(v, edge_low, edge_high), milliseconds(v)) for v in (low, (low + high) / 2, high)],
+        x_ticks=[(round(LEFT + (i + 0.5) * width, 1), str(i + 1)) for i in range(0, len(times), every)],
+        time_ticks=[(place(v, *edges), milliseconds(v)) for v in (low, (low + high) / 2, high)],
         shown=len(times),
-        total=max(total, len(times)),
+        total=max(sum(s.count for s in diagnosis.main_steps), len(times)),
         most=most,
         most_y=_y(1.0),
     )
 
 
-def latencies(kernels: Table) -> list[LatencyRow]:
-    """The first kernels of the table, with their p50, p99 and largest time."""
+MOST_KERNELS = 20
+NAME = 50
+
+
+def latencies(kernels: Table) -> list[View]:
+    """The first kernels of the table: p50, p99 and largest time as text, and where each is on a common
+    logarithmic scale of 0 to 100."""
     at = {heading_parts(h)[0]: i for i, h in enumerate(kernels.columns)}
     units = {name: heading_parts(kernels.columns[i])[1] for name, i in at.items()}
     label = next((n for n in ("kernel", "name") if n in at), None)
-    wanted = ("p50", "p99", "max")
-    if label is None or any(w not in at or units[w] not in IN_NS for w in wanted):
+    if label is None or any(w not in at or units[w] not in IN_NS for w in ("p50", "p99", "max")):
         return []
 
     def ns(row: Sequence[object], name: str) -> float:
@@ -175,13 +226,13 @@ def latencies(kernels: Table) -> list[LatencyRow]:
         value = row[at[name]] if name in at else None
         return value * IN_NS[units[name]] if isinstance(value, int | float) and value > 0 else 0.0
 
-    first = kernels.rows[:MOST_KERNELS]
-    known = [(row, ns(row, "p50"), ns(row, "p95"), ns(row, "p99"), ns(row, "max")) for row in first]
-    rows = [(row, p50, p95, p99, most) for row, p50, p95, p99, most in known if min(p50, p99, most) > 0]
-    if not rows:
-        return []
-    low = math.log10(min(r[1] for r in rows)) - 0.05
-    high = math.log10(max(r[4] for r in rows)) + 0.05
+    rows = []
+    for row in kernels.rows[:MOST_KERNELS]:
+        p50, p95, p99, most = (ns(row, name) for name in ("p50", "p95", "p99", "max"))
+        if min(p50, p99, most) > 0:
+            rows.append((row, p50, p95, p99, most))
+    low = math.log10(min((r[1] for r in rows), default=1.0)) - 0.05
+    high = math.log10(max((r[4] for r in rows), default=1.0)) + 0.05
 
     def on_scale(value: float) -> float:
         return round(max(min(100 * (math.log10(value) - low) / (high - low), 100.0), 0.0), 2)
@@ -189,53 +240,30 @@ def latencies(kernels: Table) -> list[LatencyRow]:
     out = []
     for row, p50, p95, p99, most in rows:
         full = clean(str(row[at[label]]))
-        out.append(
-            LatencyRow(
-                name=cut_middle(name_text(full), NAME),
-                full=full,
-                calls=value_text(row[at["calls"]] if "calls" in at else None),
-                p50=value_text(p50, "ns"),
-                p99=value_text(p99, "ns"),
-                max=value_text(most, "ns"),
-                ratio=f"{times(most / p50)} x",
-                at_p50=on_scale(p50),
-                at_p95=on_scale(p95) if p95 else None,
-                at_p99=on_scale(p99),
-                at_max=on_scale(most),
-            )
-        )
+        calls = value_text(row[at["calls"]] if "calls" in at else None)
+        texts = dict(zip(("p50", "p99", "max"), (value_text(v, "ns") for v in (p50, p99, most)), strict=True))
+        ends = {"at_p50": on_scale(p50), "at_p95": on_scale(p95) if p95 else None}
+        ends |= {"at_p99": on_scale(p99), "at_max": on_scale(most)}
+        name, ratio = cut_middle(name_text(full), NAME), f"{times(most / p50)} x"
+        out.append(View(name=name, full=full, calls=calls, ratio=ratio, **texts, **ends))
     return out
 
 
-class Estimate(Struct, frozen=True):
-    """The gain of a fix: `low`, `mid` and `high` on a scale of 0..100, which ends at a speed-up of `top`."""
-
-    rank: int
-    name: str
-    speedup: str
-    low: float
-    mid: float
-    high: float
-    top: str
-
-
-def estimates(diagnosis: Diagnosis) -> list[Estimate]:
-    """The gain of each finding in step time; gains in tokens a second have no place on that scale."""
+def estimates(diagnosis: Diagnosis) -> list[View]:
+    """The gain of each finding in step time, on a scale of 0 to 100 that ends at a speed-up of `top`; gains
+    in tokens a second have no place on it."""
     found = [
         (f, f.gain.speedup)
         for f in diagnosis.findings
         if f.gain is not None and f.gain.speedup is not None and f.gain.measure != "throughput"
     ]
     top = max([max(s.low, s.high) for _, s in found] + [1.1])
-
-    def place(speedup: float) -> float:
-        return round(max(min(100 * (speedup - 1.0) / (top - 1.0), 100.0), 0.0), 2)
-
     out = []
     for f, s in found:
-        low, high = sorted((s.low, s.high))
-        places = (place(low), place(s.mid), place(high))
-        out.append(Estimate(f.rank, f"{f.code} {f.cause}", times_text(s), *places, f"{top:.1f} x"))
+        ends = (min(s.low, s.high), s.mid, max(s.low, s.high))
+        low, mid, high = (round(max(min(100 * (v - 1.0) / (top - 1.0), 100.0), 0.0), 2) for v in ends)
+        about = {"rank": f.rank, "name": f"{f.code} {f.cause}", "speedup": times_text(s)}
+        out.append(View(**about, low=low, mid=mid, high=high, top=f"{top:.1f} x"))
     return out
 
 
@@ -272,13 +300,6 @@ def histogram(counts: Sequence[int], most: int) -> str:
     return "".join(_bar(LEFT + i * width, width, n / max(most, 1)) for i, n in enumerate(counts) if n)
 
 
-def _steps(count: int) -> list[tuple[float, str]]:
-    """Numbers under a few of the steps."""
-    every = max(round(_nice(count / 8)), 1)
-    width = (WIDTH - LEFT) / count
-    return [(round(LEFT + (i + 0.5) * width, 1), str(i + 1)) for i in range(0, count, every)]
-
-
 def _nice(value: float) -> float:
     """The next round number at or above `value`: 1, 2, 2.5, 5 times a power of ten."""
     size = 10.0 ** math.floor(math.log10(value))
@@ -288,40 +309,24 @@ def _nice(value: float) -> float:
 SIDE_BINS = 60
 
 
-class SideChart(Struct, frozen=True):
-    """`bars` is an SVG path; the median is at `x`."""
-
-    name: str
-    css: str
-    bars: str
-    steps: str
-    median: str
-    x: float
-
-
-class SketchView(Struct, frozen=True):
-    phase: str
-    sides: list[SideChart]
-    ticks: list[tuple[float, str]]
-    events: Drawn | None
-
-
-def sketch_view(doc: object) -> SketchView | None:
-    """None if the document compares no steps."""
+def sketch_view(doc: object) -> View | None:
+    """How many steps of each side take how long, and a typical one of each; None if the document compares
+    no steps."""
     if not isinstance(doc, Comparison) or (sketch := doc.sketch) is None:
         return None
     if min(len(sketch.before), len(sketch.after)) < 2:
         return None
     high = max(*sketch.before, *sketch.after) * 1.02
-    before = _side(doc.before.name, "s0", sketch.before, high)
-    sides = [before, _side(doc.after.name, "s1", sketch.after, high)]
+    sides = []
+    for name, css, own in (doc.before.name, "s0", sketch.before), (doc.after.name, "s1", sketch.after):
+        found, typical = counts(own, 0.0, high, SIDE_BINS), median(own)
+        about = {
+            "name": name,
+            "css": css,
+            "bars": histogram(found, max(found)),
+            "steps": amount(len(own), "step"),
+        }
+        sides.append(View(**about, median=milliseconds(typical), x=place(typical, 0.0, high)))
     ticks = [(place(high * i / 4, 0.0, high), milliseconds(high * i / 4)) for i in range(5)]
-    steps = together([(sketch.steps, sketch.steps.title)]) if sketch.steps else None
-    return SketchView(clean(sketch.phase), sides, ticks, steps)
-
-
-def _side(name: str, css: str, times: Sequence[float], high: float) -> SideChart:
-    found = counts(times, 0.0, high, SIDE_BINS)
-    typical, steps = median(times), amount(len(times), "step")
-    at = place(typical, 0.0, high)
-    return SideChart(name, css, histogram(found, max(found)), steps, milliseconds(typical), at)
+    events = together([(sketch.steps, sketch.steps.title)]) if sketch.steps else None
+    return View(phase=clean(sketch.phase), sides=sides, ticks=ticks, events=events)

@@ -25,8 +25,7 @@ from advisor.model.parts import PARTS
 from advisor.reports import json_report
 from advisor.reports.blocks import Report
 from advisor.reports.characters import clean
-from advisor.reports.html.budget_chart import budget_view, piece_pattern
-from advisor.reports.html.charts import anchor
+from advisor.reports.html.charts import anchor, budget_view, piece_pattern
 from advisor.reports.html.view import PLACES, parts, tree
 from advisor.reports.layout import UNICODE, cut_middle
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
+from types import SimpleNamespace as View
 from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from advisor.model import facts
 from advisor.model.comparison import Comparison, ContextScaling
-from advisor.model.facts import Cell
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, signed, value_text
 from advisor.reports import blocks as b
@@ -19,11 +20,9 @@ from advisor.reports import diagnosis_blocks as document
 from advisor.reports import finding_text, phrases, summary
 from advisor.reports.characters import clean
 from advisor.reports.finding_text import Detail, grid
-from advisor.reports.header import header, ranks
-from advisor.reports.html.budget_chart import BudgetView, change_view
-from advisor.reports.html.charts import drawn as drawn_events
-from advisor.reports.html.charts import estimates, latencies, sketch_view, step_chart
+from advisor.reports.html import charts
 from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.phrases import header, ranks
 
 #: Number of captures of a job described one by one.
 INPUTS = 4
@@ -65,7 +64,7 @@ class Section(Struct):
     title: str
     note: str = ""
     link: str = ""
-    blocks: list[b.Block | Picture | BudgetView] = field(default_factory=list)
+    blocks: list[b.Block | Picture] = field(default_factory=list)
 
 
 class Part(Struct, frozen=True, dict=True):
@@ -87,13 +86,12 @@ class Part(Struct, frozen=True, dict=True):
         grouped = groupby((x for x in blocks if not isinstance(x, b.Gap)), lambda x: type(x).__name__.lower())
         return [(kind, list(some)) for kind, some in grouped]
 
-    def table(self, grid: b.Grid) -> TableView:
+    def table(self, grid: b.Grid) -> View:
         """A table; rows about captures or findings link to their section of the page."""
         view = table_view(grid)
         at = grid.heads.index("finding") if grid.heads[:1] == ("#",) else 0
         for i, row in enumerate(view.rows if at or self.id == INDEX else ()):
-            link = f"{self.id}-f{row[0].text}" if at else f"c{i}"
-            row[at] = replace(row[at], link=link)
+            row[at].link = f"{self.id}-f{row[0].text}" if at else f"c{i}"
         return view
 
     def opens(self, number: int) -> bool:
@@ -103,7 +101,12 @@ class Part(Struct, frozen=True, dict=True):
 
     def strip(self, places: b.Places) -> list[tuple[float, float]]:
         """Start and length of ranges as parts of a thousand of the window, each wide enough to see."""
-        low, high = window_of(self.diagnosis) if self.diagnosis is not None else (0, 0)
+        if (d := self.diagnosis) is None:
+            return []
+        low, bins = d.timeline.start_ns, max((len(lane.values) for lane in d.timeline.lanes), default=0)
+        high = low + bins * d.timeline.bin_ns
+        if len(d.inputs) == 1 and d.inputs[0].window_ns is not None:
+            low, high = d.inputs[0].window_ns
         if high <= low:
             return []
         times = ((r.start_ns, r.end_ns) for r in places.ranges)
@@ -122,20 +125,19 @@ def parts(report: b.Report) -> list[Part]:
         listed = _sections(INDEX, _with_change(summary.table(found), found))
         return [Part(INDEX, f"{len(found)} captures", listed), *shown]
     doc = report.documents[0]
-    drawn: dict[str, BudgetView] = {}
+    drawn: dict[str, Picture] = {}
     if isinstance(doc, Comparison | ContextScaling):
         names = ("before", "after") if isinstance(doc, Comparison) else ("short", "long")
-        if (view := change_view(doc.budget, names)) is not None:
-            drawn = {"Budget": view}
+        if (view := charts.change_view(doc.budget, names)) is not None:
+            drawn = {"Budget": Picture("budget", view)}
     first, *sections = _sections("c0", report.whole() if report.whole else report.blocks(WIDTH), drawn)
-    if (sketch := sketch_view(doc)) is not None:
+    if (sketch := charts.sketch_view(doc)) is not None:
+        note = f"{sketch.phase}, how many steps take how long, on one scale (ms)"
+        added = [Section("c0-times", "Step times", note, "Step times", [Picture("sketch", sketch)])]
         if sketch.events is not None:
             note = "a typical step of each side, from one 0"
-            events: list[Any] = [Picture("events", sketch.events)]
-            sections.insert(0, Section("c0-exact", "Events", note, "Events", events))
-        note = f"{sketch.phase}, how many steps take how long, on one scale (ms)"
-        times: list[Any] = [Picture("sketch", sketch)]
-        sections.insert(0, Section("c0-times", "Step times", note, "Step times", times))
+            added.append(Section("c0-exact", "Events", note, "Events", [Picture("events", sketch.events)]))
+        sections = [*added, *sections]
     return [Part("c0", report.title, [first, *sections])]
 
 
@@ -153,23 +155,21 @@ def _with_change(blocks: Iterable[b.Block], found: Sequence[Diagnosis]) -> Itera
 
 
 def _sections(
-    id: str, blocks: Iterable[b.Block | Picture], drawn: Mapping[str, BudgetView] | None = None
+    id: str, blocks: Iterable[b.Block | Picture], drawn: Mapping[str, Picture] | None = None
 ) -> list[Section]:
     """The blocks below each heading. A foldable part has a section of its own if the bar on top links to
     it. In a comparison charts of both sides replace tables: `drawn`, by heading."""
     out = [Section(f"{id}-top", "")]
     for block in blocks:
-        here = out[-1]
+        here = out[-1].blocks
         if isinstance(block, b.Heading) or (isinstance(block, b.Fold) and block.text in LINKS):
             name, link = LINKS.get(block.text, (f"s{len(out)}", "" if drawn is None else block.text))
-            inside: list[b.Block | Picture | BudgetView] = []
-            if isinstance(block, b.Fold):
-                inside.extend(block.blocks)
-            elif drawn and block.text in drawn:
+            inside: list[b.Block | Picture] = [*block.blocks] if isinstance(block, b.Fold) else []
+            if drawn and block.text in drawn:
                 inside.append(drawn[block.text])
             out.append(Section(f"{id}-{name}", block.text, block.note, link, inside))
-        elif not (isinstance(block, b.Grid) and any(isinstance(x, BudgetView) for x in here.blocks)):
-            here.blocks.append(block)
+        elif not (drawn and isinstance(block, b.Grid) and here and here[0] in drawn.values()):
+            here.append(block)
     return out
 
 
@@ -195,17 +195,17 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
         yield Picture("timeline", (lanes, phrases.clock(*d.inputs)))
     if d.excerpts:
         yield b.Heading("Events", "each kernel, copy, CUDA call and range, exactly")
-        yield Picture("events", drawn_events(d))
+        yield Picture("events", charts.drawn(d))
     if d.findings:
         yield b.Heading("Findings")
     yield from document.entries(d, Detail())
-    if ranges := estimates(d):
+    if ranges := charts.estimates(d):
         yield b.Heading("What a fix would win", "estimates: middle, and from low to high")
         yield Picture("estimates", ranges)
     yield from finding_text.combined(d)
     yield from document.kernels(d, None)
     kernels = d.tables.get("kernels")
-    chart, latest = step_chart(d), latencies(kernels) if kernels is not None else []
+    chart, latest = charts.step_chart(d), charts.latencies(kernels) if kernels is not None else []
     if chart is not None or latest:
         yield b.Heading("Latency distributions")
         yield Picture("latency", (d, chart, latest))
@@ -229,15 +229,6 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     yield Picture("saved", d)
 
 
-def window_of(diagnosis: Diagnosis) -> tuple[int, int]:
-    """Session times that the timeline spans."""
-    t = diagnosis.timeline
-    if len(diagnosis.inputs) == 1 and diagnosis.inputs[0].window_ns is not None:
-        return diagnosis.inputs[0].window_ns
-    bins = max((len(lane.values) for lane in t.lanes), default=0)
-    return t.start_ns, t.start_ns + bins * t.bin_ns
-
-
 def _lanes(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     """The timeline in words: lane, mean and largest value of a bin."""
     out = []
@@ -254,7 +245,7 @@ NAME = 84
 SHORT, LONG = 22, 40
 
 
-class CellView(Struct, frozen=True):
+class Cell(Struct):
     """A cell: short `text`, the `full` name if it was cut, its number, its share, its target in the page."""
 
     text: str
@@ -272,70 +263,44 @@ class CellView(Struct, frozen=True):
         return len(self.text) <= SHORT
 
 
-class TableView(Struct, frozen=True):
-    """`heads` with whether their cells are numbers."""
-
-    grid: b.Grid
-    heads: list[tuple[str, bool]]
-    rows: list[list[CellView]]
-
-    @property
-    def has_long_names(self) -> bool:
-        return any(c.full for row in self.rows for c in row)
-
-
-def table_view(grid: b.Grid) -> TableView:
-    """A table as it stands, with numbers to sort by and bars under shares."""
+def table_view(grid: b.Grid) -> View:
+    """A table as it stands, with numbers to sort by and bars under shares: its `grid`, `heads` with whether
+    their cells are numbers, `rows` of cells."""
     made = b.columns(grid)
     units = [heading_parts(head)[1] for head in grid.heads]
     rows = [
         [_cell(value, made[c][1][i], made[c][2], units[c]) for c, value in enumerate(row)]
         for i, row in enumerate(grid.rows)
     ]
-    return TableView(grid, [(clean(head), number) for head, _, number in made], rows)
+    heads = [(clean(head), number) for head, _, number in made]
+    return View(grid=grid, heads=heads, rows=rows, has_long_names=any(c.full for row in rows for c in row))
 
 
-class Branch(Struct, frozen=True):
-    """A row of a tree with those below it; `numbers` are its other cells with their heads."""
-
-    name: CellView
-    numbers: list[tuple[str, CellView]]
-    is_open: bool
-    below: list[Branch]
-
-
-class Tree(Struct, frozen=True):
-    """Nested rows; `more` smaller ones are left out."""
-
-    branches: list[Branch]
-    more: int
-
-
-def tree(grid: b.Grid) -> Tree:
-    """A grid with levels: the heaviest rows, and of them the first levels unfolded."""
-    view = table_view(grid)
-    total = next(i for i, head in enumerate(grid.heads) if head.startswith("total"))
-    order = sorted(range(len(view.rows)), key=lambda i: (-(view.rows[i][total].sort or 0.0), i))
-    chosen = sorted(order[:BRANCHES])  # no row takes more than its parent, so no parent is missing
-    made: list[Branch] = []
-    path: list[list[Branch]] = [made]
-    for i in chosen:
-        name, *rest = view.rows[i]
-        level = min(grid.levels[i], len(path) - 1)
-        numbers = [(head, cell) for (head, _), cell in zip(view.heads[1:], rest, strict=True)]
-        plain = replace(name, text=name.text.lstrip(". "), full=name.full.lstrip(". "))
-        branch = Branch(plain, numbers, level < UNFOLDED, [])
-        path[level].append(branch)
-        path[level + 1 :] = [branch.below]
-    return Tree(made, len(view.rows) - len(chosen))
-
-
-def _cell(value: Cell | b.Number, text: str, number: bool, unit: str) -> CellView:
+def _cell(value: facts.Cell | b.Number, text: str, number: bool, unit: str) -> Cell:
     if isinstance(value, b.Number):
         value = value.value
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value) if unit == "ratio" and 0 <= value <= 1 else None
-        return CellView(clean(text), sort=float(value), bar=share)
+        return Cell(clean(text), sort=float(value), bar=share)
     name = clean(text if number else name_text(text))
     short = cut_middle(name, NAME)
-    return CellView(short, full=clean(text) if short != clean(text) else "")
+    return Cell(short, full=clean(text) if short != clean(text) else "")
+
+
+def tree(grid: b.Grid) -> View:
+    """A grid with levels as nested `branches`: the heaviest rows (`more` are left out), of which the first
+    levels are unfolded; `numbers` of a row are its other cells with their heads."""
+    view = table_view(grid)
+    total = next(i for i, head in enumerate(grid.heads) if head.startswith("total"))
+    order = sorted(range(len(view.rows)), key=lambda i: (-(view.rows[i][total].sort or 0.0), i))
+    chosen = sorted(order[:BRANCHES])  # no row takes more than its parent, so no parent is missing
+    path: list[list[View]] = [[]]
+    for i in chosen:
+        name, *rest = view.rows[i]
+        level = min(grid.levels[i], len(path) - 1)
+        numbers = [(head, cell) for (head, _), cell in zip(view.heads[1:], rest, strict=True)]
+        plain = Cell(name.text.lstrip(". "), name.full.lstrip(". "), name.sort, name.bar, name.link)
+        below: list[View] = []
+        path[level].append(View(name=plain, numbers=numbers, is_open=level < UNFOLDED, below=below))
+        path[level + 1 :] = [below]
+    return View(branches=path[0], more=len(view.rows) - len(chosen))

@@ -15,7 +15,7 @@ from openpyxl.drawing.text import CharacterProperties, Paragraph, ParagraphPrope
 
 from advisor.model.findings import Budget
 from advisor.model.parts import PARTS
-from advisor.reports.budget_bar import words
+from advisor.reports.budget_bar import shares, words
 from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.sheet import FIRST, LAST, GridSheet
 from advisor.reports.workbook.style import HEAD, HEADER, INK, LINE, MUTED, SPARE_COLOURS
@@ -35,7 +35,9 @@ def budget(grid: GridSheet, captures: Captures) -> None:
     named = _bars(captures)
     if not named:
         return
-    parts = _parts([b for _, b in named])
+    held = shares([b for _, b in named], LEAST)
+    # A single bar is easiest to read from its largest part down.
+    parts = held.parts if len(named) == 1 else [p for p in held.cells if p in held.parts]
     grid.heading("Where the time of the GPU goes", "exclusive parts of the window, which add up")
     head = grid.row
     if len(named) > 1:
@@ -70,15 +72,6 @@ def _bars(captures: Captures) -> list[tuple[str, Budget]]:
         if not many and len(whole) + len(phases) <= MOST_BARS:
             found += [(f"{b.place}, {b.phase}", b) for b in phases]
     return found[:MOST_BARS]
-
-
-def _parts(budgets: Sequence[Budget]) -> list[str]:
-    """Parts large enough for a line, in the order of the document."""
-    order = dict.fromkeys(p.part for b in budgets for p in b.parts)
-    share = {p: max(q.share for b in budgets for q in b.parts if q.part == p) for p in order}
-    kept = [p for p in order if share[p] >= LEAST]
-    # A single bar is easiest to read from its largest part down.
-    return kept if len(budgets) > 1 else sorted(kept, key=lambda p: -share[p])
 
 
 #: Columns of the name of a part or bar (two of the grid), and of its first number.

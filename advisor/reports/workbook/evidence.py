@@ -91,10 +91,9 @@ class Row(Struct, frozen=True):
     def capture(self) -> str:
         return ", ".join(i.path for i in self.diagnosis.inputs)
 
-
-def rows_of(captures: Captures, cells: dict[str, str], advice: dict[tuple[str, str], str]) -> list[Row]:
-    """All findings, capture by capture, in their order."""
-    return [Row(label, d, f, cells, advice) for label, d in captures for f in d.findings]
+    @property
+    def fix(self) -> str | None:
+        return next((advice.action for advice in self.finding.recommendations), None)
 
 
 def _short(diagnosis: Diagnosis) -> str:

@@ -19,9 +19,8 @@ from advisor.reports.budget_bar import words
 from advisor.reports.experiment_blocks import Document
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.phrases import UNKNOWN
-from advisor.reports.workbook.book import package
 from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Sheet
-from advisor.reports.workbook.style import MUTED, UNDER, align, font
+from advisor.reports.workbook.style import MUTED, UNDER, align, font, package
 
 #: A relative change: an unchanged value is an equals sign. And a change in milliseconds.
 CHANGE, CHANGE_MS = '+0.0%;-0.0%;"="', "+#,##0.00;-#,##0.00;0"
@@ -156,13 +155,13 @@ def _comparison(book: Workbook, summary: Sheet, doc: m.Comparison) -> None:
     for p in doc.phases:
         rows += [(p, "typical (median)", "median_ms", p.typical), (p, "mean", "mean_ms", p.mean)]
     summary.heading("Steps", "typical: the median ratio over all pairs of steps; intervals hold with 98 %")
-    _signed(summary, summary.records(PHASES, rows), 5, 6, 7)
+    _signed(summary.records(PHASES, rows), "change", "from", "to")
     _sides(summary, ("before", doc.before), ("after", doc.after))
     _advice(summary, doc.findings, doc.healthy, [c.action for c in doc.contributions if c.action])
     _comparability(book, doc.comparability)
     _budget(book, doc.budget, ("before", "after"))
     sheet = _sheet(book, "Operations", note="kernels matched by what they do; calls and milliseconds a step")
-    _signed(sheet, sheet.records(OPERATIONS, doc.operations, **_ALL), 9, form=FINE_MS)
+    _signed(sheet.records(OPERATIONS, doc.operations, **_ALL), "change (ms)", form=FINE_MS)
     sheet.page(large=True)
     sheet = _sheet(book, "API calls", "CUDA API calls", "calls and milliseconds a step")
     sheet.records(CALLS, doc.calls, **_ALL)
@@ -190,7 +189,7 @@ def _context(book: Workbook, summary: Sheet, doc: m.ContextScaling) -> None:
     _sides(summary, ("short", doc.short), ("long", doc.long))
     _advice(summary, doc.findings, doc.healthy)
     sheet = _sheet(book, "Operations", note="milliseconds a step at both contexts")
-    _signed(sheet, sheet.records(SCALING, doc.operations, **_ALL), 8, 9)
+    _signed(sheet.records(SCALING, doc.operations, **_ALL), "growth", "of the step")
     _budget(book, doc.budget, ("short", "long"))
     _comparability(book, doc.comparability)
     _thresholds(book, doc.thresholds)
@@ -266,8 +265,8 @@ def _comparability(book: Workbook, doc: m.Comparability) -> None:
     sheet.records(REASONS, doc.reasons)
 
 
-def _change(part: m.PartChange) -> float | None:
-    return part.after_ms / part.before_ms - 1 if min(part.before_ms, part.after_ms) > 0 else None
+def _ratio(before: float, after: float) -> float | None:
+    return after / before - 1 if min(before, after) > 0 else None
 
 
 def _budget(book: Workbook, parts: Sequence[m.PartChange], names: tuple[str, str]) -> None:
@@ -276,13 +275,13 @@ def _budget(book: Workbook, parts: Sequence[m.PartChange], names: tuple[str, str
         Column("phase", 12, lambda p: p.phase or "all"), Column("part", 28, lambda p: words(p.part)),
         Column(f"{names[0]} (ms)", 14, "before_ms", "fixed"),
         Column(f"{names[1]} (ms)", 14, "after_ms", "fixed"), Column("change (ms)", 14, "change_ms"),
-        Column("change", 12, _change),
+        Column("change", 12, lambda p: _ratio(p.before_ms, p.after_ms)),
     )  # fmt: skip
     area = sheet.records(columns, parts)
     if not parts:
         return
-    _signed(sheet, area, 5, form=CHANGE_MS)
-    _signed(sheet, area, 6)
+    _signed(area, "change (ms)", form=CHANGE_MS)
+    _signed(area, "change")
     whole = [i for i, p in enumerate(parts) if p.phase is None]
     sheet.row -= 1
     sheet.text(2, "sum of all", bold=True)
@@ -307,11 +306,11 @@ def _budget(book: Workbook, parts: Sequence[m.PartChange], names: tuple[str, str
     sheet.row += 3
 
 
-def _signed(sheet: Sheet, area: Area, *columns: int, form: str = CHANGE) -> None:
+def _signed(area: Area, *heads: str, form: str = CHANGE) -> None:
     """Numbers of these columns carry their sign."""
     for row in range(area.first, area.last + 1):
-        for column in columns:
-            sheet.ws.cell(row, column).number_format = form
+        for head in heads:
+            area.cell(row, head).number_format = form
 
 
 def _thresholds(book: Workbook, thresholds: Sequence[Threshold]) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import NamedTuple
 
-from openpyxl.formatting.rule import CellIsRule, DataBarRule, FormulaRule
-from openpyxl.styles import Font
+from openpyxl.formatting.rule import FormulaRule
 from openpyxl.utils import get_column_letter
-from openpyxl.worksheet.datavalidation import DataValidation
 
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Advice, Option, Verify
@@ -20,14 +18,19 @@ from advisor.reports.blocks import Number
 from advisor.reports.finding_text import verify_text
 from advisor.reports.review_blocks import in_order, suppression
 from advisor.reports.workbook.evidence import Captures, Row
-from advisor.reports.workbook.sheet import Area, Column, Link, Sheet
-from advisor.reports.workbook.style import DATE, FILL_IN, FONT, GOOD, GOOD_BG, LEVELS, align, fill, put
+from advisor.reports.workbook.sheet import LAST, Area, Column, Link, Sheet
+from advisor.reports.workbook.style import DATE, GOOD, GOOD_BG, LEVELS, ink, put
 
 #: Headers that `advisor review import` looks for.
 CODE, CAUSE, FINDING, SEVERITY, SHARE = "Code", "Cause", "Finding", "Severity", "Share"
 OWNER, DECISION, DUE, COMMENT = "Owner", "Decision", "Due", "Comment"
 KEY, CAPTURE, SPEED, BASELINE, ACTION = "Key", "Capture file", "Speed-up", "Baseline", "Action"
 NOTE = "Fill in the yellow columns; 'advisor review import' reads them back."
+
+#: The line for the meeting on the sheet Summary: labels that `advisor review import` looks for, and where
+#: to fill in.
+NAMES, MET = "Present", "Date of the review"
+MEETING = {MET: (4, 5), NAMES: (8, LAST)}
 
 DECIDED = {
     "accept": (GOOD, GOOD_BG), "done": (GOOD, GOOD_BG), "reject": LEVELS["info"],
@@ -51,7 +54,7 @@ FIELDS = (
     Column(SHARE, 9, "finding.share", "ratio"),
     *(Column(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
     Column(COMMENT, 26, lambda _: None, wrap=True), Column("Actions", 10, "actions"),
-    Column("Fix", 38, lambda r: next((a.action for a in r.finding.recommendations), None), wrap=True),
+    Column("Fix", 38, "fix", wrap=True),
     Column(SPEED, 13, lambda r: Number(*speedup(r.finding))), Column(BASELINE, 10, "finding.baseline"),
     Column("What was measured", 46, "finding.message", wrap=True),
     Column("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
@@ -61,41 +64,37 @@ FIELDS = (
 )  # fmt: skip
 
 
-def findings(
-    sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None
-) -> tuple[Area, dict[str, int]]:
-    """The table, filled in with earlier decisions; returns its place and the column of each header."""
+def findings(sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None) -> Area:
+    """The table, filled in with earlier decisions."""
     marked = any(r.finding.baseline for r in rows)
     fields = [f for f in FIELDS if marked or f.head != BASELINE]
     area = captures.table(sheet, fields, _of(rows), filter=True, freeze=True, empty="nothing was found")
-    at = {c.head: i for i, c in enumerate([*captures.column(), *fields], 1)}
     if rows:
-        coloured(sheet, area.column(at[SEVERITY]), LEVELS)
-        bars(sheet, area.column(at[SHARE]))
+        area.coloured(SEVERITY, LEVELS)
+        area.bars(SHARE)
         if marked:
-            coloured(sheet, area.column(at[BASELINE]), _NEW)
-        to_fill_in(sheet, area, [at[h] for h in (OWNER, DECISION, DUE, COMMENT)], at[DUE], at[COMMENT])
-        choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
-        coloured(sheet, area.column(at[DECISION]), DECIDED)
-        due, decision = (f"${get_column_letter(at[h])}{area.first}" for h in (DUE, DECISION))
+            area.coloured(BASELINE, _NEW)
+        area.to_fill_in(OWNER, DECISION, DUE, COMMENT, day=DUE, wrapped=COMMENT)
+        area.choose(DECISION, DECISIONS)
+        area.coloured(DECISION, DECIDED)
+        due, decision = (f"${get_column_letter(area.at[h])}{area.first}" for h in (DUE, DECISION))
         settled = ",".join(f'{decision}<>"{word}"' for word in SETTLED)
-        overdue = FormulaRule(
-            formula=[f"AND(ISNUMBER({due}),{due}<TODAY(),{settled})"], font=_ink(LEVELS["high"][0])
-        )
-        sheet.ws.conditional_formatting.add(area.column(at[DUE]), overdue)
+        overdue = f"AND(ISNUMBER({due}),{due}<TODAY(),{settled})"
+        rule = FormulaRule(formula=[overdue], font=ink(LEVELS["high"][0]))
+        sheet.ws.conditional_formatting.add(area.column(DUE), rule)
     for number, row in enumerate(rows, area.first):
         decided = before.of(row.finding.identity) if before is not None else None
         if decided is None:
             continue
         known = {OWNER: decided.owner, DECISION: decided.decision, COMMENT: decided.comment}
         for head, value in known.items():
-            put(sheet.ws.cell(number, at[head]), value)
+            put(area.cell(number, head), value)
         if decided.due:
-            sheet.ws.cell(number, at[DUE]).value = day_of(decided.due)
-            sheet.ws.cell(number, at[DUE]).number_format = DATE
+            area.cell(number, DUE).value = day_of(decided.due)
+            area.cell(number, DUE).number_format = DATE
     sheet.page(large=True)
-    sheet.hide(at[KEY], at[CAPTURE])
-    return area, at
+    sheet.hide(area.at[KEY], area.at[CAPTURE])
+    return area
 
 
 def _of(rows: Sequence[Row]) -> Callable[[Diagnosis], list[Row]]:
@@ -110,51 +109,8 @@ def day_of(text: str) -> date | str:
         return text
 
 
-def to_fill_in(sheet: Sheet, area: Area, columns: Sequence[int], day: int = 0, wrapped: int = 0) -> None:
-    """Yellow cells for people; the column `day` takes dates, if there is one."""
-    for row in range(area.first, area.last + 1):
-        for column in columns:
-            cell = sheet.ws.cell(row, column)
-            cell.fill = fill(FILL_IN)
-            cell.alignment = align(wrap=column == wrapped, indent=1)
-        if day:
-            sheet.ws.cell(row, day).number_format = DATE
-    if day:
-        dates = DataValidation(
-            "date", operator="greaterThan", formula1="36526", allow_blank=True, showErrorMessage=True,
-            errorTitle="Date", error="Expected a date.",
-        )  # fmt: skip
-        sheet.ws.add_data_validation(dates)
-        dates.add(area.column(day))
-
-
-def choose(sheet: Sheet, cells: str, words: Sequence[str], title: str) -> None:
-    """A drop-down list."""
-    listed = DataValidation("list", f'"{",".join(words)}"', allow_blank=True, showErrorMessage=True)
-    listed.errorTitle, listed.error = title, f"One of: {', '.join(words)}."
-    sheet.ws.add_data_validation(listed)
-    listed.add(cells)
-
-
-def coloured(sheet: Sheet, cells: str, colours: Mapping[str, tuple[str, str]]) -> None:
-    """Words (-> ink and ground) as conditional formats, so that they follow an edit."""
-    for word, (ink, ground) in colours.items():
-        rule = CellIsRule(operator="equal", formula=[f'"{word}"'], font=_ink(ink), fill=fill(ground))
-        sheet.ws.conditional_formatting.add(cells, rule)
-
-
-def _ink(color: str) -> Font:
-    return Font(name=FONT, color=color, bold=True)
-
-
-def bars(sheet: Sheet, cells: str) -> None:
-    """Shares with a bar behind the number, from 0 to 100 %."""
-    rule = DataBarRule("num", 0, "num", 1, "A9C7E8", minLength=0, maxLength=100)
-    sheet.ws.conditional_formatting.add(cells, rule)
-
-
 class _Advice(NamedTuple):
-    """A recommendation of a finding."""
+    """A recommendation of a finding; the first one carries the estimated speed-up."""
 
     row: Row
     advice: Advice
@@ -165,7 +121,6 @@ class _Advice(NamedTuple):
         return self.advice.verify
 
 
-#: The first recommendation of a finding carries the estimated speed-up.
 ADVICE = (
     Column("#", 5, "row.finding.rank", "id"), Column(SEVERITY, 10, "row.finding.severity"),
     Column(CODE, 10, "row.proof"), Column(ACTION, 52, "advice.action", wrap=True),
@@ -195,23 +150,22 @@ def recommendations(
         return found
 
     area = captures.table(sheet, ADVICE, advice, filter=True, freeze=True, empty="nothing to recommend")
-    at = {c.head: i for i, c in enumerate([*captures.column(), *ADVICE], 1)}
-    coloured(sheet, area.column(at[SEVERITY]), LEVELS)
-    bars(sheet, area.column(at[SHARE]))
-    sheet.hide(at[KEY])
+    area.coloured(SEVERITY, LEVELS)
+    area.bars(SHARE)
+    sheet.hide(area.at[KEY])
     if not listed:
         return {}
-    to_fill_in(sheet, area, [at[OWNER], at[DECISION]])
-    choose(sheet, area.column(at[DECISION]), DECISIONS, "Decision")
-    coloured(sheet, area.column(at[DECISION]), DECIDED)
+    area.to_fill_in(OWNER, DECISION)
+    area.choose(DECISION, DECISIONS)
+    area.coloured(DECISION, DECIDED)
     cells: dict[tuple[str, str], str] = {}
     for number, each in enumerate(listed, area.first):
         cells.setdefault((each.row.label, each.row.finding.identity), f"A{number}")
         decided = before.of(each.row.finding.identity) if before is not None else None
         for choice in decided.recommendations if decided is not None else ():
             if choice.advice == each.advice.id:
-                put(sheet.ws.cell(number, at[OWNER]), choice.owner)
-                put(sheet.ws.cell(number, at[DECISION]), choice.decision)
+                put(area.cell(number, OWNER), choice.owner)
+                put(area.cell(number, DECISION), choice.decision)
     return cells
 
 
@@ -251,10 +205,9 @@ def since_review(sheet: Sheet, history: History, day: str) -> None:
         sheet.text(1, met, down=2)
     listed = in_order(history, day)
     area = sheet.records(fields, listed, filter=True, freeze=True, empty="there were no findings")
-    at = {f.head: i for i, f in enumerate(fields, 1)}
     for head, colours in ((STATE, _STATES), ("Due", _STATES), (SEVERITY, LEVELS), (DECISION, DECIDED)):
-        coloured(sheet, area.column(at[head]), colours)
+        area.coloured(head, colours)
     for row in range(area.first, area.last + 1):
-        sheet.ws.cell(row, at[DUE_ON]).number_format = DATE
-    sheet.hide(at[KEY])
+        area.cell(row, DUE_ON).number_format = DATE
+    sheet.hide(area.at[KEY])
     sheet.page(large=True)

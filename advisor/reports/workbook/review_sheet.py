@@ -23,19 +23,9 @@ from advisor.model import review as m
 from advisor.model.findings import Tool
 from advisor.reading import MOST_BYTES, similar
 from advisor.reports.workbook import findings_sheet as h
-from advisor.reports.workbook.findings_sheet import (
-    DUE_ON,
-    LAST_SHARE,
-    SINCE,
-    STATE,
-    choose,
-    coloured,
-    to_fill_in,
-)
+from advisor.reports.workbook.findings_sheet import DUE_ON, LAST_SHARE, MEETING, MET, NAMES, SINCE, STATE
 from advisor.reports.workbook.sheet import Area, Column, Sheet
 from advisor.reports.workbook.style import GOOD, GOOD_BG, INK, LEVELS, font
-from advisor.reports.workbook.summary_sheet import DAY as MET
-from advisor.reports.workbook.summary_sheet import MEETING, NAMES
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
@@ -92,22 +82,21 @@ class _Entry(NamedTuple):
         return self.entry.note or (self.before.note if self.before else None)
 
 
-def checklist(sheet: Sheet, listed: m.Checklist, review: m.Review | None) -> tuple[Area, int]:
-    """The questions by stage; returns the table and the column of the answers."""
+def checklist(sheet: Sheet, listed: m.Checklist, review: m.Review | None) -> Area:
+    """The questions by stage."""
     before = {s.id: s for s in review.checklist} if review is not None else {}
     entries = [_Entry(i, e, listed.stages, before.get(e.id)) for i, e in enumerate(listed.entries, 1)]
     area = sheet.records(FIELDS, entries, filter=True, freeze=True)
-    at = {f.head: i for i, f in enumerate(FIELDS, 1)}
     sheet.page(large=True)
-    to_fill_in(sheet, area, [at[h] for h in (ANSWER, NOTE, SIGNED, DAY)], at[DAY], at[NOTE])
-    choose(sheet, area.column(at[ANSWER]), [m.WORDS[a] for a in m.ANSWERS], "Answer")
-    coloured(sheet, area.column(at[ANSWER]), _COLOURS)
-    sheet.hide(at[ID], at[MEASURED])
+    area.to_fill_in(ANSWER, NOTE, SIGNED, DAY, day=DAY, wrapped=NOTE)
+    area.choose(ANSWER, [m.WORDS[a] for a in m.ANSWERS])
+    area.coloured(ANSWER, _COLOURS)
+    sheet.hide(area.at[ID], area.at[MEASURED])
     stages = [None, *(e.stage for e in listed.entries)]
     for row, (before_it, stage) in enumerate(pairwise(stages), area.first):
         begins = stage != before_it  # the name of a stage stands out where it begins
         sheet.ws.cell(row, 1).font = font(color=INK if begins else "9AA4AE", bold=begins)
-    return area, at[ANSWER]
+    return area
 
 
 def signed(text: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from openpyxl.formatting.rule import CellIsRule, DataBarRule
 from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.hyperlink import Hyperlink
 
 from advisor.model.facts import Table
@@ -52,16 +54,60 @@ class Link(Struct, frozen=True):
 
 
 class Area(Struct, frozen=True):
-    """The place of a table: the row of its heads, its first and last row."""
+    """The place of a table: the row of its heads, its first and last row, its columns by head. The formats
+    are conditional, so that they follow an edit."""
 
+    ws: Any
     head: int
     first: int
     last: int
+    at: Mapping[str, int]
 
-    def column(self, number: int, absolute: bool = False) -> str:
+    def column(self, head: str, absolute: bool = False) -> str:
         """``D5:D20``, the cells of one column; ``$D$5:$D$20`` if `absolute`."""
-        at = f"${get_column_letter(number)}$" if absolute else get_column_letter(number)
+        letter = get_column_letter(self.at[head])
+        at = f"${letter}$" if absolute else letter
         return f"{at}{self.first}:{at}{self.last}"
+
+    def cell(self, row: int, head: str) -> XlsxCell:
+        cell: XlsxCell = self.ws.cell(row, self.at[head])
+        return cell
+
+    def bars(self, head: str) -> None:
+        """Shares with a bar behind the number, from 0 to 100 %."""
+        rule = DataBarRule("num", 0, "num", 1, "A9C7E8", minLength=0, maxLength=100)
+        self.ws.conditional_formatting.add(self.column(head), rule)
+
+    def coloured(self, head: str, colours: Mapping[str, tuple[str, str]]) -> None:
+        """Words (-> ink and ground) in colours."""
+        for word, (ink, ground) in colours.items():
+            look = {"font": style.ink(ink), "fill": style.fill(ground)}
+            rule = CellIsRule(operator="equal", formula=[f'"{word}"'], **look)
+            self.ws.conditional_formatting.add(self.column(head), rule)
+
+    def choose(self, head: str, words: Sequence[str]) -> None:
+        """A drop-down list."""
+        listed = DataValidation("list", f'"{",".join(words)}"', allow_blank=True, showErrorMessage=True)
+        listed.errorTitle, listed.error = head, f"One of: {', '.join(words)}."
+        self.ws.add_data_validation(listed)
+        listed.add(self.column(head))
+
+    def to_fill_in(self, *heads: str, day: str = "", wrapped: str = "") -> None:
+        """Yellow cells for people; the column `day` takes dates, if there is one."""
+        for row in range(self.first, self.last + 1):
+            for head in heads:
+                cell = self.cell(row, head)
+                cell.fill = style.fill(style.FILL_IN)
+                cell.alignment = style.align(wrap=head == wrapped, indent=1)
+            if day:
+                self.cell(row, day).number_format = style.DATE
+        if day:
+            dates = DataValidation(
+                "date", operator="greaterThan", formula1="36526", allow_blank=True, showErrorMessage=True,
+                errorTitle="Date", error="Expected a date.",
+            )  # fmt: skip
+            self.ws.add_data_validation(dates)
+            dates.add(self.column(day))
 
 
 class Sheet:
@@ -190,7 +236,8 @@ class Sheet:
         if not rows:
             self.row += 1
             self.text(1, empty, color=style.MUTED, italic=True)
-        area = Area(head, head + 1, max(head + len(rows), head + 1))
+        heads_at = {column.head: at[i] for i, column in enumerate(columns)}
+        area = Area(self.ws, head, head + 1, max(head + len(rows), head + 1), heads_at)
         if freeze:
             self.ws.freeze_panes = self.ws.cell(head + 1, 1)
             self.ws.print_title_rows = f"{head}:{head}"

@@ -1,18 +1,26 @@
-"""The look of the workbook: colours, fonts, number formats, and cells that are not reinterpreted."""
+"""The look of a workbook: colours, fonts, number formats, cells that are not reinterpreted; and its file."""
 
 from __future__ import annotations
 
+import gc
+import io
 import re
+import sys
+import tempfile
+import zipfile
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
+from advisor.errors import InputError
 from advisor.model.facts import Cell
 from advisor.reports.characters import clean
 from advisor.reports.layout import name_text
 
 if TYPE_CHECKING:
+    from openpyxl import Workbook
     from openpyxl.cell.cell import Cell as XlsxCell
 
 FONT = "Calibri"
@@ -67,6 +75,11 @@ UNDER = Border(bottom=THIN)
 @cache
 def font(size: float = 10.5, color: str = INK, **more: Any) -> Font:
     return Font(name=FONT, size=size, color=color, **more)
+
+
+def ink(color: str) -> Font:
+    """The font of a conditional format."""
+    return Font(name=FONT, color=color, bold=True)
 
 
 @cache
@@ -145,3 +158,42 @@ def lines_of(text: str, width: float, size: float = 10.5) -> int:
                 count, wide = count + 1, wide - room
             used += wide + (0.0 if word.endswith("-") else 0.23)
     return count
+
+
+#: The time stamp in the package; the workbook does not contain the time of its making.
+EPOCH = datetime(2000, 1, 1)
+_STAMP = re.compile(rb"(<dcterms:(?:created|modified)[^>]*>)[^<]*(<)")
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def package(workbook: Workbook) -> bytes:
+    """The workbook as a file; time stamps are fixed."""
+    workbook.properties.creator = "advisor"
+    workbook.properties.created = EPOCH
+    written = io.BytesIO()
+    _save(workbook, written)
+    out = io.BytesIO()
+    stamp = EPOCH.strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    with zipfile.ZipFile(written) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name == "docProps/core.xml":
+                content = _STAMP.sub(rb"\g<1>" + stamp + rb"\g<2>", content)
+            entry = zipfile.ZipInfo(name, _ZIP_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o600 << 16
+            target.writestr(entry, content)
+    return out.getvalue()
+
+
+def _save(workbook: Workbook, written: io.BytesIO) -> None:
+    """openpyxl writes sheets to temporary files first, and complains a second time from a generator."""
+    try:
+        workbook.save(written)
+    except OSError as error:
+        complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        why, error.__traceback__ = error.strerror, None
+        gc.collect()
+        sys.unraisablehook = complain
+        room = f"make room in {tempfile.gettempdir()}, or set TMPDIR"
+        raise InputError(f"the workbook cannot be written ({why}); {room}") from None

@@ -15,8 +15,7 @@ from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
 from advisor.reports.workbook.evidence import Captures
-from advisor.reports.workbook.findings_sheet import bars
-from advisor.reports.workbook.sheet import Column, Sheet, column_of, shown
+from advisor.reports.workbook.sheet import Column, Sheet, shown
 from advisor.reports.workbook.style import LEVELS, MUTED, UNDER, align, fill, font
 
 #: Tables that have a place of their own.
@@ -96,9 +95,8 @@ def kernels(sheet: Sheet, captures: Captures) -> None:
         sheet.text(1, "No kernel was recorded.", color=MUTED, italic=True, down=2)
     else:
         area = sheet.table(*shown(table), filter=True, freeze=True)
-        headers = [column_of(h, ()).head for h in table.columns]
-        if "share" in headers:
-            bars(sheet, area.column(headers.index("share") + 1))
+        if "share" in area.at:
+            area.bars("share")
     for target in filter(None, (d.next_target for d in captures.diagnoses)):
         sheet.text(1, f"Next: {target.family}", bold=True, down=1)
         sheet.text(1, target.why, down=1)
@@ -117,7 +115,7 @@ def steps(sheet: Sheet, captures: Captures) -> None:
     sheet.heading("Budget", "exclusive parts of the window, which add up to it")
     area = captures.table(sheet, BUDGET, lambda d: [(b, p) for b in d.budget for p in b.parts if p.ms > 0])
     if any(d.budget for d in captures.diagnoses):
-        bars(sheet, area.column(4 + captures.many))
+        area.bars("share")
 
 
 def rules(sheet: Sheet, captures: Captures) -> None:
@@ -153,10 +151,9 @@ def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
     if own is None:
         sheet.heading("Thresholds")
     area = captures.table(sheet, THRESHOLDS, _compared, filter=own is not None, freeze=own is not None)
-    value, default = ("$D", "$E") if captures.many else ("$C", "$D")
-    changed = f"{value}{area.first}<>{default}{area.first}"
-    rule = FormulaRule(formula=[changed], fill=fill(LEVELS["medium"][1]))
-    sheet.ws.conditional_formatting.add(area.column(3 + captures.many), rule)
+    value, default = (f"${get_column_letter(area.at[head])}{area.first}" for head in ("Value", "Default"))
+    rule = FormulaRule(formula=[f"{value}<>{default}"], fill=fill(LEVELS["medium"][1]))
+    sheet.ws.conditional_formatting.add(area.column("Value"), rule)
 
 
 def _compared(d: Diagnosis) -> Iterable[tuple[Any, ConditionDoc | None, str | None]]:
@@ -232,8 +229,8 @@ def _matrix(sheet: Sheet, captures: Captures) -> None:
 
     ordered = sorted(shares, key=order)
     area = sheet.table(columns, [[" ".join(cause), *shares[cause]] for cause in ordered])
-    for i in range(count):
-        bars(sheet, area.column(2 + i))
+    for label in captures.labels:
+        area.bars(label)
 
 
 def _heads(captures: Captures, unit: str = "") -> list[Column]:
