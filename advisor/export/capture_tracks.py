@@ -41,13 +41,13 @@ def trace_packets(analysis: Analysis, diagnosis: Diagnosis, gaps: int = overlay.
     capture takes no more memory than reading it."""
     trace, ops = analysis.trace, analysis.ops
     file = TraceFile(trace.capture.zero_ns)
-    yield file.begin()
     yield from _found(file, overlay.events(analysis, diagnosis, gaps))
     analysis.release()
     tracks = _Tracks(file, trace)
     yield from _gpu_work(file, tracks, trace, ops)
     yield from _host_work(file, tracks, trace, ops)
     yield from _counters(file, tracks, trace)
+    yield file.take()
 
 
 class _Tracks:
@@ -58,17 +58,10 @@ class _Tracks:
         self._known: dict[tuple[object, ...], int] = {}
         self._processes = dict(trace.capture.processes)
         self._devices = {d.id: d.name for d in trace.devices}
-        self.new: list[bytes] = []
-
-    def take(self) -> bytes:
-        """Packets of the tracks that are new since the last call."""
-        new, self.new = b"".join(self.new), []
-        return new
 
     def _give(self, key: tuple[object, ...], described: bytes) -> int:
         if key not in self._known:
-            self._known[key], packet = self._file.track(described)
-            self.new.append(packet)
+            self._known[key] = self._file.track(described)
         return self._known[key]
 
     def device(self, device: int) -> int:
@@ -108,13 +101,11 @@ def _gpu_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) -
             described = describe(trace, ops.row[mine], ops.correlation[mine])
             flow = np.where(ops.api[mine] == MISSING, 0, ops.api[mine] + 1)
             layers.append(Layer(category, ops.start[mine], ops.end[mine], track[mine], *described, flow))
-    yield tracks.take()
     yield from file.slices(layers)
     if trace.has("page_faults"):
         rows = trace.columns("page_faults", ("start", "end", "device", "count"))
         track = _by(lambda device: tracks.below(tracks.device(device), "page faults"), rows["device"])
         named = _named("page faults", rows["count"], {"count": rows["count"]})
-        yield tracks.take()
         yield from file.slices([Layer("fault", rows["start"], rows["end"], track, *named)])
 
 
@@ -126,14 +117,26 @@ def _kernels(trace: Trace, row: Array, correlation: Array) -> Described:
     shape = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_bytes")
     columns = {n: c[row] for n, c in trace.columns("kernels", ("name_id", *shape)).items()}
     name, names = _texts(trace, columns["name_id"])
-    sizes = [
-        Note(what, *_size(*(columns[f"{what}_{axis}"] for axis in "xyz")))
-        for what in ("grid", "block")
-        if (columns[f"{what}_x"] != MISSING).any()
-    ]
+    sizes = []
+    for what in ("grid", "block"):
+        axes = [columns[f"{what}_{axis}"] for axis in "xyz"]
+        if (axes[0] != MISSING).any():
+            first, index = combinations(*axes)
+            rows = zip(*(axis[first].tolist() for axis in axes), strict=True)
+            sizes.append(Note(what, index, [" x ".join(map(str, row)) for row in rows]))
     numbers = {"registers": columns["registers"], "shared bytes": columns["shared_bytes"]}
     notes = (*sizes, *_given({**numbers, "correlation": correlation}))
     return name, names, notes
+
+
+def _alike(title: str, table: str, column: str) -> Callable[[Trace, Array, Array], Described]:
+    """What describes rows that all have one name and one number."""
+
+    def describe(trace: Trace, row: Array, correlation: Array) -> Described:
+        value = trace.columns(table, (column,))[column][row]
+        return _named(title, row, {column: value, "correlation": correlation})
+
+    return describe
 
 
 def _copies(trace: Trace, row: Array, correlation: Array) -> Described:
@@ -144,22 +147,12 @@ def _copies(trace: Trace, row: Array, correlation: Array) -> Described:
     return name, names, notes
 
 
-def _memsets(trace: Trace, row: Array, correlation: Array) -> Described:
-    size = trace.columns("memsets", ("bytes",))["bytes"][row]
-    return _named("Memset", row, {"bytes": size, "correlation": correlation})
-
-
-def _graph_runs(trace: Trace, row: Array, correlation: Array) -> Described:
-    graph = trace.columns("graph_runs", ("graph",))["graph"][row]
-    return _named("CUDA graph", row, {"graph": graph, "correlation": correlation})
-
-
 #: What runs on a GPU: kind, category, and what describes rows of its table.
 KINDS = (
     (Kind.KERNEL, "kernel", _kernels),
     (Kind.COPY, "copy", _copies),
-    (Kind.MEMSET, "memset", _memsets),
-    (Kind.GRAPH_RUN, "graph", _graph_runs),
+    (Kind.MEMSET, "memset", _alike("Memset", "memsets", "bytes")),
+    (Kind.GRAPH_RUN, "graph", _alike("CUDA graph", "graph_runs", "graph")),
 )
 
 
@@ -176,7 +169,6 @@ def _host_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) 
         if rows["result"].any():
             notes += _given({"result": rows["result"]})
         track = _by(tracks.thread, rows["process"], rows["thread"])
-        yield tracks.take()
         yield from file.slices([Layer("call", rows["start"], rows["end"], track, name, names, notes, flow)])
     for table, text, category, title in (
         ("ranges", "text_id", "range", ""),
@@ -197,7 +189,6 @@ def _host_work(file: TraceFile, tracks: _Tracks, trace: Trace, ops: Operations) 
             return tracks.below(tracks.thread(process, thread), named)
 
         track = _by(below, rows["process"], rows["thread"], *(rows[d] for d in domain))
-        yield tracks.take()
         yield from file.slices([Layer(category, rows["start"], rows["end"], track, name, names)])
 
 
@@ -206,12 +197,14 @@ def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]
     if trace.has("samples"):
         key = trace.columns("samples", ("time", "device"))
         for column, (name, unit) in _COUNTERS.items():
+            described = pb.block(8, pb.text(6, unit) if unit else b"")
             value = trace.columns("samples", (column,))[column]
             for device in distinct(key["device"]).tolist():
                 mine = (key["device"] == device) & ~np.isnan(value)
                 if mine.any():
-                    track = tracks.below(tracks.device(device), name, _counter(unit))
-                    yield tracks.take()
+                    track = tracks.below(
+                        tracks.device(device), name, pb.block(8, pb.text(6, unit) if unit else b"")
+                    )
                     values = value[mine] * 100 if unit == "%" else value[mine]
                     yield from file.counter(track, key["time"][mine], values)
     if trace.has("allocations"):
@@ -220,13 +213,9 @@ def _counters(file: TraceFile, tracks: _Tracks, trace: Trace) -> Iterator[bytes]
         order = np.argsort(rows["time"], kind="stable")
         for device in distinct(rows["device"]).tolist():
             mine = order[rows["device"][order] == device]
-            track = tracks.below(tracks.device(device), "allocated since the capture began", _counter("B"))
-            yield tracks.take()
+            title, described = "allocated since the capture began", pb.block(8, pb.text(6, "B"))
+            track = tracks.below(tracks.device(device), title, described)
             yield from file.counter(track, rows["time"][mine], np.cumsum(change[mine]))
-
-
-def _counter(unit: str) -> bytes:
-    return pb.block(8, pb.text(6, unit) if unit else b"")
 
 
 def _found(file: TraceFile, events: Iterable[overlay.Event]) -> Iterator[bytes]:
@@ -236,8 +225,7 @@ def _found(file: TraceFile, events: Iterable[overlay.Event]) -> Iterator[bytes]:
     for event in events:
         if isinstance(event, overlay.Name):
             parent = pb.number(5, tracks[event.process, 0]) if event.track else b""
-            tracks[event.process, event.track], described = file.track(parent + pb.text(2, event.name))
-            yield described
+            tracks[event.process, event.track] = file.track(parent + pb.text(2, event.name))
         elif isinstance(event, overlay.Slice):
             slices.setdefault(tuple(event.details), []).append(event)
     yield from file.slices([_layer_of(rows, tracks) for rows in slices.values()])
@@ -273,13 +261,6 @@ def _texts(trace: Trace, ids: Array) -> tuple[Array, list[str]]:
     """Position of each row's text among the distinct ones, and these."""
     known, name = dense(ids)
     return name, trace.texts(known.tolist())
-
-
-def _size(x: Array, y: Array, z: Array) -> tuple[Array, list[str]]:
-    """Sizes as texts: position of each row's, and the distinct ones."""
-    first, index = combinations(x, y, z)
-    rows = zip(x[first].tolist(), y[first].tolist(), z[first].tolist(), strict=True)
-    return index, [" x ".join(map(str, row)) for row in rows]
 
 
 def _by(track_of: Callable[..., int], *columns: Array) -> Array:

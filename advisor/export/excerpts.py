@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 
@@ -25,9 +25,16 @@ ROOM_NS = 20_000
 def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, ...]:
     """The typical step first, then places, the first of each finding before the second of any."""
     steps = typical_steps(analysis)
-    places = _worst(findings)[: PLACES - (STEP if steps else 0)]
     typical = (_cut(analysis, title, start, end, STEP * EVENTS) for title, start, end in steps)
-    return (*typical, *(_place(analysis, place) for place in places))
+    ranked = chain.from_iterable(zip_longest(*(f.time_ranges for f in findings)))
+    first: dict[tuple[int, int], Interval] = {}
+    for place in filter(None, ranked):
+        first.setdefault((place.start_ns, place.end_ns), place)
+    places = []
+    for (start, end), place in [*first.items()][: PLACES - (STEP if steps else 0)]:
+        room = max((end - start) // 2, ROOM_NS)
+        places.append(_cut(analysis, place.label, start - room, end + room, EVENTS, (start, end)))
+    return (*typical, *places)
 
 
 def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
@@ -43,22 +50,6 @@ def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
     # The host may run ahead of the device; the step shows where its calls began, within reason.
     issued = int(analysis.steps.host_start[step])
     return [(f"typical {phase or 'step'}", min(begin, max(issued, 2 * begin - end)), end)]
-
-
-def _worst(findings: Sequence[Finding]) -> list[Interval]:
-    """The first place of each finding, then the second ones; each once."""
-    rows = zip_longest(*(f.time_ranges for f in findings))
-    places = (place for row in rows for place in row if place is not None)
-    first: dict[tuple[int, int], Interval] = {}
-    for place in places:
-        first.setdefault((place.start_ns, place.end_ns), place)
-    return list(first.values())
-
-
-def _place(analysis: Analysis, place: Interval) -> Excerpt:
-    start, end = place.start_ns, place.end_ns
-    room = max((end - start) // 2, ROOM_NS)
-    return _cut(analysis, place.label, start - room, end + room, EVENTS, (start, end))
 
 
 def _cut(

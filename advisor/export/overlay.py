@@ -19,7 +19,7 @@ from advisor.metrics import budget
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
-from advisor.model.findings import Diagnosis, Finding
+from advisor.model.findings import Diagnosis
 from advisor.model.parts import IDLE
 from advisor.sources.schema import MISSING
 
@@ -95,22 +95,14 @@ def _findings(diagnosis: Diagnosis) -> Iterator[Event]:
     for finding in diagnosis.findings:
         name = f"{finding.code} {finding.cause}"
         device = "" if finding.scope.device is None else f", device {finding.scope.device}"
+        do = next((advice.action for advice in finding.recommendations), None)
         for track, places in enumerate(_rows(finding.time_ranges), finding.rank * 100):
             yield Name(FINDINGS, track, f"{finding.rank}. {name} ({finding.severity}{device})")
             for place in places:
-                arguments = _arguments(finding, place)
-                yield Slice(FINDINGS, track, name, place.start_ns, place.end_ns, arguments)
-
-
-def _arguments(finding: Finding, place: Interval) -> dict[str, Any]:
-    arguments = {
-        "what": place.label or finding.title,
-        "message": finding.message,
-        "stream": place.stream,
-        "thread": place.thread,
-        "do": next((advice.action for advice in finding.recommendations), None),
-    }
-    return {key: value for key, value in arguments.items() if value is not None}
+                about: dict[str, Any] = {"what": place.label or finding.title, "message": finding.message}
+                about |= {"stream": place.stream, "thread": place.thread, "do": do}
+                details = {key: value for key, value in about.items() if value is not None}
+                yield Slice(FINDINGS, track, name, place.start_ns, place.end_ns, details)
 
 
 def _rows(ranges: Iterable[Interval]) -> list[list[Interval]]:

@@ -123,32 +123,38 @@ class _Part(Struct, frozen=True):
     track: Array
 
 
+def _first() -> list[bytes]:
+    return [pb.packet(pb.number(pb.SEQUENCE_FLAGS, pb.CLEARED))]
+
+
 class TraceFile(Struct):
-    """Gives out ids and numbers; `zero` is what the capture's file calls its time 0, ns."""
+    """Gives out ids and numbers; `zero` is what the capture's file calls its time 0, ns. `new` packets
+    describe tracks and texts; they come before the next slices or values."""
 
     zero: int
+    new: list[bytes] = field(default_factory=_first)
     _ids: int = 0
     _numbers: dict[int, int] = field(default_factory=dict)
     _known: dict[tuple[int, str], int] = field(default_factory=dict)
     _described: dict[int, bytes] = field(default_factory=dict)
     _lanes: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def begin(self) -> bytes:
-        """The first packet."""
-        return pb.packet(pb.number(pb.SEQUENCE_FLAGS, pb.CLEARED))
+    def take(self) -> bytes:
+        """The packets that are new since the last call."""
+        new, self.new = b"".join(self.new), []
+        return new
 
-    def track(self, described: bytes) -> tuple[int, bytes]:
-        """Id and packet of a new track; `described` is the encoded description without the id."""
+    def track(self, described: bytes) -> int:
+        """Id of a new track; `described` is the encoded description without the id."""
         self._ids += 1
         self._described[self._ids] = described
-        return self._ids, pb.packet(pb.block(pb.DESCRIPTOR, pb.number(1, self._ids) + described))
+        self.new.append(pb.packet(pb.block(pb.DESCRIPTOR, pb.number(1, self._ids) + described)))
+        return self._ids
 
     def slices(self, layers: Sequence[Layer]) -> Iterator[bytes]:
         """Slices of layers that may lie on the same tracks, in the order of time."""
         layers = [layer for layer in layers if len(layer.start)]
-        encoded: list[_Encoded] = []
-        for layer in layers:
-            yield from self._intern(layer, encoded)
+        encoded = [self._intern(layer, number) for number, layer in enumerate(layers)]
         for part in _parts(layers):
             yield from self._slices(encoded, part)
 
@@ -163,20 +169,21 @@ class TraceFile(Struct):
             key = int(track[row]), int(lane[row])
             if key not in self._lanes:
                 # Tracks of one name below one parent are shown as one.
-                self._lanes[key], described = self.track(self._described[key[0]])
-                yield described
+                self._lanes[key] = self.track(self._described[key[0]])
             track[mine], lane[mine] = self._lanes[key], 0
         kinds = np.concatenate([self._kinds(e, part) for e in encoded])
         sequence = np.empty(len(order.begins) + len(order.ends), np.int64)
         kind = np.full(len(sequence), 4 * len(encoded), np.int16)
         sequence[order.begin_at], sequence[order.end_at] = order.begins, order.ends
         kind[order.begin_at] = kinds[order.begins]
+        yield self.take()
         for at in range(0, len(sequence), _CHUNK):
             rows, these = sequence[at : at + _CHUNK], kind[at : at + _CHUNK]
             yield pb.interleaved(these, self._matrices(encoded, part, rows, these))
 
     def counter(self, track: int, time: Array, value: Array) -> Iterator[bytes]:
         """Values of a counter track."""
+        yield self.take()
         for at in range(0, len(time), _CHUNK):
             part = slice(at, at + _CHUNK)
             rows = np.maximum(time[part].astype(np.int64) + self.zero, 0)
@@ -184,40 +191,35 @@ class TraceFile(Struct):
             fields = [pb.number(pb.TRACK, track), *pb.eight_bytes(pb.DOUBLE_VALUE, values)]
             yield pb.matrix(pb.events(rows, pb.COUNTER, fields), len(rows)).tobytes()
 
-    def _intern(self, layer: Layer, encoded: list[_Encoded]) -> Iterator[bytes]:
-        """Add a layer to those of its group; the packets give its texts their numbers."""
-        category, given = self._number(pb.CATEGORIES, layer.category)
-        yield given
-        names, given = self._texts(pb.NAMES, layer.names)
-        yield given
-        found = _Encoded(layer, len(encoded), names, pb.number(pb.CATEGORY_IID, category))
+    def _intern(self, layer: Layer, number: int) -> _Encoded:
+        """A layer of a group, by number, whose texts have numbers."""
+        category = self._number(pb.CATEGORIES, layer.category)
+        names = self._texts(pb.NAMES, layer.names)
+        found = _Encoded(layer, number, names, pb.number(pb.CATEGORY_IID, category))
         for note in layer.notes:
-            name, given = self._number(pb.ANNOTATION_NAMES, note.name)
-            yield given
-            head = pb.number(pb.ANNOTATION_NAME, name)
+            head = pb.number(pb.ANNOTATION_NAME, self._number(pb.ANNOTATION_NAMES, note.name))
             if note.texts is None:
                 size = pb.SIGNED_BYTES if (note.values < 0).any() else pb.width(note.values.max())
                 found.notes.append((head, pb.INT_VALUE, size, note.values))
             else:
-                base, given = self._texts(pb.TEXTS, note.texts)
-                yield given
+                base = self._texts(pb.TEXTS, note.texts)
                 size = pb.width(base + len(note.texts))
                 found.notes.append((head, pb.TEXT_IID, size, note.values + base))
-        encoded.append(found)
+        return found
 
-    def _number(self, field: int, text: str) -> tuple[int, bytes]:
-        """The number of a text that several layers use, and the packet that gives it."""
-        if (field, text) in self._known:
-            return self._known[field, text], b""
-        self._known[field, text], given = self._texts(field, (text,))
-        return self._known[field, text], given
+    def _number(self, field: int, text: str) -> int:
+        """The number of a text that several layers use."""
+        if (field, text) not in self._known:
+            self._known[field, text] = self._texts(field, (text,))
+        return self._known[field, text]
 
-    def _texts(self, field: int, texts: Sequence[str]) -> tuple[int, bytes]:
-        """The number of the first of these texts, which follow each other, and their packets."""
+    def _texts(self, field: int, texts: Sequence[str]) -> int:
+        """The number of the first of these texts, which follow each other."""
         first = self._numbers.get(field, 0) + 1
         self._numbers[field] = first + len(texts) - 1
         parts = range(0, len(texts), _TEXTS)
-        return first, b"".join(pb.interned(field, first + i, texts[i : i + _TEXTS]) for i in parts)
+        self.new += (pb.interned(field, first + i, texts[i : i + _TEXTS]) for i in parts)
+        return first
 
     @staticmethod
     def _kinds(encoded: _Encoded, part: _Part) -> Array:
