@@ -73,25 +73,19 @@ def _rules() -> str:
 
 
 def _rule(code: str) -> str:
-    return _read(lambda: rule_page(code))
-
-
-def _doc(page: str) -> str:
-    return _read(lambda: _page(page))
-
-
-def _page(page: str) -> str:
-    from advisor.knowledge.files import page_of_docs
-
-    if page not in PAGES:
-        raise InputError(f"{page}: no such page; there are {', '.join(PAGES)}")
-    return page_of_docs(page)
-
-
-def _read(make: Callable[[], str]) -> str:
     from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
     try:
-        return make()
+        return rule_page(code)
     except AdvisorError as error:
         raise ResourceNotFoundError(str(error)) from error
+
+
+def _doc(page: str) -> str:
+    from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+
+    from advisor.knowledge.files import page_of_docs
+
+    if page not in PAGES:
+        raise ResourceNotFoundError(f"{page}: no such page; there are {', '.join(PAGES)}")
+    return page_of_docs(page)

@@ -17,7 +17,7 @@ from advisor.model.findings import named
 from advisor.model.options import Options
 
 if TYPE_CHECKING:
-    from advisor.model.findings import Diagnosis, Finding
+    from advisor.model.findings import Diagnosis
 
 #: Characters of JSON in an answer; about three of them are a token.
 LETTERS = 6_000
@@ -58,7 +58,12 @@ def bounded(document: dict[str, Any], letters: int = LETTERS, first: tuple[str, 
             break
         holder, key, name = place
         value = holder[key]
-        kept = _kept(value, size(document) + len(name) + _COUNTED - letters)
+        kept, excess = len(value), size(document) + len(name) + _COUNTED - letters
+        if isinstance(value, str):
+            kept = max(kept // 2, kept - max(excess, 1), 40)
+        while isinstance(value, list) and excess > 0 and kept > max(len(value) // 2, _FEWEST):
+            kept -= 1
+            excess -= size(value[kept]) + 1
         holder[key] = value[:kept] if isinstance(value, list) else value[:kept] + "…"
         if "offset" in holder and key == "rows":
             holder["next_offset"] = holder["offset"] + kept
@@ -66,17 +71,6 @@ def bounded(document: dict[str, Any], letters: int = LETTERS, first: tuple[str, 
             left_out[name] = left_out.get(name, 0) + len(value) - kept
             document["left_out"] = left_out
     return document
-
-
-def _kept(value: list[Any] | str, excess: int) -> int:
-    """How many entries or letters stay, so that `excess` letters go, or half of them."""
-    if isinstance(value, str):
-        return max(len(value) // 2, len(value) - max(excess, 1), 40)
-    kept = len(value)
-    while excess > 0 and kept > max(len(value) // 2, _FEWEST):
-        kept -= 1
-        excess -= size(value[kept]) + 1
-    return kept
 
 
 def _longest(document: dict[str, Any], keys: tuple[str, ...] = ()) -> tuple[Any, Any, str] | None:
@@ -104,8 +98,9 @@ def _longest(document: dict[str, Any], keys: tuple[str, ...] = ()) -> tuple[Any,
 
 
 def page(rows: list[Any], offset: int, limit: int) -> dict[str, Any]:
-    """Rows from `offset` on, their number, and where the next page begins."""
-    end = offset + limit
+    """Rows from `offset` on, at most `MOST_ROWS`, their number, and where the next page begins."""
+    offset = max(offset, 0)
+    end = offset + min(max(limit, 1), MOST_ROWS)
     more = {"next_offset": end} if end < len(rows) else {}
     return {"rows": rows[offset:end], "offset": offset, "of": len(rows), **more}
 
@@ -116,6 +111,8 @@ ROWS, MOST_ROWS = 20, 100
 _ABOUT = {"tool", "input", "schema_version"}
 _UNASKED = {"score", "ranking", "references", "baseline"}
 _FIRST = ("time_ranges", "evidence", "alternatives")
+#: What the list of findings has of each.
+_SHORT = ("rank", "code", "cause", "severity", "title", "message")
 
 
 class Tools:
@@ -142,10 +139,16 @@ class Tools:
         the order of what they save, a line each. Begin here; `show` has a finding in full."""
         found = self._of(path, self._options(redact, window=window, nvtx=nvtx, phase=_phase(phase)))
         parts = (p for b in found.budget[:1] for p in b.parts if p.share)
+        short = []
+        for f in found.findings:
+            kept = {name: getattr(f, name) for name in _SHORT}
+            saved = f.ranking.saved if f.ranking is not None else None
+            do = next((advice.action for advice in f.recommendations), None)
+            short.append({**kept, "saved": saved, "scope": f.scope.as_dict(), "do": do})
         document = {
             "verdict": found.verdict,
             "do": [{"code": d.code, "action": d.action, "saved": d.saved} for d in found.do[:limit]],
-            "findings": page([_short(f) for f in found.findings], max(offset, 0), _rows(limit)),
+            "findings": page(short, offset, limit),
             "not_evaluated": len(found.lacking),
             "steps": [s.model_dump() for s in found.main_steps],
             "budget": [{"part": p.part, "share": p.share} for p in parts],
@@ -255,7 +258,7 @@ class Tools:
         (table,) = tables
         rows = table.frame.astype(object).where(table.frame.notna(), None).to_numpy().tolist()
         about = {"title": table.title, "scope": table.scope, "note": table.note}
-        document = about | {"columns": list(table.frame.columns), **page(rows, max(offset, 0), _rows(limit))}
+        document = about | {"columns": list(table.frame.columns), **page(rows, offset, limit)}
         return self._answer(document, redact)
 
     def _of(self, path: str, options: Options) -> Diagnosis:
@@ -303,16 +306,6 @@ class Tools:
         return bounded(shown, first=_FIRST)
 
 
-def _short(finding: Finding) -> dict[str, Any]:
-    """A finding as one entry of a list."""
-    names = ("rank", "code", "cause", "severity", "title", "message")
-    kept = {name: getattr(finding, name) for name in names}
-    kept["saved"] = finding.ranking.saved if finding.ranking is not None else None
-    kept["scope"] = finding.scope.as_dict()
-    kept["do"] = next((advice.action for advice in finding.recommendations), None)
-    return kept
-
-
 def rule_page(code: str) -> str:
     """The page of a rule, by code or cause."""
     from advisor.engine.load import builtin_dir, load_rule
@@ -321,10 +314,6 @@ def rule_page(code: str) -> str:
     from advisor.reports.rule_blocks import page
 
     return write(page(load_rule(code, builtin_dir()), references()), 1)
-
-
-def _rows(limit: int) -> int:
-    return min(max(limit, 1), MOST_ROWS)
 
 
 def _phase(phase: str | None) -> Any:

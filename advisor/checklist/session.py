@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import yaml
 from msgspec import Struct
@@ -205,24 +205,8 @@ BACK: Literal["back"] = "back"
 Answered = Reply | Literal["back"] | None
 
 
-class Asker(Protocol):
-    """Source of answers: a person at a terminal, or a file."""
-
-    def ask(self, entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered: ...
-
-
-class FileAsker:
-    """Answers from a file; questions that are not in it go to the next asker, if any."""
-
-    def __init__(self, replies: Mapping[str, Reply], then: Asker | None = None) -> None:
-        self._replies = dict(replies)
-        self._then = then
-
-    def ask(self, entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered:
-        if entry.id in self._replies:
-            # Used once: after going back the question is asked again.
-            return self._replies.pop(entry.id)
-        return None if self._then is None else self._then.ask(entry, checklist, number, of)
+#: Asks a person one question, by its number and how many there are.
+Ask = Callable[[CheckEntry, Checklist, int, int], Answered]
 
 
 def shortened(checklist: Checklist) -> Checklist:
@@ -233,31 +217,35 @@ def shortened(checklist: Checklist) -> Checklist:
 
 def walk(
     checklist: Checklist,
-    asker: Asker,
+    ask: Ask | None,
     keep: Callable[[Checklist], None],
     also: frozenset[str] = frozenset(),
     short: bool = False,
+    replies: Mapping[str, Reply] | None = None,
 ) -> Checklist:
-    """Ask the open questions and those in `also`, or the eight steps; `keep` is called after every answer."""
+    """Ask the open questions and those in `also`, or the eight steps; the `replies` of a file come first.
+    `keep` is called after every answer."""
+    left = dict(replies or {})  # used once: after going back the question is asked again
     asked = shortened(checklist).entries if short else checklist.entries
     order = [e.id for e in asked if e.open or e.id in also]
     at = 0
     while at < len(order):
         entry = next(e for e in checklist.entries if e.id == order[at])
-        reply = asker.ask(entry, checklist, at + 1, len(order))
+        reply: Answered = left.pop(entry.id, None)
+        if reply is None and ask is not None:
+            reply = ask(entry, checklist, at + 1, len(order))
         if reply == BACK:
             at = max(at - 1, 0)
             continue
         if isinstance(reply, Reply):
-            entries = tuple(answered(e, reply) if e.id == entry.id else e for e in checklist.entries)
-            checklist = checklist.replaced(entries=entries)
+            checklist = with_replies(checklist, {entry.id: reply})
             keep(checklist)
         at += 1
     return checklist
 
 
-#: Key and answer of each choice.
-KEYS: tuple[tuple[str, Answer], ...] = (("y", "yes"), ("n", "no"), ("x", "not_applicable"), ("l", "later"))
+#: Key of each answer.
+KEYS: dict[Answer, str] = {"yes": "y", "no": "n", "not_applicable": "x", "later": "l"}
 
 _QUIT, _HELP = "quit", "help"
 HELP = (
@@ -323,23 +311,23 @@ def write(
         print(HELP)
 
 
-class TerminalAsker:
+def at_terminal(show: Callable[[Iterable[Block]], None]) -> Ask:
     """Asks a person; `show` prints blocks."""
+    before: Stage | None = None
 
-    def __init__(self, show: Callable[[Iterable[Block]], None]) -> None:
-        self._show = show
-        self._stage: Stage | None = None
-
-    def ask(self, entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered:
-        title = checklist.stages[entry.stage] if entry.stage != self._stage else None
-        self._stage = entry.stage
-        self._show(question(entry, number, of, title))
-        choices = [(answer, WORDS[answer], key) for key, answer in KEYS]
+    def ask(entry: CheckEntry, checklist: Checklist, number: int, of: int) -> Answered:
+        nonlocal before
+        title = checklist.stages[entry.stage] if entry.stage != before else None
+        before = entry.stage
+        show(question(entry, number, of, title))
+        choices = [(answer, WORDS[answer], key) for answer, key in KEYS.items()]
         while True:
             picked = choose("Answer", choices, entry.answer, first=number == 1)
-            answer = next((a for _, a in KEYS if a == picked), None)
+            answer = next((a for a in KEYS if a == picked), None)
             if answer is None:
                 return BACK
             note = "" if answer == "later" else write("Note", entry.note, "none")
             if note != BACK:
                 return Reply(answer, note)
+
+    return ask

@@ -8,19 +8,18 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import typer
 
 from advisor.capture import goals
 from advisor.checklist.session import BACK, choose, need_terminal, write
+from advisor.cli.app import argument, goal_names, option, switch, takes
 from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
-from advisor.cli.settings import argument, goal_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.knowledge.capture_goals import Phase, capture_goals, troubleshooting
+from advisor.knowledge.capture_goals import capture_goals, troubleshooting
 from advisor.knowledge.files import engines
 from advisor.model.capture_plan import GoalList, TroubleNode, Troubles
 from advisor.model.options import PlanRequest
@@ -57,16 +56,11 @@ def capture(
         _listed(settings)
     else:
         if (release := request.get("release")) is not None:
-            request["release"] = _release(release)
+            found = re.fullmatch(r"(20\d\d)\.(\d+)(?:\..*)?", release)
+            if found is None:
+                raise InputError(f"--nsys: '{release}' is not a release like 2023.4 (see nsys --version)")
+            request["release"] = int(found[1]), int(found[2])
         _planned(words or [], request, settings, command_file)
-
-
-def _release(text: str) -> tuple[int, int]:
-    """``2023.4`` as a pair."""
-    found = re.fullmatch(r"(20\d\d)\.(\d+)(?:\..*)?", text)
-    if found is None:
-        raise InputError(f"--nsys: '{text}' is not a release like 2023.4 (see nsys --version)")
-    return int(found[1]), int(found[2])
 
 
 def _listed(settings: Settings) -> None:
@@ -78,33 +72,26 @@ def _listed(settings: Settings) -> None:
         places=tuple(p.id for p in data.places),
         symptoms=tuple(troubleshooting().start.symptoms),
     )
-    deliver_one(found, partial(listings.goals, found), "Goals of captures", settings)
+    deliver_one(found, listings.goals, "Goals of captures", settings)
 
 
 def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
     """The plan from the arguments and options; asks for what is missing."""
-    goal, command = _split(words)
-    if goal is None:
-        made = goals.plan(ask_request(request, command))
+    known = [g.id for g in capture_goals().goals]
+    if not words:
+        asked = ask_request(request)
+    elif words[0] in known or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):  # it resembles a goal
+        asked = PlanRequest(goal=words[0], command=tuple(words[1:]), **request)
     else:
-        made = goals.plan(PlanRequest(goal=goal, command=command, **request))
+        raise InputError(f"unknown goal '{words[0]}'; expected one of {', '.join(known)} before the command")
+    made = goals.plan(asked)
     if file is not None:
         # Only options: after a comment line nsys silently ignores all of them.
         text = "".join(f"{line}\n" for line in made.command_file)
         write_atomic(file, text.encode("utf-8", "replace"), settings.force)
         use = f"nsys profile --command-file={file} -o NAME COMMAND"
         print(f"Wrote {file} (by: {made.again}); use it with: {use}", file=sys.stderr)
-    deliver_one(made, partial(listings.plan, made, settings.verbosity), made.title, settings)
-
-
-def _split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Goal and command. A first word that resembles a goal is one, the rest is the command."""
-    known = [g.id for g in capture_goals().goals]
-    if not words:
-        return None, ()
-    if words[0] in known or re.fullmatch(r"[a-z]+(-[a-z]+)*", words[0]):
-        return words[0], tuple(words[1:])
-    raise InputError(f"unknown goal '{words[0]}'; expected one of {', '.join(known)} before the command")
+    deliver_one(made, listings.plan, made.title, settings, settings.verbosity)
 
 
 def _troubles(words: list[str], settings: Settings) -> None:
@@ -116,7 +103,7 @@ def _troubles(words: list[str], settings: Settings) -> None:
     if terminal and not words and settings.format == "text" and settings.output is None:
         walk(tree)
         return
-    deliver_one(tree, partial(listings.troubles, tree), "When a capture fails", settings)
+    deliver_one(tree, listings.troubles, "When a capture fails", settings)
 
 
 @takes(
@@ -137,81 +124,77 @@ def doctor(
     check_one(settings, trace)
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
-    blocks = partial(listings.checkup, found, settings.verbosity)
-    deliver_one(found, blocks, "Checkup of a capture", settings)
+    deliver_one(found, listings.checkup, "Checkup of a capture", settings, settings.verbosity)
     if strict and any(f.severity in ("medium", "high") for f in found.findings):
         raise typer.Exit(1)
 
 
-#: The request with the answer in it, "back", or None if there is nothing to ask.
-Asked = PlanRequest | Literal["back"] | None
-Question = Callable[[PlanRequest], Asked]
+#: The answer, "back", or None if there is nothing to ask.
+Question = Callable[[PlanRequest], str | None]
 
 
-def ask_request(given: dict[str, Any], command: tuple[str, ...]) -> PlanRequest:
+def ask_request(given: dict[str, Any]) -> PlanRequest:
     """Ask for the goal and for everything else that was not given."""
     need_terminal(f"name a goal: {', '.join(g.id for g in capture_goals().goals)}")
-    asked = PlanRequest(goal="", command=command, **given)
+    asked = PlanRequest(goal="", **given)
     before: list[tuple[int, PlanRequest]] = []
     at = 0
     while at < len(QUESTIONS):
-        answer = QUESTIONS[at](asked)
-        if isinstance(answer, str):
+        name, question, meaning = QUESTIONS[at]
+        answer = question(asked)
+        if answer == BACK:
             at, asked = before.pop()
             continue
         if answer is not None:
             before.append((at, asked))
-            asked = answer
+            asked = replace(asked, **{name: meaning(answer)})
         at += 1
     return asked
 
 
-def _goal(asked: PlanRequest) -> Asked:
+def _goal(_: PlanRequest) -> str:
     offered = [(g.id, f"{g.title}: {g.question}", None) for g in capture_goals().goals]
-    return replace(asked, goal=choose("What is to be found out?", offered, first=True))
+    return choose("What is to be found out?", offered, first=True)
 
 
-def _engine(asked: PlanRequest) -> Asked:
+def _engine(asked: PlanRequest) -> str | None:
     if asked.engine is not None:
         return None
     named = [(e, engines()[e].title, None) for e in capture_goals().engine_names()]
-    engine = choose("Which serving engine?", [*named, ("any", "another one", None)])
-    return BACK if engine == BACK else replace(asked, engine=None if engine == "any" else engine)
+    return choose("Which serving engine?", [*named, ("any", "another one", None)])
 
 
-def _phase(asked: PlanRequest) -> Asked:
+def _phase(asked: PlanRequest) -> str | None:
     data = capture_goals()
     if asked.phase is not None or not next(g for g in data.goals if g.id == asked.goal).phases:
         return None
     shapes = [(p, f"{p}: {s.prompt} prompt tokens, {s.output} output", None) for p, s in data.shapes.items()]
-    phase = choose("Which phase?", [("both", "both, one capture each", None), *shapes])
-    if phase == BACK:
-        return BACK
-    return replace(asked, phase=None if phase == "both" else cast(Phase, phase))
+    return choose("Which phase?", [("both", "both, one capture each", None), *shapes])
 
 
-def _place(asked: PlanRequest) -> Asked:
-    if asked.place != "bare":
-        return None
-    place = choose("Where does it run?", [(p.id, p.title, None) for p in capture_goals().places])
-    return BACK if place == BACK else replace(asked, place=place)
+def _place(asked: PlanRequest) -> str | None:
+    places = [(p.id, p.title, None) for p in capture_goals().places]
+    return choose("Where does it run?", places) if asked.place == "bare" else None
 
 
-def _ranks(asked: PlanRequest) -> Asked:
-    if not next(p for p in capture_goals().places if p.id == asked.place).ranks:
-        return None
-    answer = write("How many ranks?", str(asked.ranks), valid=_whole)
-    return BACK if answer == BACK else replace(asked, ranks=int(answer))
+def _ranks(asked: PlanRequest) -> str | None:
+    jobs = [p.id for p in capture_goals().places if p.ranks]
+    return write("How many ranks?", str(asked.ranks), valid=_whole) if asked.place in jobs else None
 
 
-def _command(asked: PlanRequest) -> Asked:
-    if asked.command:
-        return None
-    answer = write("Your command", empty="an example", valid=_words)
-    return BACK if answer == BACK else replace(asked, command=tuple(shlex.split(answer)))
+def _command(_: PlanRequest) -> str:
+    return write("Your command", empty="an example", valid=_words)
 
 
-QUESTIONS: tuple[Question, ...] = (_goal, _engine, _phase, _place, _ranks, _command)
+#: The field of the request, its question, and what an answer means.
+QUESTIONS: tuple[tuple[str, Question, Callable[[str], Any]], ...] = (
+    ("goal", _goal, str),
+    ("engine", _engine, lambda answer: None if answer == "any" else answer),
+    ("phase", _phase, lambda answer: None if answer == "both" else answer),
+    ("place", _place, str),
+    ("ranks", _ranks, int),
+    ("command", _command, lambda answer: tuple(shlex.split(answer))),
+)
 
 
 def _whole(text: str) -> bool | str:

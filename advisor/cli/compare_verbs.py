@@ -3,21 +3,18 @@ routing; ``baseline``, diagnoses kept by name to compare with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
 from advisor.cli import deliver
-from advisor.cli.app import HELP, verb_group
+from advisor.cli.app import HELP, GreedyCommand, argument, option, switch, takes, verb_group
 from advisor.cli.messages import message
 from advisor.cli.paths import hold_pipes
-from advisor.cli.settings import GreedyCommand, argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError, invalid_choice
-from advisor.model.options import Kind, format_names, one_of
+from advisor.model.options import format_names, one_of
 from advisor.reports.output_file import STDOUT, write_into_folder
 
 if TYPE_CHECKING:
@@ -72,7 +69,10 @@ def compare(
     if settings.fail_on and not plain:
         raise InputError("--fail-on regression judges before against after; nothing else")
     named = [*(sources or ()), *(before or ()), *(after or ())]
-    _check(settings, named, "findings" if plain else "document")
+    formats = format_names("findings" if plain else "document")
+    if settings.format not in formats:
+        raise invalid_choice("--format", settings.format, formats)
+    deliver.check_files(settings, list(map(Path, named)))
     drawn = plain and (settings.html is not None or settings.format == "html")
     options = _options(settings, gate, noise_floor, drawn)
     document: Document
@@ -137,18 +137,11 @@ def moe(
             "give LEARNED and PERFECT, or --learned RUN... --perfect RUN...; without any of them "
             "the commands to run are printed"
         ) from None
-    _check(settings, [*left, *right])
+    deliver.check_files(settings, list(map(Path, left + right)))
     hold_pipes([*(part.strip() for side in left + right for part in side.split(",")), *(traces or ())])
     with deliver.Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, _options(settings), progress)
     _deliver(document, settings)
-
-
-def _check(settings: Settings, inputs: Sequence[str], kind: Kind = "document") -> None:
-    """Check the format and the files to write before the analysis starts."""
-    if settings.format not in format_names(kind):
-        raise invalid_choice("--format", settings.format, format_names(kind))
-    deliver.check_files(settings, [Path(i) for i in inputs])
 
 
 def _deliver(document: Document, settings: Settings) -> None:
@@ -305,11 +298,11 @@ def list_baselines(settings: Settings) -> None:
     from advisor.compare import store
     from advisor.reports.listings import BaselineList, SavedBaseline, baselines
 
-    deliver.check_output(settings)
+    deliver.check_files(settings)
     entries = store.entries(settings.folder)
     found = tuple(SavedBaseline(name=e.name, diagnoses=e.diagnoses, fault=e.fault) for e in entries)
     listed = BaselineList(folder=str(settings.folder), baselines=found)
-    deliver.deliver_one(listed, partial(baselines, listed), "Baselines", settings)
+    deliver.deliver_one(listed, baselines, "Baselines", settings)
 
 
 @baseline_app.command("show")
@@ -323,6 +316,6 @@ def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
     from advisor.compare import store
     from advisor.reports.diagnosis_blocks import TextOptions, report
 
-    deliver.check_output(settings)
+    deliver.check_files(settings)
     found = store.named(name, settings.folder).diagnoses
     deliver.deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

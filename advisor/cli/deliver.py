@@ -17,11 +17,9 @@ from advisor.cli.paths import check_exists, is_pipe
 from advisor.errors import InputError
 from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
 from advisor.reading import READING
-from advisor.reports.output_file import STDOUT, check_suffix, check_target, check_targets, write_atomic
+from advisor.reports.output_file import STDOUT, check_suffix, check_targets, write_atomic
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from advisor.config import Settings
     from advisor.model.records import Frozen
     from advisor.reports.blocks import Block, Report
@@ -51,8 +49,7 @@ def settings_of(
     keys: Collection[str],
     choices: Mapping[str, Sequence[str]],
 ) -> Settings:
-    """The settings for a verb of the flags `names`, of which `typed` were given. InputError for an output
-    file of another format."""
+    """The settings of a verb with the flags `names`, of which `typed` were given."""
     from advisor.config import settle
 
     settings = settle(typed, None, keys, choices)
@@ -62,19 +59,13 @@ def settings_of(
     return settings
 
 
-def check_output(settings: Settings, inputs: Sequence[Path] = ()) -> None:
-    """Check an output path before the analysis starts."""
-    if settings.output is not None and settings.output != STDOUT:
-        check_target(settings.output, settings.force, inputs)
-
-
 def check_one(settings: Settings, trace: Path) -> None:
     """Check the outputs of a verb that reads one capture, and that the capture exists."""
     if not is_pipe(trace):
         check_exists(trace)
         if trace.is_dir():
             raise InputError(f"{trace} is a folder; name one capture")
-    check_output(settings, [trace])
+    check_files(settings, [trace])
 
 
 def deliver(report: Report, settings: Settings) -> None:
@@ -86,12 +77,12 @@ def deliver(report: Report, settings: Settings) -> None:
 
 
 def deliver_one(
-    document: Frozen, blocks: Callable[[], Iterable[Block]], title: str, settings: Settings
+    document: Frozen, blocks: Callable[..., Iterable[Block]], title: str, settings: Settings, *more: Any
 ) -> None:
-    """Deliver one document; its blocks do not depend on the width of the page."""
+    """Deliver one document; its `blocks`, which may take `more`, do not depend on the width of the page."""
     from advisor.reports.blocks import Report
 
-    deliver(Report((document,), lambda _: blocks(), title), settings)
+    deliver(Report((document,), lambda _: blocks(document, *more), title), settings)
 
 
 def save(report: Report, format: str, path: Path | None, force: bool) -> None:
@@ -119,38 +110,27 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
         text = "".join(f"{line.plain}\n" for line in page.lines)
         write_bytes(text.encode("utf-8", "replace"), output, force)
         return
+    asked = os.environ.get("COLUMNS", "")
+    width = int(asked) if asked.isdigit() else 0
     if forced or sys.stdout.isatty():
-        console = _console()
+        from rich.console import Console
+
+        console = Console(markup=False, highlight=False, emoji=False)
+        known = width or (WIDTH if asked else console.width)
+        console.width = min(max(known, MIN_WIDTH), MAX_WIDTH)
         page = Page(console.width, console.encoding.lower().startswith("utf"))
         write(page)
         with _standard_output(), console.capture() as capture:
             print_lines(console, page.lines)
         text = capture.get()
     else:
-        columns, encoding = os.environ.get("COLUMNS", ""), sys.stdout.encoding or "utf-8"
-        width = int(columns) if columns.isdigit() else 0
-        write(page := Page(_limited(width), encoding.lower().startswith("utf")))
+        width, encoding = min(max(width or WIDTH, MIN_WIDTH), MAX_WIDTH), sys.stdout.encoding or "utf-8"
+        write(page := Page(width, encoding.lower().startswith("utf")))
         text = "".join(f"{line.plain}\n" for line in page.lines)
     # Written here: rich answers a closed pipe with exit code 1, which has a meaning here.
     with _standard_output():
         sys.stdout.write(text)
         sys.stdout.flush()
-
-
-def _limited(width: int) -> int:
-    """The width of a page; 80 columns if unknown."""
-    return min(max(width or WIDTH, MIN_WIDTH), MAX_WIDTH)
-
-
-def _console() -> Console:
-    """A console that takes text as it is; at most 120 columns."""
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    asked = os.environ.get("COLUMNS", "")
-    known = not asked or (asked.isdigit() and int(asked))
-    console.width = _limited(console.width if known else WIDTH)
-    return console
 
 
 def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool = False) -> None:
@@ -211,7 +191,7 @@ class Progress:
     """Shows ``name: reading kernels, 120 MiB, 12 s`` on one line that is wiped at the end."""
 
     def __init__(self, name: str) -> None:
-        from advisor.reports.characters import clean
+        from advisor.reports.output_file import clean
 
         self._name = clean(name)[-30:]
         self._stage = "reading"

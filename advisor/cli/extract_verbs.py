@@ -6,15 +6,13 @@ from __future__ import annotations
 import gc
 import sys
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import deliver
-from advisor.cli.app import verb_group
+from advisor.cli.app import argument, fix_names, option, switch, takes, verb_group
 from advisor.cli.messages import message
 from advisor.cli.paths import as_pair, check_exists, is_pipe
-from advisor.cli.settings import argument, fix_names, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import format_names, one_of
@@ -65,7 +63,7 @@ def stats(
     from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
-    deliver.check_output(settings, traces)
+    deliver.check_files(settings, traces)
     trace, settings = as_pair(traces, settings)
     is_pipe(trace)
     with deliver.Progress(trace.name) as progress:
@@ -103,19 +101,19 @@ def facts(
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
 
-    deliver.check_output(settings, [trace] if trace else [])
+    deliver.check_files(settings, [trace] if trace else [])
     if trace is not None:
         is_pipe(trace)
         from advisor.pipeline.diagnose import diagnose
 
         facts = [f for f in diagnose(trace, settings).facts if match in f.name]
         found = FactValues(capture=trace.name if settings.redact else str(trace), facts=tuple(facts))
-        deliver.deliver_one(found, partial(values, found), f"Facts of {trace.name}", settings)
+        deliver.deliver_one(found, values, f"Facts of {trace.name}", settings)
         return
     if needing := [n for n in given if n not in ("format", "output", "force")]:
         raise InputError(f"--{needing[0].replace('_', '-')} needs a TRACE")
     listed = FactList.of(s for name, s in EVERY_FACT.items() if match in name)
-    deliver.deliver_one(listed, partial(catalogue, listed), "Facts", settings)
+    deliver.deliver_one(listed, catalogue, "Facts", settings)
 
 
 @takes(
@@ -135,7 +133,7 @@ def whatif(
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    deliver.check_output(settings, traces or ())
+    deliver.check_files(settings, traces or ())
     if list_:
         from advisor.gain.whatifs import catalogue
         from advisor.model.explanation import WhatIfList
@@ -143,7 +141,7 @@ def whatif(
 
         known = catalogue().whatifs
         listed = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
-        deliver.deliver_one(listed, partial(whatifs, listed), "What-ifs", settings)
+        deliver.deliver_one(listed, whatifs, "What-ifs", settings)
         return
     if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
@@ -154,7 +152,7 @@ def whatif(
     is_pipe(trace)
     with deliver.Progress(trace.name) as progress:
         report = ask(trace, fix, settings, progress)
-    deliver.deliver_one(report, partial(said, report), "What a change wins", settings)
+    deliver.deliver_one(report, said, "What a change wins", settings)
 
 
 app = verb_group("Write what was found for other viewers.")
@@ -234,9 +232,7 @@ def redact(
         progress("redacting")
         done = run(source, target, settings.force, strings)
     if not settings.quiet:
-        entries = [(r.what, r.table, r.count) for r in done.removed]
-        sizes = (done.bytes_before, done.bytes_after)
-        deliver.show(redacted(str(source), str(target), sizes, entries, done.kept))
+        deliver.show(redacted(str(source), str(target), done))
 
 
 def mcp(

@@ -7,17 +7,15 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from advisor.cli.app import verb_group
-from advisor.cli.deliver import Progress, check_one, check_output, deliver, deliver_one, formats, write_bytes
+from advisor.cli.app import argument, option, rule_names, takes, verb_group
+from advisor.cli.deliver import Progress, check_files, check_one, deliver, deliver_one, formats, write_bytes
 from advisor.cli.diagnosis import OPTIONS, report
 from advisor.cli.diagnosis import diagnose as run
-from advisor.cli.settings import argument, option, rule_names, takes
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError, near
 
@@ -67,7 +65,7 @@ def list_(settings: Settings) -> None:
     """One line a rule: code, cause, title, kind."""
     from advisor.engine.load import builtin_dir, load_rules
 
-    check_output(settings)
+    check_files(settings)
     deliver_list(load_rules(builtin_dir(), *settings.rules).active, settings)
 
 
@@ -223,7 +221,7 @@ def _page(code: str | None, settings: Settings) -> None:
     from advisor.reports.rule_blocks import explain as blocks
 
     places = (builtin_dir(), *settings.rules)
-    check_output(settings)
+    check_files(settings)
     try:
         found = [load_rule(code, *places)] if code else load_rules(*places).active
     except RuleError:
@@ -233,7 +231,7 @@ def _page(code: str | None, settings: Settings) -> None:
         deliver_list(found, settings)
     else:
         (rule,) = found
-        deliver_one(rule, partial(blocks, rule, references()), rule.code, settings)
+        deliver_one(rule, blocks, rule.code, settings, references())
 
 
 @takes(
@@ -272,5 +270,5 @@ def _answer(code: str, traces: list[Path], settings: Settings, full: bool = Fals
     check_one(settings, trace)
     with Progress(trace.name) as progress:
         found = explain(trace, code, settings, progress)
-    blocks = partial(explanation, found, settings.verbosity, full)
-    deliver_one(found, blocks, f"{found.code} {found.cause}", settings)
+    title = f"{found.code} {found.cause}"
+    deliver_one(found, explanation, title, settings, settings.verbosity, full)

@@ -13,7 +13,7 @@ debug = False
 def message(text: str) -> None:
     """Print `advisor: text` on stderr. Names of files and SQLite's messages may contain control
     characters: these never reach the terminal. An unwritable stderr is not an error."""
-    from advisor.reports.characters import clean
+    from advisor.reports.output_file import clean
 
     lines = "\n".join(clean(line) for line in text.splitlines())
     with suppress(OSError):

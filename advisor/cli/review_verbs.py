@@ -6,17 +6,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from advisor.cli.app import verb_group
-from advisor.cli.deliver import Progress, check_files, check_output, deliver_one, formats, show
+from advisor.cli.app import argument, option, switch, takes, verb_group
+from advisor.cli.deliver import Progress, check_files, deliver_one, formats, show
 from advisor.cli.messages import message
 from advisor.cli.paths import check_exists, hold_pipes
-from advisor.cli.settings import argument, option, switch, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.reports.output_file import check_target, write_atomic, write_into_folder
@@ -51,15 +49,13 @@ def checklist(
     answer is kept at once: stop with q or Ctrl-C and go on with --resume. Without a terminal use
     --answers FILE --no-input.
     """
-    asks = not (no_input or list_)
-    if asks:
-        from advisor.checklist.session import need_terminal
-
-        need_terminal("add --no-input, and --answers FILE if there are answers")
     from advisor.checklist import items
-    from advisor.checklist.session import restore, shortened
+    from advisor.checklist.session import need_terminal, restore, shortened
     from advisor.reports import review_blocks as reports
 
+    asks = not (no_input or list_)
+    if asks:
+        need_terminal("add --no-input, and --answers FILE if there are answers")
     place = _place(traces or [], settings, session, resume, asks)
     diagnoses, known = _known_from(traces or [], settings)
     named = None if place is None else place.name if settings.redact else str(place)
@@ -73,8 +69,8 @@ def checklist(
 
             write_atomic(settings.xlsx, workbook.render(diagnoses, checklist=done), settings.force)
     shown = shortened(done) if short else done
-    blocks = partial(reports.checklist, shown, settings.verbosity)
-    deliver_one(shown, blocks, "Checklist of a performance analysis", settings)
+    title = "Checklist of a performance analysis"
+    deliver_one(shown, reports.checklist, title, settings, settings.verbosity)
     if place is not None and not list_:
         print(f"Saved in {place}.", file=sys.stderr)
 
@@ -120,19 +116,11 @@ def _answered(
     begin: Checklist, answers: Path | None, no_input: bool, every: bool, place: Path | None, short: bool
 ) -> Checklist:
     """The questions, answered by a person or a file; every answer is saved at once."""
-    from advisor.checklist.session import (
-        FileAsker,
-        TerminalAsker,
-        read_answers,
-        resume_command,
-        save,
-        shortened,
-        walk,
-    )
+    from advisor.checklist.session import at_terminal, read_answers, resume_command, save, shortened, walk
     from advisor.reports.review_blocks import welcome
 
     replies = read_answers(answers, begin) if answers is not None else {}
-    person = None if no_input else TerminalAsker(show)
+    person = None if no_input else at_terminal(show)
     also = frozenset(e.id for e in begin.entries) if every else frozenset(replies)
 
     def keep(so_far: Checklist) -> None:
@@ -143,7 +131,7 @@ def _answered(
     if person is not None:
         show(welcome(shortened(begin) if short else begin, str(place)))
     try:
-        return walk(begin, FileAsker(replies, person), keep, also, short)
+        return walk(begin, person, keep, also, short, replies)
     except (KeyboardInterrupt, EOFError):
         if place is not None:
             again = resume_command(place) + " --short" * short
@@ -168,10 +156,10 @@ def import_(settings: Settings, workbook: Path = argument("XLSX")) -> None:
     from advisor.reports.review_blocks import review
     from advisor.reports.workbook.review_sheet import read
 
-    check_output(settings, [workbook])
+    check_files(settings, [workbook])
     check_exists(workbook)
     found = read(workbook, __version__)
-    deliver_one(found, partial(review, found), f"Review of {found.workbook}", settings)
+    deliver_one(found, review, f"Review of {found.workbook}", settings)
     if not any(d.touched for d in found.decisions):
         message(f"note: {workbook}: nothing is decided in it yet")
     for problem in found.problems:
@@ -224,7 +212,7 @@ def record(
 @takes("day folder format output force", files=("folder",), folder=FOLDER, format=formats("Kind of result."))
 def status(settings: Settings, day: str | None = option("DAY", TODAY, None, "--date")) -> None:
     """Print what is new, worse, better, closed and overdue since the last review."""
-    check_output(settings)
+    check_files(settings)
     _show(settings, day_of(day))
 
 
@@ -262,4 +250,4 @@ def _show(settings: Settings, day: str) -> None:
     if not found.meetings:
         where = baseline.path_of(settings.folder)
         raise InputError(f"{where}: no review is recorded; see 'advisor review record'")
-    deliver_one(found, partial(blocks, found, day), "Findings from review to review", settings)
+    deliver_one(found, blocks, "Findings from review to review", settings, day)

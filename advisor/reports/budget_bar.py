@@ -8,8 +8,8 @@ from typing import NamedTuple
 from advisor.model.findings import Budget, Part
 from advisor.model.numbers import percent, percent_range, value_text
 from advisor.model.parts import BUSY, PARTS
-from advisor.reports.characters import clean
 from advisor.reports.layout import GLUE, Page, pad
+from advisor.reports.output_file import clean
 
 SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
 #: In the short form: least share of a named part below one bar and below several; number of bars; least
@@ -60,7 +60,7 @@ class Shares(NamedTuple):
 def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -> Shares:
     """The parts of which one budget holds `least` and more, largest first; the spread of more than `most`."""
     order = _order(budgets)
-    tables = [_shares(b) for b in budgets]
+    tables = [{p.part: p.share for p in b.parts} for b in budgets]
     cells: dict[str, list[float | None]] = {p: [t.get(p) for t in tables] for p in order}
     known = {p: [t.get(p, 0.0) for t in tables] for p in order}
     largest = {p: max(row) for p, row in known.items()}
@@ -79,7 +79,17 @@ def full(page: Page, budgets: Sequence[Budget]) -> None:
         some = [b for b in budgets if b.phase == phase]
         labels = [f"{phase}, {name}" if phase else name for name in _labels(some)]
         _bars(page, labels, some, given, max(map(len, labels)) + 4)
-        _columns(page, some, given)
+        # A column a device, of a single one with the time; the spread where not all fit.
+        table = shares(some, most=min(COLUMNS, (page.width - NAME - 8) // 8))
+        ms = {p.part: p.ms for p in some[0].parts} if len(some) == 1 else {}
+        heads = ["least", "median", "most"] if table.many else _labels(some) if len(some) > 1 else []
+        if heads:
+            short = "".join(f"{h.replace('device ', 'dev ').replace('rank ', 'rk '):>8}" for h in heads)
+            page.line(" " * (6 + NAME), (short, "dim"))
+        for part in table.parts:
+            numbers = "".join(f"{percent(s or 0.0):>8}" for s in table.cells[part])
+            time = f"{value_text(ms[part], 'ms'):>11}" if part in ms else ""
+            page.line("    ", given[part], f" {pad(words(part), NAME)}{numbers}{time}")
     for sentence in unanswered([b for b in budgets if b.phase is None]):
         page.wrapped(sentence, ["    "], 6, "dim")
 
@@ -100,7 +110,11 @@ def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
 
 def brief(page: Page, budgets: Sequence[Budget]) -> None:
     """One bar a device, of many the least and the most busy, over the parts that hold enough."""
-    drawn = _drawn(list(budgets), BRIEF)
+    drawn = list(budgets)
+    if len(drawn) > BRIEF:
+        busy = [sum(p.share for p in b.parts if p.part in BUSY) for b in drawn]
+        ranked = sorted(range(len(drawn)), key=lambda i: (busy[i], i))
+        drawn = [drawn[i] for i in sorted(ranked[: BRIEF // 2] + ranked[-(BRIEF // 2) :])]
     given = signs(_order(drawn), page.glyphs.bar)
     _bars(page, _labels(drawn) if len(drawn) > 1 else ["budget"], drawn, given, 12)
     table = shares(drawn, WORTH if len(drawn) == 1 else WORTH_OF_MANY)
@@ -121,50 +135,22 @@ def _labels(budgets: list[Budget]) -> list[str]:
     return [f"rank {b.rank} device {b.device}" for b in budgets]
 
 
-def _drawn(budgets: list[Budget], most: int) -> list[Budget]:
-    """At most `most` budgets, those of the least and the most busy devices, in their order."""
-    if len(budgets) <= most:
-        return budgets
-    busy = [sum(p.share for p in b.parts if p.part in BUSY) for b in budgets]
-    ranked = sorted(range(len(budgets)), key=lambda i: (busy[i], i))
-    half = most // 2
-    return [budgets[i] for i in sorted(ranked[:half] + ranked[-half:])]
-
-
 def _order(budgets: Sequence[Budget]) -> list[str]:
     """Parts in the order of the document, which is the order of precedence."""
     return list(dict.fromkeys(p.part for b in budgets for p in b.parts))
 
 
-def _shares(one: Budget) -> dict[str, float]:
-    return {p.part: p.share for p in one.parts}
-
-
 def _bars(page: Page, labels: list[str], budgets: list[Budget], given: Signs, margin: int) -> None:
     """A bar a budget behind its label, from column `margin` on."""
     for label, one in zip(labels, budgets, strict=True):
-        shares = _shares(one)
-        counts = cells([shares.get(p, 0.0) for p in given], page.width - margin - 1)
+        held = {p.part: p.share for p in one.parts}
+        counts = cells([held.get(p, 0.0) for p in given], page.width - margin - 1)
         # Letters stand on the colour of their part: one solid bar with names in it.
         pieces = [
             (sign * n, style + ("" if p == "compute" else " reverse"))
             for (p, (sign, style)), n in zip(given.items(), counts, strict=True)
         ]
         page.line(("  " + pad(label, margin - 2), "dim"), *pieces)
-
-
-def _columns(page: Page, budgets: list[Budget], given: Signs) -> None:
-    """One column a device, of a single one with the time; the spread where not all fit."""
-    table = shares(budgets, most=min(COLUMNS, (page.width - NAME - 8) // 8))
-    ms = {p.part: p.ms for p in budgets[0].parts} if len(budgets) == 1 else {}
-    heads = ["least", "median", "most"] if table.many else _labels(budgets) if len(budgets) > 1 else []
-    if heads:
-        short = "".join(f"{h.replace('device ', 'dev ').replace('rank ', 'rk '):>8}" for h in heads)
-        page.line(" " * (6 + NAME), (short, "dim"))
-    for part in table.parts:
-        numbers = "".join(f"{percent(s or 0.0):>8}" for s in table.cells[part])
-        time = f"{value_text(ms[part], 'ms'):>11}" if part in ms else ""
-        page.line("    ", given[part], f" {pad(words(part), NAME)}{numbers}{time}")
 
 
 def words(part: str) -> str:

@@ -79,13 +79,12 @@ def comparable(doc: m.Comparability, verbosity: int = 0) -> Iterator[Block]:
         checks = dict.fromkeys(r.check for r in doc.reasons if r.state == state)
         yield from labelled((state, ", ".join(checks)))
     if verbosity > 0:
-        table = ((r.check, r.phase or "", r.state, *_sides(r), f"{r.score:.2f}") for r in doc.reasons)
-        yield Grid(("check", "phase", "state", "before", "after", "factor"), tuple(table))
-
-
-def _sides(reason: m.Reason) -> Iterator[Cell]:
-    text = megahertz if reason.check == "clock" else value_text
-    return (text(v) if isinstance(v, int | float) else v for v in (reason.before, reason.after))
+        rows: list[tuple[Cell, ...]] = []
+        for r in doc.reasons:
+            text = megahertz if r.check == "clock" else value_text
+            both = (text(v) if isinstance(v, int | float) else v for v in (r.before, r.after))
+            rows.append((r.check, r.phase or "", r.state, *both, f"{r.score:.2f}"))
+        yield Grid(("check", "phase", "state", "before", "after", "factor"), tuple(rows))
 
 
 def _ms(before: float, after: float) -> tuple[str, str]:
@@ -250,26 +249,23 @@ def _checks(
         yield Labelled("", f"{amount(rest, 'number')} did not move or cannot be told (-v)")
     texts = []
     for g in gains:
-        if (after := g.predicted.step_after_ms) is not None and (g.outcome != "not applied" or verbosity > 0):
-            was, speedup = milliseconds(g.measured_before_ms), times(g.measured_speedup)
-            texts.append(
-                f"{g.cause}, {g.outcome}: predicted {_range(after, ' a step')} without the profiler, "
-                f"measured {_measured(g)} (was {was}, {speedup} x)"
-            )
+        if (after := g.predicted.step_after_ms) is None or (g.outcome == "not applied" and verbosity <= 0):
+            continue
+        traced, own = g.measured_after_ms, g.untraced_after_ms
+        measured = f"{milliseconds(traced)} ms"
+        if own is not None and abs(own.mid - traced) >= 0.005 * traced:
+            measured = f"{_range(own)} without it and {measured} in the capture"
+        was, speedup = milliseconds(g.measured_before_ms), times(g.measured_speedup)
+        texts.append(
+            f"{g.cause}, {g.outcome}: predicted {_range(after, ' a step')} without the profiler, "
+            f"measured {measured} (was {was}, {speedup} x)"
+        )
     yield from (Labelled("gain", text) for text in dict.fromkeys(texts))
 
 
 def _range(span: Span, per: str = "") -> str:
     low, mid, high = (milliseconds(v) for v in (span.low, span.mid, span.high))
     return f"{mid} ms{per} ({low} to {high})"
-
-
-def _measured(check: m.GainCheck) -> str:
-    """``2.05 ms (2.00 to 2.20) without it and 2.20 ms in the capture``"""
-    traced, own = check.measured_after_ms, check.untraced_after_ms
-    if own is None or abs(own.mid - traced) < 0.005 * traced:
-        return f"{milliseconds(traced)} ms"
-    return f"{_range(own)} without it and {milliseconds(traced)} ms in the capture"
 
 
 def advice(

@@ -15,7 +15,7 @@ from advisor.reports import blocks as b
 from advisor.reports import finding_text, phrases, summary
 from advisor.reports.finding_text import Detail, Shown, finding, grid
 from advisor.reports.layout import GLUE, name_text
-from advisor.reports.phrases import SHOWN, header, ranks
+from advisor.reports.phrases import INPUTS, SHOWN, header, ranks
 
 TOP = 5
 #: Changes of a moved threshold that are named without -v.
@@ -70,16 +70,12 @@ def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80)
                 yield b.Rule()
             if options.verbosity > 0:
                 yield from full(diagnosis, Detail(), options.ranking, width)
-            else:
-                yield from _short(diagnosis, options, width)
-
-
-def _short(diagnosis: Diagnosis, options: TextOptions, width: int) -> Iterator[b.Block]:
-    yield from summary.summary(diagnosis, options.top)
-    if options.ranking:
-        yield from finding_text.ranking(diagnosis)
-    yield from sensitivity(diagnosis, CHANGES)
-    yield from summary.end(diagnosis, width)
+                continue
+            yield from summary.summary(diagnosis, options.top)
+            if options.ranking:
+                yield from finding_text.ranking(diagnosis)
+            yield from sensitivity(diagnosis, CHANGES)
+            yield from summary.end(diagnosis, width)
 
 
 def _quiet(diagnosis: Diagnosis, options: TextOptions) -> Iterator[b.Block]:
@@ -101,7 +97,7 @@ def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[b.Block]
             yield b.Rule()
         yield from summary.summary(d, detail.table or 0, 0)
         if detail.lists:
-            yield b.Fold("Capture", "", tuple(header(d, 4)))
+            yield b.Fold("Capture", "", tuple(header(d, INPUTS)))
         yield from entries(d, detail)
         yield from rest(d, detail)
         yield from summary.end(d, 80, 1)
@@ -138,20 +134,23 @@ def rest(d: Diagnosis, detail: Detail) -> Iterator[b.Block]:
     yield from todo(d)
     yield from finding_text.combined(d)
     yield from ranks(d, None if detail.table is None else SHOWN)
-    whole = tuple(b for b in d.budget if b.phase is None)
-    phases = tuple(b for b in d.budget if b.phase is not None)
-    if whole:
-        yield b.Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
-        yield b.Bars(whole, brief=False)
+    yield from budget(d)
     if not detail.lists:
         return
-    if phases:
+    if phases := tuple(b for b in d.budget if b.phase is not None):
         yield b.Fold("Budget by phase", "", (b.Bars(phases, brief=False),))
     yield from kernels(d)
     yield from healthy(d, detail.table is None)
     yield from not_judged(d, detail.table is None)
     yield from sensitivity(d)
     yield from thresholds(d)
+
+
+def budget(d: Diagnosis) -> Iterator[b.Block]:
+    """Where the time of each GPU goes in the whole window."""
+    if whole := tuple(b for b in d.budget if b.phase is None):
+        yield b.Heading("Budget of the window", "where each GPU's time goes, in parts that add up")
+        yield b.Bars(whole, brief=False)
 
 
 def gone(d: Diagnosis) -> Iterator[b.Block]:

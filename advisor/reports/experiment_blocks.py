@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
@@ -59,9 +59,15 @@ def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
             part = slice(at, at + ABREAST)
             rows = ((m.name, *(_value(v, m.unit) for v in m.values[part])) for m in shown)
             yield Grid(("", *names[part]), tuple(rows))
-        texts = ((m.name, _spoken(names, m.values)) for m in found if m.unit == "text")
+        for m in found:
+            users: dict[str, list[str]] = {}  # eager, graph: FlashAttention 3; vllm: FlashInfer
+            for name, value in zip(names, m.values, strict=True) if m.unit == "text" else ():
+                users.setdefault("not seen" if value is None else str(value), []).append(name)
+            yield from labelled(
+                (m.name, "; ".join(f"{', '.join(who)}: {what}" for what, who in users.items()))
+            )
         none = (m.name for m in found if m.unit != "text" and m not in shown)
-        yield from labelled(*texts, ("none", ", ".join(none)))
+        yield from labelled(("none", ", ".join(none)))
     if doc.differences:
         yield Heading("What the differences mean")
         for text in doc.differences:
@@ -69,14 +75,6 @@ def frameworks(doc: FrameworkTable, verbosity: int = 0) -> Iterator[Block]:
             yield Labelled(label.lower(), rest)
     yield Heading("Notes")
     yield from (Labelled("", note) for note in doc.notes)
-
-
-def _spoken(names: Sequence[str], values: Sequence[Cell]) -> str:
-    """``eager, graph: FlashAttention 3; vllm: FlashInfer``"""
-    users: dict[str, list[str]] = {}
-    for name, value in zip(names, values, strict=True):
-        users.setdefault("not seen" if value is None else str(value), []).append(name)
-    return "; ".join(f"{', '.join(who)}: {what}" for what, who in users.items())
 
 
 def _value(value: Cell, unit: str) -> str:
@@ -98,7 +96,12 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
         values = ", ".join(digits(v, 6) for v in side.values[:6]) + (", ..." if len(side.values) > 6 else "")
         rows.append((side.name, len(side.values), digits(side.mean, 6), values))
     yield Grid(("router", "runs", "mean", "values"), tuple(rows))
-    yield Labelled("gain", _gain(doc))
+    gain = f"{signed(doc.gain)} % throughput with perfect routing"
+    if doc.gain_low is None or doc.gain_high is None:
+        yield Labelled("gain", f"{gain} (one run a side: no interval)")
+    else:
+        low, high = signed(doc.gain_low), signed(doc.gain_high)
+        yield Labelled("gain", f"{gain}, 98 % interval {low} to {high} %")
     if doc.experts:
         yield Heading("Expert kernels", "as the captures show them")
         tails = []
@@ -112,13 +115,6 @@ def router(doc: RouterExperiment, verbosity: int = 0) -> Iterator[Block]:
             yield from labelled((e.name, "; ".join(t for t in (sized, e.note) if t)))
     yield from (Labelled(h.code, h.text) for h in doc.healthy)
     yield from advice(doc.findings, verbosity)
-
-
-def _gain(doc: RouterExperiment) -> str:
-    text = f"{signed(doc.gain)} % throughput with perfect routing"
-    if doc.gain_low is None or doc.gain_high is None:
-        return f"{text} (one run a side: no interval)"
-    return f"{text}, 98 % interval {signed(doc.gain_low)} to {signed(doc.gain_high)} %"
 
 
 def router_help(known: Mapping[str, Any]) -> Iterator[Block]:

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.model.explanation import Explanation, Reason, ScopeExplanation
-from advisor.model.findings import Related
 from advisor.model.numbers import amount, fact_unit, session_time, value_text
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title, listed
 from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
@@ -29,8 +28,7 @@ _TRUTH = {True: ("ok", "yes"), False: ("no", "no"), None: ("?", "unknown")}
 
 
 def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Iterator[Block]:
-    """The whole answer; without -v the relevant scopes and their facts. With `full` the findings of the
-    rule as well, and without -v only they."""
+    """The whole answer; without -v the relevant scopes. `full`: findings too, without -v alone."""
     yield Title(f"{doc.code} {doc.cause}")
     yield Paragraph(f"{doc.title} ({doc.kind})", strong=True, dense=True)
     yield Labelled("capture", doc.input.path)
@@ -86,17 +84,14 @@ def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[
         ("overrules", one.overrules),
         ("overruled", one.overruled_by),
     ):
-        yield from listed(label, [_related(label, other, verbosity) for other in related])
+        by = "by " if label in ("folded in", "overruled") else ""
+        names = [f"{by}{r.code}{GLUE}{r.cause}{r.scope.aside()}" for r in related]
+        more = [f": {r.message}" if r.message and verbosity > 0 else "" for r in related]
+        yield from listed(label, map(str.__add__, names, more))
     if one.confidence is not None:
         yield Labelled("confidence", f"{value_text(one.confidence, 'ratio')}, the product of")
         rows = tuple((f"{f.factor:.3f}", f.name, f.why) for f in one.factors)
         yield Grid(("factor", "of", "because"), rows, wrapped=True)
-
-
-def _related(label: str, item: Related, verbosity: int) -> str:
-    by = "by " if label in ("folded in", "overruled") else ""
-    name = f"{by}{item.code}{GLUE}{item.cause}{item.scope.aside()}"
-    return f"{name}: {item.message}" if item.message and verbosity > 0 else name
 
 
 class _Depth(Struct, frozen=True):
@@ -128,19 +123,16 @@ def _reasons(reasons: Sequence[Reason], at: _Depth) -> Iterator[Item]:
             yield from _reasons(reason.reasons, at)
         elif reason.kind != "branch" and at.shows(reason):
             below = tuple(_reasons(reason.reasons, inside)) if at.goes_on(reason) else ()
-            yield Item(_text(reason), *_TRUTH[reason.holds], below=below)
+            rules = [r.rule for r in reason.reasons if r.rule is not None and reason.kind == "state"]
+            names = ", ".join(f"{r.code}{r.scope.aside()}" for r in rules[:3])
+            more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
+            text = reason.text + (f": {names}{more}" if names else "")
+            yield Item(text, *_TRUTH[reason.holds], below=below)
     if branches and at.verbosity <= 0:
         yield Item(f"{amount(len(branches), 'other way')} to fire, further off (-v)")
         return
     for branch in branches:
         yield Item("another way to fire, further off", below=tuple(_reasons(branch.reasons, inside)))
-
-
-def _text(reason: Reason) -> str:
-    rules = [r.rule for r in reason.reasons if r.rule is not None] if reason.kind == "state" else []
-    names = [f"{r.code}{r.scope.aside()}" for r in rules[:3]]
-    more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
-    return reason.text + (f": {', '.join(names)}{more}" if names else "")
 
 
 def _facts(doc: Explanation, shown: Sequence[ScopeExplanation], verbosity: int) -> Iterator[Block]:

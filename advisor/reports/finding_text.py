@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from advisor.model.explanation import WhatIfReport
 from advisor.model.facts import Interval, Table
-from advisor.model.findings import Alternative, Diagnosis, Finding, Gain, Option, Verify
+from advisor.model.findings import Diagnosis, Finding, Gain, Option, Verify
 from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_by, saved_terms
 from advisor.model.numbers import (
     CHANGES,
@@ -82,8 +82,15 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
         yield b.Do(text, *_option_lines(advice.options, found.rank, shown), verify)
     known = {advice.id for advice in found.recommendations}
     for other in found.alternatives:
-        if other.action not in known or (other.gain is not None and other.gain.speedup is not None):
-            yield _alternative(other, found.rank, shown)
+        notes, gain = [f"effort {other.effort}"], other.gain
+        if gain is not None and gain.speedup is not None:
+            tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
+            by = f" by what-if {gain.what_if}{params_text(gain.params)}"
+            notes.insert(0, times_text(gain.speedup) + tokens + by)
+        elif other.action in known:
+            continue
+        text = f"{other.text.rstrip('.')} ({', '.join(notes)})"
+        yield b.Do(text, *_option_lines(other.options, found.rank, shown), label="or")
     explains = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
     yield from b.labelled(("explains", ", ".join(explains)))
     for i, r in enumerate(found.references):
@@ -126,8 +133,7 @@ def gain_text(gain: Gain) -> str:
     by = f" by what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
     step = ""
     if gain.step_before_ms is not None and gain.step_after_ms is not None:
-        before, after = span_text(gain.step_before_ms), span_text(gain.step_after_ms)
-        step = f"{gain.of} {before} → {after} ms"
+        step = f"{gain.of} {span_text(gain.step_before_ms)} → {span_text(gain.step_after_ms)} ms"
     if gain.speedup is None:
         return step + by
     speedup = times_text(gain.speedup)
@@ -152,10 +158,9 @@ def grid(table: Table, rows: int | None = None, item: str = "") -> b.Grid:
 def place_text(where: Interval) -> str:
     """``1.234567s for 124 us, stream 7, thread 41873: label``, as in the viewer."""
     text = f"{session_time(where.start_ns)} for {value_text(where.end_ns - where.start_ns, 'ns')}"
-    if where.stream is not None:
-        text += f", stream {where.stream}"
-    if where.thread is not None:
-        text += f", thread {where.thread}"
+    for name in ("stream", "thread"):
+        if (number := getattr(where, name)) is not None:
+            text += f", {name} {number}"
     return f"{text}: {where.label}" if where.label else text
 
 
@@ -170,17 +175,6 @@ def _option_lines(
     names = ("" if o.engine == "any" else o.engine for o in options)
     lines = ((n, o.line, f"since {o.since}" if o.since else "") for n, o in zip(names, options, strict=True))
     return tuple(lines), ""
-
-
-def _alternative(other: Alternative, rank: int, shown: Shown) -> b.Do:
-    """An alternative fix, with its estimate if there is one."""
-    notes, gain = [f"effort {other.effort}"], other.gain
-    if gain is not None and gain.speedup is not None:
-        tokens = f" in {gain.per}s/s" if gain.measure == "throughput" else ""
-        by = f" by what-if {gain.what_if}{params_text(gain.params)}"
-        notes.insert(0, times_text(gain.speedup) + tokens + by)
-    text = f"{other.text.rstrip('.')} ({', '.join(notes)})"
-    return b.Do(text, *_option_lines(other.options, rank, shown), label="or")
 
 
 def verify_text(verify: Verify) -> str:

@@ -10,7 +10,7 @@ from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.model.records import Frozen
 from advisor.model.writing import NotPlain, json_of
 from advisor.reports.blocks import Report
-from advisor.reports.characters import escaped
+from advisor.reports.output_file import escaped
 
 
 class Diagnoses(Frozen):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from advisor.reports.characters import clean
+from advisor.reports.output_file import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -118,23 +118,17 @@ def baseline(name: str, diagnoses: Sequence[Diagnosis]) -> Iterator[Block]:
         yield from b.labelled(("capture", captures), ("steps", ", ".join(steps)), ("verdict", d.verdict))
 
 
-def redacted(
-    source: str,
-    target: str,
-    sizes: tuple[int, int],
-    removed: Sequence[tuple[str, str, int]],
-    kept: Sequence[str],
-) -> Iterator[Block]:
-    """What a copy leaves out: `removed` holds (what, table, count); `kept` names variables that stay."""
-    before, after = (value_text(size, "bytes") for size in sizes)
+def redacted(source: str, target: str, done: Any) -> Iterator[Block]:
+    """What a copy leaves out: `done` has sizes, what was `removed`, and variables that are `kept`."""
+    before, after = (value_text(size, "bytes") for size in (done.bytes_before, done.bytes_after))
     yield Paragraph(f"{target} ({after}), from {source} ({before}), which is unchanged", strong=True)
-    if removed:
+    if done.removed:
         yield Heading("Taken out or changed")
-        yield Grid(("what", "count", "table"), tuple((what, count, table) for what, table, count in removed))
+        yield Grid(("what", "count", "table"), tuple((r.what, r.count, r.table) for r in done.removed))
     else:
         yield Paragraph("Nothing private was found.", dense=True)
-    if kept:
-        yield Labelled("kept", f"the numbers of {', '.join(kept)}, which tell the rank")
+    if done.kept:
+        yield Labelled("kept", f"the numbers of {', '.join(done.kept)}, which tell the rank")
     yield Paragraph(
         "Kernel names and NVTX range texts stay, less paths and secrets in them: read those "
         "before you pass the copy on."
@@ -160,11 +154,16 @@ def plan(planned: m.CapturePlan, verbosity: int = 0) -> Iterator[b.Block]:
                 yield b.Paragraph(line.what, dense=True)
         yield from (b.Labelled("note", note) for note in step.notes)
     variables = [b.Item(v.effect, code=f"{v.variable}={v.value}") for v in planned.variables]
+    variants = []
+    for v in planned.variants:
+        lines = map(b.Command, (*(o.line for o in v.options), *v.lines))
+        below: tuple[b.Block, ...] = (*lines, *map(_flag, v.flags))
+        variants.append(b.Item(v.text, code=f"{v.title} ({v.id})", below=below))
     for heading, note, items in (
         ("Variables", "", variables),
         ("Options", "what each is for, and what it costs", [*map(_flag, planned.flags)]),
         ("Mind", "", [b.Item(trap.text, "-") for trap in planned.pitfalls]),
-        ("Variants", "what else may be wanted", [*map(_variant, planned.variants)]),
+        ("Variants", "what else may be wanted", variants),
     ):
         if items:
             yield b.Heading(heading, note)
@@ -178,12 +177,6 @@ def _flag(flag: m.FlagText) -> b.Item:
     supplies = f"supplies {', '.join(flag.supplies)}" if flag.supplies else ""
     cost = f"cost: {flag.overhead}" if flag.overhead not in ("", "none") else ""
     return b.Item("; ".join(t for t in (flag.why, supplies, cost) if t), code=flag.option)
-
-
-def _variant(variant: m.Variant) -> b.Item:
-    lines = (*(o.line for o in variant.options), *variant.lines)
-    below: tuple[b.Block, ...] = (*(b.Command(line) for line in lines), *map(_flag, variant.flags))
-    return b.Item(variant.text, code=f"{variant.title} ({variant.id})", below=below)
 
 
 def goals(doc: m.GoalList) -> Iterator[b.Block]:

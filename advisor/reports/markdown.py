@@ -14,8 +14,8 @@ from advisor.model.findings import Budget
 from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
 from advisor.reports.budget_bar import shares, unanswered, words
-from advisor.reports.characters import clean
 from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.output_file import clean
 from advisor.reports.text import plain
 
 #: A comment on GitHub may hold 65,536 characters; counted in bytes, to be on the safe side.
@@ -79,8 +79,13 @@ def _block(block: b.Block, level: int) -> str:
             return _item(block, level)
         case b.Rule():
             return "---"
-        case b.Do():
-            return _do(block)
+        case b.Do(shown, options, note, verify, label):
+            lines = [f"- **{label}**: {prose(shown)}"]
+            for engine, line, remark in options:
+                lead, tail = f"{text(engine)}: " if engine else "", f" ({text(remark)})" if remark else ""
+                lines.append(f"  - {lead}{code(line)}{tail}")
+            below = (text(note), f"verify: {text(verify)}" if verify else "")
+            return "\n".join([*lines, *(f"  - {line}" for line in below if line)])
         case b.Next(line):
             return f"Next: {code(line)}"
         case b.Bars(budgets, brief):
@@ -110,16 +115,6 @@ def _item(item: b.Item, level: int) -> str:
         # A list continues in the next line, other blocks are separated.
         lines.append(f"  {inside}" if _in_list(item.below[0]) else f"\n  {inside}")
     return "\n".join(lines).replace("\n  \n", "\n\n")
-
-
-def _do(do: b.Do) -> str:
-    lines = [f"- **{do.label}**: {prose(do.text)}"]
-    for engine, line, remark in do.lines:
-        lead, tail = f"{text(engine)}: " if engine else "", f" ({text(remark)})" if remark else ""
-        lines.append(f"  - {lead}{code(line)}{tail}")
-    lines += [f"  - {text(do.note)}"] * bool(do.note)
-    lines += [f"  - verify: {text(do.verify)}"] * bool(do.verify)
-    return "\n".join(lines)
 
 
 def _grid(grid: b.Grid) -> str:
@@ -153,9 +148,9 @@ def text(value: str) -> str:
     return _LINE_START.sub(lambda m: f"{m[1]}\\{m[2]}" if len(m[2]) == 1 else m[0], out)
 
 
-def code(value: str, width: int | None = None) -> str:
+def code(value: str) -> str:
     """A code span that holds any text, also inside a table."""
-    shown = clean(value) if width is None else cut_middle(value, width)
+    shown = clean(value)
     if not shown.strip():
         return ""
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
@@ -194,8 +189,7 @@ def _budget(budgets: Sequence[Budget]) -> str:
     heads = ["least", "median", "most"] if held.many else places
     rows = [[text(words(n)), *("" if s is None else percent(s) for s in held.cells[n])] for n in held.parts]
     if len(budgets) == 1:
-        heads.append("ms")
         ms = {p.part: milliseconds(p.ms) for p in budgets[0].parts}
-        rows = [[*row, ms[n]] for row, n in zip(rows, held.parts, strict=True)]
+        heads, rows = [*heads, "ms"], [[*row, ms[n]] for row, n in zip(rows, held.parts, strict=True)]
     why = "".join(f"\n\n{text(sentence)}" for sentence in unanswered(budgets))
     return table(["part", *heads], [False, *[True] * len(heads)], rows) + why

@@ -21,8 +21,8 @@ from advisor.model.numbers import (
     value_text,
 )
 from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, first, labelled
-from advisor.reports.characters import clean
 from advisor.reports.layout import GLUE
+from advisor.reports.output_file import clean
 
 #: An estimate whose ends differ by this factor should be measured.
 WIDE = 1.5
@@ -30,6 +30,8 @@ WIDE = 1.5
 _MOST_MISSING = 10
 #: In headers: not recorded in the capture.
 UNKNOWN = "unknown"
+#: The evidence of an engine that was named, not detected.
+NAMED = "named by --serving-engine"
 STATUS = {
     "gone": "gone",
     "not_evaluated": "cannot tell: not evaluated here",
@@ -65,12 +67,15 @@ def machine(entry: Input) -> list[str]:
     """Device and software of a capture; unnamed ones are unknown."""
     if entry.format == UNREADABLE:
         return []
+    engine, sure = entry.serving_engine, entry.serving_confidence
+    if engine is not None and sure is not None:
+        engine += " (as named)" if NAMED in entry.serving_evidence else f" ({sure:.2f})"
     parts = [
         entry.device or f"device {UNKNOWN}",
         recorder(entry) or f"recorder {UNKNOWN}",
         f"driver {entry.driver or UNKNOWN}",
         f"CUDA {entry.cuda}" if entry.cuda else None,
-        serving_text(entry) or f"engine {UNKNOWN}",
+        engine or f"engine {UNKNOWN}",
         f"{entry.ranks} ranks" if entry.ranks > 1 else None,
     ]
     return [clean(p) for p in parts if p]
@@ -187,8 +192,6 @@ def why_not_judged(entry: NotEvaluated, remedy: bool = False) -> str:
     return f"{why}; {remedy_text(entry.flag)}" if remedy and entry.flag else why
 
 
-#: The evidence of an engine that was named, not detected.
-NAMED = "named by --serving-engine"
 _OPTION = re.compile(r"\A(?:--?[a-z]|[A-Z][A-Z0-9_]*=)")
 
 
@@ -202,15 +205,6 @@ def remedy_lead(flag: str) -> str:
 def remedy_text(flag: str) -> str:
     """``capture with --trace=cuda,nvtx,osrt``, ``needs a longer capture (10 to 50 steps)``."""
     return f"{remedy_lead(flag)} {flag}"
-
-
-def serving_text(entry: Input) -> str | None:
-    """``vllm (0.92)``: the serving engine with the confidence of its detection."""
-    if entry.serving_engine is None or entry.serving_confidence is None:
-        return entry.serving_engine
-    if NAMED in entry.serving_evidence:
-        return f"{entry.serving_engine} (as named)"
-    return f"{entry.serving_engine} ({entry.serving_confidence:.2f})"
 
 
 # --- the head of a report ------------------------------------------------------------------------
@@ -317,8 +311,12 @@ def job(diagnosis: Diagnosis) -> Iterator[Block]:
         yield Title(f"to {diagnosis.inputs[-1].path}")
     yield Labelled("ranks", f"{ranks_read(diagnosis)} read")
     if read:
-        names = ("device", "producer", "driver")
-        shared = read[0].replaced(**{n: _same([getattr(i, n) for i in read]) for n in names})
+        same = {}  # what all have, or the most frequent one "and others"
+        for name in ("device", "producer", "driver"):
+            known = Counter(filter(None, (getattr(i, name) for i in read)))
+            text = min(known, key=lambda text: (-known[text], text), default=None)
+            same[name] = f"{text} and others" if len(known) > 1 else text
+        shared = read[0].replaced(**same)
         yield Labelled("captured", f"{GLUE}· ".join(machine(shared)))
         yield Labelled("workload", workload(read[0]))
         if busy := [i.busy_share for i in read if i.busy_share is not None]:
@@ -333,15 +331,6 @@ def ranks_read(diagnosis: Diagnosis) -> str:
     sizes = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
     world = max([len(diagnosis.inputs), *(v for v in sizes if isinstance(v, int))])
     return f"{read} of {world}" if world > read else str(read)
-
-
-def _same(texts: Sequence[str | None]) -> str | None:
-    """The common text, or the most frequent one with ``and others``."""
-    known = Counter(t for t in texts if t)
-    if not known:
-        return None
-    text, _ = min(known.items(), key=lambda item: (-item[1], item[0]))
-    return text if len(known) == 1 else f"{text} and others"
 
 
 def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:

@@ -73,7 +73,9 @@ def history(doc: m.History, day: str) -> Iterator[Block]:
         if tracked.state in ("worse", "better") and tracked.was is not None:
             share += f", was {value_text(tracked.was, 'ratio')}"
         name = f"{tracked.finding.rstrip('@')} {tracked.cause} ({tracked.severity}{share})"
-        decided = _decided(tracked, day)
+        parts = [tracked.decision or (f"reopened (was {tracked.reopened})" if tracked.reopened else "")]
+        parts += [tracked.owner, f"due {tracked.due}" if tracked.due else "", tracked.comment]
+        decided = "; ".join(p for p in (*parts, suppression(tracked, day)) if p)
         since = f"since {tracked.since}" if tracked.since else ""
         yield Item(name, code=state, notes=tuple(n for n in (decided, since) if n))
 
@@ -90,13 +92,6 @@ def sentence(doc: m.History, day: str) -> str:
     before = doc.meetings[-2] if len(doc.meetings) > 1 else None
     since = f"Since {before.day or 'the last review'}" if before else "First review"
     return f"{since}: {', '.join(counts)}"
-
-
-def _decided(tracked: m.Tracked, day: str) -> str:
-    parts = [tracked.decision or (f"reopened (was {tracked.reopened})" if tracked.reopened else "")]
-    parts += [tracked.owner, f"due {tracked.due}" if tracked.due else "", tracked.comment]
-    parts.append(suppression(tracked, day))
-    return "; ".join(p for p in parts if p)
 
 
 def suppression(tracked: m.Tracked, day: str) -> str:
@@ -147,7 +142,11 @@ def checklist(doc: m.Checklist, verbosity: int = 0) -> Iterator[Block]:
         entries = [e for e in doc.entries if e.stage == stage]
         done = sum(not e.open for e in entries)
         yield Heading(title, f"{done} of {len(entries)} answered")
-        yield from (_entry(e, verbosity) for e in entries)
+        for e in entries:
+            id = e.id if verbosity > 0 else ""
+            below = tuple(_about(e, id)) if id or e.answer == "no" else ()
+            tick = e.answer in ("yes", "not_applicable")
+            yield Item(e.question, _sign(e), notes=(proof_of(e),), below=below, tick=tick)
     yield Gap()
     yield Paragraph(tally(doc), strong=True)
 
@@ -180,13 +179,6 @@ def proof_of(entry: m.CheckEntry) -> str:
     if entry.note:
         parts.append(f"note: {entry.note}")
     return f"{word} ({'; '.join(parts)})" if parts else word
-
-
-def _entry(entry: m.CheckEntry, verbosity: int) -> Item:
-    id = entry.id if verbosity > 0 else ""
-    below = _about(entry, id) if id or entry.answer == "no" else ()
-    done = entry.answer in ("yes", "not_applicable")
-    return Item(entry.question, _sign(entry), notes=(proof_of(entry),), below=tuple(below), tick=done)
 
 
 def _about(entry: m.CheckEntry, id: str = "") -> Iterator[Labelled]:

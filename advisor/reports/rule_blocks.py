@@ -14,7 +14,7 @@ from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Next, Paragr
 
 if TYPE_CHECKING:
     from advisor.model.findings import Reference
-    from advisor.model.rules import Guard, Join, RuleSpec
+    from advisor.model.rules import RuleSpec
 
 #: The first letters of a code -> the subject of its rules, in the order of the index.
 FAMILIES = {
@@ -52,11 +52,11 @@ def index(rules: Iterable[RuleSpec]) -> Iterator[Block]:
     heads = ("code", "cause", "title", "kind", "scope", "severity", "what")
     for family in sorted(families, key=lambda f: (known.index(f) if f in known else 99, f)):
         yield Heading(FAMILIES.get(family, family))
-        rows = tuple(
-            (r.code, r.cause, r.title, r.kind, r.scope, highest_severity(r), first_sentence(r.docs.what))
-            for r in families[family]
-        )
-        yield Grid(heads, rows, wrapped=True)
+        rows = []
+        for r in families[family]:
+            first = re.split(r"(?<=[.?!])\s+(?=[A-Z0-9`])", " ".join(r.docs.what.split()), maxsplit=1)[0]
+            rows.append((r.code, r.cause, r.title, r.kind, r.scope, highest_severity(r), first))
+        yield Grid(heads, tuple(rows), wrapped=True)
 
 
 def lines(rules: Sequence[RuleSpec]) -> Iterator[Block]:
@@ -81,11 +81,6 @@ def highest_severity(rule: RuleSpec) -> str:
     return top if top == "info" else f"up to {top}"
 
 
-def first_sentence(text: str) -> str:
-    """Up to the first full stop that ends a sentence."""
-    return re.split(r"(?<=[.?!])\s+(?=[A-Z0-9`])", " ".join(text.split()), maxsplit=1)[0]
-
-
 def page(
     rule: RuleSpec,
     references: Mapping[str, Reference],
@@ -100,12 +95,14 @@ def page(
     if rule.answers:
         yield Paragraph(rule.message)
     state = "" if rule.lifecycle == "stable" else f" ({rule.lifecycle})"
-    yield Paragraph(f"A {rule.kind}{state}, judged for {judged_for(rule)}; {_severity(rule)}.")
+    where = "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
+    where = "all captures together" if rule.subject == "checklist" else where
+    yield Paragraph(f"A {rule.kind}{state}, judged for {where}; {_severity(rule)}.")
     yield from _section("What it looks at", docs.what)
     yield from _section("Why it matters", docs.why)
     yield from _section("Harmless when", docs.harmless_when)
     yield Heading("Answers" if rule.answers else "Fires when")
-    yield from _answers(rule) if rule.answers else _conditions(rule)
+    yield from _conditions(rule)
     yield from _thresholds(rule, references)
     for word, causes in (
         ("Explains", rule.then.explains),
@@ -150,13 +147,6 @@ def _section(head: str, text: str | None) -> Iterator[Block]:
         yield Paragraph(paragraph)
 
 
-def judged_for(rule: RuleSpec) -> str:
-    """Where the rule gives a verdict: ``each device``, ``the capture as a whole``."""
-    if rule.subject == "checklist":
-        return "all captures together"
-    return "the capture as a whole" if rule.scope == "trace" else f"each {rule.scope}"
-
-
 def _severity(rule: RuleSpec) -> str:
     """How its severity follows from its impact, in words."""
     spec, impact, levels = rule.severity, rule.impact, rule.severity.levels
@@ -199,15 +189,28 @@ def _all(rule: RuleSpec, conditions: Iterable[object]) -> str:
 
 
 def _conditions(rule: RuleSpec) -> Iterator[Block]:
+    """When it fires; the answers of a question, of which the first whose conditions hold counts."""
+    where = [" and ".join(_condition(rule, c) for c in branch) for branch in rule.when.branches]
+    for i, answer in enumerate(rule.answers):
+        known = f"where {where[i]}" if i < len(where) else "otherwise"
+        text, *notes = [n for n in (answer.reason, known, answer.remedy or "") if n]
+        yield Item(text, code=answer.reply.replace("_", " "), notes=tuple(notes))
+    if rule.answers:
+        return
     for i, branch in enumerate(rule.when.branches):
         if i:
             yield Paragraph("or", dense=True)
         yield from (Item(_condition(rule, condition), "-") for condition in branch)
-    joins = (join for join in rule.when.join if not join.optional)
-    yield from (Item(f"`{join_line(join, rule)}`", "-") for join in joins)
+    for join in rule.when.join:
+        if not join.optional:
+            wanted = (f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}" for w in join.where)
+            rows = " and ".join(wanted)
+            yield Item(f"`rows of {join.entity} exist{f' with {rows}' if rows else ''}`", "-")
     if rule.unless:
         yield Paragraph("unless", dense=True)
-    yield from (Item(_condition(rule, guard) + if_unknown(guard), "-") for guard in rule.unless)
+    for guard in rule.unless:  # by default the rule is not evaluated without the fact
+        unknown = " (passes where that is unknown)" if guard.if_unknown else ""
+        yield Item(_condition(rule, guard) + unknown, "-")
 
 
 def _condition(rule: RuleSpec, condition: object) -> str:
@@ -226,21 +229,6 @@ def _outcome(condition: object) -> tuple[str, str] | None:
     return None
 
 
-def if_unknown(guard: Guard) -> str:
-    """What a guard does if its fact is unknown; by default the rule is not evaluated."""
-    return " (passes where that is unknown)" if guard.if_unknown else ""
-
-
-def _answers(rule: RuleSpec) -> Iterator[Block]:
-    """The answers of a question: the first one whose conditions hold counts."""
-    where = [" and ".join(_condition(rule, c) for c in b) for b in rule.when.branches]
-    otherwise = ("otherwise",) if rule.otherwise else ()
-    for text, answer in zip((*where, *otherwise), rule.answers, strict=True):
-        notes = (f"where {text}" if text != "otherwise" else text, answer.remedy or "")
-        parts = [n for n in (answer.reason, *notes) if n]
-        yield Item(parts[0], code=answer.reply.replace("_", " "), notes=tuple(parts[1:]))
-
-
 def condition_line(condition: object, rule: RuleSpec) -> str:
     """``launch.idle_ratio >= 10 % (min_idle)``, or the name of a symptom or cause."""
     if (outcome := _outcome(condition)) is not None:
@@ -248,12 +236,6 @@ def condition_line(condition: object, rule: RuleSpec) -> str:
     fact, op = getattr(condition, "fact", ""), getattr(condition, "op", "")
     over = getattr(condition, "over", None)
     return f"{over + ' ' if over else ''}{fact} {OPS[op]} {_operand(condition, rule, named_unit(fact), fact)}"
-
-
-def join_line(join: Join, rule: RuleSpec) -> str:
-    """``rows of copy_class exist with kind = DtoH and per_step >= 4 (min_readbacks)``."""
-    rows = " and ".join(f"{w.field} {OPS[w.op]} {_operand(w, rule, named_unit(w.field))}" for w in join.where)
-    return f"rows of {join.entity} exist" + (f" with {rows}" if rows else "")
 
 
 def _operand(comparison: object, rule: RuleSpec, unit: str, fact: str = "") -> str:

@@ -13,14 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 from advisor.model.comparison import Comparison
-from advisor.model.findings import Diagnosis, Finding, Gone, NotEvaluated, Tool, identity
+from advisor.model.findings import Diagnosis, Finding, Gone, identity
 from advisor.model.numbers import condition_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Do, Report
-from advisor.reports.characters import clean
 from advisor.reports.finding_text import SHOWN, cost_text, gain_text, place_text
 from advisor.reports.finding_text import finding as whole
 from advisor.reports.markdown import write
+from advisor.reports.output_file import clean
 from advisor.reports.text import plain
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -34,87 +34,55 @@ Json = dict[str, Any]
 
 def document(report: Report) -> bytes:
     """One run a capture or comparison."""
-    runs = [
-        _compared(d) if isinstance(d, Comparison) else _diagnosed(d)
-        for d in report.documents
-        if isinstance(d, Diagnosis | Comparison)
-    ]
+    runs = [_run(d) for d in report.documents if isinstance(d, Diagnosis | Comparison)]
     text = json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": runs}, indent=2, ensure_ascii=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
-def _diagnosed(diagnosis: Diagnosis) -> Json:
-    gone = diagnosis.baseline.gone if diagnosis.baseline is not None else ()
-    return _run(
-        diagnosis.tool,
-        phrases.title(diagnosis),
-        [i.path for i in diagnosis.inputs],
-        diagnosis.findings,
-        diagnosis.not_evaluated,
-        gone,
-        steps=bool(diagnosis.steps),
-        ranks=[i.rank for i in diagnosis.inputs],
-        properties={
-            "verdict": clean(diagnosis.verdict),
-            "engine": diagnosis.tool.engine,
-            "inOrder": [clean(f"{h.code} {h.cause}: {h.text}") for h in diagnosis.ticks] or None,
-            "close": [clean(f"{h.code} {h.cause}: {h.text}") for h in diagnosis.close] or None,
-            "baseline": phrases.baseline_text(diagnosis) or None,
-        },
-    )
-
-
-def _compared(doc: Comparison) -> Json:
-    """One run over both sides. If no phase could be compared it is marked as failed, not as clean."""
-    paths = dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs)
-    judged = any(f.invalidates for f in doc.findings)
-    return _run(
-        doc.tool,
-        "compare",
-        list(paths),
-        doc.findings,
-        doc.not_evaluated,
-        steps=True,
-        failed=doc.summary if doc.verdict == "not-comparable" and not judged else "",
-        properties={
-            "verdict": doc.verdict,
-            "summary": clean(doc.summary),
-            "comparability": round(doc.comparability.score, 4),
-        },
-    )
-
-
-def _run(
-    tool: Tool,
-    name: str,
-    paths: Sequence[str],
-    findings: Sequence[Finding],
-    not_evaluated: Sequence[NotEvaluated],
-    gone: Sequence[Gone] = (),
-    *,
-    steps: bool,
-    properties: Json,
-    failed: str = "",
-    ranks: Sequence[int | None] = (),
-) -> Json:
-    """One run: findings of these files, which may be of `ranks`. `failed`: why there is no answer at all."""
+def _run(doc: Diagnosis | Comparison) -> Json:
+    """One run over a diagnosis, or over both sides of a comparison. If no phase could be compared it is
+    marked as failed, not as clean."""
+    gone: Sequence[Gone] = ()
+    if isinstance(doc, Diagnosis):
+        name, paths, steps, failed = phrases.title(doc), [i.path for i in doc.inputs], bool(doc.steps), False
+        ranks = [i.rank for i in doc.inputs]
+        gone = doc.baseline.gone if doc.baseline is not None else ()
+        properties: Json = {
+            "verdict": clean(doc.verdict),
+            "engine": doc.tool.engine,
+            "inOrder": [clean(f"{h.code} {h.cause}: {h.text}") for h in doc.ticks] or None,
+            "close": [clean(f"{h.code} {h.cause}: {h.text}") for h in doc.close] or None,
+            "baseline": phrases.baseline_text(doc) or None,
+        }
+    else:
+        name, steps, ranks = "compare", True, []
+        paths = list(dict.fromkeys(i.path for side in (doc.before, doc.after) for i in side.inputs))
+        failed = doc.verdict == "not-comparable" and not any(f.invalidates for f in doc.findings)
+        score = round(doc.comparability.score, 4)
+        properties = {"verdict": doc.verdict, "summary": clean(doc.summary), "comparability": score}
     uris = list(map(_uri, paths))
-    rules = {f.code: f for f in reversed(findings)}
+    rules = {f.code: f for f in reversed(doc.findings)}
     descriptors = [_rule(rules[code]) for code in sorted(rules)]
     descriptors += [_bare_rule(g) for g in gone if g.code not in rules]
     index = {d["id"]: i for i, d in reversed(list(enumerate(descriptors)))}
-    results = [_about(f, uris, ranks, index) | _result(f, steps) for f in findings]
-    results += [_about(g, uris, ranks, index) | _gone(g) for g in gone if g.status == "gone"]
-    failure = [{"level": "error", "message": {"text": clean(failed)}}] if failed else None
-    invocation = {
-        "executionSuccessful": not failed,
-        "toolExecutionNotifications": failure,
-        "toolConfigurationNotifications": [_notification(n) for n in not_evaluated],
-    }
+    results = [_about(f, uris, ranks, index) | _result(f, steps) for f in doc.findings]
+    for g in gone:
+        if g.status == "gone":
+            absent = {"kind": "fail", "level": LEVELS[g.severity], "baselineState": "absent"}
+            text = f"{clean(g.title or g.cause)}. No longer found."
+            results.append(_about(g, uris, ranks, index) | absent | {"message": {"text": text}})
+    invocation: Json = {"executionSuccessful": not failed}
+    if failed:
+        failure = {"level": "error", "message": {"text": properties["summary"]}}
+        invocation["toolExecutionNotifications"] = [failure]
+    invocation["toolConfigurationNotifications"] = notes = []
+    for n in doc.not_evaluated:
+        text = clean(f"{n.code} {n.cause} was not judged: {phrases.why_not_judged(n, True)}.")
+        notes.append({"descriptor": {"id": clean(n.code)}, "level": "note", "message": {"text": text}})
     driver = {
-        "name": tool.name,
-        "version": tool.version,
-        "semanticVersion": tool.version,
+        "name": doc.tool.name,
+        "version": doc.tool.version,
+        "semanticVersion": doc.tool.version,
         "shortDescription": {"text": "An expert system for GPU inference profiles."},
         "rules": descriptors,
     }
@@ -122,7 +90,7 @@ def _run(
         "tool": {"driver": driver},
         "automationDetails": {"id": f"advisor/{name}/"},
         "artifacts": [{"location": {"uri": uri}, "roles": ["analysisTarget"]} for uri in uris],
-        "invocations": [_without_none(invocation)],
+        "invocations": [invocation],
         "results": results,
         "columnKind": "utf16CodeUnits",
         "properties": _without_none(properties),
@@ -188,15 +156,6 @@ def _result(finding: Finding, steps: bool) -> Json:
     return _without_none(result)
 
 
-def _gone(entry: Gone) -> Json:
-    return {
-        "kind": "fail",
-        "level": LEVELS[entry.severity],
-        "baselineState": "absent",
-        "message": {"text": f"{clean(entry.title or entry.cause)}. No longer found."},
-    }
-
-
 def _about(
     entry: Finding | Gone, uris: Sequence[str], ranks: Sequence[int | None], index: dict[str, int]
 ) -> Json:
@@ -218,11 +177,6 @@ def _about(
         "locations": [location] if location else [],
         "partialFingerprints": {FINGERPRINT: digest, "primaryLocationLineHash": f"{digest}:1"},
     }
-
-
-def _notification(entry: NotEvaluated) -> Json:
-    text = f"{entry.code} {entry.cause} was not judged: {phrases.why_not_judged(entry, True)}."
-    return {"descriptor": {"id": clean(entry.code)}, "level": "note", "message": {"text": clean(text)}}
 
 
 def _uri(path: str) -> str:

@@ -18,8 +18,8 @@ from advisor.model.records import Frozen
 from advisor.model.stats_table import StatsTable, rounded, unit_of
 from advisor.reports import budget_bar
 from advisor.reports.blocks import Block, Grid, Heading, Heat, Paragraph, Report, Title
-from advisor.reports.characters import clean
 from advisor.reports.layout import Page, cut_middle, name_text, pad
+from advisor.reports.output_file import clean
 from advisor.reports.text import heat
 
 #: Rows (kernels of a histogram) that text shows by default.
@@ -90,7 +90,11 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
     known = zip(map(str, frame), table.ranks, strict=True)
     ranks = {name: rank for name, rank in known if rank < DATA_ONLY and informative(name, rank)}
     shown = _columns(frame[list(ranks)], timeunit)
-    need = [_least(*column, last=column is shown[-1]) for column in shown]
+    need = []  # all of a number, the beginning and end of a name
+    for i, (head, cells, number) in enumerate(shown, 1):
+        widest, most = max(map(cell_len, cells)), NAME if i == len(shown) else TEXT
+        wide = max(min(widest, most), min(cell_len(head), TEXT))
+        need.append(max(widest, cell_len(head)) if number else wide)
     kept = fitting(need, list(ranks.values()), page.width)
     page.table([shown[i][0] for i in kept], [shown[i][1:] for i in kept], indent=0)
     if table.report == "tail":
@@ -155,14 +159,6 @@ def _numbers(values: pd.Series, timeunit: str | None, units: dict[str, str]) -> 
         return figures.column(f"{name}:ns", values.tolist())[:2]
     form = FORMS.get(unit, str if name in IDS else figures.digits)
     return f"{name} %" if unit == "%" else name, [form(v) for v in values]
-
-
-def _least(head: str, cells: list[str], number: bool, last: bool) -> int:
-    """Cells that a column needs: all of a number, the beginning and end of a name."""
-    widest = max(cell_len(c) for c in cells)
-    if number:
-        return max(widest, cell_len(head))
-    return max(min(widest, NAME if last else TEXT), min(cell_len(head), TEXT))
 
 
 def _tail_notes(frame: pd.DataFrame) -> list[str]:
@@ -298,17 +294,16 @@ def _blocks(document: Tables, maps: Mapping[str, Heat]) -> Iterator[Block]:
     for table in document.reports:
         yield Heading(table["title"], table["report"])
         yield Paragraph("; ".join(t for t in (table["scope"], table["note"]) if t))
+        rows = table["rows"]
         if table["report"] in maps:
             yield maps[table["report"]]
-        elif table["report"] == "modules" and table["rows"]:
-            yield _tree(table["rows"])
-        elif table["rows"]:
-            yield Grid(tuple(table["rows"][0]), tuple(tuple(row.values()) for row in table["rows"]))
-
-
-def _tree(rows: Sequence[Mapping[str, Any]]) -> Grid:
-    heads = ("module", "GPU ops", "self:ns", "total:ns", "share:ratio")
-    unit = next(unit_of(name) for name in rows[0] if name.startswith("Self"))
-    times = [[row[f"{name} ({unit})"] * figures.IN_NS[unit] for name in ("Self", "Total")] for row in rows]
-    cells = ((r["Module"], r["GPU Ops"], *t, r["Total (%)"] / 100) for r, t in zip(rows, times, strict=True))
-    return Grid(heads, tuple(cells), levels=tuple(row["Level"] for row in rows))
+        elif rows and table["report"] == "modules":
+            heads = ("module", "GPU ops", "self:ns", "total:ns", "share:ratio")
+            unit = next(unit_of(name) for name in rows[0] if name.startswith("Self"))
+            cells = []
+            for row in rows:
+                times = (row[f"{name} ({unit})"] * figures.IN_NS[unit] for name in ("Self", "Total"))
+                cells.append((row["Module"], row["GPU Ops"], *times, row["Total (%)"] / 100))
+            yield Grid(heads, tuple(cells), levels=tuple(row["Level"] for row in rows))
+        elif rows:
+            yield Grid(tuple(rows[0]), tuple(tuple(row.values()) for row in rows))

@@ -9,9 +9,18 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from advisor.model.facts import Cell
-from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding, Input
+from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding
 from advisor.model.gain import WORTH, ToDo, saved_terms
-from advisor.model.numbers import amount, digits, milliseconds, percent, percent_range, times, value_text
+from advisor.model.numbers import (
+    amount,
+    digits,
+    milliseconds,
+    percent,
+    percent_range,
+    signed,
+    times,
+    value_text,
+)
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases
@@ -72,22 +81,15 @@ def verdict(diagnosis: Diagnosis) -> str:
     first = headline(diagnosis)
     if first is None:
         return diagnosis.verdict
-    text = _advice(diagnosis, first)
-    if (found := in_program(diagnosis, first)) is not first:  # a better capture is not all there is to do
-        behind = _advice(diagnosis, found)
-        text += f"; in the program, {behind[:1].lower()}{behind[1:]}"
-    return text
+    found = in_program(diagnosis, first)  # a better capture is not all there is to do
+    text, behind = (": ".join(filter(None, (_do(diagnosis, f), _win(diagnosis, f)))) for f in (first, found))
+    return text if found is first else f"{text}; in the program, {behind[:1].lower()}{behind[1:]}"
 
 
 def in_program(diagnosis: Diagnosis, first: Finding) -> Finding:
     """The `first` finding, or if that is about the capture, the first one about the program behind it."""
     about = [f for f in diagnosis.findings if f.severity != "info" and not judges_capture(f.code)]
     return about[0] if about and first not in about else first
-
-
-def _advice(diagnosis: Diagnosis, found: Finding) -> str:
-    """The fix, and what it wins or what the cause holds."""
-    return ": ".join(filter(None, (_do(diagnosis, found), _win(diagnosis, found))))
 
 
 def headline(diagnosis: Diagnosis) -> Finding | None:
@@ -139,28 +141,23 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
     if not d.inputs:
         return
     yield b.Title(d.inputs[0].path)
-    about = _about(read[0], d) if read else []
+    about: list[str | None] = []
+    if read:
+        steps = ", ".join(amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
+        found = steps or (not read[0].steps and read[0].step_method) or "no steps found"
+        entry = read[0]
+        about += [entry.device, phrases.recorder(entry), entry.serving_engine, entry.workload, found]
     about += [f"{ranks_read(d)} ranks"] * (len(d.inputs) > 1)
     if about:
-        yield b.Paragraph(" · ".join(about), dense=True)
+        yield b.Paragraph(" · ".join(filter(None, about)), dense=True)
     if len(d.inputs) == 1 and read and (numbers := phrases.devices(read[0], most=DEVICES)):
         yield b.Labelled("devices", numbers)
     yield from (b.Labelled("missing", text) for text in phrases.missing(d))
-    texts = [f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings]
-    found = Counter(texts)
-    for text in list(found)[:warnings]:
-        yield b.Labelled("warning", text + (f" ({found[text]} times)" if found[text] > 1 else ""))
-    if warnings is not None and len(found) > warnings:
-        yield b.Labelled("", f"and {amount(len(found) - warnings, 'more warning')} (-v)")
-
-
-def _about(entry: Input, d: Diagnosis) -> list[str]:
-    """Machine, recorder, program and work in a few words."""
-    parts = [entry.device, phrases.recorder(entry), entry.serving_engine, entry.workload]
-    steps = (amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
-    found = ", ".join(steps) or (not entry.steps and entry.step_method)
-    parts.append(found or "no steps found")
-    return [p for p in parts if p]
+    texts = Counter(f"rank {i.rank}: {w}" if len(d.inputs) > 1 else w for i in read for w in i.warnings)
+    for text, count in list(texts.items())[:warnings]:
+        yield b.Labelled("warning", text + (f" ({count} times)" if count > 1 else ""))
+    if warnings is not None and len(texts) > warnings:
+        yield b.Labelled("", f"and {amount(len(texts) - warnings, 'more warning')} (-v)")
 
 
 def _phase(phase: str) -> str:
@@ -199,7 +196,12 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if (joint := first.joint) is not None:
         fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
         text = " and ".join(dict.fromkeys((text, *fixes)))
-    text = (text or first.cause.replace("-", " ").replace("gpu", "GPU")) + _place(d, first)
+    text = text or first.cause.replace("-", " ").replace("gpu", "GPU")
+    # It is named if the finding is not about every device.
+    device, others = first.scope.device, {each.id for entry in d.inputs[:1] for each in entry.devices}
+    others -= {f.scope.device for f in d.findings if f.code == first.code}
+    if device is not None and others and len(d.inputs) == 1:
+        text += f" on device {device}"
     return text[:1].upper() + text[1:]
 
 
@@ -212,14 +214,6 @@ def _required(d: Diagnosis, first: Finding) -> list[ToDo]:
             causes.add(one.cause)
             found.insert(0, one)
     return found
-
-
-def _place(d: Diagnosis, found: Finding) -> str:
-    """`` on device 1`` if the finding is not about every device; empty if one is analysed."""
-    at = found.scope.device
-    others = {device.id for entry in d.inputs[:1] for device in entry.devices}
-    others -= {f.scope.device for f in d.findings if f.code == found.code}
-    return f" on device {at}" if at is not None and others and len(d.inputs) == 1 else ""
 
 
 def _win(d: Diagnosis, first: Finding) -> str:
@@ -253,24 +247,25 @@ def why(d: Diagnosis, whole: bool = False) -> str:
     return kept.rstrip(".") + "."
 
 
-def _is_quality(finding: Finding) -> bool:
-    """About the capture, not about the program in it."""
-    return judges_capture(finding.code) and not finding.invalidates
-
-
 def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     """One table of what to fix; limits, the capture and the rest apart."""
-    rest = [f for f in d.findings if f.kind != "limit" and not _is_quality(f)]
+    quality = [f for f in d.findings if judges_capture(f.code) and not f.invalidates]
+    rest = [f for f in d.findings if f.kind != "limit" and f not in quality]
     faults = [f for f in rest if f.severity != "info" or f.invalidates]
     if faults:
         yield b.Gap()
         yield _table(faults, top, d.baseline is not None)
     yield b.Gap()
-    unlocked = _unlocked(d)
+    # Findings whose fix gains nothing alone, but behind the fixes of others.
+    won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
+    unlocked = [f for f in d.findings if f.severity == "info" and won.get(f.code, 0.0) >= WORTH]
     if (c := d.combined) is not None and len(c.steps) > 1:
         before, after = milliseconds(c.step_before_ms.mid), span_text(c.step_after_ms)
         yield b.Labelled("together", f"{c.of} {before} → {after} ms, {times_text(c.speedup)}")
-    yield from b.listed("then", [f"#{f.rank} {f.code} {f.cause}: {text}" for f, text in unlocked])
+    for i, f in enumerate(unlocked):
+        saved = value_text(won[f.code], "ratio")
+        text = f"#{f.rank} {f.code} {f.cause}: {first_fix(f)} saves {saved} behind those above"
+        yield b.Labelled("" if i else "then", text)
     if joined := [f"#{f.rank}" for f in faults[:top] if f.joint is not None]:
         text = "parts of what their fixes save together; alone, each leaves the other limit"
         yield b.Labelled("saves", f"{' and '.join(dict.fromkeys(joined))}: {text}")
@@ -289,25 +284,13 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     yield from b.listed("saves", more)
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
     yield from b.listed("limit", [_line(f) for f in limits])
-    quality = [f for f in d.findings if _is_quality(f)]
     yield from b.listed("capture", [_line(f) for f in quality if f.severity != "info"])
-    shown = [f for f, _ in unlocked]
-    noted = [f for f in d.findings if f.severity == "info" and not f.invalidates and f not in shown]
+    noted = [f for f in d.findings if f.severity == "info" and not f.invalidates and f not in unlocked]
     names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
     yield from b.listed("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
         yield from b.listed("baseline", gone)
-
-
-def _unlocked(d: Diagnosis) -> list[tuple[Finding, str]]:
-    """Findings whose fix gains nothing alone, and its saving behind the fixes of others."""
-    won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
-    return [
-        (f, f"{first_fix(f)} saves {value_text(won[f.code], 'ratio')} behind those above")
-        for f in d.findings
-        if f.severity == "info" and won.get(f.code, 0.0) >= WORTH
-    ]
 
 
 def _line(f: Finding) -> str:
@@ -349,14 +332,17 @@ def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
     return command if cell_len(command) <= room else f"{verb} TRACE{rest}"
 
 
-def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
-    """A row a capture, with what to fix first in the program, and the totals."""
+def table(diagnoses: Sequence[Diagnosis], against: bool = False) -> Iterator[b.Block]:
+    """A row a capture: what to fix first, and the totals; `against`: with changes from the first."""
+    base = diagnoses[0].inputs[0].step_ms if against else None
     rows: list[tuple[Cell, ...]] = []
     levels: Counter[str] = Counter()
-    for d in diagnoses:
+    for i, d in enumerate(diagnoses):
         first, entry = headline(d), d.inputs[0]
         name = phrases.capture_name(entry)
-        step = "-" if entry.step_ms is None else milliseconds(entry.step_ms)
+        steps = ["-" if entry.step_ms is None else milliseconds(entry.step_ms)]
+        if base:
+            steps.append(f"{signed(entry.step_ms / base - 1)} %" if i and entry.step_ms is not None else "-")
         busy = "-" if entry.busy_share is None else value_text(entry.busy_share, "ratio")
         for end in (".gz", ".xz", ".sqlite", ".json", ".pt.trace"):
             name = name.removesuffix(end)
@@ -365,8 +351,9 @@ def table(diagnoses: Sequence[Diagnosis]) -> Iterator[b.Block]:
         about = ("info", "-", "-", "nothing to fix")
         if found is not None:
             about = (found.severity, found.code, saves(found) or "-", first_fix(found))
-        rows.append((name, step, busy, *about))
-    heads = ("capture", "step ms", "busy", "level", "finding", "saves", "do first")
+        rows.append((name, *steps, busy, *about))
+    change = ("against the first",) if base else ()
+    heads = ("capture", "step ms", *change, "busy", "level", "finding", "saves", "do first")
     yield b.Grid(heads, tuple(rows), wrapped=True)
     total = [f"{levels[s]} {s}" for s in ("high", "medium", "low", "info") if levels[s]]
     total += [f"{levels['']} with nothing to fix"] if levels[""] else []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import takewhile
 
 from rich.cells import cell_len
 
@@ -32,7 +33,7 @@ def plain(blocks: Iterable[b.Block], indent: int = 2) -> str:
 def write(page: Page, blocks: Iterable[b.Block], indent: int = 2) -> None:
     """Blocks as lines of a page; consecutive labels share one indent."""
     before: b.Block | None = None
-    listed = list(blocks)
+    listed, hang = list(blocks), LABEL
     for i, block in enumerate(listed):
         match block:
             case b.Title(text):
@@ -44,7 +45,10 @@ def write(page: Page, blocks: Iterable[b.Block], indent: int = 2) -> None:
                     page.blank()
                 page.wrapped(text, style="bold" if strong else "")
             case b.Labelled(label):
-                page.labelled(label, block.shown, indent, _hang(listed, i))
+                if not isinstance(before, b.Labelled):  # labels that follow each other share one indent
+                    run = takewhile(lambda x: isinstance(x, b.Labelled), listed[i:])
+                    hang = max(LABEL, *(len(getattr(x, "label", "")) + 2 for x in run))
+                page.labelled(label, block.shown, indent, hang)
             case b.Places():
                 write(page, block.labelled, indent)
             case b.Command(text):
@@ -131,17 +135,6 @@ def _entry(page: Page, entry: b.Entry) -> None:
     )
     with page.indented(3):
         write(page, entry.blocks, 0)
-
-
-def _hang(blocks: Sequence[b.Block], at: int) -> int:
-    """Indent of the text behind labels: that of the longest label around."""
-    widest = LABEL - 2
-    for step in (-1, 1):
-        i = at
-        while 0 <= i < len(blocks) and isinstance(block := blocks[i], b.Labelled):
-            widest = max(widest, len(block.label))
-            i += step
-    return widest + 2
 
 
 def _grid(page: Page, grid: b.Grid) -> None:

@@ -16,17 +16,16 @@ from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis, Finding
 from advisor.reports import phrases
 from advisor.reports.blocks import Report
-from advisor.reports.characters import clean
 from advisor.reports.compare_blocks import span
 from advisor.reports.finding_text import SHOWN, cost_text
 from advisor.reports.finding_text import finding as whole
+from advisor.reports.output_file import clean
 from advisor.reports.summary import first_fix, saves, verdict
 from advisor.reports.text import plain
 
 
 def concise(report: Report) -> bytes:
-    """``decode.sqlite: LCH101 high launch-bound (84.2 % of the step): use CUDA graphs (saves
-    76.3 %)``"""
+    """``a.sqlite: LCH101 high launch-bound (84.2 % of the step): use CUDA graphs (saves 76.3 %)``"""
     lines: list[str] = []
     for doc in report.documents:
         if isinstance(doc, Diagnosis):

@@ -12,9 +12,9 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from advisor.cli.app import spread
 from advisor.cli.compare_verbs import lengths, numbers, percent, sides
 from advisor.cli.main import main
-from advisor.cli.settings import spread
 from advisor.compare import store
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison

@@ -19,9 +19,8 @@ from advisor.model.findings import Baseline, Diagnosis, Gone, Lane, Timeline, To
 from advisor.model.gain import ToDo
 from advisor.reports import json_report
 from advisor.reports.blocks import Grid
-from advisor.reports.characters import clean
-from advisor.reports.html.report import prose
-from advisor.reports.html.view import BRANCHES, tree
+from advisor.reports.html.report import BRANCHES, prose, tree
+from advisor.reports.output_file import clean
 from advisor.reports.summary import verdict
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, html_page, in_order
 

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from advisor.reports.characters import clean
 from advisor.reports.layout import Line, Page, Styled, cut_end, cut_middle, name_text, pad, shell_lines, wrap
+from advisor.reports.output_file import clean
 
 TEXT = st.text(max_size=200)
 

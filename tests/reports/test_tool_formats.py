@@ -17,8 +17,8 @@ from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Diagnosis, Tool
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import sarif
-from advisor.reports.characters import clean
 from advisor.reports.diagnosis_blocks import report
+from advisor.reports.output_file import clean
 from advisor.reports.tool_formats import github, junit
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL

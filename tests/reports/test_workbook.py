@@ -20,7 +20,7 @@ from advisor.checklist.items import capture_facts, checklist
 from advisor.model.facts import Table
 from advisor.model.findings import Diagnosis, Input
 from advisor.model.review import DECISIONS, Decision, Review
-from advisor.reports.characters import clean
+from advisor.reports.output_file import clean
 from advisor.reports.workbook import book as workbook
 from advisor.reports.workbook.evidence import Captures
 from advisor.reports.workbook.style import FORMATS, lines_of, put

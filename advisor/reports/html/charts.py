@@ -17,10 +17,10 @@ from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, pe
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
 from advisor.model.work import Excerpt
 from advisor.reports.budget_bar import COLUMNS, shares, signs, unanswered, words
-from advisor.reports.characters import clean
 from advisor.reports.compare_blocks import change
 from advisor.reports.finding_text import times_text
 from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.output_file import clean
 
 #: A part below this share of every bar is added to the other small ones.
 SMALL = 0.0005
@@ -41,8 +41,7 @@ def _piece(part: str, sign: str, share: float, percent: str, ms: str) -> View:
 
 
 def budget_view(budgets: Sequence[Budget]) -> View:
-    """A bar a device or phase over one legend; `columns` name the bars, a row of `legend` has a cell for
-    each."""
+    """A bar a device or phase; a row of the `legend` has a cell for each of `columns`, the bars."""
     held = shares(budgets, SMALL)
     given = signs(list(held.cells), "C")  # compute needs a letter too, so that every piece has a sign
 
@@ -66,8 +65,8 @@ def budget_view(budgets: Sequence[Budget]) -> View:
         legend.append((piece(part, held.largest[part], 0.0), cells))
     columns = ["least", "median", "most"] if held.many else [b.label for b in bars]
     small = [p for p in held.cells if 0 < held.largest[p] < SMALL]
-    rest = [f"Below 0.05 %: {', '.join(words(p) for p in small)}."] if small else []
-    rest = " ".join([*unanswered(budgets), *rest])
+    below = [f"Below 0.05 %: {', '.join(words(p) for p in small)}."] if small else []
+    rest = " ".join([*unanswered(budgets), *below])
     return View(bars=bars, columns=columns, legend=legend, rest=rest, many=len(bars) > COLUMNS)
 
 
@@ -213,8 +212,7 @@ NAME = 50
 
 
 def latencies(kernels: Table) -> list[View]:
-    """The first kernels of the table: p50, p99 and largest time as text, and where each is on a common
-    logarithmic scale of 0 to 100."""
+    """The first kernels: p50, p99 and maximum, and places on a logarithmic scale of 0 to 100."""
     at = {heading_parts(h)[0]: i for i, h in enumerate(kernels.columns)}
     units = {name: heading_parts(kernels.columns[i])[1] for name, i in at.items()}
     label = next((n for n in ("kernel", "name") if n in at), None)
@@ -250,8 +248,7 @@ def latencies(kernels: Table) -> list[View]:
 
 
 def estimates(diagnosis: Diagnosis) -> list[View]:
-    """The gain of each finding in step time, on a scale of 0 to 100 that ends at a speed-up of `top`; gains
-    in tokens a second have no place on it."""
+    """Gains in step time, not in tokens a second; 100 of the scale is a speed-up of `top`."""
     found = [
         (f, f.gain.speedup)
         for f in diagnosis.findings
@@ -310,8 +307,7 @@ SIDE_BINS = 60
 
 
 def sketch_view(doc: object) -> View | None:
-    """How many steps of each side take how long, and a typical one of each; None if the document compares
-    no steps."""
+    """How long the steps of each side take, a typical one of each; None if none are compared."""
     if not isinstance(doc, Comparison) or (sketch := doc.sketch) is None:
         return None
     if min(len(sketch.before), len(sketch.after)) < 2:

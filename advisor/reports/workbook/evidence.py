@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from advisor.model.findings import ConditionDoc, Diagnosis, Finding
+from advisor.model.findings import Diagnosis, Finding
 from advisor.model.numbers import OPS, amount, fact_unit, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
@@ -37,7 +37,9 @@ class Captures(Struct, frozen=True, dict=True):
         """File names without suffixes; with their folder, or a number, if they are equal."""
         short = [_short(d) for d in self.diagnoses]
         if len(set(short)) < len(short):
-            short = [_long(d) for d in self.diagnoses]
+            paths = (d.inputs[0].path if d.inputs else "" for d in self.diagnoses)
+            folders = [p.replace("\\", "/").strip("/").rpartition("/")[0].rpartition("/")[2] for p in paths]
+            short = [f"{folder}/{name}".lstrip("/") for folder, name in zip(folders, short, strict=True)]
         out: list[str] = []
         for name in short:
             number = 2
@@ -45,10 +47,6 @@ class Captures(Struct, frozen=True, dict=True):
                 name, number = f"{name.rpartition(' #')[0] or name} #{number}", number + 1
             out.append(name)
         return tuple(out)
-
-    def column(self) -> list[Column]:
-        """The column in front of a table that mixes captures."""
-        return [Column("Capture", 24, wrap=True)] if self.many else []
 
     def table(
         self,
@@ -63,7 +61,8 @@ class Captures(Struct, frozen=True, dict=True):
             for label, diagnosis in self
             for record in records(diagnosis)
         ]
-        return sheet.table([*self.column(), *fields], rows, **options)
+        front = [Column("Capture", 24, wrap=True)] if self.many else []
+        return sheet.table([*front, *fields], rows, **options)
 
 
 class Row(Struct, frozen=True):
@@ -106,47 +105,11 @@ def _short(diagnosis: Diagnosis) -> str:
     return f"{len(names)} ranks: {', '.join(names[:3])}{more}"
 
 
-def _long(diagnosis: Diagnosis) -> str:
-    path = diagnosis.inputs[0].path.replace("\\", "/").strip("/") if diagnosis.inputs else ""
-    folder = path.rpartition("/")[0].rpartition("/")[2]
-    return f"{folder}/{_short(diagnosis)}" if folder else _short(diagnosis)
-
-
 #: Tables of all kinds are stacked: three columns for texts, the rest for numbers.
 TEXTS = (42.0, 22.0, 14.0)
 NUMBERS = 12.0
 #: Columns that a paragraph spans.
 ACROSS = 6
-
-
-def _of_condition(value: Any, c: ConditionDoc) -> Any:
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return Number(value, fact_unit(c.fact, c.unit))
-
-
-def _name(number: int | None) -> str | None:
-    """An identifier, without thousands separators."""
-    return None if number is None else str(number)
-
-
-CONDITIONS = (
-    Column("fact", 0, "fact"), Column("parameter", 0, "param"),
-    Column("holds", 0, lambda c: "unknown" if c.holds is None else "yes" if c.holds else "no"),
-    Column("value", 0, lambda c: _of_condition(c.value, c)), Column("is", 0, lambda c: OPS.get(c.op, c.op)),
-    Column("threshold", 0, lambda c: _of_condition(c.threshold, c)),
-)  # fmt: skip
-PLACES = (
-    Column("what", 0, lambda p: p.label or None), Column("stream", 0, lambda p: _name(p.stream)),
-    Column("thread", 0, lambda p: _name(p.thread)), Column("at", 0, lambda p: p.start_ns / 1e9, "s"),
-    Column("for", 0, lambda p: p.end_ns - p.start_ns, "ns"),
-)  # fmt: skip
-ESTIMATES = (
-    Column("estimate", 0, lambda e: e[0]),
-    Column("low", 0, lambda e: Number(e[1].low, e[2])),
-    Column("middle", 0, lambda e: Number(e[1].mid, e[2])),
-    Column("high", 0, lambda e: Number(e[1].high, e[2])),
-)
 
 
 def evidence(sheet: Sheet, rows: Sequence[Row], many: bool) -> dict[str, str]:
@@ -174,9 +137,17 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
     sheet.text(2, f"{capture}{where}, confidence {value_text(f.confidence, 'ratio')}", color=MUTED, down=1)
     sheet.paragraph(f.message, ACROSS)
     sheet.row += 1
-    if f.conditions:
-        note = "every inequality of the rule with both its numbers"
-        _records(sheet, "Because", note, CONDITIONS, f.conditions)
+    conditions: list[list[Any]] = []
+    for c in f.conditions:
+        unit, holds = fact_unit(c.fact, c.unit), {None: "unknown", True: "yes", False: "no"}[c.holds]
+        both = (", ".join(map(str, v)) if isinstance(v, tuple) else v for v in (c.value, c.threshold))
+        value, limit = (Number(v, unit) for v in both)
+        conditions.append([c.fact, c.param, holds, value, OPS.get(c.op, c.op), limit])
+    note, heads = (
+        "every inequality of the rule with both its numbers",
+        "fact,parameter,holds,value,is,threshold",
+    )
+    _records(sheet, "Because", note, heads, conditions)
     if cost := cost_text(f, bool(row.diagnosis.steps)):
         sheet.text(1, f"Cost: {cost}", down=2)
     _gain(sheet, f)
@@ -184,8 +155,12 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
         if table.rows:
             sheet.heading(table.title)
             _lay(sheet, *shown(table))
-    if f.time_ranges:
-        _records(sheet, "Where", phrases.clock(*row.diagnosis.inputs), PLACES, f.time_ranges)
+    places: list[list[Any]] = []
+    for p in f.time_ranges:
+        names = (None if number is None else str(number) for number in (p.stream, p.thread))
+        times = Number(p.start_ns / 1e9, "s"), Number(p.end_ns - p.start_ns, "ns")
+        places.append([p.label or None, *names, *times])
+    _records(sheet, "Where", phrases.clock(*row.diagnosis.inputs), "what,stream,thread,at,for", places)
     if f.explains:
         sheet.heading("Explains", "symptoms that this cause accounts for")
         for symptom in f.explains:
@@ -217,9 +192,11 @@ def _lay(sheet: Sheet, columns: Sequence[Column], rows: Sequence[Sequence[Any]])
     sheet.table(columns, rows, spans=spans)
 
 
-def _records(sheet: Sheet, title: str, note: str, fields: Sequence[Column], records: Sequence[Any]) -> None:
-    sheet.heading(title, note)
-    _lay(sheet, fields, [[f.of(record) for f in fields] for record in records])
+def _records(sheet: Sheet, title: str, note: str, heads: str, rows: Sequence[Sequence[Any]]) -> None:
+    """A table with its title, if it has rows."""
+    if rows:
+        sheet.heading(title, note)
+        _lay(sheet, [Column(head) for head in heads.split(",")], rows)
 
 
 def _gain(sheet: Sheet, finding: Finding) -> None:
@@ -232,14 +209,17 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
         return
     tokens = gain.measure == "throughput"
     what, unit = ("tokens a second", "throughput") if tokens else (f"speed-up of a {gain.of}", "times")
-    spans = [
-        (f"{gain.of} before", gain.step_before_ms, "ms"),
-        (f"{gain.of} after", gain.step_after_ms, "ms"),
-        (what, gain.speedup, unit),
+    rows = [
+        [name, *(Number(v, of) for v in (span.low, span.mid, span.high))]
+        for name, span, of in (
+            (f"{gain.of} before", gain.step_before_ms, "ms"),
+            (f"{gain.of} after", gain.step_after_ms, "ms"),
+            (what, gain.speedup, unit),
+        )
+        if span is not None
     ]
-    known = [span for span in spans if span[1] is not None]
     note = f"what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
-    _records(sheet, "What a fix would win", note, ESTIMATES, known)
+    _records(sheet, "What a fix would win", note, "estimate,low,middle,high", rows)
     sheet.row -= 1
     for assumption in gain.assumptions:
         sheet.paragraph(f"assumes: {assumption}", ACROSS, color=MUTED)

@@ -51,7 +51,7 @@ PHASES = (
     Column("steps before", 14, lambda r: r[0].before and r[0].before.steps),
     Column("steps after", 14, lambda r: r[0].after and r[0].after.steps),
     Column("smallest visible change", 16, lambda r: r[0].resolution, "ratio"),
-    Column("verdict", 16, lambda r: r[0].verdict), Column("why", 40, lambda r: r[0].why or None, wrap=True),
+    Column("verdict", 16, lambda r: r[0].verdict), Column("why", 40, lambda r: r[0].why, wrap=True),
 )  # fmt: skip
 SIDES = (
     Column("side", 26, lambda s: s[0]), Column("capture", 30, lambda s: s[1].path, wrap=True),
@@ -78,7 +78,7 @@ FINDINGS = (
     Column("scope", 20, lambda c: c.scope.label() or None), Column("before", 10, "severity_before"),
     Column("share", 10, "share_before", "ratio"), Column("ms a step", 11, "ms_before", "fixed"),
     Column("after", 10, "severity_after"), Column("share", 10, "share_after", "ratio"),
-    Column("ms a step", 11, "ms_after", "fixed"), Column("note", 40, lambda c: c.note or None, wrap=True),
+    Column("ms a step", 11, "ms_after", "fixed"), Column("note", 40, "note", wrap=True),
 )  # fmt: skip
 PROMISES = (
     Column("outcome", 18, "outcome"), Column("code", 10, "code"), Column("cause", 28, "cause"),
@@ -88,7 +88,7 @@ PROMISES = (
 )  # fmt: skip
 GAINS = (
     Column("outcome", 18, "outcome"), Column("code", 10, "code"), Column("cause", 28, "cause"),
-    Column("what-if", 26, lambda g: g.predicted.what_if or None), Column("", 32, lambda _: None),
+    Column("what-if", 26, "predicted.what_if"), Column("", 32, lambda _: None),
     Column("", 12, lambda _: None), Column("before", 13, "measured_before_ms", "fixed"),
     Column("after", 13, "measured_after_ms", "fixed"), Column("speed-up", 12, "measured_speedup", "times"),
     Column("predicted, low", 12, "predicted.step_after_ms.low", "fixed"),
@@ -105,13 +105,13 @@ SCALING = (
 REASONS = (
     Column("check", 16, "check"), Column("phase", 12, "phase"), Column("state", 12, "state"),
     Column("factor", 10, "score"), Column("before", 34, "before", wrap=True),
-    Column("after", 34, "after", wrap=True), Column("what differs", 50, lambda r: r.text or None, wrap=True),
+    Column("after", 34, "after", wrap=True), Column("what differs", 50, "text", wrap=True),
 )  # fmt: skip
 EXPERTS = (
     Column("router", 14, "name"), Column("capture", 40, "path"), Column("share", 11, "expert_share", "ratio"),
     Column("max over p50", 11, "max_over_p50", "times"), Column("p99 over p50", 11, "p99_over_p50", "times"),
     Column("largest over mean launch", 14, "imbalance", "times"), Column("kernel", 20, "kernel"),
-    Column("note", 60, lambda e: e.note or None, wrap=True),
+    Column("note", 60, "note", wrap=True),
 )  # fmt: skip
 THRESHOLDS = (
     Column("parameter", 34, lambda t: f"{t.code}.{t.param}"),

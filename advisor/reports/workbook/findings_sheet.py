@@ -171,7 +171,7 @@ def recommendations(
 
 def _option(option: Option) -> str:
     name = "" if option.engine == "any" else f"{option.engine}: "
-    return f"{name}{option.line}{f' (since {option.since})' if option.since else ''}"
+    return name + option.line + (f" (since {option.since})" if option.since else "")
 
 
 #: Name of the sheet, and headers that `advisor review import` looks for.

@@ -41,52 +41,29 @@ _COLOURS = {
 }  # fmt: skip
 
 
-#: Columns of an entry with its number, the listed stages, and the outcome of an earlier review.
 FIELDS = (
-    Column("Stage", 17, lambda e: e.stages[e.entry.stage]), Column("#", 5, "number", "id"),
-    Column(QUESTION, 50, "entry.question", wrap=True), Column(ANSWER, 14, "answer"),
-    Column("What the capture says", 40, "measured", wrap=True),
-    Column(NOTE, 26, "note", wrap=True), Column(SIGNED, 14, "signed"), Column(DAY, 11, lambda _: None),
-    Column("Why", 42, "entry.why", wrap=True), Column("How to check", 42, "entry.how", wrap=True),
-    Column("Command", 36, "entry.command", wrap=True), Column(ID, 20, "entry.id"),
-    Column(MEASURED, 12, lambda e: m.WORDS[e.entry.measured] if e.entry.measured else None),
+    Column("Stage", 17), Column("#", 5, unit="id"), Column(QUESTION, 50, wrap=True), Column(ANSWER, 14),
+    Column("What the capture says", 40, wrap=True), Column(NOTE, 26, wrap=True), Column(SIGNED, 14),
+    Column(DAY, 11), Column("Why", 42, wrap=True), Column("How to check", 42, wrap=True),
+    Column("Command", 36, wrap=True), Column(ID, 20), Column(MEASURED, 12),
 )  # fmt: skip
-
-
-class _Entry(NamedTuple):
-    number: int
-    entry: m.CheckEntry
-    stages: Mapping[m.Stage, str]
-    before: m.SignOff | None
-
-    @property
-    def answer(self) -> str | None:
-        given = self.entry.answer or (self.before and self.before.answer)
-        return m.WORDS.get(given) if given else None
-
-    @property
-    def measured(self) -> str | None:
-        """The capture's numbers, with its answer if a person's differs."""
-        entry = self.entry
-        if entry.by == "person" and entry.measured is not None and entry.measured != entry.answer:
-            return f"{m.WORDS[entry.measured]}: {entry.proof}"
-        return entry.proof or None
-
-    @property
-    def signed(self) -> str | None:
-        """No person has checked the capture's answer."""
-        return m.AUTOMATIC if self.entry.by == "capture" else None
-
-    @property
-    def note(self) -> str | None:
-        return self.entry.note or (self.before.note if self.before else None)
 
 
 def checklist(sheet: Sheet, listed: m.Checklist, review: m.Review | None) -> Area:
     """The questions by stage."""
     before = {s.id: s for s in review.checklist} if review is not None else {}
-    entries = [_Entry(i, e, listed.stages, before.get(e.id)) for i, e in enumerate(listed.entries, 1)]
-    area = sheet.records(FIELDS, entries, filter=True, freeze=True)
+    rows: list[list[Any]] = []
+    for number, e in enumerate(listed.entries, 1):
+        known = before.get(e.id)
+        answer = m.WORDS.get(e.answer or (known and known.answer) or "")
+        measured = m.WORDS[e.measured] if e.measured else None
+        # The capture's numbers, with its answer if a person's differs.
+        differs = e.by == "person" and e.measured is not None and e.measured != e.answer
+        proof, note = f"{measured}: {e.proof}" if differs else e.proof, e.note or (known and known.note)
+        signed = m.AUTOMATIC if e.by == "capture" else None  # no person has checked it
+        about = (listed.stages[e.stage], number, e.question, answer, proof, note, signed, None)
+        rows.append([*about, e.why, e.how, e.command, e.id, measured])
+    area = sheet.table(FIELDS, rows, filter=True, freeze=True)
     sheet.page(large=True)
     area.to_fill_in(ANSWER, NOTE, SIGNED, DAY, day=DAY, wrapped=NOTE)
     area.choose(ANSWER, [m.WORDS[a] for a in m.ANSWERS])
@@ -148,7 +125,10 @@ def read(path: Path, version: str) -> m.Review:
     problems: list[m.CellProblem] = []
     try:
         decisions = tuple(_decisions(book, problems))
-        names, day = _meeting(book)
+        filled: dict[str, Any] = {}
+        for cells in book["Summary"].iter_rows(values_only=True) if "Summary" in book.sheetnames else ():
+            known = [(label, at) for label, (at, _) in MEETING.items() if label in cells and len(cells) >= at]
+            filled |= {label: cells[at - 1] for label, at in known}
         answers = tuple(_answers(book, problems))
     except (ValueError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile, zlib.error, EOFError) as fault:
         # A sheet is parsed as it is read.
@@ -161,8 +141,8 @@ def read(path: Path, version: str) -> m.Review:
         tool=Tool(version=version, engine="review"),
         workbook=path.name,
         captures=tuple(dict.fromkeys(d.capture for d in decisions if d.capture)),
-        names=names,
-        day=day,
+        names=tuple(filter(None, map(str.strip, re.split("[,;\n]", str(filled.get(NAMES) or ""))))),
+        day=day_text(filled.get(MET)),
         decisions=decisions,
         checklist=answers,
         problems=tuple(problems),
@@ -265,17 +245,6 @@ def _choices(book: Workbook, problems: list[m.CellProblem]) -> dict[str, list[m.
             choice = m.Choice(advice=advice, action=row.text(h.ACTION), owner=owner, decision=word)
             found.setdefault(finding, []).append(choice)
     return found
-
-
-def _meeting(book: Workbook) -> tuple[tuple[str, ...], str | None]:
-    """The participants, and the day."""
-    filled: dict[str, Any] = {}
-    for cells in book["Summary"].iter_rows(values_only=True) if "Summary" in book.sheetnames else ():
-        for label, (first, _) in MEETING.items():
-            if label in cells and len(cells) >= first:
-                filled[label] = cells[first - 1]
-    names = [n.strip() for n in re.split("[,;\n]", str(filled.get(NAMES) or "")) if n.strip()]
-    return tuple(names), day_text(filled.get(MET))
 
 
 def _answers(book: Workbook, problems: list[m.CellProblem]) -> Iterator[m.SignOff]:

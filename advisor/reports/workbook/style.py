@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
 from advisor.errors import InputError
-from advisor.model.facts import Cell
-from advisor.reports.characters import clean
 from advisor.reports.layout import name_text
+from advisor.reports.output_file import clean
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
@@ -97,15 +96,6 @@ def align(wrap: bool = False, right: bool = False, middle: bool = False, indent:
     )
 
 
-def number_format(value: Cell, unit: str) -> str | None:
-    """The format of a number with its unit; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if unit in FORMATS:
-        return FORMATS[unit]
-    return INTEGER if float(value).is_integer() else DECIMAL
-
-
 def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
     """Put a value into a cell: numbers as numbers, text as text and never as a formula."""
     if value is None or value == "":
@@ -116,7 +106,7 @@ def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
         if value != value or value in (float("inf"), float("-inf")):
             return put(cell, str(value))
         cell.value = value
-        cell.number_format = number_format(value, unit) or "General"
+        cell.number_format = FORMATS.get(unit) or (INTEGER if float(value).is_integer() else DECIMAL)
         return cell
     text = plain(str(value))
     cell.value = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
@@ -143,8 +133,7 @@ _UNIT = 0.507 * 11 / 10.5
 
 
 def lines_of(text: str, width: float, size: float = 10.5) -> int:
-    """How many lines a text takes in a column of this width: not every program fits rows by itself, and
-    none fits merged cells."""
+    """Lines of a text in a column: not every program fits rows itself, none fits merged cells."""
     room = (width - 0.5) * _UNIT * 10.5 / size
     count = 0
     for paragraph in text.split("\n"):

@@ -144,8 +144,7 @@ def facts(sheet: Sheet, captures: Captures) -> None:
 
 
 def thresholds(own: Sheet | None, below: Sheet, captures: Captures) -> None:
-    """Every threshold with the value that was compared with it; changed ones stand out. Without a sheet
-    of their own they are below the rules."""
+    """Every threshold with what was compared with it; changed ones stand out."""
     sheet = own or below
     sheet.page(large=True, tall=own is not None)
     if own is None:
@@ -179,74 +178,68 @@ COMPARED_FACTS = (
 )  # fmt: skip
 
 
+OVERVIEW = (
+    Column("Capture", 36, wrap=True), Column("Share", 13, unit="ratio"),
+    Column("Step, median (ms)", 13, unit="fixed"), Column("GPU busy", 13, unit="ratio"),
+    Column("Kernels a step", 13), Column("High", 13), Column("Medium", 13), Column("Not judged", 13),
+    Column("First finding", 34, wrap=True),
+)  # fmt: skip
+
+
 def comparison(sheet: Sheet, captures: Captures) -> None:
     """Captures, then findings by share, then facts; changes are formulas over the first one."""
-    sheet.records(OVERVIEW, [_Overview(label, d) for label, d in captures])
+    rows = []
+    for label, d in captures:
+        top, entry = d.findings[0] if d.findings else None, d.inputs[0]
+        step = max(d.steps, key=lambda s: s.count).median_ms if d.steps else None
+        kernels = None if entry.kernels_per_step is None else round(entry.kernels_per_step, 1)
+        counts = (sum(f.severity == s for f in d.findings) for s in ("high", "medium"))
+        first = f"{top.code} {top.cause}" if top else "nothing to fix"
+        share, lacking = top.share if top else None, len({e.code for e in d.lacking})
+        rows.append([label, share, step, entry.busy_share, kernels, *counts, lacking, first])
+    sheet.table(OVERVIEW, rows)
     _matrix(sheet, captures)
     _facts(sheet, captures)
 
 
-class _Overview:
-    """A capture in one row."""
-
-    def __init__(self, label: str, d: Diagnosis) -> None:
-        top = d.findings[0] if d.findings else None
-        self.label, self.entry = label, d.inputs[0]
-        self.share = top.share if top else None
-        self.step = max(d.steps, key=lambda s: s.count).median_ms if d.steps else None
-        kernels = self.entry.kernels_per_step
-        self.kernels = round(kernels, 1) if kernels is not None else None
-        self.high, self.medium = (sum(f.severity == s for f in d.findings) for s in ("high", "medium"))
-        self.lacking = len({e.code for e in d.lacking})
-        self.first = f"{top.code} {top.cause}" if top else "nothing to fix"
-
-
-OVERVIEW = (
-    Column("Capture", 36, "label", wrap=True), Column("Share", 13, "share", "ratio"),
-    Column("Step, median (ms)", 13, "step", "fixed"), Column("GPU busy", 13, "entry.busy_share", "ratio"),
-    Column("Kernels a step", 13, "kernels"), Column("High", 13, "high"), Column("Medium", 13, "medium"),
-    Column("Not judged", 13, "lacking"), Column("First finding", 34, "first", wrap=True),
-)  # fmt: skip
-
-
 def _matrix(sheet: Sheet, captures: Captures) -> None:
     """A row a cause, a column a capture; the cell is the share of the step that it holds."""
-    shares: dict[tuple[str, str], list[float | str | None]] = {}
-    count = len(captures.diagnoses)
-    for at, d in enumerate(captures.diagnoses):
+    shares: dict[tuple[str, str], dict[str, float | str]] = {}
+    for label, d in captures:
         for f in d.findings:
-            cells = shares.setdefault((f.code, f.cause), [None] * count)
-            now = cells[at]
-            if f.share is None:
-                cells[at] = now if now is not None else "found"
-            else:
-                cells[at] = max(f.share, now) if isinstance(now, float) else f.share
+            cells = shares.setdefault((f.code, f.cause), {})
+            now = cells.setdefault(label, "found" if f.share is None else f.share)
+            if f.share is not None:
+                cells[label] = max(f.share, now) if isinstance(now, float) else f.share
     sheet.heading("Findings", "the share of the step that each cause holds; empty: not found")
-    columns = [Column("Code and cause", 36), *_heads(captures, "ratio")]
+    columns = [Column("Code and cause", 36), *(Column(label, 16, unit="ratio") for label in captures.labels)]
 
     def order(cause: tuple[str, str]) -> tuple[float, tuple[str, str]]:
-        return -max((c for c in shares[cause] if isinstance(c, float)), default=0.0), cause
+        return -max((c for c in shares[cause].values() if isinstance(c, float)), default=0.0), cause
 
-    ordered = sorted(shares, key=order)
-    area = sheet.table(columns, [[" ".join(cause), *shares[cause]] for cause in ordered])
+    rows = [
+        [" ".join(cause), *map(shares[cause].get, captures.labels)] for cause in sorted(shares, key=order)
+    ]
+    area = sheet.table(columns, rows)
     for label in captures.labels:
         area.bars(label)
-
-
-def _heads(captures: Captures, unit: str = "") -> list[Column]:
-    return [Column(label, 16, unit=unit) for label in captures.labels]
 
 
 def _facts(sheet: Sheet, captures: Captures) -> None:
     """Important facts, and how the others differ from the first capture."""
     sheet.heading("Facts", "changes are formulas: against the first capture, shares in points")
-    columns = [Column("Fact", 36), *_heads(captures)]
-    columns += [Column(f"{label}: change", 16) for label in captures.labels[1:]]
+    heads = [*captures.labels, *(f"{label}: change" for label in captures.labels[1:])]
+    columns = [Column("Fact", 36), *(Column(head, 16) for head in heads)]
     diagnoses = captures.diagnoses
     rows: list[list[Any]] = []
     shares: list[bool] = []
     for name in COMPARED_FACTS:
-        cells = [_single(d, name) for d in diagnoses]
+        cells: list[Number | None] = []
+        for d in diagnoses:
+            found = [f for f in d.facts if f.name == name]
+            value = found[0].value if len(found) == 1 else None
+            known = None if isinstance(value, bool | str | None) else Number(float(value), found[0].unit)
+            cells.append(known)
         if any(cells):
             rows.append([name, *cells, *[None] * (len(diagnoses) - 1)])
             shares.append(any(c is not None and c.unit == "ratio" for c in cells))
@@ -258,21 +251,10 @@ def _facts(sheet: Sheet, captures: Captures) -> None:
         for i in range(1, len(diagnoses)):
             other = f"{get_column_letter(2 + i)}{row}"
             cell = sheet.ws.cell(row, 1 + len(diagnoses) + i)
-            known = f"ISNUMBER({base}),ISNUMBER({other})"
-            if share:
-                cell.value = f'=IF(AND({known}),ROUND(100*({other}-{base}),1),"")'
-                cell.number_format = '+0.0" pts";-0.0" pts";"="'
-            else:
-                part = f'IF({base}<>0,{other}/{base}-1,"")'
-                cell.value = f'=IF(AND({known}),IF({other}={base},0,{part}),"")'
-                cell.number_format = '+0.0%;-0.0%;"="'
+            change = f'IF({other}={base},0,IF({base}<>0,{other}/{base}-1,""))'
+            change, form = (f"ROUND(100*({other}-{base}),1)", '0.0" pts"') if share else (change, "0.0%")
+            cell.value = f'=IF(AND(ISNUMBER({base}),ISNUMBER({other})),{change},"")'
+            cell.number_format = f'+{form};-{form};"="'
             cell.font, cell.border = font(), UNDER
             cell.alignment = align(right=True)
     sheet.text(1, "A comparison with a verdict: advisor compare BEFORE AFTER", color=MUTED, down=2)
-
-
-def _single(d: Diagnosis, name: str) -> Number | None:
-    found = [f for f in d.facts if f.name == name]
-    if len(found) != 1 or isinstance(found[0].value, bool | str | None):
-        return None
-    return Number(float(found[0].value), found[0].unit)
