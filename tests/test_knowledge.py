@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.writer import remedy
+from advisor.facts.needs import remedy
 from advisor.knowledge import files as knowledge
 from advisor.knowledge import gpus
 from advisor.knowledge.capture_goals import capture_goals

@@ -24,8 +24,7 @@ from advisor.capture.nsys_options import (
     newer,
     spelled,
 )
-from advisor.facts.needs import NODES
-from advisor.facts.writer import options_of
+from advisor.facts.needs import NODES, options_of
 from advisor.knowledge.capture_goals import nsys_needed
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.knowledge.shapes import CaptureVariable

@@ -12,7 +12,7 @@ from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, jud
 from advisor.compare.matching import call_changes, in_equal_steps, operation_changes
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import FactWriter
 from advisor.knowledge.comparisons import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope

@@ -15,8 +15,7 @@ from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
 from advisor.engine.params import ParamKey, parse_params, resolve_params
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.spec import INPUT, RECORDING, FactSpec
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import INPUT, RECORDING, FactSpec, FactWriter
 from advisor.knowledge.files import titled, with_sources
 from advisor.model.facts import TRACE, Level, Scope, Subject, Unit
 from advisor.model.findings import Tool

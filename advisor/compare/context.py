@@ -10,7 +10,7 @@ from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, jud
 from advisor.compare.differences import budget_changes
 from advisor.compare.matching import Operation, operation_pairs
 from advisor.compare.sides import NOT_HOST, Phase, Side, paired, phase_words, ratio, shared
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import FactWriter
 from advisor.knowledge.comparisons import limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope

@@ -12,7 +12,7 @@ from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, jud
 from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import FactWriter
 from advisor.knowledge.comparisons import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds

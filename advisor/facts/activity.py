@@ -9,8 +9,7 @@ import numpy as np
 from advisor.facts import needs
 from advisor.facts.damage import hidden_graph_ratio
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import dram_peak, gpu_of
 from advisor.metrics.activity import Activity, Samples, time_at_level, unrecorded_ratio
 from advisor.metrics.analysis import Analysis

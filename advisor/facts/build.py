@@ -20,11 +20,13 @@ from advisor.facts.damage import window_facts
 from advisor.facts.device import device_facts, of_older_architecture
 from advisor.facts.host import host_facts
 from advisor.facts.memory import memory_facts, unified_facts
+from advisor.facts.needs import explain_missing
 from advisor.facts.operations import expert_facts, in_use_facts, layer_facts, operation_facts, shape_facts
 from advisor.facts.passes import pass_facts
 from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
 from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
+from advisor.facts.spec import FactWriter
 from advisor.facts.sums import sums_facts
 from advisor.facts.waits import (
     interruption_facts,
@@ -33,7 +35,6 @@ from advisor.facts.waits import (
     sync_call_facts,
     wait_facts,
 )
-from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
@@ -239,7 +240,7 @@ def build_facts(
         partial(_evidence, views),
         partial(_of_model, views, weight_bytes, decoder, acceptance),
     )
-    out.explain_missing(a)
+    explain_missing(a, out.base, CATALOGUE)
     return out.base
 
 

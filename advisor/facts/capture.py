@@ -8,8 +8,7 @@ import numpy as np
 
 from advisor.facts import needs
 from advisor.facts.damage import damage_facts, error_facts, integrity_facts
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.spec import PART_MEANINGS, Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import PART_MEANINGS, Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget

@@ -8,8 +8,7 @@ from collections.abc import Collection
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins

@@ -11,8 +11,7 @@ import numpy as np
 
 from advisor.facts import needs
 from advisor.facts.device import of_older_architecture
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts

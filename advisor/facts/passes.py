@@ -9,8 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.adapters import adapter_kernels, is_adapter
 from advisor.metrics.analysis import Analysis

@@ -14,8 +14,7 @@ import numpy as np
 from advisor.facts import needs
 from advisor.facts.activity import WEIGHT_BYTES, read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import StepName
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis

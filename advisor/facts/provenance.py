@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis

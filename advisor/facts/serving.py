@@ -9,8 +9,7 @@ import re
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import engines, step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, union

@@ -1,4 +1,4 @@
-"""How a fact is declared, in the module that computes it.
+"""How facts are declared, in the modules that compute them, and how their values are collected.
 
 A declaration holds everything about a fact; the catalogue, where values come from, why one is missing and
 the pages of the documentation derive from it.
@@ -6,12 +6,14 @@ the pages of the documentation derive from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Struct, field
 
-from advisor.model.facts import Level, Unit
+from advisor.model.facts import TRACE, Fact, FactBase, Interval, Level, Row, Scope, Table, Unit, Value
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
@@ -118,6 +120,92 @@ def _by_table(tables: str, columns: Mapping[str, str]) -> dict[str, tuple[str, .
     """Columns as names, the tables that the fact cannot do without first."""
     order = [*(t for t in tables.split() if t in columns), *columns]
     return {t: tuple(columns[t].split()) for t in dict.fromkeys(order)}
+
+
+class FactWriter:
+    """Fills a `FactBase`. A value of None or NaN is unknown and stays missing."""
+
+    def __init__(
+        self,
+        catalogue: Mapping[str, FactSpec],
+        window: tuple[int, int] | None = None,
+        tables: frozenset[str] = frozenset(),
+    ) -> None:
+        """`tables` are those that the capture holds."""
+        self.base = FactBase()
+        self._scope = TRACE
+        self._catalogue = catalogue
+        self._window = window
+        self._tables = tables
+
+    def at(self, scope: Scope) -> FactWriter:
+        """A writer to the same base; facts that are not about the whole trace get this scope."""
+        own = copy(self)
+        own._scope = scope
+        return own
+
+    def put(self, name: str, value: Value | None) -> None:
+        """Store a value. Raises KeyError for a name that is not in the catalogue, ValueError if this
+        writer is for a scope of another level: both are programming errors."""
+        spec = self._catalogue[name]
+        value = getattr(value, "item", lambda: value)()  # a NumPy scalar
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            return
+        scope = self._scope_of(name)
+        if scope.level != spec.level:
+            raise ValueError(f"{name} is a fact about a {spec.level}, not about {scope}")
+        tables, columns = spec.sources(self._tables)
+        window = self._window if spec.windowed else None
+        self.base.add(Fact(name, value, spec.unit, scope, tables, columns, spec.how, window))
+
+    def _scope_of(self, name: str) -> Scope:
+        return TRACE if self._catalogue[name].level == "trace" else self._scope
+
+    def value(self, name: str) -> float | None:
+        """A number that was put before; None if it is missing or no number."""
+        found = self.base.value(name, self._scope_of(name))
+        return float(found) if isinstance(found, int | float) else None
+
+    def __ior__(self, values: Mapping[str, Value | None]) -> Self:
+        """`put` for each."""
+        for name, value in values.items():
+            self.put(name, value)
+        return self
+
+    def put_between(self, values: dict[str, tuple[float, float]], unknown: str | None = None) -> None:
+        """Shares known as (least, most): the least is stored, the most decides whether a verdict may rest
+        on it. `unknown` names what may count or not, unless it is unnamed kernels."""
+        for name, (least, most) in values.items():
+            self.put(name, least)
+            if unknown is not None:
+                self.base.unknown[name] = unknown
+            if most > least:
+                self.base.ranges[name, self._scope] = (least, most)
+
+    def table(
+        self,
+        name: str,
+        rows: Sequence[Sequence[Value | None]],
+        *,
+        title: str | None = None,
+        columns: str | None = None,
+    ) -> None:
+        """Keep an evidence table; an empty one is left out. Title and columns (separated by commas) are
+        those of `EVIDENCE_TABLES` unless given."""
+        if name not in EVIDENCE_TABLES:
+            raise ValueError(f"unknown evidence table {name}; add it to EVIDENCE_TABLES")
+        if rows:
+            usual = EVIDENCE_TABLES[name]
+            heads = tuple((columns or usual[1]).split(", "))
+            table = Table(title or usual[0], heads, tuple(tuple(r) for r in rows))
+            self.base.tables[name, self._scope] = table
+
+    def places(self, name: str, intervals: Sequence[Interval]) -> None:
+        if intervals:
+            self.base.intervals[name, self._scope] = list(intervals)
+
+    def entity(self, name: str, rows: Sequence[Row]) -> None:
+        self.base.entities.setdefault(name, []).extend(rows)
 
 
 # --- the parts of the budget: what each counts of a device's window -------------------------------

@@ -14,8 +14,7 @@ import numpy as np
 from advisor.facts import needs
 from advisor.facts.device import FAMILY_SHARES, is_skinny
 from advisor.facts.passes import BY_NAME
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import (

@@ -11,8 +11,7 @@ import numpy as np
 
 from advisor.facts import needs
 from advisor.facts.host import IN_GAPS
-from advisor.facts.spec import Entry, Need, group
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu

@@ -17,9 +17,8 @@ from advisor.engine.infer import Inference, infer
 from advisor.engine.load import builtin_dir
 from advisor.engine.wording import worded
 from advisor.errors import invalid_choice
-from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER
+from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER, combine
 from advisor.facts.spec import ASKED_TABLES, RECORDING
-from advisor.facts.writer import combine
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import Blocked, CapturePlan, Checkup, Named, Plan, Question, Recorded
 from advisor.model.facts import TRACE, Fact, FactBase, Value

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.writer import combine, reason, remedy
+from advisor.facts.needs import combine, reason, remedy
 from advisor.knowledge.engine_signs import Program, ServingEngine, detect, named, options_for
 from advisor.knowledge.files import action_title, titled
 from advisor.metrics.analysis import Analysis

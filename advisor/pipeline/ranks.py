@@ -160,7 +160,7 @@ def _joined(
 
 
 def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> Diagnosis:
-    from advisor.facts.writer import remedy
+    from advisor.facts.needs import remedy
     from advisor.gain.whatifs import no_estimate
     from advisor.knowledge.engine_signs import Program, ServingEngine
     from advisor.pipeline import document

@@ -17,7 +17,8 @@ from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.communication import ALIKE
-from advisor.facts.writer import FactWriter, reason
+from advisor.facts.needs import reason
+from advisor.facts.spec import FactWriter
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows

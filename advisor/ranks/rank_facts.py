@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from advisor.facts.communication import Calls, transfer_facts
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import FactWriter
 from advisor.model.facts import Interval, Scope, Value
 from advisor.ranks.waiting import Late, Waits
 

@@ -16,9 +16,8 @@ from advisor.engine.wording import placeholders
 from advisor.facts import catalog
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE, ENTITIES
-from advisor.facts.needs import STEPS
-from advisor.facts.spec import PART_MEANINGS
-from advisor.facts.writer import FactWriter, remedy
+from advisor.facts.needs import STEPS, remedy
+from advisor.facts.spec import PART_MEANINGS, FactWriter
 from advisor.metrics import budget
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope

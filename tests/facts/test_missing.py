@@ -12,8 +12,7 @@ from advisor.facts.activity import WEIGHT_BYTES
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import ALIKE
-from advisor.facts.needs import COLLECTIVES, PEAK, STEPS
-from advisor.facts.writer import combine, options_of, reason, remedy
+from advisor.facts.needs import COLLECTIVES, PEAK, STEPS, combine, options_of, reason, remedy
 from advisor.knowledge.files import capture_knowledge, engines
 from advisor.metrics.analysis import Analysis
 from advisor.sources.open import open_trace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.writer import FactWriter
+from advisor.facts.spec import FactWriter
 from advisor.model.facts import Scope
 from advisor.ranks.rank_facts import job_facts
 from advisor.ranks.waiting import reduce_ranks
