@@ -197,7 +197,10 @@ class FactWriter:
         if rows:
             usual = EVIDENCE_TABLES[name]
             heads = tuple((columns or usual[1]).split(", "))
-            table = Table(title or usual[0], heads, tuple(tuple(r) for r in rows))
+            # NaN is a number that a tool did not print.
+            table = Table(
+                title or usual[0], heads, tuple(tuple(None if v != v else v for v in r) for r in rows)
+            )
             self.base.tables[name, self._scope] = table
 
     def places(self, name: str, intervals: Sequence[Interval]) -> None:

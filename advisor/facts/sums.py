@@ -29,8 +29,8 @@ from advisor.metrics.kernels import (
     weight_bits,
     weighted_median,
 )
-from advisor.model.arrays import Array, among
-from advisor.model.facts import Scope, Value
+from advisor.model.arrays import among, by_label, rows_at
+from advisor.model.facts import Scope
 from advisor.model.numbers import value_text
 from advisor.sources.schema import Call, Summed, base_name, classify
 
@@ -53,6 +53,7 @@ _DIRECTIONS = {
     r"HtoD|Host-to-Device": "HtoD", r"DtoH|Device-to-Host": "DtoH", r"DtoD|Device-to-Device": "DtoD",
     r"PtoP|Peer-to-Peer": "PtoP", r"memset": "memset",
 }  # fmt: skip
+_CROSSING = ("HtoD", "DtoH")
 
 _PRODUCTS = Need("the sums hold no matrix product", None)
 _COLLECTIVE = Need("the sums hold no collective", None)
@@ -97,209 +98,167 @@ FACTS = (
 
 
 def sums_facts(a: Analysis, out: FactWriter) -> None:
-    alone = a.trace.summed
-    out.put("capture.sums_only", alone)
-    if not alone:
+    out.put("capture.sums_only", a.trace.summed)
+    if not a.trace.summed:
         return
     out = out.at(Scope(device=0))
     kernels, calls, copies, sizes, ranges, _, queue = (sums_of(a.trace, report) for report in Summed)
-    steps = steps_of(ranges)
-    count = float(kernels.count.sum())
-    out.put("capture.step_count", steps)
-    if len(ranges):
-        out.put("capture.nvtx_range_count", int(ranges.count.sum()))
+    steps, count, time = steps_of(ranges), float(kernels.count.sum()), float(kernels.total.sum())
+    ways, of_sizes = (np.array([_direction(name) for name in sums.names], str) for sums in (copies, sizes))
+    crossing = copies.take(among(ways, _CROSSING))
+    out |= {
+        "capture.step_count": steps,
+        "capture.nvtx_range_count": int(ranges.count.sum()) if len(ranges) else None,
+        "launch.queue_over_kernel": queue.total.sum() / time if len(queue) and time else None,
+    }
     if count:
-        moved = float(copies.count.sum()) if len(copies) else 0.0
-        out |= {"capture.kernel_count": int(count), "capture.gpu_work_count": int(count + moved)}
+        out |= {"capture.kernel_count": int(count), "capture.gpu_work_count": int(count + copies.count.sum())}
         _kernels(a, kernels, steps, out)
         _operations(a, kernels, out)
-    if len(queue) and kernels.total.sum():
-        out.put("launch.queue_over_kernel", float(queue.total.sum() / kernels.total.sum()))
-
-    def rates(counts: dict[str, float | None]) -> None:
-        per = f"_per_{'step' if steps else '100_kernels'}"
-        whole = steps or count / 100
-        if whole:
-            for name, number in counts.items():
-                out.put(name + per, None if number is None else number / whole)
-
-    directions = np.array([_direction(n) for n in copies.names], str)
-    crossing = among(directions, ("HtoD", "DtoH"))
     if len(copies):
-        moving = float(copies.total[crossing].sum())
-        busy = float(copies.total.sum() + kernels.total.sum())
-        uploads = float(copies.total[directions == "HtoD"].sum())
-        out.put("sums.copy_ratio", moving / busy if count and busy else None)
-        out.put("sums.upload_of_copies_ratio", uploads / moving if moving else None)
-        if count:
-            out.put("copy.dtod_busy_ratio", float(copies.total[directions == "DtoD"].sum()) / busy)
-        _copy_table(copies, directions, sizes, out)
+        moving, busy = float(crossing.total.sum()), float(copies.total.sum()) + time
+        uploads = copies.total[ways == "HtoD"].sum()
+        out |= {
+            "sums.copy_ratio": moving / busy if count and busy else None,
+            "sums.upload_of_copies_ratio": uploads / moving if moving else None,
+            "copy.dtod_busy_ratio": copies.total[ways == "DtoD"].sum() / busy if count else None,
+        }
+        whole, size = max(float(copies.total.sum()), 1.0), dict(zip(sizes.names, sizes.mean, strict=True))
+        shown = (copies.total / 1e6, copies.total / whole, copies.mean / 1e3)
+        means = [size.get(name) for name in copies.names]
+        rows = rows_at(np.arange(len(copies)), ways, copies.count.astype(int), means, *shown)
+        head = "direction, count, mean size:bytes, time:ms, of the copies:ratio, mean:us"
+        out.table("copies.classes", rows, title="Copies and memsets", columns=head)
+    rates = {}
     if len(sizes):
-        rates({"copy.tiny": sum(float(sizes.count[i]) for i in range(len(sizes)) if _is_small(sizes, i))})
+        tiny = among(of_sizes, _CROSSING) & (sizes.total < _SMALL_COPY * np.maximum(sizes.count, 1))
+        rates["copy.tiny"] = sizes.count[tiny].sum()
     if len(calls):
-        _calls(calls, copies.take(crossing), kernels, rates, _readable(copies, sizes), out)
+        # DtoH copies of a few bytes, by their size or else their time.
+        by = ((sizes, of_sizes, _SMALL_COPY), (copies, ways, _SMALL_COPY_NS))
+        few = (s.count[(way == "DtoH") & (s.mean <= most)].sum() for s, way, most in by if len(s))
+        rates |= _calls(calls, crossing, kernels, next(few, np.nan), out)
+    if whole := steps or count / 100:
+        per = f"_per_{'step' if steps else '100_kernels'}"
+        out |= {name + per: number / whole for name, number in rates.items()}
     if count:
         over = out.value("sums.launch_over_kernel")
-        over = _LAUNCH_NS * count / max(float(kernels.total.sum()), 1.0) if over is None else over
+        over = _LAUNCH_NS * count / max(time, 1.0) if over is None else over
         out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0)
-
-
-def _readable(copies: Sums, sizes: Sums) -> float | None:
-    """DtoH copies of a few bytes; None if neither times nor sizes of copies were printed."""
-    for sums, small in ((sizes, _SMALL_COPY), (copies, _SMALL_COPY_NS)):
-        back = [i for i, n in enumerate(sums.names) if _direction(n) == "DtoH"]
-        if len(sums):
-            mean = (sums.total[i] / max(sums.count[i], 1) <= small for i in back)
-            return float(sum(sums.count[i] for i, few in zip(back, mean, strict=True) if few))
-    return None
-
-
-def _is_small(sizes: Sums, i: int) -> bool:
-    crosses = _direction(sizes.names[i]) in ("HtoD", "DtoH")
-    return crosses and sizes.total[i] < _SMALL_COPY * max(sizes.count[i], 1)
 
 
 def _direction(operation: str) -> str:
     return next((d for pattern, d in _DIRECTIONS.items() if re.search(pattern, operation)), "other")
 
 
-def _calls(
-    calls: Sums,
-    copies: Sums,
-    kernels: Sums,
-    rates: Callable[[dict[str, float | None]], None],
-    readable: float | None,
-    out: FactWriter,
-) -> None:
+def _calls(calls: Sums, copies: Sums, kernels: Sums, readable: float, out: FactWriter) -> dict[str, float]:
+    """Facts of CUDA calls; counts that become rates. `copies` cross the link, `readable` of them are small."""
     kind = np.array([classify(n) for n in calls.names])
-    whole = max(float(calls.total.sum()), 1.0)
-    lasts = max(whole, float(kernels.total.sum()))
-    mean = calls.mean
-    of = {c: kind == c for c in Call}
+    whole, kernel_time = max(float(calls.total.sum()), 1.0), float(kernels.total.sum())
+    lasts, mean, of = max(whole, kernel_time), calls.mean, {c: kind == c for c in Call}
     first = np.where(of[Call.LAUNCH], _FIRST_LAUNCH_NS, _FIRST_NS)
     once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
     never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
     startup = np.where(never_again, calls.total, np.where(once, np.nan_to_num(calls.most), 0.0))
-    out.put("sums.startup_api_ratio", float(startup.sum()) / whole)
     moved = float(copies.mean.min()) if len(copies) else 0.0
     slow = (mean >= _BLOCKS_NS) & (mean >= _BLOCKS_TIMES * moved)
     named = np.array(["Async" not in n for n in calls.names])
-    waits = of[Call.SYNC] | (of[Call.COPY] & (named | slow))
+    wide = np.array([("DeviceSynchronize" in n or "CtxSynchronize" in n) for n in calls.names])
+    waits, allocates = of[Call.SYNC] | (of[Call.COPY] & (named | slow)), of[Call.ALLOC] | of[Call.FREE]
+    graphs, eager = (calls.count[of[c]].sum() for c in (Call.GRAPH_LAUNCH, Call.LAUNCH))
+    usual = np.where(np.isnan(calls.median), mean, calls.median) * calls.count
     out |= {
-        "sums.wait_ratio": float(calls.total[waits].sum()) / lasts,
-        "sums.allocation_ratio": float(calls.total[of[Call.ALLOC] | of[Call.FREE]].sum()) / lasts,
+        "sums.startup_api_ratio": startup.sum() / whole,
+        "sums.wait_ratio": calls.total[waits].sum() / lasts,
+        "sums.allocation_ratio": calls.total[allocates].sum() / lasts,
+        "sums.launch_over_kernel": usual[of[Call.LAUNCH]].sum() / kernel_time if kernel_time else None,
+        "capture.graph_launch_count": int(graphs),
+        # Kernels of graphs are launched by no call of their own: 0 beyond the calls, 0 recorded.
+        "capture.opaque_graph_ratio": float(graphs > 0 and kernels.count.sum() <= eager)
+        if len(kernels)
+        else None,
     }
     if waits.any():
         i = int(np.argmax(np.where(waits, calls.total, -1.0)))
-        text = f"{base_name(calls.names[i])}, {int(calls.count[i]):,} calls of {value_text(float(mean[i]), 'ns')} on average"
+        length = value_text(float(mean[i]), "ns")
+        text = f"{base_name(calls.names[i])}, {int(calls.count[i]):,} calls of {length} on average"
         out.put("sums.longest_wait", text)
-    if kernels.total.sum():
-        usual = np.where(np.isnan(calls.median), mean, calls.median) * calls.count
-        launching = float(usual[of[Call.LAUNCH]].sum())
-        out.put("sums.launch_over_kernel", launching / float(kernels.total.sum()))
-    graphs = float(calls.count[of[Call.GRAPH_LAUNCH]].sum())
-    out.put("capture.graph_launch_count", int(graphs))
-    if len(kernels):
-        eager = float(calls.count[of[Call.LAUNCH]].sum())
-        # Kernels of graphs are launched by no call of their own: 0 beyond the calls, 0 recorded.
-        out.put("capture.opaque_graph_ratio", float(graphs > 0 and kernels.count.sum() <= eager))
-    wide = np.array([("DeviceSynchronize" in n or "CtxSynchronize" in n) for n in calls.names])
-    fills = of[Call.MEMSET] & named
-    many = float(calls.count[waits].sum())
-    rates(
-        {
-            "alloc.calls": float(calls.count[of[Call.ALLOC] | of[Call.FREE]].sum()),
-            "sync.device_wide": float(calls.count[wide].sum()),
-            "sync.memset": float(calls.count[fills].sum()),
-            "sync.readbacks": None if readable is None else min(readable, many),
-        }
-    )
     head = "call, count, total:ms, share:ratio, p50:us, max:us"
+    times = (calls.total / 1e6, calls.total / whole, calls.median / 1e3, calls.most / 1e3)
+    shown = ([base_name(n) for n in calls.names], calls.count.astype(int), *times)
     for key, title, wanted in (
-        ("api.top", "CUDA API calls by time, share of all calls", np.ones(len(calls), bool)),
-        ("sync.top_calls", "Synchronize and blocking calls, share of all calls", waits),
-        ("alloc.calls", "Allocation and free calls, share of all calls", of[Call.ALLOC] | of[Call.FREE]),
-        ("launch.top_calls", "Launch calls, share of all calls", of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]),
+        ("api.top", "CUDA API calls by time", np.ones(len(calls), bool)),
+        ("sync.top_calls", "Synchronize and blocking calls", waits),
+        ("alloc.calls", "Allocation and free calls", allocates),
+        ("launch.top_calls", "Launch calls", of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]),
     ):
-        rows = [
-            [base_name(calls.names[i]), int(calls.count[i]), calls.total[i] / 1e6, calls.total[i] / whole,
-             _known(calls.median[i], 1e3), _known(calls.most[i], 1e3)]
-            for i in np.flatnonzero(wanted)[:_ROWS].tolist()
-        ]  # fmt: skip
-        out.table(key, rows, title=title, columns=head)
-
-
-def _known(value: float, unit: float) -> float | None:
-    return None if np.isnan(value) else float(value) / unit
+        rows = rows_at(np.flatnonzero(wanted)[:_ROWS], *shown)
+        out.table(key, rows, title=f"{title}, share of all calls", columns=head)
+    return {
+        "alloc.calls": calls.count[allocates].sum(),
+        "sync.device_wide": calls.count[wide].sum(),
+        "sync.memset": calls.count[of[Call.MEMSET] & named].sum(),
+        "sync.readbacks": np.minimum(readable, calls.count[waits].sum()),
+    }
 
 
 def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
-    total, count = float(kernels.total.sum()), float(kernels.count.sum())
+    total, count, names = float(kernels.total.sum()), float(kernels.count.sum()), a.names
     if not total:
         return
 
     def held(wanted: Callable[[KernelFamily], bool]) -> float:
-        return float(kernels.total[a.names.mask(wanted)].sum())
+        return float(kernels.total[names.mask(wanted)].sum())
 
-    operations: dict[str, float] = {}
-    families: dict[str, list[float]] = {}
-    precisions: dict[str, float] = {}
-    for known, ns, n in zip(a.names.known, kernels.total.tolist(), kernels.count.tolist(), strict=True):
-        operations[known.operation] = operations.get(known.operation, 0.0) + ns
-        row = families.setdefault(known.family, [0.0, 0.0])
-        row[0], row[1] = row[0] + n, row[1] + ns
-        if known.family in MATMUL:
-            bits = known.traits.get("precision") or (
-                "4-bit weights" if weight_bits(known) == 4 else "unnamed"
-            )
-            precisions[str(bits)] = precisions.get(str(bits), 0.0) + ns
+    def precision(kernel: KernelFamily) -> str:
+        unnamed = "4-bit weights" if weight_bits(kernel) == 4 else "unnamed"
+        return str(kernel.traits.get("precision") or unnamed)
+
     products, unknown = held(lambda k: k.family in MATMUL), held(is_unknown)
-    shared = a.names.mask(lambda k: k.family == "communication")
-    exchanged = float(kernels.total[shared].sum())
-    small = a.names.mask(lambda k: k.family in UNFUSED)
+    shared = names.mask(lambda k: k.family == "communication")
+    exchanged, least = float(kernels.total[shared].sum()), (kernels.count * kernels.least)[shared].sum()
+    small = names.mask(lambda k: k.family in UNFUSED)
+    compiled = small & names.mask(lambda k: "(Inductor" in k.operation)
     out |= {
         "sums.kernel_ms": total / 1e6,
         "sums.kernel_mean_ns": total / count,
         "sums.collective_ratio": exchanged / total,
+        "sums.collective_above_least_ratio": np.maximum(1 - least / exchanged, 0.0) if exchanged else None,
         "sums.product_ratio": products / (total - exchanged) if total > exchanged else None,
         "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
-        "kernel.short_ratio": float(kernels.count[kernels.median < _SHORT_NS].sum()) / count,
+        "kernel.short_ratio": kernels.count[kernels.median < _SHORT_NS].sum() / count,
         "kernel.per_step": count / steps if steps else None,
-        "kernel.top_operation_ratio": max(operations.values()) / total,
+        "kernel.top_operation_ratio": by_label(names.operations, kernels.total)[1][0] / total,
         "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
-        "kernel.framework_ratio": float(kernels.count[a.names.mask(_of_framework)].sum()) / count,
+        "kernel.framework_ratio": kernels.count[names.mask(_of_framework)].sum() / count,
         "kernel.unmapped_ratio": unknown / total,
-        "kernel.compiled_ratio": _share(
-            kernels.count, small, a.names.mask(lambda k: "(Inductor" in k.operation)
-        ),
+        "kernel.compiled_ratio": kernels.count[compiled].sum() / kernels.count[small].sum()
+        if kernels.count[small].any()
+        else None,
     }
-    least = float((kernels.count * kernels.least)[shared].sum())
-    if exchanged and not np.isnan(least):
-        out.put("sums.collective_above_least_ratio", max(1 - least / exchanged, 0.0))
     if products:
-        out.put("sums.skinny_of_products_ratio", held(is_skinny) / products)
-        ranked = sorted(precisions.items(), key=lambda p: (-p[1], p[0]))
-        shares = (f"{p} {ns / products:.1%}".replace("%", " %") for p, ns in ranked)
-        out.put("sums.precisions", ", ".join(shares))
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
-        out.put("kernel.quantised_matmul_ratio", narrow / products)
+        mine = np.flatnonzero(names.mask(lambda k: k.family in MATMUL))
+        ranked = by_label([precision(names.known[i]) for i in mine], kernels.total[mine])
+        shares = (f"{p} {ns / products:.1%}".replace("%", " %") for p, ns in zip(*ranked, strict=True))
+        out |= {
+            "sums.skinny_of_products_ratio": held(is_skinny) / products,
+            "sums.precisions": ", ".join(shares),
+            "kernel.quantised_matmul_ratio": narrow / products,
+        }
     shares_of = {n: held(wanted) for n, wanted in (FAMILY_SHARES | BY_NAME).items()}
     shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
     # Unidentified kernels may belong to each family or not.
     out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()})
-    rows = [
-        [name, known.operation, known.family, int(kernels.count[i]), kernels.total[i] / 1e6,
-         kernels.total[i] / total, _known(kernels.median[i], 1e3), _known(kernels.most[i], 1e3)]
-        for i, (name, known) in enumerate(zip(kernels.names, a.names.known, strict=True))
-    ]  # fmt: skip
+    calls, times = kernels.count.astype(int), (kernels.total / 1e6, kernels.total / total)
+    columns = (kernels.names, names.operations, names.families, calls, *times)
+    rows = rows_at(np.arange(len(calls))[:_ROWS], *columns, kernels.median / 1e3, kernels.most / 1e3)
     head = "kernel, operation, family, calls, total:ms, share:ratio, p50:us, max:us"
-    out.table("kernels.top", rows[:_ROWS], columns=head)
+    out.table("kernels.top", rows, columns=head)
+    families, count_of, time_of = by_label(names.families, calls, kernels.total)
+    whole = np.arange(len(families))
     out.table(
-        "kernels.families",
-        [
-            [f, int(n), t / 1e6, t / total]
-            for f, (n, t) in sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
-        ],
+        "kernels.families", rows_at(whole, families, count_of.astype(int), time_of / 1e6, time_of / total)
     )
 
 
@@ -308,48 +267,32 @@ def _of_framework(kernel: KernelFamily) -> bool:
     return kernel.of_framework or kernel.engine is not None or "(ATen" in kernel.operation
 
 
-def _share(weight: Array, whole: Array, part: Array) -> float | None:
-    sum_ = float(weight[whole].sum())
-    return float(weight[whole & part].sum()) / sum_ if sum_ else None
-
-
 def _operations(a: Analysis, kernels: Sums, out: FactWriter) -> None:
     """The largest operations; the slowest call of each is that of the kernel name that loses most."""
     total = max(float(kernels.total.sum()), 1.0)
     operations = np.array(a.names.operations)
     lost = np.maximum(kernels.total - kernels.count * kernels.median, kernels.most - kernels.median)
     lost = np.maximum(np.nan_to_num(lost, nan=-1.0), -1.0)
-    for name in list(dict.fromkeys(operations.tolist()))[:_KEPT]:
+    over, spread = kernels.most / kernels.median, kernels.deviation
+    for name in list(dict.fromkeys(a.names.operations))[:_KEPT]:
         mine = np.flatnonzero(operations == name)
         worst = int(mine[np.argmax(lost[mine])])
         own = out.at(Scope(device=0, operation=name))
-        shares = {"operation.time_ratio": float(kernels.total[mine].sum()) / total}
-        own |= {"operation.name": name, **shares, "operation.count": int(kernels.count[mine].sum())}
+        own |= {
+            "operation.name": name,
+            "operation.time_ratio": kernels.total[mine].sum() / total,
+            "operation.count": int(kernels.count[mine].sum()),
+        }
         if lost[worst] < 0 or not kernels.median[worst] > 0:
             continue
-        slowest = float(kernels.most[worst])
-        over, spread = slowest / float(kernels.median[worst]), float(kernels.deviation[worst])
+        apart = kernels.most[worst] - kernels.mean[worst]
         own |= {
-            "operation.max_over_p50": over,
-            "sums.max_over_p50": over,
-            "sums.slowest_deviations": (slowest - float(kernels.mean[worst])) / spread
-            if spread > 0
-            else None,
-            "sums.lost_ratio": float(lost[worst]) / total,
+            "operation.max_over_p50": over[worst],
+            "sums.max_over_p50": over[worst],
+            "sums.slowest_deviations": apart / spread[worst] if spread[worst] > 0 else None,
+            "sums.lost_ratio": lost[worst] / total,
         }
-        row: list[Value | None] = [shorten(kernels.names[worst], 60), int(kernels.count[worst]), float(kernels.median[worst]) / 1e3,
-               float(kernels.mean[worst]) / 1e3, slowest / 1e3, float(lost[worst]) / 1e6]  # fmt: skip
+        times = (v[worst] / 1e3 for v in (kernels.median, kernels.mean, kernels.most))
+        row = [shorten(kernels.names[worst], 60), int(kernels.count[worst]), *times, lost[worst] / 1e6]
         head = "kernel, calls, p50:us, mean:us, max:us, lost at least:ms"
         own.table("operations.tail", [row], title="Durations of the kernel that loses most", columns=head)
-
-
-def _copy_table(copies: Sums, directions: Array, sizes: Sums, out: FactWriter) -> None:
-    size = dict(zip(sizes.names, sizes.mean.tolist(), strict=True))
-    whole = max(float(copies.total.sum()), 1.0)
-    out.table(
-        "copies.classes", [
-            [str(directions[i]), int(copies.count[i]), size.get(name), copies.total[i] / 1e6,
-             copies.total[i] / whole, copies.total[i] / max(copies.count[i], 1) / 1e3]
-            for i, name in enumerate(copies.names)
-        ], title="Copies and memsets", columns="direction, count, mean size:bytes, time:ms, of the copies:ratio, mean:us",
-    )  # fmt: skip
