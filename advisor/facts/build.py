@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, largest, median_of, percentiles, picked, rows_at
+from advisor.model.arrays import Array, by_label, largest, median_of, percentiles, picked, rows_at
 from advisor.model.facts import FactBase, Row, Scope, Value
 from advisor.model.once import at_once
 from advisor.model.parts import IDLE
@@ -52,17 +51,14 @@ _API_SUFFIX = r"_v\d+$"
 
 
 def evidence(a: Analysis, device: int, out: FactWriter) -> None:
-    if a.trace.has("kernels"):
-        _kernels(a, device, out)
+    _kernels(a, device, out)
     if a.trace.has("api_calls"):
         _calls(a, device, out)
     _steps(a, out)
     budget = a.budgets[device]
     window = budget.window.nonzero_length
-    idle = [(p, budget.ns[p]) for p in IDLE if budget.ns[p]]
-    out.table(
-        "idle.parts", [[IDLE[p].words, ns / 1e6, ns / window] for p, ns in sorted(idle, key=lambda x: -x[1])]
-    )
+    idle = sorted(((budget.ns[p], IDLE[p].words) for p in IDLE if budget.ns[p]), key=lambda x: -x[0])
+    out.table("idle.parts", [[words, ns / 1e6, ns / window] for ns, words in idle])
     gap = budget.gap_parts["host_gap"]
     starts, threads = budget.gaps.start / 1e9, budget.gaps.thread
     out.table("host.gaps", rows_at(largest(gap, _FEW), starts, gap / 1e6, threads))
@@ -78,9 +74,8 @@ def _collections(a: Analysis, device: int, out: FactWriter) -> None:
     spans = budget.window.cut(a.states.gc[feeder])
     idle = Coverage(Spans(budget.gaps.start, budget.gaps.end)).within(spans.start, spans.end)
     length = spans.end - spans.start
-    top = np.argsort(-length, kind="stable")[:_FEW]
-    rows = rows_at(top, spans.start / 1e9, length / 1e6, idle / 1e6)
-    out.table("host.collections", [[*row, feeder] for row in rows])
+    top, threads = np.argsort(-length, kind="stable")[:_FEW], np.full(len(length), feeder)
+    out.table("host.collections", rows_at(top, spans.start / 1e9, length / 1e6, idle / 1e6, threads))
 
 
 def _holders(a: Analysis, device: int, out: FactWriter) -> None:
@@ -94,8 +89,8 @@ def _holders(a: Analysis, device: int, out: FactWriter) -> None:
     held = Coverage(waits).within(rows["start"], rows["end"])
     threads, of = np.unique(rows["thread"], return_inverse=True)
     time = np.bincount(of, held, minlength=len(threads))
-    rows_ = rows_at(largest(time, _FEW), threads, time / 1e6, time / max(waits.total, 1))
-    out.table("host.gil_holders", rows_)
+    shares = time / max(waits.total, 1)
+    out.table("host.gil_holders", rows_at(largest(time, _FEW), threads, time / 1e6, shares))
 
 
 def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
@@ -106,30 +101,17 @@ def _kernels(a: Analysis, device: int, out: FactWriter) -> None:
     d = distribution(name, duration, len(a.names.ids))
     total = max(float(d.total.sum()), 1.0)
     order, named = largest(d.total, known=d.count), a.names
-    times = (v / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum))
-    labels: tuple[Any, ...] = (named.texts, named.operations, named.families)
-    columns = (*labels, d.count, d.total / 1e6, d.total / total, *times)
-    out.table("kernels.top", rows_at(order[:_ROWS], *columns))
-    families: dict[str, list[float]] = {}
-    for family, count, time in rows_at(order, named.families, d.count, d.total):
-        row = families.setdefault(family, [0.0, 0.0])
-        row[0], row[1] = row[0] + count, row[1] + time
-    ranked = sorted(families.items(), key=lambda kv: (-kv[1][1], kv[0]))
-    found = a.activity.get(device)
-    out.table("kernels.families", [[f, int(n), t / 1e6, t / total] for f, (n, t) in ranked])
-    out.entity(
-        "family",
-        [
-            {
-                "device": device,
-                "family": f,
-                "count": int(n),
-                "time_ratio": t / total,
-                **{f"{m}_ratio": found.of(f, m) if found else None for m in ("dram", "sm", "tensor")},
-            }
-            for f, (n, t) in ranked
-        ],
-    )
+    times = (d.total / 1e6, d.total / total, *(v / 1e3 for v in (d.p50, d.p95, d.p99, d.maximum)))
+    labels = named.texts, named.operations, named.families
+    out.table("kernels.top", rows_at(order[:_ROWS], *labels, d.count, *times))
+    families, (count, time) = by_label([named.families[i] for i in order], d.count[order], d.total[order])
+    rows = rows_at(np.arange(len(families)), families, count.astype(int), time / 1e6, time / total)
+    out.table("kernels.families", rows)
+    found, entity = a.activity.get(device), list[Row]()
+    for family, many, _, share in rows:
+        levels = {f"{m}_ratio": found.of(family, m) if found else None for m in ("dram", "sm", "tensor")}
+        entity.append({"device": device, "family": family, "count": many, "time_ratio": share, **levels})
+    out.entity("family", entity)
     launch = a.trace.columns("kernels", ("blocks", "local_bytes"))
     blocks, local = (launch[n][kernels.row] for n in ("blocks", "local_bytes"))
     heaviest = partial(_heaviest, a.names, name, duration)
@@ -196,12 +178,10 @@ def _steps(a: Analysis, out: FactWriter) -> None:
     if not a.step_count:
         return
     times = step_times(a) / 1e6
-    phases = a.window_phases
-    rows = []
+    phases, rows = a.window_phases, []
     for phase in sorted(set(phases.tolist())):
         mine = times[phases == phase]
-        measures = median_of(mine), mine.mean(), percentiles(mine, 99)[0], mine.max()
-        rows.append([phase, len(mine), *map(float, measures)])
+        rows.append([phase, len(mine), median_of(mine), mine.mean(), percentiles(mine, 99)[0], mine.max()])
     out.table("steps.phases", rows)
     slowest = np.argsort(-times, kind="stable")[:5]
     ends = a.steps.gpu_end[a.window_steps] / 1e9
@@ -265,8 +245,7 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: CrossRank | None) -> None:
 
 def _of_operations(views: Sequence[View], waits: Mapping[int, Array]) -> None:
     for view in views:
-        own, device, put = view
-        operation_facts(own, device, put, waits.get(device))
+        operation_facts(*view, waits.get(view[1]))
         layer_facts(*view)
         expert_facts(*view)
 
@@ -285,14 +264,13 @@ def _of_host(views: Sequence[View]) -> None:
 
 def _of_kernels(views: Sequence[View], waits: Mapping[int, Array]) -> None:
     for view in views:
-        own, device, put = view
         device_facts(*view)
         unified_facts(*view)  # knows places of device_facts better
         in_use_facts(*view)
         shape_facts(*view)
         pass_facts(*view)
         drift_facts(*view)
-        communication_facts(own, device, put, waits.get(device))
+        communication_facts(*view, waits.get(view[1]))
         network_facts(*view)
         sampled_facts(*view)
 

@@ -29,6 +29,7 @@ from advisor.metrics.kernels import (
 from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import pause_ns, step_times
+from advisor.metrics.waited import calls_by
 from advisor.model.arrays import Array, median_of, percentiles, picked
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
@@ -163,15 +164,15 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
 def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
     window = budget.window.nonzero_length
-    out.put("budget.idle_ratio", budget.idle_ns / window)
     unavoidable = budget.share("graph_internal", "profiler", "startup")
-    out.put("budget.waiting_ratio", max(budget.idle_ns / window - unavoidable, 0.0))
-    out.put("budget.busy_ratio", budget.busy_ns / window)
-    for part in PARTS:
-        out.put(f"budget.{part}_ratio", budget.share(part))
+    out |= {
+        "budget.idle_ratio": budget.idle_ns / window,
+        "budget.waiting_ratio": max(budget.idle_ns / window - unavoidable, 0.0),
+        "budget.busy_ratio": budget.busy_ns / window,
+        **{f"budget.{part}_ratio": budget.share(part) for part in PARTS},
+    }
     if a.step_count:
-        times = step_times(a)
-        out.put("step.time_median_ms", median_of(times) / 1e6)
+        out.put("step.time_median_ms", median_of(step_times(a)) / 1e6)
         out.put("step.gpu_busy_ms", budget.busy_ns / 1e6 / a.step_count)
         if a.steps.method == "ranges":
             host = (a.steps.host_end - a.steps.host_start)[a.window_steps]
@@ -180,59 +181,50 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if (length := budget.gaps.length[uncalled & ~budget.gaps.internal]).any():
         out.put("idle.short_unexplained_ratio", length[length <= _SHORT_GAP_NS].sum() / length.sum())
     _launch(a, device, budget, out)
-    if a.trace.has("kernels"):
-        _kernels(a, device, budget, out)
+    _kernels(a, device, budget, out)
     _places(a, device, budget, out)
 
 
 def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
-    window, steps = budget.window.nonzero_length, a.step_count
-    mine = a.device_ops(device)
+    window, mine = budget.window.nonzero_length, a.device_ops(device)
     own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
     out.put("launch.process_count", len(own))
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())
         out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1)
         out.put("launch.process_wait_ratio", processes_wait_ns(a, mine, own, budget.window) / window)
-    out.put("launch.idle_ratio", budget.share(*LAUNCHING))
-    out.put("launch.empty_queue_ratio", empty_queue_share(budget.gaps))
-    calls = a.trace.columns("api_calls", ("start", "end", "thread", "call"))
-    feeder = a.feeder(device)
-    rows = a.calls_of(Call.LAUNCH)
-    rows = rows[calls["thread"][rows] == feeder]
+    calls = a.trace.columns("api_calls", ("start", "end"))
+    rows, graphs = (calls_by(a, a.feeder(device), kind) for kind in (Call.LAUNCH, Call.GRAPH_LAUNCH))
     host = max(a.host_window[1] - a.host_window[0], 1)
     length = calls["end"][rows] - calls["start"][rows]
-    out.put("launch.calls_per_s", len(rows) * 1e9 / host)
-    out.put("launch.call_time_ratio", float(length.sum()) / host)
-    if len(rows):
-        out.put("launch.call_p50_ns", median_of(length))
-        out.put("launch.call_p10_ns", percentiles(length, 10)[0])
-    if steps:
-        out.put("launch.calls_per_step", len(rows) / steps)
-    graphs = a.calls_of(Call.GRAPH_LAUNCH)
-    graphs = graphs[calls["thread"][graphs] == feeder]
-    if steps:
-        out.put("graph.launches_per_step", len(graphs) / steps)
     replay = np.flatnonzero(replay_gaps(budget.gaps))
-    parts = {part: each[replay] for part, each in budget.gap_parts.items()}
-    idle = int(budget.gaps.length[replay].sum()) - sum(int(parts[p].sum()) for p in _OWNED)
-    code = int(parts["host_gap"].sum()) + int(parts["host_between_launches"].sum())
+    parts = {part: int(each[replay].sum()) for part, each in budget.gap_parts.items()}
+    code = parts["host_gap"] + parts["host_between_launches"]
     paused = min(int(pause_ns(a, budget)), code)
-    idle, code = idle - paused, code - paused
-    out.put("graph.replay_idle_ratio", idle / window)
-    out.put("graph.replay_call_idle_ratio", (idle - code) / window)
-    at = a.device_ops(device)
-    at = at[(picked(a.ops.kind, at) == Kind.KERNEL) & (picked(a.ops.api, at) >= 0)]
+    idle = int(budget.gaps.length[replay].sum()) - sum(parts[p] for p in _OWNED) - paused
+    out |= {
+        "launch.idle_ratio": budget.share(*LAUNCHING),
+        "launch.empty_queue_ratio": empty_queue_share(budget.gaps),
+        "launch.calls_per_s": len(rows) * 1e9 / host,
+        "launch.call_time_ratio": length.sum() / host,
+        "launch.call_p50_ns": median_of(length) if len(rows) else None,
+        "launch.call_p10_ns": percentiles(length, 10)[0] if len(rows) else None,
+        "graph.replay_idle_ratio": idle / window,
+        "graph.replay_call_idle_ratio": (idle - (code - paused)) / window,
+    }
+    if a.step_count:
+        out.put("launch.calls_per_step", len(rows) / a.step_count)
+        out.put("graph.launches_per_step", len(graphs) / a.step_count)
+    at = mine[(picked(a.ops.kind, mine) == Kind.KERNEL) & (picked(a.ops.api, mine) >= 0)]
     alone = at[picked(a.ops.graph_node, at) == 0]
     if len(at):
         out.put("launch.eager_kernel_ratio", len(alone) / len(at))
     if len(alone):
         queue = np.maximum(a.ops.start[alone] - calls["end"][a.ops.api[alone]], 0)
         out.put("launch.queue_p50_ns", median_of(queue))
-        run = int(a.ops.length[alone].sum())
-        out.put("launch.queue_over_kernel", float(queue.sum()) / max(run, 1))
+        out.put("launch.queue_over_kernel", queue.sum() / max(a.ops.length[alone].sum(), 1))
 
 
 def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -244,13 +236,6 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     name, duration = kernels.name, kernels.length
     busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
     total = max(float(duration.sum()), 1.0)
-    out |= {
-        "kernel.duration_p50_ns": median_of(duration),
-        "kernel.short_ratio": float((duration < _SHORT_NS).mean()),
-        "kernel.per_step": len(at) / a.step_count if a.step_count else None,
-        "graph.kernel_ratio": float(duration[a.ops.graph_node[at] != 0].sum()) / total,
-    }
-
     columns = a.trace.columns("kernels", ("local_bytes", "registers"))
     local, registers = columns["local_bytes"][kernels.row], columns["registers"][kernels.row]
     if (local >= 0).all():
@@ -268,13 +253,9 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return min(float(time[a.names.mask(wanted)].sum()), busy)
 
     by_operation = composition(a.names.operations, name, duration)
-    unknown = held(is_unknown)
-    matmul = held(lambda k: k.family in MATMUL)
-    own = own_products(a.names.texts, a.names.known)
-    out.put("kernel.own_matmul_ratio", min(float(time[own].sum()), matmul) / max(matmul, 1.0))
-    if matmul:
-        narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
-        out.put("kernel.quantised_matmul_ratio", narrow / matmul)
+    unknown, matmul = held(is_unknown), held(lambda k: k.family in MATMUL)
+    narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
+    own = float(time[own_products(a.names.texts, a.names.known)].sum())
 
     def between(time: float, whole: float) -> tuple[float, float]:
         """Share of a family: unidentified kernels may belong to it or not."""
@@ -287,10 +268,15 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     shares["kernel.matmul_attention_ratio"] = between(held(lambda k: k.family in MATMUL | ATTENTION), total)
     out.put_between(shares)
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
-    of_framework = a.names.mask(lambda k: k.of_framework)[name]
     out |= {
+        "kernel.duration_p50_ns": median_of(duration),
+        "kernel.short_ratio": (duration < _SHORT_NS).mean(),
+        "kernel.per_step": len(at) / a.step_count if a.step_count else None,
+        "graph.kernel_ratio": duration[a.ops.graph_node[at] != 0].sum() / total,
+        "kernel.own_matmul_ratio": min(own, matmul) / max(matmul, 1.0),
+        "kernel.quantised_matmul_ratio": narrow / matmul if matmul else None,
         "kernel.unfused_p50_ns": median_of(duration[small]) if small.any() else None,
-        "kernel.framework_ratio": float(of_framework.mean()),
+        "kernel.framework_ratio": a.names.mask(lambda k: k.of_framework)[name].mean(),
         "kernel.top_operation_ratio": max(by_operation.values(), default=0.0) / total,
         "kernel.unmapped_ratio": unknown / total,
     }
@@ -338,13 +324,13 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
 def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Some tracers do not record launch shapes: an unknown grid is not small."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
-    at, blocks = kernels.at, kernels.blocks
+    blocks = kernels.blocks
     if not sms or not (blocks > 0).all():
         return
     duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.window.nonzero_length
     # Collectives take few blocks by design: they wait for links and for other GPUs. A kernel that streams
     # at the bandwidth limit is not held back by the number of its blocks.
-    compute = ~a.communication[at]
+    compute = ~a.communication[kernels.at]
     small = (blocks * 2 < sms) & compute & ~at_dram_limit(a, device)
     start, end = kernels.start, kernels.end
     if (start[1:] >= end[:-1]).all():
@@ -352,16 +338,16 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     else:  # kernels that run at once fill the device together
         filled = np.where(small, blocks, sms)[compute]
         held = narrow_ns(start[compute], end[compute], filled, sms)
-    out.put("kernel.small_grid_ratio", min(held / busy, 1.0))
-    out.put("kernel.small_grid_window_ratio", min(held, busy) / window)
     unfused = a.names.mask(lambda k: k.family in UNFUSED)[kernels.name]
-    out.put(
-        "kernel.small_unfused_ratio",
-        float(duration[small & unfused].sum()) / max(float(duration[small | unfused].sum()), 1.0),
-    )
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[kernels.name]
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
-    out.put("kernel.several_waves_ratio", min(float(duration[heavy & waves].sum()) / busy, 1.0))
+    out |= {
+        "kernel.small_grid_ratio": min(held / busy, 1.0),
+        "kernel.small_grid_window_ratio": min(held, busy) / window,
+        "kernel.small_unfused_ratio": duration[small & unfused].sum()
+        / max(duration[small | unfused].sum(), 1),
+        "kernel.several_waves_ratio": min(duration[heavy & waves].sum() / busy, 1.0),
+    }
 
 
 #: Number of gaps among which the largest is examined first.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
-from advisor.metrics.waited import exchanges, gap_name, issuers, loop_thread, os_time
-from advisor.model.arrays import Array, among, distinct, median_of, merged, percentiles
+from advisor.metrics.waited import calls_by, exchanges, gap_name, issuers, loop_thread, os_time
+from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
@@ -35,7 +34,8 @@ _GIL = Need("waiting for the GIL is not recorded", needs.GIL)
 _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
     lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
-)  # fmt: skip#: Parts of a gap in which the queue is refilled once a wait has returned.
+)  # fmt: skip
+#: Parts of a gap in which the queue is refilled once a wait has returned.
 _REFILL = ("sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency", "host_between_launches")
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
 _ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
@@ -125,50 +125,48 @@ FACTS = (
 
 
 def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    budget = a.budgets[device]
-    feeder = a.feeder(device)
+    budget, feeder = a.budgets[device], a.feeder(device)
     loop = None if feeder is None else loop_thread(budget, feeder)
     if a.trace.has("api_calls") and feeder is not None and loop is not None:
         _sync(a, feeder, budget, out)
         _alloc(a, feeder, budget, out)
         _graphs_built(a, feeder, budget, out)
-        out.put("host.gap_ratio", budget.share("host_gap"))
-        length, lost = budget.window.nonzero_length, pause_ns(a, budget)
-        steady = max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0)
-        out.put("host.steady_gap_ratio", steady)
-        out.put("host.pause_of_idle_ratio", min(lost / max(budget.idle_ns, 1), 1.0))
-        gap = budget.gap_parts["host_gap"]
-        out.put("host.gap_max_ms", float(gap.max(initial=0)) / 1e6)
-        at = np.flatnonzero(gap)
-        if len(at) and a.step_count:
-            held = np.cumsum(np.sort(gap[at])[::-1])
-            out.put("host.gap_pieces_per_step", (int(np.searchsorted(held, held[-1] / 2)) + 1) / a.step_count)
-        if on_pages := int(gap[budget.gaps.migrated].sum()):
-            out.put("host.gap_on_pages_ratio", on_pages / int(gap.sum()))
-        if len(at) and (exchanged := int(gap[exchanges(a, budget)[0]].sum())):
-            out.put("host.gap_exchange_ratio", exchanged / int(gap.sum()))
-        idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
-        if a.trace.has("ranges"):
-            waited = int(Coverage(a.states.loading.get(loop, EMPTY)).within(idle.start, idle.end).sum())
-            out.put("host.loading_gap_ratio", min(waited, int(gap.sum())) / length)
-        # A slow first launch in such a gap is start-up: the range around it does not explain the rest.
-        named = gap_name(a, loop, subtract(idle, a.states.cold.get(loop, EMPTY)))
-        covered = min(named.covered_ns / int(gap.sum()), 1.0) if named else 0.0
-        out.put("host.gap_once_ratio", once_ratio(a, budget) * (1.0 - covered))
-        if named:
-            out.put("host.gap_range", named.text)
-            out.put("host.gap_in_operator", named.text.startswith("aten::") and not named.launches)
-            out.put("host.gap_launches_nothing", not named.launches)
-            out.put("host.gap_range_ratio", covered)
+        _gaps(a, loop, budget, out)
     _waiting(a, feeder, loop, budget, out)
     _steps(a, budget, out)
 
 
-def _mine(a: Analysis, thread: int | Array, *kinds: Call) -> Array:
-    """Rows of these calls of a thread, or of several."""
-    rows = a.calls_of(*kinds)
-    own = a.trace.columns("api_calls", ("thread",))["thread"][rows]
-    return np.asarray(rows[among(own, np.ravel(thread).tolist())])
+def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
+    """Idle time in which the thread of the loop is in no call."""
+    gap, length, lost = budget.gap_parts["host_gap"], budget.window.nonzero_length, pause_ns(a, budget)
+    at, whole = np.flatnonzero(gap), int(gap.sum())
+    idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
+    # A slow first launch in such a gap is start-up: the range around it does not explain the rest.
+    named = gap_name(a, loop, subtract(idle, a.states.cold.get(loop, EMPTY)))
+    covered = min(named.covered_ns / whole, 1.0) if named else 0.0
+    out |= {
+        "host.gap_ratio": budget.share("host_gap"),
+        "host.steady_gap_ratio": max(budget.ns["host_gap"] - lost, 0.0) / max(length - lost, 1.0),
+        "host.pause_of_idle_ratio": min(lost / max(budget.idle_ns, 1), 1.0),
+        "host.gap_max_ms": gap.max(initial=0) / 1e6,
+        "host.gap_on_pages_ratio": int(gap[budget.gaps.migrated].sum()) / whole or None if whole else None,
+        "host.gap_once_ratio": once_ratio(a, budget) * (1.0 - covered),
+    }
+    if whole and a.step_count:
+        held = np.cumsum(np.sort(gap[at])[::-1])
+        out.put("host.gap_pieces_per_step", (np.searchsorted(held, held[-1] / 2) + 1) / a.step_count)
+    if whole and (exchanged := int(gap[exchanges(a, budget)[0]].sum())):
+        out.put("host.gap_exchange_ratio", exchanged / whole)
+    if a.trace.has("ranges"):
+        waited = int(Coverage(a.states.loading.get(loop, EMPTY)).within(idle.start, idle.end).sum())
+        out.put("host.loading_gap_ratio", min(waited, whole) / length)
+    if named:
+        out |= {
+            "host.gap_range": named.text,
+            "host.gap_in_operator": named.text.startswith("aten::") and not named.launches,
+            "host.gap_launches_nothing": not named.launches,
+            "host.gap_range_ratio": covered,
+        }
 
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -177,39 +175,38 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
     refill = sum(parts[p] for p in _REFILL)
-    out.put("sync.idle_ratio", budget.share("sync"))
     idle = np.asarray(refill, float) / window
-    out.put("sync.idle_after_ratio", float(idle[waits].sum()))
-    rows = _mine(a, feeder, Call.SYNC)
+    rows = calls_by(a, feeder, Call.SYNC)
     spans = subtract(
         union(calls["start"][rows], calls["end"][rows]), Spans(gaps.start[gaps.held], gaps.end[gaps.held])
     )
-    out.put("sync.span_ratio", budget.idle_inside(spans) / window)
     wide = [i for i, n in _named(a, rows).items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
     back = np.sort(calls["end"][wide])
     drained = positions(back, gaps.end, "right") > positions(back, gaps.start)
-    out.put("sync.device_wide_idle_ratio", float(idle[waits & drained].sum()))
     readback, held, blocking = _readbacks(a, feeder)
-    mine = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)
-    previous = mine[gaps.prev_op]
+    previous = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)[gaps.prev_op]
     behind = np.isin(previous, held)
     behind[waits] |= np.isin(previous[waits], readback)
-    out.put("sync.readback_idle_ratio", float(idle[behind].sum()))
     implicit = merged(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
-    spans = union(calls["start"][implicit], calls["end"][implicit])
     # Work issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
     issued = union(np.maximum(gaps.start, gaps.call_end)[late], gaps.end[late])
-    waited = budget.idle_inside(subtract(spans, issued))
-    out.put("sync.implicit_idle_ratio", waited / window)
-    if waited:
-        reading = a.ops.api[held]
-        own = subtract(union(calls["start"][reading], calls["end"][reading]), issued)
-        out.put("sync.implicit_readback_ratio", min(budget.idle_inside(own) / waited, 1.0))
-    sets = _synchronous(a, feeder, Call.MEMSET)
-    out.put("sync.memset_time_ratio", float((calls["end"][sets] - calls["start"][sets]).sum()) / host)
-    refilled = _until_next(a, feeder, sets)
-    out.put("sync.memset_idle_ratio", budget.idle_inside(refilled) / window)
+
+    def unissued(rows: Array) -> int:
+        return budget.idle_inside(subtract(union(calls["start"][rows], calls["end"][rows]), issued))
+
+    waited, sets = unissued(implicit), _synchronous(a, feeder, Call.MEMSET)
+    out |= {
+        "sync.idle_ratio": budget.share("sync"),
+        "sync.idle_after_ratio": idle[waits].sum(),
+        "sync.span_ratio": budget.idle_inside(spans) / window,
+        "sync.device_wide_idle_ratio": idle[waits & drained].sum(),
+        "sync.readback_idle_ratio": idle[behind].sum(),
+        "sync.implicit_idle_ratio": waited / window,
+        "sync.implicit_readback_ratio": min(unissued(a.ops.api[held]) / waited, 1.0) if waited else None,
+        "sync.memset_time_ratio": (calls["end"][sets] - calls["start"][sets]).sum() / host,
+        "sync.memset_idle_ratio": budget.idle_inside(_until_next(a, feeder, sets)) / window,
+    }
     counts: dict[str, float | None] = {
         "sync.device_wide": len(wide),
         "sync.implicit_calls": len(implicit),
@@ -245,17 +242,16 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
     at = np.flatnonzero(a.in_window & (a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
     copies = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
     row, api = a.ops.row[at], a.ops.api[at]
-    thread = a.trace.columns("api_calls", ("thread", "name_id", "call"))
+    made = a.trace.columns("api_calls", ("thread", "name_id", "call", "start"))
     # Copies inside graphs were issued by the graph launch and do not block the host.
-    mine = (thread["thread"][api] == feeder) & (thread["call"][api] == Call.COPY)
+    mine = (made["thread"][api] == feeder) & (made["call"][api] == Call.COPY)
     at, row, api = at[mine], row[mine], api[mine]
-    names = a.trace.texts(thread["name_id"][api].tolist())
+    names = a.trace.texts(made["name_id"][api].tolist())
     pageable = (copies["src_memory"][row] == PAGEABLE) | (copies["dst_memory"][row] == PAGEABLE)
-    asynchronous = np.array(["Async" in n for n in names], bool)
-    blocks = pageable | ~asynchronous
+    blocks = pageable | np.array(["Async" not in n for n in names], bool)
     small = (copies["kind"][row] == DTOH) & (copies["bytes"][row] <= _SMALL_COPY)
     calls = a.threads.of(feeder)
-    position = np.searchsorted(calls.start, a.trace.columns("api_calls", ("start",))["start"][api])
+    position = np.searchsorted(calls.start, made["start"][api])
     followed = np.zeros(len(api), bool)
     for ahead in range(1, _WAIT_WITHIN + 1):
         i = np.minimum(position + ahead, len(calls.call) - 1)
@@ -265,13 +261,13 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
 
 def _synchronous(a: Analysis, feeder: int, *kinds: Call) -> Array:
     """Those of these calls that are not asynchronous by name."""
-    named = _named(a, _mine(a, feeder, *kinds))
+    named = _named(a, calls_by(a, feeder, *kinds))
     return np.array([row for row, name in named.items() if "Async" not in name], np.int64)
 
 
 def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end"))
-    rows = _mine(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
+    rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
     stalls = rows[length > _STALL_NS]
     window = budget.window.nonzero_length
@@ -292,7 +288,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
 
 
 def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
-    others = _mine(a, feeder, Call.OTHER)
+    others = calls_by(a, feeder, Call.OTHER)
     calls = a.trace.columns("api_calls", ("start", "end"))
     spans, begun, made = [], 0, 0
     for row, name in _named(a, others[calls_named(a.trace, others, _BUILDS_GRAPH)]).items():
@@ -315,27 +311,35 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
 def _waiting(
     a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter
 ) -> None:
-    window = budget.window
-    length = window.nonzero_length
-    lo, hi = np.array([window.start]), np.array([window.end])
+    length = budget.window.nonzero_length
+    gc, gil = (EMPTY if feeder is None else of.get(feeder, EMPTY) for of in (a.states.gc, a.states.gil))
     if a.states.gc:
+        spans = budget.window.cut(gc)
         out.put("host.gc_idle_ratio", budget.share("gc"))
-        spans = window.cut(a.states.gc[feeder]) if feeder in a.states.gc else None
-        longest = np.max(spans.end - spans.start, initial=0) if spans is not None else 0
-        out.put("host.gc_max_ns", float(longest))
+        out.put("host.gc_max_ns", float(np.max(spans.end - spans.start, initial=0)))
     if a.states.gil or "gil_hold" in a.roles.values():
-        waits = a.states.gil.get(feeder) if feeder is not None else None
-        waited = int(Coverage(waits).within(lo, hi)[0]) if waits is not None else 0
+        waited = _covered(Coverage(gil), budget.window.start, budget.window.end)
         out.put("host.gil_wait_ratio", waited / length)
         out.put("host.gil_idle_ratio", budget.share("gil"))
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"))
         if feeder is not None and loop is not None:
             _os_calls(a, feeder, loop, budget, out)
-    if a.step_count:  # without a range of a loader its time is 0: the advice would not apply
-        loading = _in_ranges(a, loop, ("data_loading",)) or 0.0
-        out.put("host.data_loading_ratio", loading)
-    out.put("host.preparation_ratio", _in_ranges(a, loop, ("preparation", "data_loading")))
+    first, last = a.host_window
+    for name, *roles in (
+        ("host.data_loading_ratio", "data_loading"),
+        ("host.preparation_ratio", "preparation", "data_loading"),
+    ):
+        chosen = [i for i, role in a.roles.items() if role in roles]
+        if a.step_count and chosen:
+            inside = _covered(Coverage(a.ranges.spans(chosen, loop)), first, last)
+            out.put(name, inside / max(last - first, 1))
+        elif a.step_count and name == "host.data_loading_ratio":
+            out.put(name, 0.0)  # without a range of a loader the advice would not apply
+
+
+def _covered(spans: Coverage, lo: int, hi: int) -> int:
+    return int(spans.within(np.array([lo]), np.array([hi]))[0])
 
 
 def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -343,30 +347,14 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
     if not (total := float(time.sum())):
         return
     waits = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names])
-    most = int(np.argmax(time))
     out |= {
-        "host.os_call": names[most],
-        "host.os_call_ratio": float(time[most]) / total,
-        "host.os_event_wait_ratio": float(time[waits].sum()) / total,
+        "host.os_call": names[np.argmax(time)],
+        "host.os_call_ratio": time.max() / total,
+        "host.os_event_wait_ratio": time[waits].sum() / total,
     }
     if a.trace.has("ranges") and (idle := budget.ns["os"]):
         loading = intersect(a.states.loading.get(loop, EMPTY), a.states.os.get(thread, EMPTY))
         out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))
-
-
-def _with_roles(a: Analysis, roles: Collection[str]) -> list[int]:
-    return [i for i, role in a.roles.items() if role in roles]
-
-
-def _in_ranges(a: Analysis, loop: int | None, roles: Collection[str]) -> float | None:
-    """Share of the steps that ranges of these roles take on the thread of the loop."""
-    chosen = _with_roles(a, roles)
-    if not chosen or not a.step_count:
-        return None
-    first, last = a.host_window
-    spans = a.ranges.spans(chosen, loop)
-    inside = int(Coverage(spans).within(np.array([first]), np.array([last]))[0])
-    return inside / max(last - first, 1)
 
 
 def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
@@ -385,13 +373,13 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     at = next((t for t in lone.start.tolist() if begin <= t < end), at)
     whole = budget.window.nonzero_length + lone.total
     out |= {
-        "host.step_max_over_median": float(times.max()) / max(median, 1.0),
-        "host.step_outliers": int(slow.sum()),
-        "host.step_outlier_ratio": float(slow.mean()),
-        "host.step_outlier_time_ratio": float((times[slow] - median).sum()) / whole,
+        "host.step_max_over_median": times.max() / max(median, 1.0),
+        "host.step_outliers": slow.sum(),
+        "host.step_outlier_ratio": slow.mean(),
+        "host.step_outlier_time_ratio": (times[slow] - median).sum() / whole,
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
-        "host.step_rest_spread_ratio": float(np.abs(rest - median).max(initial=0)) / max(median, 1.0),
-        "host.slowest_step": int(step[worst]),
-        "host.slowest_step_lost_ms": (float(times[worst]) - median) / 1e6,
+        "host.step_rest_spread_ratio": np.abs(rest - median).max(initial=0) / max(median, 1.0),
+        "host.slowest_step": step[worst],
+        "host.slowest_step_lost_ms": (times[worst] - median) / 1e6,
         "host.slowest_step_at": f"{at / 1e9:.4f} s",
     }

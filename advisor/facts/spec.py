@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import Struct, field
 
@@ -122,6 +122,12 @@ def _by_table(tables: str, columns: Mapping[str, str]) -> dict[str, tuple[str, .
     return {t: tuple(columns[t].split()) for t in dict.fromkeys(order)}
 
 
+def _plain(value: Any) -> Value | None:
+    """A NumPy scalar as a plain value; None for NaN."""
+    found: Value | None = getattr(value, "item", lambda: value)()
+    return None if found != found else found
+
+
 class FactWriter:
     """Fills a `FactBase`. A value of None or NaN is unknown and stays missing."""
 
@@ -148,8 +154,8 @@ class FactWriter:
         """Store a value. Raises KeyError for a name that is not in the catalogue, ValueError if this
         writer is for a scope of another level: both are programming errors."""
         spec = self._catalogue[name]
-        value = getattr(value, "item", lambda: value)()  # a NumPy scalar
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        value = _plain(value)
+        if value is None or value in (math.inf, -math.inf):
             return
         scope = self._scope_of(name)
         if scope.level != spec.level:
@@ -197,10 +203,7 @@ class FactWriter:
         if rows:
             usual = EVIDENCE_TABLES[name]
             heads = tuple((columns or usual[1]).split(", "))
-            # NaN is a number that a tool did not print.
-            table = Table(
-                title or usual[0], heads, tuple(tuple(None if v != v else v for v in r) for r in rows)
-            )
+            table = Table(title or usual[0], heads, tuple(tuple(map(_plain, row)) for row in rows))
             self.base.tables[name, self._scope] = table
 
     def places(self, name: str, intervals: Sequence[Interval]) -> None:

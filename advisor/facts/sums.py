@@ -228,7 +228,7 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
         "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
         "kernel.short_ratio": kernels.count[kernels.median < _SHORT_NS].sum() / count,
         "kernel.per_step": count / steps if steps else None,
-        "kernel.top_operation_ratio": by_label(names.operations, kernels.total)[1][0] / total,
+        "kernel.top_operation_ratio": by_label(names.operations, kernels.total)[1][0][0] / total,
         "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
         "kernel.framework_ratio": kernels.count[names.mask(_of_framework)].sum() / count,
         "kernel.unmapped_ratio": unknown / total,
@@ -239,8 +239,8 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     if products:
         narrow = held(lambda k: k.family in MATMUL and weight_bits(k) < 16)
         mine = np.flatnonzero(names.mask(lambda k: k.family in MATMUL))
-        ranked = by_label([precision(names.known[i]) for i in mine], kernels.total[mine])
-        shares = (f"{p} {ns / products:.1%}".replace("%", " %") for p, ns in zip(*ranked, strict=True))
+        kinds, (times,) = by_label([precision(names.known[i]) for i in mine], kernels.total[mine])
+        shares = (f"{p} {ns / products:.1%}".replace("%", " %") for p, ns in zip(kinds, times, strict=True))
         out |= {
             "sums.skinny_of_products_ratio": held(is_skinny) / products,
             "sums.precisions": ", ".join(shares),
@@ -250,12 +250,12 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
     # Unidentified kernels may belong to each family or not.
     out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()})
-    calls, times = kernels.count.astype(int), (kernels.total / 1e6, kernels.total / total)
-    columns = (kernels.names, names.operations, names.families, calls, *times)
+    calls, spent = kernels.count.astype(int), (kernels.total / 1e6, kernels.total / total)
+    columns = (kernels.names, names.operations, names.families, calls, *spent)
     rows = rows_at(np.arange(len(calls))[:_ROWS], *columns, kernels.median / 1e3, kernels.most / 1e3)
     head = "kernel, operation, family, calls, total:ms, share:ratio, p50:us, max:us"
     out.table("kernels.top", rows, columns=head)
-    families, count_of, time_of = by_label(names.families, calls, kernels.total)
+    families, (count_of, time_of) = by_label(names.families, calls, kernels.total)
     whole = np.arange(len(families))
     out.table(
         "kernels.families", rows_at(whole, families, count_of.astype(int), time_of / 1e6, time_of / total)

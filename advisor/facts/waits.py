@@ -22,6 +22,7 @@ from advisor.metrics.waited import (
     CONTEXT,
     EVENT,
     STREAM,
+    calls_by,
     feeder_waits,
     gap_name,
     issuers,
@@ -29,7 +30,7 @@ from advisor.metrics.waited import (
     os_time,
     recorded_waits,
 )
-from advisor.model.arrays import Array, among, median_of, pairs
+from advisor.model.arrays import Array, median_of, pairs
 from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
@@ -113,22 +114,21 @@ def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:
     named, wide = waits.stream != MISSING, (waits.kind == CONTEXT) & (waits.pending > 0)
     for_work = waits.kind != EVENT
     out |= {
-        **{f"sync.{n}_wait_ratio": float(length[waits.kind == k].sum()) / host for k, n in _KINDS.items()},
+        **{f"sync.{n}_wait_ratio": length[waits.kind == k].sum() / host for k, n in _KINDS.items()},
         "sync.waited_stream": heaviest(waits.stream[named], length[named]) if named.any() else None,
         "sync.context_wait_streams": median_of(waits.pending[wide]) if wide.any() else None,
-        "sync.empty_wait_ratio": float((waits.pending == 0)[for_work].mean()) if for_work.any() else None,
-        "sync.over_wait_ratio": float(waits.over.sum()) / host,
+        "sync.empty_wait_ratio": (waits.pending == 0)[for_work].mean() if for_work.any() else None,
+        "sync.over_wait_ratio": waits.over.sum() / host,
         "sync.over_waited_stream": heaviest(waits.other, waits.over) if waits.over.any() else None,
     }
     rows: list[list[Any]] = []
     for kind, stream in pairs(waits.kind, waits.stream):
         mine = (waits.kind == kind) & (waits.stream == stream)
-        over, empty = waits.over[mine], float((waits.pending[mine] == 0).mean())
-        which = _KINDS[kind], None if stream == MISSING else stream, int(mine.sum())
-        shares = float(length[mine].sum()) / host, None if kind == EVENT else empty, float(over.sum()) / host
-        rows.append([*which, *shares, heaviest(waits.other[mine], over) if over.any() else None])
-    rows.sort(key=lambda r: -float(r[3]))
-    out.table("sync.waits", rows[:_ROWS])
+        over, empty = waits.over[mine], None if kind == EVENT else (waits.pending[mine] == 0).mean()
+        which = _KINDS[kind], None if stream == MISSING else stream, mine.sum()
+        longest = heaviest(waits.other[mine], over) if over.any() else None
+        rows.append([*which, length[mine].sum() / host, empty, over.sum() / host, longest])
+    out.table("sync.waits", sorted(rows, key=lambda r: -r[3])[:_ROWS])
 
 
 # --- calls that only wait, and whether a result is behind them -------------------------------------
@@ -139,8 +139,7 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if feeder is None:
         return
     calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
-    rows = a.calls_of(Call.SYNC)
-    rows = rows[calls["thread"][rows] == feeder]
+    rows = calls_by(a, feeder, Call.SYNC)
     out |= a.rates(device, {"sync.calls": len(rows)})
     if not len(rows):
         return
@@ -151,7 +150,7 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
         issued = np.sort(calls["start"][issued[calls["thread"][issued] == feeder]])
         issued = issued[issued >= a.host_window[0]]
         before = np.searchsorted(issued, np.sort(calls["start"][rows]))
-        out.put("sync.result_ratio", float((np.diff(before, prepend=0) > 0).mean()))
+        out.put("sync.result_ratio", (np.diff(before, prepend=0) > 0).mean())
 
 
 # --- long stretches between the steps in which no kernel runs --------------------------------------
@@ -160,20 +159,18 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def interruption_facts(a: Analysis, out: FactWriter) -> None:
     if not a.step_count:
         return
-    found, device = a.stretches.long, a.main_device
-    total = found.total
+    found, total = a.stretches.long, a.stretches.long.total
     out.put("interruption.count", len(found))
     out.put("interruption.time_ratio", total / max(total + a.window.length, 1))
     if not total:
         return
-    length = found.end - found.start
     copies = a.ops.kind == Kind.COPY
     copied = union(a.ops.start[copies], a.ops.end[copies])
-    out.put("interruption.longest_ms", float(length.max()) / 1e6)
+    out.put("interruption.longest_ms", (found.end - found.start).max() / 1e6)
     out.put("interruption.copy_ratio", intersect(found, copied).total / total)
     spans = zip(found.start, found.end, Coverage(copied).within(found.start, found.end), strict=True)
     out.table("interruptions", [[session_time(int(lo)), (hi - lo) / 1e6, ns / 1e6] for lo, hi, ns in spans])
-    feeder = a.feeder(device)
+    feeder = a.feeder(a.main_device)
     if feeder is None:
         return
     if (named := gap_name(a, feeder, found)) and 2 * named.covered_ns > total:
@@ -181,7 +178,7 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
     if a.trace.has("host_calls"):
         names, time = os_time(a, feeder, found)
         if 2 * time.sum() > total:
-            out.put("interruption.os_call", names[int(time.argmax())])
+            out.put("interruption.os_call", names[time.argmax()])
 
 
 # --- CUDA calls that issue, allocate and wait for nothing ------------------------------------------
@@ -193,9 +190,8 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None:
         return
-    calls = a.trace.columns("api_calls", ("start", "end", "thread", "name_id"))
-    rows = a.calls_of(Call.OTHER)
-    rows = rows[among(calls["thread"][rows], issuers(a, feeder, device).tolist())]
+    calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
+    rows = calls_by(a, issuers(a, feeder, device), Call.OTHER)
     functions = calls["start"][rows[calls_named(a.trace, rows, _HOST_FUNCTION)]]
     if len(functions) and budget.gap_parts["queued"].any():
         out.put("launch.behind_function_ratio", _behind(a, budget, np.sort(functions), calls["start"]))
@@ -205,15 +201,16 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     name = calls["name_id"][rows]
     ids, of = dense(name[idle > 0])
     time = np.bincount(of, idle[idle > 0], len(ids))
-    most = int(np.argmax(time)) if len(ids) else MISSING
-    out.put("call.other_idle_ratio", float(time.max(initial=0)) / budget.window.nonzero_length)
-    out.put("call.other_of_idle_ratio", float(time.max(initial=0)) / max(budget.idle_ns, 1))
-    if most != MISSING and time[most]:
-        out.put("call.other_name", base_name(a.trace.texts([int(ids[most])])[0]))
-        out |= a.rates(device, {"call.others": float((name == ids[most]).sum())})
+    longest = time.max(initial=0)
+    out.put("call.other_idle_ratio", longest / budget.window.nonzero_length)
+    out.put("call.other_of_idle_ratio", longest / max(budget.idle_ns, 1))
+    if longest:
+        most = int(ids[np.argmax(time)])
+        out.put("call.other_name", base_name(a.trace.texts([most])[0]))
+        out |= a.rates(device, {"call.others": (name == most).sum()})
 
 
-def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -> float:
+def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -> Any:
     """Share of the queued idle time in gaps whose operations were launched one before and one after one of
     `functions` (times, sorted); `begun` is when each call began."""
     gaps, queued = budget.gaps, budget.gap_parts["queued"]
@@ -221,7 +218,7 @@ def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -
     before, after = api[gaps.prev_op], api[gaps.next_op]
     known = (before != MISSING) & (after != MISSING)
     ahead = [np.searchsorted(functions, begun[rows[known]]) for rows in (before, after)]
-    return float(queued[known][ahead[0] < ahead[1]].sum() / queued.sum())
+    return queued[known][ahead[0] < ahead[1]].sum() / queued.sum()
 
 
 # --- who had the CPU of the loop, and who had the GPU, while the program waited for it -------------
@@ -245,21 +242,18 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
         lost = 0
         if away is not None:
             away = intersect(away, asleep)
-            lost = _inside(budget, away, ("host_gap",))
-            out.put(
-                "host.off_cpu_idle_ratio",
-                _inside(budget, away, ("host_gap", "host_between_launches")) / length,
-            )
+            lost = _inside(budget, away, "host_gap")
+            idle = _inside(budget, away, "host_gap", "host_between_launches")
+            out.put("host.off_cpu_idle_ratio", idle / length)
             out.put("host.off_cpu_of_gap_ratio", lost / gaps if gaps else None)
         if gaps:
-            out.put("host.gap_asleep_ratio", (_inside(budget, asleep, ("host_gap",)) - lost) / gaps)
+            out.put("host.gap_asleep_ratio", (_inside(budget, asleep, "host_gap") - lost) / gaps)
     held = held_by_others(a.trace, device, a.ops.start[a.device_ops(device)])
     if held is not None:
-        lost = _inside(budget, held, ("queued",))
-        out.put("launch.held_by_others_ratio", lost / length)
+        out.put("launch.held_by_others_ratio", _inside(budget, held, "queued") / length)
 
 
-def _inside(budget: DeviceBudget, spans: Spans, parts: tuple[str, ...]) -> int:
+def _inside(budget: DeviceBudget, spans: Spans, *parts: str) -> int:
     """ns of these idle parts within `spans`; of each gap at most its own length."""
     gaps, covered = budget.gaps, Coverage(spans)
     most: Array = sum((budget.gap_parts[p] for p in parts), np.zeros(len(gaps), np.int64))

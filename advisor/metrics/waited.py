@@ -44,6 +44,13 @@ class Waits(Struct, frozen=True):
     other: Array
 
 
+def calls_by(a: Analysis, thread: int | Array | None, *kinds: Call) -> Array:
+    """Rows of the calls of these classes that a thread, or several, makes in the window."""
+    rows = a.calls_of(*kinds)
+    own = a.trace.columns("api_calls", ("thread",))["thread"][rows]
+    return np.asarray(rows[among(own, np.ravel(thread).tolist())])
+
+
 def feeder_waits(a: Analysis, device: int) -> Waits | None:
     """None if the feeding thread waits in the window and it is not recorded what for."""
     waits, feeder = recorded_waits(a, device), a.feeder(device)
@@ -55,9 +62,8 @@ def recorded_waits(a: Analysis, device: int) -> Waits | None:
     feeder = a.feeder(device)
     if feeder is None:
         return None
-    calls = a.trace.columns("api_calls", ("start", "process", "thread", "correlation"))
-    rows = a.calls_of(Call.SYNC)
-    rows = rows[calls["thread"][rows] == feeder]
+    calls = a.trace.columns("api_calls", ("process", "correlation"))
+    rows = calls_by(a, feeder, Call.SYNC)
     waits = a.trace.columns("waits", ("start", "end", "process", "correlation", "stream", "event", "sync"))
     keys, wanted = call_keys(
         calls["process"][rows], calls["correlation"][rows], waits["process"], waits["correlation"]

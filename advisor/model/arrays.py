@@ -260,9 +260,9 @@ def rows_at(at: Array, *columns: Array | Sequence[Any]) -> list[list[Any]]:
     return [list(row) for row in zip(*found, strict=True)]
 
 
-def by_label(labels: Sequence[str], *weights: Array) -> tuple[list[str], *tuple[Array, ...]]:
+def by_label(labels: Sequence[str], *weights: Array) -> tuple[list[str], list[Array]]:
     """The different labels with the sum of each of their weights, the largest of the last one first."""
     known, of = np.unique(np.array(labels, str), return_inverse=True)
     sums = [np.bincount(of, w, len(known)) for w in weights]
     order = np.argsort(-sums[-1], kind="stable")
-    return known[order].tolist(), *(values[order] for values in sums)
+    return known[order].tolist(), [values[order] for values in sums]
