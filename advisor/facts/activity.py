@@ -47,7 +47,7 @@ _BUSY = 0.5
 _AT_LIMIT = 0.97
 _CLOCK_COLUMNS = (
     "time", "device", "sm_active", "gr_active", "sm_clock_hz", "sm_clock_max_hz", "power_w",
-    "power_limit_w", "temperature_c", "throttled", "overheated",
+    "power_limit_w", "throttled", "overheated", "temperature_c",
 )  # fmt: skip
 
 _AT_WORK = Need(f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None, lambda a: bool(_clock_samples(a, a.main_device)[2].any()))  # fmt: skip
@@ -109,17 +109,24 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if samples is None:
         return
     if not work_recorded(a, device):
-        _alone(samples, out)
         out.put("activity.unused", _unused(a, device))
+        if samples.busy is not None:  # the only busy time that is known
+            busy = float(samples.busy.mean())
+            out |= {"activity.work_recorded": False, "activity.kernels_resolved": False}
+            out |= {"activity.busy_ratio": busy, "activity.idle_ratio": 1.0 - busy}
+            _while_busy(samples, busy, samples.busy, out)
     if _enough(a, len(samples)):
-        out.put("activity.sm_ratio", samples.mean("sm_active"))
-        out.put("activity.gr_ratio", samples.mean("gr_active"))
-        out.put("activity.dram_ratio", _mean_dram(samples))
-    bursts = burst_levels(samples)
-    if bursts:
-        out.put("activity.burst_low_ratio", bursts.low)
-        out.put("activity.burst_high_ratio", bursts.high)
-        out.put("activity.burst_count", bursts.times)
+        out |= {
+            "activity.sm_ratio": samples.mean("sm_active"),
+            "activity.gr_ratio": samples.mean("gr_active"),
+            "activity.dram_ratio": None if samples.dram is None else _mean(samples.dram),
+        }
+    if bursts := burst_levels(samples):
+        out |= {
+            "activity.burst_low_ratio": bursts.low,
+            "activity.burst_high_ratio": bursts.high,
+            "activity.burst_count": bursts.times,
+        }
     clock_facts(a, device, out)
 
 
@@ -142,34 +149,17 @@ def _unused(a: Analysis, device: int) -> bool | None:
     return works == [False, True] and not held
 
 
-def _alone(samples: Samples, out: FactWriter) -> None:
-    """The device has no recorded operation: its busy time is that of the samples."""
-    if samples.busy is None:
-        return
-    busy = float(samples.busy.mean())
-    _busy_share(busy, False, out)
-    out.put("activity.kernels_resolved", False)
-    _while_busy(samples, busy, samples.busy, out)
-
-
-def _busy_share(busy: float, recorded: bool, out: FactWriter) -> None:
-    out.put("activity.work_recorded", recorded)
-    out.put("activity.busy_ratio", busy)
-    out.put("activity.idle_ratio", 1.0 - busy)
-
-
 def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWriter) -> None:
     """Means over the busy share of the window. `inside` is how much of each sample the device is
     busy, given where the samples do not resolve kernels: then each counts as a whole."""
     if busy <= 0:
         return
-    dram = _mean_dram(samples)
-    means = {"sm": samples.mean("sm_active"), "tensor": samples.mean("tensor_active"), "dram": dram}
-    for name, value in means.items():
-        if value is not None:
+    for name, column in (("sm", "sm_active"), ("tensor", "tensor_active")):
+        if (value := samples.mean(column)) is not None:
             out.put(f"activity.{name}_busy_ratio", min(value / busy, 1.0))
-    if dram is None or samples.dram is None:
+    if samples.dram is None or np.isnan(dram := _mean(samples.dram)):
         return
+    out.put("activity.dram_busy_ratio", min(dram / busy, 1.0))
     # An upper bound, whichever kernels the samples belong to.
     out.put("activity.dram_bound_most_ratio", min(dram / busy / DRAM_LIMIT, 1.0))
     if inside is not None:
@@ -181,11 +171,6 @@ def work_recorded(a: Analysis, device: int) -> bool:
     """False if the capture lacks the device's work: samples alone, and graphs of which neither the
     kernels nor the runs are recorded."""
     return device in a.devices and hidden_graph_ratio(a) < HIDDEN_GRAPHS
-
-
-def _mean_dram(samples: Samples) -> float | None:
-    dram = samples.dram
-    return None if dram is None or np.isnan(dram).all() else float(np.nanmean(dram))
 
 
 def sampled_devices(a: Analysis) -> list[int]:
@@ -210,19 +195,15 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     samples = a.samples(device)
     if not work_recorded(a, device):
         return
-    _busy_share(busy, True, out)
+    out |= {"activity.work_recorded": True, "activity.busy_ratio": busy, "activity.idle_ratio": 1.0 - busy}
     if samples is None:
         return
-    worked = budget.busy
-    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, worked))
+    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, budget.busy))
     found = _with_weights(a, device, weight_bytes)
     resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
     out.put("activity.kernels_resolved", resolved)
-    inside = None
-    if not resolved:
-        ends = samples.time + samples.period
-        inside = Coverage(worked).within(samples.time, ends) / samples.period
-    _while_busy(samples, busy, inside, out)
+    inside = Coverage(budget.busy).within(samples.time, samples.time + samples.period) / samples.period
+    _while_busy(samples, busy, None if resolved else inside, out)
     if found is None:
         return
     shares = found.share
@@ -307,58 +288,46 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rows, mine, busy = _clock_samples(a, device)
     if not busy.any():
         return
-    clock = rows["sm_clock_hz"][busy]
-    top = rows["sm_clock_max_hz"][busy]
-    spec = gpu_of(a.device(device))
-    highest = a.device(device).clock_hz if np.isnan(top).all() else float(np.nanmax(top))
+    clock, top, power, limit, held, heated, heat = (rows[name][busy] for name in _CLOCK_COLUMNS[4:])
+    about, spec = a.device(device), gpu_of(a.device(device))
+    highest = about.clock_hz if np.isnan(top).all() else float(np.nanmax(top))
     if not highest and not np.isnan(rows["sm_clock_hz"][mine]).all():
         boost = 1e6 * (spec.clock_mhz or 0) if spec else 0.0
         highest = max(float(np.nanmax(rows["sm_clock_hz"][mine])), boost)  # at least these it can reach
-    if highest and not np.isnan(clock).all():
-        ratio = float(np.nanmean(clock)) / highest
+    mean_clock, hottest = _mean(clock), float(np.nanmax(heat, initial=-np.inf))
+    if highest and not np.isnan(mean_clock):
+        ratio, share = mean_clock / highest, float(busy.sum() / max(mine.sum(), 1))
         out.put("clock.busy_ratio", min(ratio, 1.0))
-        share = float(busy.sum() / max(mine.sum(), 1))
         out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share)
         quarters = np.array_split(clock[~np.isnan(clock)], 4)
         if len(quarters[-1]) >= _IN_QUARTER:
             medians = [median_of(q) for q in quarters]
             out.put("clock.fall_ratio", 1.0 - medians[-1] / max(*medians, 1.0))
-    power, limit = rows["power_w"][busy], rows["power_limit_w"][busy]
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())
     if spec is not None and rated:
         limit = np.full(len(power), float(spec.tdp_w or np.nan))
     at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
-    held, heated = rows["throttled"][busy], rows["overheated"][busy]
-    out.put("clock.held_back_ratio", _mean(held))
     # The driver's own reasons take precedence over the measured power.
     limited = np.where(np.isnan(held), at_limit, held)
-    shares = {"clock.power_limited_ratio": at_limit, "clock.limited_ratio": limited}
     # The limit may be set below the rated power: samples below the rating may still be at the limit.
-    known = {name: found for name, of in shares.items() if (found := _mean(of)) is not None}
     unsure = rated and bool(np.isnan(held).any())
-    out.put_between({name: (least, 1.0 if unsure else least) for name, least in known.items()})
-    if np.nansum(limited) > 0:
-        heat_share = float(np.nansum(heated) / np.nansum(limited))
-        out.put("clock.limit", "heat" if heat_share >= 0.5 else "power")
-    heat = rows["temperature_c"][busy]
-    if not np.isnan(heat).all():
-        out.put("clock.temperature_max_c", float(np.nanmax(heat)))
-    mean_clock = _mean(clock)
-    table = [
-        ["SM clock while busy", None if mean_clock is None else mean_clock / 1e6, "MHz"],
-        ["highest SM clock", highest / 1e6 if highest else None, "MHz"],
+    shares = {"clock.power_limited_ratio": _mean(at_limit), "clock.limited_ratio": _mean(limited)}
+    out.put_between({n: (s, 1.0 if unsure else s) for n, s in shares.items() if not np.isnan(s)})
+    if spent := np.nansum(limited):
+        out.put("clock.limit", "heat" if np.nansum(heated) / spent >= 0.5 else "power")
+    out.put("clock.held_back_ratio", _mean(held))
+    out.put("clock.temperature_max_c", hottest)
+    table: list[list[Any]] = [
+        ["SM clock while busy", mean_clock / 1e6, "MHz"],
+        ["highest SM clock", highest / 1e6 if highest else np.nan, "MHz"],
         ["power while busy", _mean(power), "W"],
         ["rated power" if rated else "power limit", _mean(limit), "W"],
-        ["held down by the driver", _percent(held), "% of samples"],
-        ["highest temperature", None if np.isnan(heat).all() else float(np.nanmax(heat)), "C"],
+        ["held down by the driver", 100.0 * _mean(held), "% of samples"],
+        ["highest temperature", hottest, "C"],
     ]
-    out.table("clock.samples", [row for row in table if row[1] is not None])
+    out.table("clock.samples", [row for row in table if np.isfinite(row[1])])
 
 
-def _mean(values: Array) -> float | None:
-    return None if np.isnan(values).all() else float(np.nanmean(values))
-
-
-def _percent(values: Array) -> float | None:
-    share = _mean(values)
-    return None if share is None else 100.0 * share
+def _mean(values: Array) -> float:
+    """NaN without any value."""
+    return np.nan if np.isnan(values).all() else float(np.nanmean(values))

@@ -119,19 +119,17 @@ def _majors(a: Analysis) -> list[int]:
 
 def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
-    alone = samples_alone(a)
+    out.put("capture.size_bytes", capture.size_bytes)
     if trace.summed:  # a missing table says nothing: it may not have been printed
-        out.put("capture.size_bytes", capture.size_bytes)
         _workload(a, out)
         return
+    _sampling(a, out)
     if capture.recorder.samples_only:
         # A sampler sees utilisation only; a missing kernel table says nothing about the GPU.
-        out.put("capture.size_bytes", capture.size_bytes)
         out.put("capture.sample_count", trace.rows("samples"))
-        _sampling(a, out)
         return
-    graph_launches = _graph_launches(a)
-    rows = sum(trace.rows(t) for t in _EVENT_TABLES)
+    graph_launches = int((trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH).sum())
+    alone, rows = samples_alone(a), sum(trace.rows(t) for t in _EVENT_TABLES)
     out |= {
         "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
@@ -145,7 +143,6 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.trace_method": a.trace_method,
         "capture.node_traced_count": int((a.ops.graph_node != 0).sum()) if trace.has("kernels") else None,
         "capture.startup_ms": a.startup.length / 1e6,
-        "capture.size_bytes": capture.size_bytes,
         "capture.event_count": rows,
         "capture.nvtx_range_count": _written_ranges(a),
         # No supported tool samples other GPUs, so their absence says nothing.
@@ -164,18 +161,25 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         out.put("capture.debug_build", bool(cargo_debug or _DEBUG.search(command)))
         out.put("capture.client_command", bool(_CLIENT.search(command)))
     if capture.schema_version:
-        out.put("capture.schema_known", _known_schema(capture.schema_version))
+        version = tuple(int(p) for p in re.findall(r"\d+", capture.schema_version)[:2])
+        out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
     _workload(a, out)
-    _calls(a, out)
+    if trace.has("api_calls"):
+        eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * TRACED_CALL_NS
+        profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
+        out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
+        out.put("capture.overhead_idle_ratio", profiler)
     error_facts(a, out)
     integrity_facts(a, out)
     damage_facts(a, out, rows)
-    _sampling(a, out)
     _coverage(a, out)
+    # In the words of `nsys profile --trace`.
+    types = [t for t in capture.trace_sources if not t.startswith("COLLECT_")]
+    sources = ",".join(dict.fromkeys(t.removesuffix("Events").lower() for t in types))
     out.table(
         "capture.options",
         [
-            ["trace sources", _sources(capture.trace_sources) or "unknown"],
+            ["trace sources", sources or "unknown"],
             ["CUDA traced by", a.trace_method or "unknown"],
             ["CUDA graph trace", capture.graph_trace_mode or "unknown"],
             ["GPU metrics", f"{capture.sample_hz:.0f} Hz" if capture.sample_hz else "none"],
@@ -215,36 +219,9 @@ def samples_alone(a: Analysis) -> bool:
     return trace.capture.cuda_traced is not True
 
 
-def _sources(recorded: tuple[str, ...]) -> str:
-    """What was traced, in the words of `nsys profile --trace`."""
-    types = [t for t in recorded if not t.startswith("COLLECT_")]
-    return ",".join(dict.fromkeys(t.removesuffix("Events").lower() for t in types))
-
-
 def _written_ranges(a: Analysis) -> int:
     """Ranges written by people; ranges that a profiler puts around every operator mark no step."""
     return int((a.trace.columns("ranges", ("domain",))["domain"] != OPERATIONS).sum())
-
-
-def _known_schema(version: str) -> bool:
-    parts = [int(p) for p in re.findall(r"\d+", version)[:2]]
-    return len(parts) == 2 and (2, 9) <= (parts[0], parts[1]) <= (3, 30)
-
-
-def _graph_launches(a: Analysis) -> int:
-    if not a.trace.has("api_calls"):
-        return 0
-    return int((a.trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH).sum())
-
-
-def _calls(a: Analysis, out: FactWriter) -> None:
-    if not a.trace.has("api_calls"):
-        return
-    eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET))
-    if a.window.length:
-        out.put("capture.traced_call_cost_ratio", eager * TRACED_CALL_NS / a.window.length)
-    if a.budgets:
-        out.put("capture.overhead_idle_ratio", max(b.share("profiler") for b in a.budgets.values()))
 
 
 def _sampling(a: Analysis, out: FactWriter) -> None:
@@ -268,16 +245,10 @@ def _sampling(a: Analysis, out: FactWriter) -> None:
     by_family = composition(a.names.families, a.names.index, duration)
     if not by_family:
         return
-    half, dominant = 0.0, []
-    for family, time in by_family.items():
-        dominant.append(family)
-        half += time
-        if half >= 0.5 * sum(by_family.values()):
-            break
-    mine = a.names.mask(lambda k: k.family in dominant)[a.names.index]
-    median = median_of(duration[mine])
-    if median > 0:
-        out.put("capture.sample_period_over_kernel", period / median)
+    reach = np.cumsum(list(by_family.values()))
+    dominant = list(by_family)[: int(np.searchsorted(reach, 0.5 * reach[-1])) + 1]
+    median = median_of(duration[a.names.mask(lambda k: k.family in dominant)[a.names.index]])
+    out.put("capture.sample_period_over_kernel", period / median if median > 0 else None)
 
 
 def _coverage(a: Analysis, out: FactWriter) -> None:
@@ -298,7 +269,7 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
         begun = np.where(a.ops.api[at] >= 0, start[np.maximum(a.ops.api[at], 0)], -1)
         covered = (begun >= 0) & spans.holds(begun)
     if duration.sum() > 0:
-        out.put("capture.nvtx_coverage_ratio", float(duration[covered].sum()) / float(duration.sum()))
+        out.put("capture.nvtx_coverage_ratio", duration[covered].sum() / duration.sum())
 
 
 # --- start-up -------------------------------------------------------------------------------------
@@ -356,6 +327,8 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         "capture.steady_ratio": steady,
         "capture.teardown_ratio": teardown,
         "capture.unused_ratio": (unused := max(1.0 - cold - steady - teardown, 0.0)),
+        "startup.warm": found.warm,
+        "startup.in_window_ratio": float(idle) / a.window.length if a.window.length else None,
     }
     begun = max(int(a.ops.start.min()), found.end) if len(a.ops) else found.end
     early = Spans(np.array([found.end]), np.array([begun]))
@@ -365,16 +338,13 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         ("outside the window", unused - before),
     )  # fmt: skip
     out.put("capture.rest", ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= _REST_SHARE) or None)
-    out.put("startup.warm", found.warm)
-    out.put("startup.in_window_ratio", float(idle) / a.window.length if a.window.length else None)
     if a.step_count >= EVEN_STEPS and idle:
         by_step = sum(b.by_step[a.window_steps, PARTS.index("startup")] for b in a.budgets.values())
         late = by_step[a.step_count // 2 :]
         again = np.count_nonzero(late) > 1  # a single slow first launch does not come back
-        out.put("startup.late_ratio", float(late.sum() / by_step.sum()) if again else 0.0)
+        out.put("startup.late_ratio", late.sum() / by_step.sum() if again else 0.0)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
-    for kind, length in parts.items():
-        out.put(f"startup.{kind}_ratio", length / span)
+    out |= {f"startup.{kind}_ratio": length / span for kind, length in parts.items()}
     parts["rest"] = max(found.length - sum(parts.values()), 0)
     if len(a.steps):
         slow = warmup_steps(a.steps, found, a.ops)

@@ -10,7 +10,7 @@ from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import subtract, union
 from advisor.metrics.uploads import SMALL, small_runs
-from advisor.model.arrays import Array, among, begins_run, distinct, marked, ordered
+from advisor.model.arrays import Array, among, begins_run, marked, ordered, pairs, rows_at
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
     COPY_KIND_NAMES,
@@ -69,44 +69,74 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     start, end = a.ops.start[at], a.ops.end[at]
     length = end - start
     crosses = (kind == HTOD) | (kind == DTOH)
-    pageable = crosses & (host_side == PAGEABLE)
-    memory_known = _memory_known(a, device)
-    spans = budget.window.cut(union(start[pageable], end[pageable]))
-    sized = not (size == MISSING).any()
-    tiny = crosses & (size < _TINY)
-    practical = practical_rate(a, device)
-    large = pageable & (size > _LARGE)  # for smaller copies latency dominates, pinned or not
-    exposed = subtract(spans, budget.compute).total
-    slow = subtract(budget.window.cut(union(start[large], end[large])), budget.compute).total
-    rate = float(size[large].sum()) / max(float(length[large].sum()), 1.0) * 1e9
-    saved = max(1.0 - rate / (practical or _LEAST_PRACTICAL), 0.0)
-    peer = budget.window.cut(union(start[kind == PTOP], end[kind == PTOP]))
+    pageable, pinned = crosses & (host_side == PAGEABLE), crosses & (host_side == PINNED)
+    memory_known, sized = _memory_known(a, device), not (size == MISSING).any()
+    tiny, between = crosses & (size < _TINY), length[kind == DTOD].sum()
+
+    def ran(mine: Array) -> tuple[int, int]:
+        """How long (ns) these copies run, and how long while no kernel does."""
+        spans = budget.window.cut(union(start[mine], end[mine]))
+        return spans.total, subtract(spans, budget.compute).total
+
+    def rate(mine: Array) -> float:
+        return float(size[mine].sum()) / max(float(length[mine].sum()), 1.0) * 1e9
+
     out |= {
-        "copy.pageable_ratio": spans.total / window if memory_known else None,
-        "copy.pageable_exposed_ratio": exposed / window if memory_known else None,
-        "copy.pageable_excess_ratio": slow / window * saved
-        if memory_known and sized and (slow or not exposed)
-        else None,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
-        "copy.peer_exposed_ratio": subtract(peer, budget.compute).total / window,
-        "copy.tiny_htod_ratio": float((kind[tiny] == HTOD).mean()) if sized and tiny.any() else None,
-        "copy.tiny_time_ratio": float(length[tiny].sum()) / window if sized else None,
-        "copy.dtod_busy_ratio": min(float(length[kind == DTOD].sum()) / busy, 1.0),
-        "copy.dtod_window_ratio": min(float(length[kind == DTOD].sum()) / window, 1.0),
+        "copy.peer_exposed_ratio": ran(kind == PTOP)[1] / window,
+        "copy.dtod_busy_ratio": min(between / busy, 1.0),
+        "copy.dtod_window_ratio": min(between / window, 1.0),
     }
+    counts: dict[str, float | None] = {}
     if sized:
         held = max(_small(a, device, out, at, size, kind == HTOD), int(length[tiny].sum()))
-        out.put("copy.small_held_ratio", held / window)
-    many_large = float(large.sum()) if memory_known and sized else None
-    many_tiny = float(tiny.sum()) if sized else None
-    out |= a.rates(device, {"copy.pageable_large": many_large, "copy.tiny": many_tiny})
-    if a.step_count and sized:
-        out.put("copy.htod_bytes_per_step", float(size[kind == HTOD].sum()) / a.step_count)
-    pinned = crosses & (host_side == PINNED) & (size >= _RATE_FROM)
+        counts["copy.tiny"] = float(tiny.sum())
+        out |= {
+            "copy.tiny_htod_ratio": (kind[tiny] == HTOD).mean() if tiny.any() else None,
+            "copy.tiny_time_ratio": length[tiny].sum() / window,
+            "copy.small_held_ratio": held / window,
+            "copy.htod_bytes_per_step": size[kind == HTOD].sum() / a.step_count if a.step_count else None,
+        }
     if memory_known:
-        _link(a, device, out, size[pinned], start[pinned], end[pinned])
+        large = pageable & (size > _LARGE)  # for smaller copies latency dominates, pinned or not
+        practical, (time, exposed), slow = practical_rate(a, device), ran(pageable), ran(large)[1]
+        if sized:
+            counts["copy.pageable_large"] = float(large.sum())
+            saved = max(1.0 - rate(large) / (practical or _LEAST_PRACTICAL), 0.0)
+            out.put("copy.pageable_excess_ratio", slow / window * saved if slow or not exposed else None)
+        of_link = pinned & (size >= _RATE_FROM)
+        linked, alone = ran(of_link)
+        out |= {
+            "copy.pageable_ratio": time / window,
+            "copy.pageable_exposed_ratio": exposed / window,
+            "copy.link_time_ratio": linked / window,
+            "copy.link_exposed_ratio": alone / window,
+            "copy.link_rate_ratio": rate(of_link) / practical
+            if length[of_link].any() and practical
+            else None,
+        }
+    out |= a.rates(device, counts)
     _places(a, out, at, kind)
-    _classes(a, out, (kind, host_side, size, start, end), window)
+    rows: list[Row] = []
+    for direction, memory in pairs(kind, host_side):
+        mine = (kind == direction) & (host_side == memory)
+        (time, exposed), of_host = ran(mine), direction in (HTOD, DTOH)
+        rows.append({
+            "device": a.main_device,
+            "kind": COPY_KIND_NAMES.get(direction, "other"),
+            "memory": _MEMORY_NAMES.get(memory, "device") if of_host else "device",
+            "count": int(mine.sum()),
+            "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
+            "bytes": int(size[mine].sum()),
+            "mean_bytes": float(size[mine].mean()),
+            "time_ratio": time / window,
+            "exposed_ratio": exposed / window,
+            "rate_bytes_per_s": rate(mine) if length[mine].any() else None,
+        })  # fmt: skip
+    rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
+    out.entity("copy_class", rows)
+    shown = ("kind", "memory", "count", "mean_bytes", "time_ratio", "exposed_ratio", "rate_bytes_per_s")
+    out.table("copies.classes", [[r[name] for name in shown] for r in rows])
 
 
 def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up: Array) -> int:
@@ -154,62 +184,12 @@ def practical_rate(a: Analysis, device: int) -> float | None:
     return about.htod_bytes_per_s if about is not None else None
 
 
-def _link(a: Analysis, device: int, out: FactWriter, size: Array, start: Array, end: Array) -> None:
-    """Rates of large pinned copies over what the link reaches in practice."""
-    budget = a.budgets[device]
-    window = budget.window.nonzero_length
-    spans = budget.window.cut(union(start, end))
-    out.put("copy.link_time_ratio", spans.total / window)
-    out.put("copy.link_exposed_ratio", subtract(spans, budget.compute).total / window)
-    practical, time = practical_rate(a, device), float((end - start).sum())
-    if time and practical:
-        out.put("copy.link_rate_ratio", float(size.sum()) / time * 1e9 / practical)
-
-
 def _places(a: Analysis, out: FactWriter, at: Array, kind: Array) -> None:
     """The longest copies of each direction, as places on the timeline."""
     length = a.ops.length[at]
-    for part, mine in (
-        ("htod", kind == HTOD),
-        ("dtoh", kind == DTOH),
-        ("other_copy", (kind != HTOD) & (kind != DTOH)),
-    ):
+    others = (kind != HTOD) & (kind != DTOH)
+    for part, mine in (("htod", kind == HTOD), ("dtoh", kind == DTOH), ("other_copy", others)):
         chosen = np.flatnonzero(mine)
-        chosen = chosen[np.argsort(-length[chosen], kind="stable")[:_PLACES]]
-        out.places(
-            part,
-            [
-                Interval(int(a.ops.start[i]), int(a.ops.end[i]), int(a.ops.stream[i]), None, part)
-                for i in at[chosen].tolist()
-            ],
-        )
-
-
-def _classes(a: Analysis, out: FactWriter, columns: tuple[Array, ...], window: int) -> None:
-    """Rows of the entity `copy_class` and the evidence table of the same content."""
-    kind, host_side, size, start, end = columns
-    budget = a.budgets[a.main_device]
-    rows: list[Row] = []
-    for direction in distinct(kind).tolist():
-        for memory in distinct(host_side[kind == direction]).tolist():
-            mine = (kind == direction) & (host_side == memory)
-            spans = budget.window.cut(union(start[mine], end[mine]))
-            time = float((end - start)[mine].sum())
-            rows.append(
-                {
-                    "device": a.main_device,
-                    "kind": COPY_KIND_NAMES.get(direction, "other"),
-                    "memory": _MEMORY_NAMES.get(memory, "device") if direction in (HTOD, DTOH) else "device",
-                    "count": int(mine.sum()),
-                    "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
-                    "bytes": int(size[mine].sum()),
-                    "mean_bytes": float(size[mine].mean()),
-                    "time_ratio": spans.total / window,
-                    "exposed_ratio": subtract(spans, budget.compute).total / window,
-                    "rate_bytes_per_s": float(size[mine].sum()) / time * 1e9 if time else None,
-                }
-            )
-    rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
-    out.entity("copy_class", rows)
-    shown = ("kind", "memory", "count", "mean_bytes", "time_ratio", "exposed_ratio", "rate_bytes_per_s")
-    out.table("copies.classes", [[r[name] for name in shown] for r in rows])
+        chosen = at[chosen[np.argsort(-length[chosen], kind="stable")[:_PLACES]]]
+        rows = rows_at(chosen, a.ops.start, a.ops.end, a.ops.stream)
+        out.places(part, [Interval(lo, hi, stream, None, part) for lo, hi, stream in rows])

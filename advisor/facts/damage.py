@@ -12,7 +12,7 @@ from advisor.facts import needs
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import GOOD_RESULTS, Losses
+from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import joined, union
 from advisor.metrics.startup import work_span
 from advisor.metrics.thinned import uneven_share
@@ -146,27 +146,33 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     invalid = str(out.base.value("capture.invalid_rows"))
     signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
     shares = ("capture.damaged_ratio", "capture.lost_row_ratio", "capture.invalid_row_ratio")
-    out.put("capture.lost_ratio", max(out.value(name) or 0.0 for name in shares))
-    out.put("capture.damage_signs", "; ".join(text for text, _ in signs) or "none")
-    out.table("capture.damage", [list(sign) for sign in signs])
-    _refused(a, out, texts)
+    found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
+    out |= {
+        "capture.lost_ratio": max(out.value(name) or 0.0 for name in shares),
+        "capture.damage_signs": "; ".join(text for text, _ in signs) or "none",
+        "capture.refusal": found[0].id if found else "none",
+        "capture.refusal_text": "; ".join(r.says for r in found) or None,
+    }
+    out.table("capture.damage", signs)
+    if not found and out.base.value("capture.gpu_work_count") == 0:
+        processor, shown_by = ran_on(a.trace, a.ranges)
+        out |= {"capture.ran_on": processor, "capture.ran_on_signs": shown_by}
 
 
 def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
     """Jumps of the correlation ids, and step ranges that lost their calls."""
-    damage, signs = a.damage, list[Sign]()
+    damage = a.damage
     if a.startup.capture_length:
         out.put("capture.damaged_ratio", min(damage.holes.total / a.startup.capture_length, 1.0))
     if a.trace.has("api_calls"):
         out.put("capture.correlation_jump", damage.jump)
         if damage.step_ranges:
             out.put("capture.empty_step_ratio", damage.empty_steps / damage.step_ranges)
-    if damage.jump:
-        signs.append((f"correlation ids jump by {damage.jump:,}", float(damage.jump)))
-    if damage.empty_steps:
-        text = f"{damage.empty_steps} of {damage.step_ranges} step ranges hold no CUDA call"
-        signs.append((text, float(damage.empty_steps)))
-    return signs
+    signs = (
+        (damage.jump, f"correlation ids jump by {damage.jump:,}"),
+        (damage.empty_steps, f"{damage.empty_steps} of {damage.step_ranges} step ranges hold no CUDA call"),
+    )
+    return [(text, float(number)) for number, text in signs if number]
 
 
 def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
@@ -176,16 +182,23 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         out.put("capture.opaque_graph_ratio", 1.0 if runs else None)
         out.put("capture.hidden_graph_ratio", 0.0 if runs else None)
         return []
-    losses = a.losses
-    share = losses.lost_launches / max(losses.launches, 1)
-    out.put("capture.launch_without_kernel_ratio", share)
-    share = losses.lost_kernels / max(kernels + runs + losses.lost_kernels, 1)
-    out.put("capture.lost_kernel_ratio", share)
-    out.put("capture.lost_call_ratio", losses.lost_calls / max(losses.kernels, 1))
+    losses, recorded = a.losses, kernels + runs
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
-    out.put("capture.opaque_graph_ratio", 1.0 if runs else opaque)
-    out.put("capture.hidden_graph_ratio", hidden_graph_ratio(a))
-    return _signs(losses, kernels + runs)
+    out |= {
+        "capture.launch_without_kernel_ratio": losses.lost_launches / max(losses.launches, 1),
+        "capture.lost_kernel_ratio": losses.lost_kernels / max(recorded + losses.lost_kernels, 1),
+        "capture.lost_call_ratio": losses.lost_calls / max(losses.kernels, 1),
+        "capture.opaque_graph_ratio": 1.0 if runs else opaque,
+        "capture.hidden_graph_ratio": hidden_graph_ratio(a),
+    }
+    none = "" if recorded else " and none is recorded"
+    signs = (  # in numbers, never as a share that rounds to 0
+        (losses.lost_launches, losses.launches, f"kernel launches left no kernel{none}"),
+        (losses.lost_graphs, losses.graph_launches, "graph launches left no row"),
+        (losses.lost_nodes, losses.nodes, "nodes of graph replays left no row"),
+        (losses.lost_calls, losses.kernels, "kernels stand without their call"),
+    )
+    return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
 
 
 def hidden_graph_ratio(a: Analysis) -> float:
@@ -198,18 +211,6 @@ def _linked(a: Analysis) -> bool:
     """Whether both sides hold correlation ids; without them losses cannot be counted."""
     sides = [a.trace.columns(t, ("correlation",))["correlation"] for t in ("api_calls", "kernels")]
     return all(not len(side) or bool((side != MISSING).any()) for side in sides)
-
-
-def _signs(losses: Losses, recorded: int) -> list[Sign]:
-    """In numbers, never as a share that rounds to 0."""
-    none = "" if recorded else " and none is recorded"
-    signs = (
-        (losses.lost_launches, losses.launches, f"kernel launches left no kernel{none}"),
-        (losses.lost_graphs, losses.graph_launches, "graph launches left no row"),
-        (losses.lost_nodes, losses.nodes, "nodes of graph replays left no row"),
-        (losses.lost_calls, losses.kernels, "kernels stand without their call"),
-    )
-    return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
 
 
 def _left_out(a: Analysis, out: FactWriter) -> list[Sign]:
@@ -239,38 +240,24 @@ def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
     return [(f"the tool says: {t[:100]}", 1.0) for t in losses[:5]]
 
 
-def _refused(a: Analysis, out: FactWriter, texts: list[str]) -> None:
-    """Why CUDA events are missing, where the profiler says so; else what ran a program without GPU work."""
-    found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
-    out.put("capture.refusal", found[0].id if found else "none")
-    if found:
-        out.put("capture.refusal_text", "; ".join(r.says for r in found))
-    elif out.base.value("capture.gpu_work_count") == 0:
-        processor, signs = ran_on(a.trace, a.ranges)
-        out.put("capture.ran_on", processor)
-        out.put("capture.ran_on_signs", signs)
-
-
 def error_facts(a: Analysis, out: FactWriter) -> None:
     """Calls that returned an error; the most frequent error that is more than an answer, the first of several."""
     if not a.trace.has("api_calls"):
         return
     calls = a.trace.columns("api_calls", ("result", "name_id", "start", "call"))
-    bad = ~among(calls["result"], GOOD_RESULTS)
+    bad, recorded = ~among(calls["result"], GOOD_RESULTS), bool((calls["result"] != MISSING).any())
     result, names, start = (calls[n][bad] for n in ("result", "name_id", "start"))
-    if (calls["result"] != MISSING).any():
+    if recorded:
         out.put("capture.error_call_count", len(result))
         launches = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH))
-        out.put("capture.error_launch_ratio", float(launches[bad].sum()) / max(int(launches.sum()), 1))
-    known = capture_knowledge().errors
-    codes, times = result[:20].tolist(), (start[:20] / 1e9).tolist()
-    words = [known[code].name if code in known else None for code in codes]
-    out.table(
-        "capture.errors", list(zip(a.trace.texts(names[:20].tolist()), codes, times, words, strict=True))
-    )
+        out.put("capture.error_launch_ratio", launches[bad].sum() / max(launches.sum(), 1))
     if not len(result):
-        out.put("capture.error_kind", "none" if (calls["result"] != MISSING).any() else None)
+        out.put("capture.error_kind", "none" if recorded else None)
         return
+    known, codes = capture_knowledge().errors, result[:20].tolist()
+    words = [known[code].name if code in known else None for code in codes]
+    shown = zip(a.trace.texts(names[:20].tolist()), codes, start[:20] / 1e9, words, strict=True)
+    out.table("capture.errors", list(shown))
     grave = np.flatnonzero(~among(result, [code for code, e in known.items() if e.kind == "answer"]))
     grave = grave if len(grave) else np.arange(len(result))
     _, first, count = np.unique(result[grave], return_index=True, return_counts=True)
@@ -288,9 +275,6 @@ def error_facts(a: Analysis, out: FactWriter) -> None:
 def integrity_facts(a: Analysis, out: FactWriter) -> None:
     """Counts by invariant, and all of them in words; the trace's ledger takes note of them."""
     invalid = a.invalid
-    out |= {name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()}
-    out.put("capture.view_count", len(invalid.views))
-    out.put("capture.invalid_row_ratio", invalid.worst_ratio)
     causes = [f"{view} is a view, not a table" for view in invalid.views]
     rows = list[list[Value | None]]()
     for (check, table), count in invalid.counts.items():
@@ -298,7 +282,12 @@ def integrity_facts(a: Analysis, out: FactWriter) -> None:
         causes.append(f"{count:,} of {of:,} {what} {_WORDS[check]}")
         a.trace.ledger.note("doubted", _WORDS[check], table, count, of)
         rows.append([_WORDS[check], what, count, count / of])
-    out.put("capture.invalid_rows", "; ".join(causes) or "none")
+    out |= {
+        **{name: sum(map(invalid.of, checks)) for name, checks in _COUNTS.items()},
+        "capture.view_count": len(invalid.views),
+        "capture.invalid_row_ratio": invalid.worst_ratio,
+        "capture.invalid_rows": "; ".join(causes) or "none",
+    }
     out.table("capture.invalid", rows)
 
 
@@ -312,15 +301,12 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
     chosen = a.selection
     if a.trace.has("api_calls"):
         earlier, (first, last) = a.earlier_work.total, work_span(a.trace, a.ops)
-        out |= {
-            "capture.earlier_work_ratio": earlier / max(last - first, 1),
-            "capture.earlier_work_ms": earlier / 1e6,
-        }
+        out.put("capture.earlier_work_ratio", earlier / max(last - first, 1))
+        out.put("capture.earlier_work_ms", earlier / 1e6)
     devices = [a.on(int(d)) for d in distinct(a.ops.device).tolist()]
     by_device = list(map(_outside, devices))
     length = sum(one.window.length for one in devices)
-    inside = sum(found.inside for found in by_device)
-    outside = sum(found.outside for found in by_device)
+    inside, outside = sum(found.inside for found in by_device), sum(found.outside for found in by_device)
     out |= {
         "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
         "capture.window_busy_ms": inside / 1e6,
@@ -330,7 +316,14 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
         "capture.whole_work_window": _whole(a, by_device),
         "capture.step_levels": ", ".join(f"{n} {w}" for w, n in a.steps.levels) or None,
     }
-    out.table("capture.outside_work", _place_rows(by_device, inside + outside))
+    rows = list[list[Value | None]]()
+    for place in by_device[0].places:
+        spans = joined(*(found.places[place] for found in by_device))
+        ns = sum(found.places[place].total for found in by_device)
+        if len(spans):
+            first, last = spans.start[0] / 1e9, spans.end[-1] / 1e9
+            rows.append([place, ns / 1e6, ns / (inside + outside), first, last])
+    out.table("capture.outside_work", rows)
 
 
 def _outside(own: Analysis) -> OutsideWork:
@@ -353,15 +346,3 @@ def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:
     lo = min([int(outside.start[0]), *(a.on(d).window.start for d in a.devices)])
     hi = max([int(outside.end[-1]), *(a.on(d).window.end for d in a.devices)])
     return f"{session_time(lo // 1000 * 1000)}/{session_time(-(-hi // 1000) * 1000)}"
-
-
-def _place_rows(by_device: list[OutsideWork], whole: int) -> list[list[Value | None]]:
-    """One row a place, over all devices."""
-    rows: list[list[Value | None]] = []
-    for place in by_device[0].places:
-        found = [f.places[place] for f in by_device if len(f.places[place])]
-        if found:
-            ns = sum(spans.total for spans in found)
-            first, last = min(int(s.start[0]) for s in found), max(int(s.end[-1]) for s in found)
-            rows.append([place, ns / 1e6, ns / whole, first / 1e9, last / 1e9])
-    return rows

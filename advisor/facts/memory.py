@@ -12,7 +12,7 @@ from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
-from advisor.model.arrays import Array, among, median_of, pairs
+from advisor.model.arrays import Array, among, median_of, pairs, rows_at
 from advisor.model.facts import Interval
 from advisor.sources.schema import (
     ALLOCATED,
@@ -88,34 +88,40 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if not _recorded(a, at):
         return
     columns = a.trace.columns("copies", ("bytes", "kind", "migration_cause", "address"))
-    size, kind, cause, address = (
-        columns[n][a.ops.row[at]] for n in ("bytes", "kind", "migration_cause", "address")
-    )
+    size, kind, cause, address = (values[a.ops.row[at]] for values in columns.values())
     start, end = a.ops.start[at], a.ops.end[at]
     window = budget.window.nonzero_length
     forced = cause != USER_PREFETCH
     beside = intersect(budget.window.cut(union(start[forced], end[forced])), budget.compute).total
-    exposed = budget.share("migration", "unified_memory")
-    total = max(float(size.sum()), 1.0)
-    cause_known = bool((cause != MISSING).any())
+    exposed, total = budget.share("migration", "unified_memory"), max(float(size.sum()), 1.0)
+    placed = len(at) and (address != MISSING).all()
     out |= {
         "unified.migration_count": len(at),
-        "unified.migrated_bytes": int(size.sum()),
+        "unified.migrated_bytes": size.sum(),
         "unified.migration_ratio": budget.window.cut(union(start, end)).total / window,
         "unified.exposed_ratio": exposed,
         "unified.stall_ratio": beside / window,
         "unified.lost_ratio": exposed + beside / window,
-        "unified.unasked_ratio": float(size[forced].sum()) / total if cause_known else None,
-        "unified.thrash_ratio": float(size[_again(start, kind, address)].sum()) / total
-        if len(at) and (address != MISSING).all()
-        else None,
+        "unified.unasked_ratio": size[forced].sum() / total if (cause != MISSING).any() else None,
+        "unified.thrash_ratio": size[_again(start, kind, address)].sum() / total if placed else None,
     }
-    _faults(a, device, out)
-    longest = np.argsort(start - end, kind="stable")[:_PLACES]
+    if a.trace.has("page_faults"):
+        faults = a.trace.columns("page_faults", ("start", "device", "count"))
+        inside = (faults["start"] >= a.window.start) & (faults["start"] < a.window.end)
+        for name, where in (("gpu", device), ("host", MISSING)):  # those of the host belong to no device
+            out.put(
+                f"unified.{name}_fault_count", faults["count"][inside & (faults["device"] == where)].sum()
+            )
+    longest = rows_at(np.argsort(start - end, kind="stable")[:_PLACES], start, end, kind)
     for part in ("migration", "unified_memory"):
-        moves = zip(start[longest].tolist(), end[longest].tolist(), kind[longest].tolist(), strict=True)
-        out.places(part, [Interval(lo, hi, None, None, COPY_KIND_NAMES[k]) for lo, hi, k in moves])
-    _table(out, window, (size, kind, cause, end - start))
+        out.places(part, [Interval(lo, hi, None, None, COPY_KIND_NAMES[k]) for lo, hi, k in longest])
+    length, rows = end - start, list[list[Any]]()
+    for direction, why in pairs(kind, cause):
+        mine = (kind == direction) & (cause == why)
+        time, moved = float(length[mine].sum()), size[mine]
+        named = COPY_KIND_NAMES[direction], _CAUSES.get(why, "unknown")
+        rows.append([*named, len(moved), moved.mean(), time / window, moved.sum() / max(time, 1) * 1e9])
+    out.table("unified.migrations", sorted(rows, key=lambda r: -r[4]))
 
 
 def _migrations(a: Analysis, device: int) -> Array:
@@ -142,30 +148,6 @@ def _again(start: Array, kind: Array, address: Array) -> Array:
     return out
 
 
-def _faults(a: Analysis, device: int, out: FactWriter) -> None:
-    """Page faults in the window; those of the host belong to no device."""
-    if not a.trace.has("page_faults"):
-        return
-    rows = a.trace.columns("page_faults", ("start", "device", "count"))
-    inside = (rows["start"] >= a.window.start) & (rows["start"] < a.window.end)
-    for name, where in (("gpu", device), ("host", MISSING)):
-        count = rows["count"][inside & (rows["device"] == where)]
-        out.put(f"unified.{name}_fault_count", int(count.sum()))
-
-
-def _table(out: FactWriter, window: int, columns: tuple[Array, ...]) -> None:
-    size, kind, cause, length = columns
-    rows: list[list[Any]] = []
-    for direction, why in pairs(kind, cause):
-        mine = (kind == direction) & (cause == why)
-        time = float(length[mine].sum())
-        moved, rate = float(size[mine].mean()), float(size[mine].sum()) / max(time, 1) * 1e9
-        named = COPY_KIND_NAMES[direction], _CAUSES.get(why, "unknown")
-        rows.append([*named, int(mine.sum()), moved, time / window, rate])
-    rows.sort(key=lambda r: -float(r[4]))
-    out.table("unified.migrations", rows)
-
-
 # --- the memory of a device: how full it is, and whether its use grows ----------------------------
 
 
@@ -173,20 +155,19 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Sampled use of the device memory, and what the recorded allocations hold of it: those of the other
     recording where this one has none."""
     size = a.device(device).memory_bytes
-    there, own = _recording(a, device)
-    peaks = []
-    used = _sampled(a, device)
-    if len(used):
-        peaks.append(float(used.max()))
-        if size:
-            out.put("memory.used_ratio", peaks[-1] / size)
-    time, level = _allocated(there, own)
-    if len(level):
-        # Memory freed without an allocation in the capture was allocated before it began.
-        peaks.append(float(level.max() - min(level.min(), 0)))
-    if peaks:
-        out.put("memory.peak_bytes", max(peaks))
-        out.put("memory.least_used_ratio", min(max(peaks) / size, 1.0) if size else None)
+    there, own, other = a, device, a.other
+    if other is not None and not a.trace.has("allocations") and other.trace.has("allocations"):
+        there, own = other, device if device in other.devices else other.main_device
+    used, (time, level) = _sampled(a, device), _allocated(there, own)
+    # Memory freed without an allocation in the capture was allocated before it began.
+    held = float(level.max() - min(level.min(), 0)) if len(level) else 0.0
+    peak = max(float(used.max(initial=0)), held)
+    if len(used) or len(level):
+        out |= {
+            "memory.used_ratio": used.max() / size if size and len(used) else None,
+            "memory.peak_bytes": peak,
+            "memory.least_used_ratio": min(peak / size, 1.0) if size else None,
+        }
     _allocation_places(there, own, out)
     if there.trace.has("allocations") and there.step_count >= 4:
         first, last, between = _quarters(there, time, level)
@@ -199,16 +180,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
         if size:
             out.put("memory.growth_device_ratio", grown / size)
             if grown > 0:
-                left = max(size - max(peaks, default=0.0), 0.0)
-                out.put("memory.full_in_ns", left / grown * between)
-
-
-def _recording(a: Analysis, device: int) -> tuple[Analysis, int]:
-    """The recording with the allocations, and the number of the device in it."""
-    other = a.other
-    if other is None or a.trace.has("allocations") or not other.trace.has("allocations"):
-        return a, device
-    return other, device if device in other.devices else other.main_device
+                out.put("memory.full_in_ns", max(size - peak, 0.0) / grown * between)
 
 
 def _allocation_places(a: Analysis, device: int, out: FactWriter) -> None:

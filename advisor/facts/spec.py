@@ -191,7 +191,7 @@ class FactWriter:
     def table(
         self,
         name: str,
-        rows: Sequence[Sequence[Value | None]],
+        rows: Sequence[Sequence[Any]],
         *,
         title: str | None = None,
         columns: str | None = None,
