@@ -21,10 +21,9 @@ from advisor.facts.host import host_facts
 from advisor.facts.memory import memory_facts, unified_facts
 from advisor.facts.needs import explain_missing
 from advisor.facts.operations import expert_facts, in_use_facts, layer_facts, operation_facts, shape_facts
-from advisor.facts.passes import pass_facts
-from advisor.facts.phases import drift_facts, phase_facts, product_facts, rate_facts
+from advisor.facts.phases import drift_facts, pass_facts, phase_facts, product_facts
 from advisor.facts.provenance import call_site_tables, match_facts, provenance_facts, stack_facts
-from advisor.facts.serving import batch_facts, side_facts, speculation_facts, transfer_facts
+from advisor.facts.serving import batch_facts, rate_facts, side_facts, speculation_facts, transfer_facts
 from advisor.facts.spec import FactWriter
 from advisor.facts.sums import sums_facts
 from advisor.facts.waits import (

@@ -16,7 +16,6 @@ from advisor.facts import (
     host,
     memory,
     operations,
-    passes,
     phases,
     provenance,
     serving,
@@ -33,7 +32,7 @@ _DECLARED = (
     *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS,
     *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
-    *provenance.FACTS, *operations.LAYER_FACTS, *operations.FACTS, *passes.FACTS, *communication.FACTS,
+    *provenance.FACTS, *operations.LAYER_FACTS, *operations.FACTS, *communication.FACTS,
     *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS,
 )  # fmt: skip
 

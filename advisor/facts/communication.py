@@ -13,7 +13,6 @@ from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
     SMALL_BYTES,
-    Collectives,
     blocking,
     device_collectives,
     find_turns,
@@ -136,11 +135,11 @@ def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
     if enough.any():
         ratio = d.maximum * d.count / np.maximum(d.total, 1)
         excess = np.maximum(duration[known] - 2 * d.p50[alike], 0)[enough[alike]]
-        out["comm.max_over_mean"] = float(ratio[enough].max())
-        out["comm.excess_ratio"] = float(excess.sum()) / window
-        out["comm.repeated_excess_ratio"] = float(excess.sum() - excess.max()) / window
+        out["comm.max_over_mean"] = ratio[enough].max()
+        out["comm.excess_ratio"] = excess.sum() / window
+        out["comm.repeated_excess_ratio"] = (excess.sum() - excess.max()) / window
     if sized.any():
-        out["comm.small_exposed_ratio"] = float(exposed[sized & (size < SMALL_BYTES)].sum()) / window
+        out["comm.small_exposed_ratio"] = exposed[sized & (size < SMALL_BYTES)].sum() / window
     return out
 
 
@@ -163,14 +162,12 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     time for each collective, negative if unknown."""
     if not a.trace.has("kernels"):
         return
-    found = device_collectives(a, device)
-    budget = a.budgets[device]
-    exposed = budget.share("communication")
+    found, budget = device_collectives(a, device), a.budgets[device]
+    exposed, window = budget.share("communication"), budget.window.nonzero_length
     if len(found) == 0:
         names = ("comm.time_ratio", "comm.exposed_ratio", "comm.exposed_transfer_ratio")
         out |= dict.fromkeys(names, 0.0)
         return
-    window = budget.window.nonzero_length
     time, hidden = overlap(a, device)
     sized = found.bytes != MISSING
     small = sized & (found.bytes < SMALL_BYTES) & (found.exposed > 0)
@@ -179,7 +176,6 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         waits = np.zeros(len(found), np.int64)
     calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place)
     row = rows_of_collectives(a, device, found)
-    small_calls = float(small.sum()) if sized.any() else None
     out |= {
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
@@ -188,23 +184,17 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         "comm.overlap_ratio": hidden / max(time, 1),
         "comm.calls_per_step": len(found) / a.step_count if a.step_count else None,
         **transfer_facts(calls, waits, waits >= 0, exposed, window),
-        "comm.row_exposed_ratio": float(found.exposed[row].sum()) / window,
-        **a.rates(device, {"comm.small_calls": small_calls, "comm.row_calls": float(len(row))}),
+        "comm.row_exposed_ratio": found.exposed[row].sum() / window,
+        **a.rates(device, {"comm.row_calls": len(row)}),
+        **a.rates(device, {"comm.small_calls": small.sum() if sized.any() else None}),
     }
-    _evidence(found, window, out)
-
-
-def _evidence(found: Collectives, window: int, out: FactWriter) -> None:
     d = distribution(found.kind, found.duration, len(found.kinds))
-    exposed = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
-    shares = d.total / 1e6, d.total / window, exposed / window
+    alone = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
+    shares = d.total / 1e6, d.total / window, alone / window
     columns = (found.kinds, d.count, *shares, d.p50 / 1e3, d.maximum / 1e3)
     out.table("comm.kinds", rows_at(np.flatnonzero(d.count), *columns))
-    places = [
-        Interval(int(found.start[i]), int(found.end[i]), None, None, found.kinds[found.kind[i]])
-        for i in largest(found.exposed, 50).tolist()
-    ]
-    out.places("communication", places)
+    longest = rows_at(largest(found.exposed, 50), found.start, found.end, found.kind)
+    out.places("communication", [Interval(lo, hi, None, None, found.kinds[k]) for lo, hi, k in longest])
 
 
 def rank_facts(a: Analysis, out: FactWriter) -> None:
@@ -230,19 +220,18 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
     window = (budget.window.start, budget.window.end)
     rows = a.trace.columns("network", ("start", "end", "nic", "kind", "value"), window)
-    bytes_ = (rows["kind"] != NIC_WAITS) & (rows["value"] > 0)
-    out.put("network.card_count", len(distinct(rows["nic"][bytes_])))
-    out.put("network.peak_rate", float(rows["value"][bytes_].max(initial=0)))
+    waits = rows["kind"] == NIC_WAITS
+    moves = ~waits & (rows["value"] > 0)
+    out.put("network.card_count", len(distinct(rows["nic"][moves])))
+    out.put("network.peak_rate", float(rows["value"][moves].max(initial=0)))
     mine = a.device_ops(device)
     mine = mine[a.communication[mine]]
     exposed = subtract(union(a.ops.start[mine], a.ops.end[mine]), budget.compute)
-    waits = rows["kind"] == NIC_WAITS
     start, end, value = (rows[name][waits] for name in ("start", "end", "value"))
     inside = Coverage(exposed).within(start, end) >= _INSIDE * np.maximum(end - start, 1)
     if inside.any():
         samples, at = np.unique(start[inside], return_inverse=True)
-        waited = np.bincount(at, value[inside] > 0, len(samples)) > 0
-        out.put("network.waits_ratio", float(waited.mean()))
+        out.put("network.waits_ratio", (np.bincount(at, value[inside] > 0, len(samples)) > 0).mean())
 
 
 # --- GPUs of one process that take turns ----------------------------------------------------------
@@ -269,11 +258,8 @@ def turn_facts(a: Analysis, out: FactWriter) -> None:
     }
     if len(found.devices) == 1:
         return
-    window = max(found.window, 1)
-    out.table(
-        "gpus.turns",
-        [
-            [device, own / 1e6, own / window, alone / window, (found.any - own) / window]
-            for device, own, alone in zip(found.devices, found.compute, found.alone, strict=True)
-        ],
-    )
+    window, each = max(found.window, 1), zip(found.devices, found.compute, found.alone, strict=True)
+    rows = [
+        [d, own / 1e6, own / window, alone / window, (found.any - own) / window] for d, own, alone in each
+    ]
+    out.table("gpus.turns", rows)

@@ -5,22 +5,23 @@ techniques that a program uses already, so that no advice asks for them; layers 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from itertools import islice
 
 import numpy as np
 
 from advisor.facts import needs
 from advisor.facts.device import of_older_architecture
 from advisor.facts.spec import Entry, FactWriter, Need, group
-from advisor.knowledge.files import kernel_families
+from advisor.knowledge.files import KernelFamily, kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernel_columns import DeviceKernels
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, dense, distribution, shorten
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles
+from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles, rows_at
 from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
 
@@ -79,8 +80,6 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     `waits` is the time that each collective waited for a later rank, if other ranks show it: such a call
     is not slow.
     """
-    if not a.trace.has("kernels"):
-        return
     like = like_calls(a, device)
     if len(like) == 0:
         return
@@ -88,7 +87,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     operations = a.names.operations
     labels = sorted(set(operations))
     family_of = dict(zip(operations, a.names.families, strict=True))
-    of_operation = np.array([labels.index(operations[n]) for n in of_name], np.int64)
+    of_operation = np.searchsorted(labels, [operations[n] for n in of_name])
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
     # A collective that takes longer at its place waits for another rank there.
     longer = np.where(a.communication[like.at], 0, longer_by_place(a, like))
@@ -107,7 +106,6 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     place = np.where(frequent, place[of_operation], len(largest))[group]
     by_step = _lost_by_step(a, like.at, place, np.maximum(duration - spread.p50[group], 0))
     slowest = max(percentiles(step_times(a), 99)[0], 1) if by_step is not None else 1
-    rows = []
     for number, i in enumerate(largest.tolist()):
         own = out.at(Scope(device=device, operation=labels[i]))
         mine = np.flatnonzero(of_operation == i)
@@ -116,9 +114,9 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         own |= {
             "operation.name": labels[i],
             "operation.family": family_of[labels[i]],
-            "operation.time_ratio": float(total[i] / max(total.sum(), 1)),
-            "operation.window_ratio": min(float(total[i]) / window, 1.0),
-            "operation.count": int(spread.count[mine].sum()),
+            "operation.time_ratio": total[i] / max(total.sum(), 1),
+            "operation.window_ratio": min(total[i] / window, 1.0),
+            "operation.count": spread.count[mine].sum(),
         }
         if len(frequent_names) == 0:
             continue
@@ -127,26 +125,21 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         # Calls side by side may lose more time than the step has.
         at_p99 = None if by_step is None else min(float(percentiles(by_step[number], 99)[0] / slowest), 1.0)
         own |= {
-            "operation.max_over_p50": float(spread.maximum[worst] / spread.p50[worst]),
-            "operation.p99_over_p50": float(spread.p99[worst] / spread.p50[worst]),
+            "operation.max_over_p50": spread.maximum[worst] / spread.p50[worst],
+            "operation.p99_over_p50": spread.p99[worst] / spread.p50[worst],
             "operation.tail_window_ratio": tail / window,
             "operation.tail_p99_ratio": at_p99 or tail / window,
             "operation.tail_steps_ratio": at_p99,
             "operation.trend_ratio": trend_ratio(like_worst),
-            "operation.tail_over_time_ratio": tail / max(float(total[i]), 1.0),
-            "operation.slow_count": int(marked(len(frequent), frequent_names)[group[slow]].sum()),
+            "operation.tail_over_time_ratio": tail / max(total[i], 1.0),
+            "operation.slow_count": marked(len(frequent), frequent_names)[group[slow]].sum(),
         }
         of_worst = slow[group[slow] == worst]
         if len(of_worst):
             own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[of_worst]))
-        times = (float(v[worst]) / 1e3 for v in (spread.p50, spread.p99, spread.maximum))
-        kernel, lost = shorten(a.names.texts[of_name[worst]], 60), float(spread.tail[worst]) / 1e6
-        rows.append([labels[i], kernel, int(spread.count[worst]), *times, lost])
-    rows.sort(key=lambda r: -float(r[-1]))
-    for label in [r[0] for r in rows]:
-        out.at(Scope(device=device, operation=str(label))).table(
-            "operations.tail", [r for r in rows if r[0] == label]
-        )
+        times = (v[worst] / 1e3 for v in (spread.p50, spread.p99, spread.maximum))
+        kernel, lost = shorten(a.names.texts[of_name[worst]], 60), spread.tail[worst] / 1e6
+        own.table("operations.tail", [[labels[i], kernel, spread.count[worst], *times, lost]])
 
 
 def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | None:
@@ -170,13 +163,9 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     kernels = a.kernels(device)
     inside, step = kernels.of_one_phase
-    if len(step) == 0:
+    name, blocks, shape = (v[inside] for v in (kernels.name, kernels.blocks, kernels.shape))
+    if len(step) == 0 or (blocks == 0).any():  # not recorded
         return
-    name = kernels.name[inside]
-    blocks_of = kernels.blocks[inside]
-    if (blocks_of == 0).any():
-        return  # not recorded
-    shape = kernels.shape[inside]
     varies = _varying(name, step, shape, len(a.names.ids))
     time = np.bincount(name, kernels.length[inside], minlength=len(a.names.ids))
     whole = max(float(time.sum()), 1.0)
@@ -186,9 +175,8 @@ def shape_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rows = []
     for i in np.flatnonzero(varies)[np.argsort(-time[varies], kind="stable")][:_SHAPES].tolist():
         mine = name == i
-        blocks = blocks_of[mine]
-        counts = len(distinct(shape[mine])), int(blocks.min()), int(blocks.max()), int(mine.sum())
-        rows.append([a.names.texts[i], a.names.operations[i], *counts, float(time[i]) / whole])
+        counts = len(distinct(shape[mine])), blocks[mine].min(), blocks[mine].max(), mine.sum()
+        rows.append([a.names.texts[i], a.names.operations[i], *counts, time[i] / whole])
     out.table("kernels.shapes", rows)
 
 
@@ -219,36 +207,36 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     kernels = a.kernels(device)
     at, name, duration = kernels.at, kernels.name, kernels.length
     capability, old = a.device(device).compute_capability, of_older_architecture(a, device)
-    _attention(a, name, out)
+
+    def are(wanted: Callable[[KernelFamily], bool]) -> Array:
+        return np.asarray(a.names.mask(wanted)[name])
+
+    calls = are(lambda k: k.family in ATTENTION and "combine" not in k.operation)
+    if calls.any():
+        writes = are(lambda k: k.operation.startswith("index_copy"))
+        out.put("kernel.static_cache_attention", writes.sum() >= calls.sum())
     _launches(a, kernels, out)
-    nccl = a.names.mask(lambda k: k.operation.startswith(("NCCL", "RCCL")))[name]
-    if whole := float(duration[a.communication[at]].sum()):
-        out.put("comm.nccl_ratio", float(duration[nccl].sum()) / whole)
+    if whole := duration[a.communication[at]].sum():
+        nccl = are(lambda k: k.operation.startswith(("NCCL", "RCCL")))
+        out.put("comm.nccl_ratio", duration[nccl].sum() / whole)
     if capability and old is not None and len(at):
-        own = a.names.mask(
-            lambda k: k.family in MATMUL | ATTENTION and k.sm is not None and k.sm // 10 >= capability[0]
-        )[name]
-        attention = a.names.mask(lambda k: k.family in ATTENTION)[name]
-        out.put("kernel.current_architecture", bool(own.any()))
-        older = float(duration[old].sum())
-        if older:
-            share = float(duration[old & attention].sum()) / older
-            out.put("kernel.old_attention_ratio", share)
-    small = a.names.mask(lambda k: k.family in UNFUSED)[name]
+        heavy, major = MATMUL | ATTENTION, capability[0]
+        own = are(lambda k: k.family in heavy and k.sm is not None and k.sm // 10 >= major)
+        out.put("kernel.current_architecture", own.any())
+        if older := duration[old].sum():
+            attention = are(lambda k: k.family in ATTENTION)
+            out.put("kernel.old_attention_ratio", duration[old & attention].sum() / older)
+    small = are(lambda k: k.family in UNFUSED)
     if not small.any():
         return
-    if fusable := _fusable({a.names.operations[i] for i in distinct(name).tolist()}):
-        out.put("kernel.fusable", "; ".join(fusable))
-    compiled = a.names.mask(lambda k: "(Inductor" in k.operation)[name]
-    out.put("kernel.compiled_ratio", float(compiled[small].mean()))
-    busy = max(a.budgets[device].busy_ns, 1)
-    names, of = dense(name[small])
-    time: dict[str, float] = {}
-    for i, ns in zip(names.tolist(), np.bincount(of, duration[small]).tolist(), strict=True):
-        time[a.names.operations[i]] = time.get(a.names.operations[i], 0.0) + ns
-    largest = sorted(time, key=lambda operation: (-time[operation], operation))[:_NAMED]
-    texts = (f"{operation} {time[operation] / busy:.1%}" for operation in largest)
-    out.put("kernel.unfused_operations", ", ".join(texts).replace("%", " %"))
+    time = composition(a.names.operations, name[small], duration[small])
+    largest = ((operation, ns / max(a.budgets[device].busy_ns, 1)) for operation, ns in time.items())
+    texts = (f"{operation} {share:.1%}".replace("%", " %") for operation, share in islice(largest, _NAMED))
+    out |= {
+        "kernel.fusable": "; ".join(_fusable({a.names.operations[i] for i in distinct(name)})) or None,
+        "kernel.compiled_ratio": are(lambda k: "(Inductor" in k.operation)[small].mean(),
+        "kernel.unfused_operations": ", ".join(texts),
+    }
 
 
 def _fusable(ran: Collection[str]) -> list[str]:
@@ -269,7 +257,7 @@ def _launches(a: Analysis, kernels: DeviceKernels, out: FactWriter) -> None:
     order = by_number(stream)  # kernels are sorted by start
     start, end, stream = kernels.start[order], kernels.end[order], stream[order]
     early = (stream[1:] == stream[:-1]) & (start[1:] < end[:-1])
-    out.put("kernel.early_start_ratio", float(early.sum()) / len(at))
+    out.put("kernel.early_start_ratio", early.sum() / len(at))
     columns = a.trace.columns("kernels", ("launch_type", "cluster_blocks"))
     kind, cluster = (columns[n][kernels.row] for n in ("launch_type", "cluster_blocks"))
     for name, values, chosen in (
@@ -277,14 +265,7 @@ def _launches(a: Analysis, kernels: DeviceKernels, out: FactWriter) -> None:
         ("kernel.cluster_ratio", cluster, cluster > 1),
     ):
         if (values >= 0).all():
-            out.put(name, float(duration[chosen].sum()) / float(duration.sum() or 1))
-
-
-def _attention(a: Analysis, name: Array, out: FactWriter) -> None:
-    calls = a.names.mask(lambda k: k.family in ATTENTION and "combine" not in k.operation)[name]
-    writes = a.names.mask(lambda k: k.operation.startswith("index_copy"))[name]
-    if calls.any():
-        out.put("kernel.static_cache_attention", int(writes.sum()) >= int(calls.sum()))
+            out.put(name, duration[chosen].sum() / (duration.sum() or 1))
 
 
 # --- layers and experts of a model ----------------------------------------------------------------
@@ -342,27 +323,14 @@ def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     kinds, of_name = np.unique([*a.names.operations, "KV cache append by concatenation"], return_inverse=True)
     of = of_name[a.op_name[found.at]]
     of[np.isin(found.at, found.joins)] = of_name[-1]
-    layers = times.shape[0] * found.count
-    rows = []
+    layers, rows = times.shape[0] * found.count, []
     for part, name in enumerate(PARTS):
         mine = found.part == part
-        rows += _rows(name, kinds.tolist(), of[mine], duration[mine], layers, whole)
-    out.table(
-        "layers.parts",
-        sorted(rows, key=lambda row: -row[4])[:_ROWS],
-        title=f"What a layer of {found.count} takes, by the {found.by}",
-    )
-
-
-def _rows(
-    part: str, kinds: list[str], of: Array, duration: Array, layers: int, whole: float
-) -> list[tuple[str, str, float, float, float]]:
-    time, count = np.bincount(of, duration, len(kinds)), np.bincount(of, minlength=len(kinds))
-    return [
-        (part, kind, count[i] / layers, time[i] / layers / 1e3, time[i] / whole)
-        for i, kind in enumerate(kinds)
-        if count[i]
-    ]
+        time, count = (np.bincount(of[mine], weight, len(kinds)) for weight in (duration[mine], None))
+        each = rows_at(np.flatnonzero(count), kinds, count / layers, time / layers / 1e3, time / whole)
+        rows += [[name, *row] for row in each]
+    title = f"What a layer of {found.count} takes, by the {found.by}"
+    out.table("layers.parts", sorted(rows, key=lambda row: -row[4])[:_ROWS], title=title)
 
 
 # --- mixture-of-experts layers that no kernel of a library runs as one ----------------------------
@@ -372,18 +340,12 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
     found = loose_experts(a, device)
     if found is None:
         return
-    counts: dict[str, float | None] = {
-        "experts.topk": found.topk,
-        "experts.grouping": found.grouping,
-        "experts.combine": found.combine,
-    }
-    counts["experts.layers"] = len(found.start)
-    window = a.window.nonzero_length
-    length = found.end - found.start
+    counts = {f"experts.{kind}": getattr(found, kind) for kind in ("topk", "grouping", "combine")}
+    window, length = a.window.nonzero_length, found.end - found.start
     out |= {
-        **a.rates(device, counts),
-        "experts.loose_window_ratio": min(float(length.sum()) / window, 1.0),
-        "experts.loop_window_ratio": min(float(length[found.loop].sum()) / window, 1.0),
-        "experts.kernels_per_layer": float(found.kernels.mean()) if len(found.kernels) else None,
-        "experts.readbacks_per_layer": float(found.readbacks.mean()) if len(found.readbacks) else 0.0,
+        **a.rates(device, counts | {"experts.layers": len(found.start)}),
+        "experts.loose_window_ratio": min(length.sum() / window, 1.0),
+        "experts.loop_window_ratio": min(length[found.loop].sum() / window, 1.0),
+        "experts.kernels_per_layer": found.kernels.mean() if len(found.kernels) else None,
+        "experts.readbacks_per_layer": found.readbacks.mean() if len(found.readbacks) else 0.0,
     }

@@ -1,5 +1,6 @@
-"""Facts about the phases of a device's steps: prefill, decode, mixed; throughput of the steps, how fast
-each matrix product of a decode step reads its weights, and steps that get longer or shorter.
+"""Facts about the phases of a device's steps: prefill, decode, mixed; how fast each matrix product of a
+decode step reads its weights; steps that get longer or shorter; and kernels of a pass of the model that others
+could replace.
 
 A step of a dense decoder makes the same products in every layer and one of the output head. If the number
 of products of each step fits the config, their order identifies them.
@@ -7,22 +8,25 @@ of products of each step fits the config, their order identifies them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from advisor.facts import needs
-from advisor.facts.activity import WEIGHT_BYTES, read_ratio
+from advisor.facts.activity import read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, FactWriter, Need, group
-from advisor.knowledge.files import StepName
-from advisor.knowledge.gpus import gpu_of
+from advisor.knowledge.files import KernelFamily
+from advisor.metrics.adapters import adapter_kernels, is_adapter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
-from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_unknown, launch_shape
+from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, is_unknown
+from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pace import MIN_STEPS, find_drift
-from advisor.metrics.phases import step_sizes, step_times
+from advisor.metrics.passes import narrowed_weights, sampling_sorts, widened_caches, widened_weights
+from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, distinct, marked, median_of
 from advisor.model.facts import Scope
 
@@ -36,9 +40,7 @@ _ATTENDS = Need("no attention kernel is known by name")
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
 _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
 _PROMPTS = Need("no steps that read prompts beside steps of decodes alone")
-_SIZES = Need("the names of the steps do not tell how many tokens they work on", "an NVTX range around each step that names its batch")  # fmt: skip
-_REPLAYED = Need("no graph is replayed for batches of several sizes")
-_CONFIG = Need("the number of parameters is not given", "--weight-bytes config.json")
+_WIDENED = Need("no kernel only widens quantised values")
 _OF_MODEL = Need("no config.json was given (--weight-bytes), or the products of the steps are not those of the model")  # fmt: skip
 
 FACTS = (
@@ -75,17 +77,29 @@ FACTS = (
         Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not show it and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
         Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
     ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
-    *group("device", needs.CUDA, [
-        Entry("serving.tokens_per_s", "count_per_s", "ranges", "Tokens that the steps work on a second, as captured: prompts read and tokens generated", "tokens by range names over step times", needs=(needs.STEPS, _SIZES)),
-        Entry("serving.model_bandwidth_ratio", "ratio", "kernels", "Model-bandwidth utilisation: bytes of the weights over the time of a decode step, over the peak bandwidth (needs --weight-bytes)", "weight bytes x decode steps / their time / peak; none above 1", needs=(needs.STEPS, needs.PEAK, WEIGHT_BYTES)),
-        Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _SIZES, _CONFIG)),
-        Entry("graph.padded_ratio", "ratio", "ranges kernels", "Share of the sequences that replayed decode graphs compute for nothing: batches of several sizes replay one graph, whose size is at least that of the largest", "sum of (largest - batch) / sum of largest, over the steps that replay the same kernels in the same launch shapes", needs=(needs.STEPS, _SIZES, _REPLAYED)),
-        Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the window, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _SIZES, _REPLAYED)),
-    ], columns=needs.STEP_COLUMNS),
     *group("phase", needs.CUDA, [
         Entry("phase.slowest_product", "text", "kernels", "The product whose weights are read slowest", "order of the products in a step, against config.json"),
         Entry("phase.product_headroom_window_ratio", "ratio", "kernels", "Time that all products would save at the achievable DRAM bandwidth, over the window", "sum of time x (1 - rate / 0.92)"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS, _OF_MODEL)),
+    *group("device", needs.CUDA, [
+        Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product or attention that take as long as reading its weights or cache", "names; place and length"),
+        Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.weight_cast_ratio", "ratio", "kernels", "Share of the busy time in casts from FP32 to 16 bits before a product that take about as long as reading its weights", "names; place and length"),
+        Entry("kernel.weight_cast_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
+        Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
+        Entry("kernel.widened_operands", "text", "kernels", "What these kernels widen: weights, or keys and values (before attention), or both", "the kernel after them", needs=(needs.KERNELS, _WIDENED)),
+        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in kernels, a softmax among them, between two matrix products of a layer: attention that no single kernel computes", "sum / window"),
+        *needs.counted("kernel.attention_pieces", "kernels", "Attention that no single kernel computes", "count / steps", needs=(needs.KERNELS,)),
+        Entry("kernel.cache_reorder_window_ratio", "ratio", "kernels", "Share of the window in gathers of rows in a language model of which eight or more follow each other without a product between them: caches of beams that changed places", "names and place; 3 us each or more"),
+        Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the window from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / window"),
+        *needs.counted("embedding.lookups", "kernels", "Embedding kernels of such stretches", "count / steps", needs=(needs.KERNELS,)),
+        Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention and in casts of weights and caches; 0 with steps, which tell what each of these wins", "sum / sum"),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
+    *group("device", needs.CUDA, [
+        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
+    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
     *group("phase", needs.SAMPLES, [
         Entry("phase.slowest_product_ratio", "ratio", "samples kernels", "At which share of peak bandwidth the slowest product of decode reads its weights; all products together where no config.json tells them apart", "bytes of the weights by config.json / median time / peak, else phase.gemm_dram_ratio"),
     ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
@@ -98,13 +112,12 @@ def _mixed_steps(decode: Array, mixed: Array, times: Array, out: FactWriter, win
     out.put("serving.mixed_step_count", int(mixed.sum()))
     if not decode.any() or not mixed.any():
         return
-    usual = median_of(times[decode])
-    longer = np.maximum(times[mixed] - usual, 0.0)
+    usual, with_prompts = median_of(times[decode]), median_of(times[mixed])
     out |= {
         "serving.decode_step_ms": usual / 1e6,
-        "serving.mixed_step_ms": median_of(times[mixed]) / 1e6,
-        "serving.mixed_over_decode": median_of(times[mixed]) / max(usual, 1.0),
-        "serving.held_window_ratio": min(float(longer.sum()) / window, 1.0),
+        "serving.mixed_step_ms": with_prompts / 1e6,
+        "serving.mixed_over_decode": with_prompts / max(usual, 1.0),
+        "serving.held_window_ratio": min(np.maximum(times[mixed] - usual, 0.0).sum() / window, 1.0),
     }
 
 
@@ -116,54 +129,43 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     if not a.step_count:
         out.put("serving.decode_window_ratio", 0.0)
         return
-    phases = a.window_phases
-    times = step_times(a)
+    phases, times = a.window_phases, step_times(a)
     decodes = phases == "decode"
-    out.put("serving.decode_window_ratio", min(float(times[decodes].sum()) / window, 1.0))
+    out.put("serving.decode_window_ratio", min(times[decodes].sum() / window, 1.0))
     _mixed_steps(decodes, phases == "mixed", times, out, window)
-    rows = budget.by_step[a.window_steps]
-    kernels = a.kernels(device)
-    duration, step = kernels.length, kernels.step
-    one_phase = len(set(phases.tolist())) == 1
-    found = a.activity.get(device) if one_phase else None
-    for phase in sorted(set(phases.tolist())):
-        own = out.at(Scope(device=device, phase=phase))
-        chosen = marked(len(a.steps) + 1, a.window_steps[phases == phase])
-        mine = chosen[step]
+    rows, kernels = budget.by_step[a.window_steps], a.kernels(device)
+    step, distinct_phases = kernels.step, sorted(set(phases.tolist()))
+    found = a.activity.get(device) if len(distinct_phases) == 1 else None
+    for phase in distinct_phases:
+        own, steps = out.at(Scope(device=device, phase=phase)), phases == phase
+        mine = marked(len(a.steps) + 1, a.window_steps[steps])[step]
         mine &= step >= 0
-        parts = rows[phases == phase].sum(axis=0)
+        parts = rows[steps].sum(axis=0)
         length = max(parts.sum(), 1.0)
-        name, time = kernels.name[mine], duration[mine]
+        name, time = kernels.name[mine], kernels.length[mine]
         total = float(time.sum())
         own |= {
             "phase.is_decode": phase == "decode",
             "phase.is_prefill": phase == "prefill",
-            "phase.step_ratio": float(times[phases == phase].sum()) / window,
-            "phase.busy_ratio": float(parts[BUSY_COLUMNS].sum()) / length,
-            "phase.idle_ratio": float(parts[_IDLE].sum()) / length,
-            "phase.launch_idle_ratio": float(parts[_LAUNCH].sum()) / length,
+            "phase.step_ratio": times[steps].sum() / window,
+            "phase.busy_ratio": parts[BUSY_COLUMNS].sum() / length,
+            "phase.idle_ratio": parts[_IDLE].sum() / length,
+            "phase.launch_idle_ratio": parts[_LAUNCH].sum() / length,
         }
         if not total:
             continue
-        by_name = np.bincount(name, time, minlength=len(a.names.ids))
-
-        def held(wanted: object, by_name: object = by_name) -> float:
-            return float(by_name[a.names.mask(wanted)].sum())  # type: ignore[index]
-
+        held = partial(_held, a, np.bincount(name, time, minlength=len(a.names.ids)))
         attention = held(lambda k: k.family in ATTENTION)
         gemm = held(lambda k: k.family in MATMUL)
         unfused = held(lambda k: k.family in UNFUSED)
-        is_wide = a.names.mask(
-            lambda k: k.family in ATTENTION and (k.phase == "prefill" or k.operation in _WIDE)
-        )
-        wide = float(by_name[is_wide].sum())
+        wide = held(_is_wide)
         # Operations in few of the steps are an encoder that runs besides them.
-        if 2 * len(distinct(step[mine][is_wide[name]])) < (phases == phase).sum():
+        if 2 * len(distinct(step[mine][a.names.mask(_is_wide)[name]])) < steps.sum():
             wide = 0.0
         dram = found.of("gemm", "dram") if found else None
         if dram is None and weight_bytes:
-            read = weight_bytes * int((phases == phase).sum())
-            dram = read_ratio(a, device, read, gemm)
+            dram = read_ratio(a, device, weight_bytes * int(steps.sum()), gemm)
+        spare = None if dram is None else max(1.0 - dram / ACHIEVABLE, 0.0)
         unknown = held(is_unknown) / total
         shares = {
             "phase.attention_ratio": attention / total,
@@ -181,81 +183,18 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.wide_attention_window_ratio": min(wide / window, 1.0),
             # Samples are resolved over the window, so they speak for a phase that fills it.
             "phase.gemm_dram_ratio": dram,
-            "phase.gemm_headroom_window_ratio": None
-            if dram is None
-            else min(gemm / window, 1.0) * max(1.0 - dram / ACHIEVABLE, 0.0),
+            "phase.gemm_headroom_window_ratio": None if spare is None else min(gemm / window, 1.0) * spare,
             "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
         }
 
 
-# --- what the steps deliver, and how fast each matrix product of a decode step reads its weights ---
+def _held(a: Analysis, by_name: Array, wanted: Callable[[KernelFamily], bool]) -> float:
+    return float(by_name[a.names.mask(wanted)].sum())
 
 
-def rate_facts(
-    a: Analysis, device: int, out: FactWriter, weight_bytes: int | None, parameters: int | None
-) -> None:
-    """`weight_bytes` and `parameters` are those that one step reads, where the user gave them."""
-    if not a.step_count:
-        return
-    times = step_times(a)
-    seconds = float(times.sum()) / 1e9
-    decode = a.window_phases == "decode"
-    if weight_bytes and decode.any():
-        read = read_ratio(a, device, weight_bytes * int(decode.sum()), float(times[decode].sum()))
-        out.put("serving.model_bandwidth_ratio", read)
-    sizes = step_sizes(a, a.window_steps)
-    _padding(a, device, sizes, out)
-    counts = [_tokens(size) for size in sizes]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(counts) or not seconds:
-        return
-    out.put("serving.tokens_per_s", sum(known) / seconds)
-    about = gpu_of(a.device(device))
-    peak = about.tensor_tflops.get("fp16") if about else None
-    if parameters and peak:
-        ratio = 2 * parameters * sum(known) / seconds / (peak * 1e12)
-        out.put("serving.model_flop_ratio", ratio if ratio <= 1 else None)
-
-
-def _tokens(size: StepName | None) -> int | None:
-    """Tokens of one step: those in its name, else one for each sequence of a decode."""
-    if size is None:
-        return None
-    if size.tokens is not None:
-        return size.tokens + (size.generation_tokens or size.generation or 0)
-    return size.batch if size.phase == "decode" or not size.context else None
-
-
-def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWriter) -> None:
-    """How far batches are below the largest that replays the same graph, if names show batches."""
-    batch = np.array([s.batch or 0 if s is not None and s.phase == "decode" else 0 for s in sizes])
-    at = a.device_kernels(device)
-    at = at[a.ops.graph_node[at] != 0]
-    if not batch.any() or not len(at):
-        return
-    number = np.full(len(a.steps) + 1, len(batch))
-    number[a.window_steps] = np.arange(len(batch))
-    step = number[a.steps.op_step[at]]
-    shape = launch_shape(a.trace, a.ops.row[at]).astype(np.uint64)
-    mark = (shape + np.uint64(1)) * (
-        a.op_name[at].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
-    )
-    graph = np.zeros(len(batch) + 1, np.uint64)
-    np.add.at(graph, step, mark)  # wraps: a fingerprint of the kernels of the step
-    mine = (batch > 0) & (graph[:-1] != 0)
-    _, group = np.unique(graph[:-1][mine], return_inverse=True)
-    largest = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(largest, group, batch[mine])
-    bucket = largest[group]
-    if (bucket == batch[mine]).all():
-        return
-    window = a.window.nonzero_length
-    wasted = bucket - batch[mine]
-    busy = np.bincount(step, a.ops.length[at], len(batch) + 1)[:-1][mine]
-    out.put("graph.padded_ratio", float(wasted.sum() / bucket.sum()))
-    out.put("graph.padded_window_ratio", min(float((busy * wasted / bucket).sum()) / window, 1.0))
-    rows = sorted({(int(b), int(n)) for b, n in zip(bucket, batch[mine], strict=True)})
-    out.table("graph.buckets", [[b, n, int(((bucket == b) & (batch[mine] == n)).sum())] for b, n in rows])
+def _is_wide(kernel: KernelFamily) -> bool:
+    """Attention of many queries at a time."""
+    return kernel.family in ATTENTION and (kernel.phase == "prefill" or kernel.operation in _WIDE)
 
 
 # --- how fast each matrix product of a decode step reads its weights, by a model's config ---------
@@ -266,14 +205,13 @@ def product_facts(a: Analysis, device: int, out: FactWriter, decoder: Decoder | 
     if not a.step_count or not a.trace.has("kernels"):
         return
     out = out.at(Scope(device=device, phase="decode"))
-    if not _of_decoder(a, device, out, decoder):
+    if decoder is None or not _of_decoder(a, device, out, decoder):
         out.put("phase.slowest_product_ratio", out.value("phase.gemm_dram_ratio"))
 
 
-def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder | None) -> bool:
-    """Whether the products of the steps are those of the model; writes their rates."""
-    if decoder is None:
-        return False
+def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> bool:
+    """Writes the rates of the products; False if the products of the steps, or their sizes, cannot be those
+    of the model, or the peak is unknown."""
     decode = a.window_steps[a.window_phases == "decode"]
     at = a.device_kernels(device)
     wanted = a.names.mask(lambda k: k.family in MATMUL and k.operation != REDUCTION)[a.op_name[at]]
@@ -286,30 +224,21 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder | No
         return False
     # The products of the layers in turn, then the output head.
     step = np.append(np.tile(np.arange(len(names) - 1), decoder.layers), len(names) - 1)
-    products = [(name, round(parameters * decoder.bytes_each)) for name, parameters in names]
-    return _product_rates(a, device, out, products, at, np.tile(step, len(decode)))
-
-
-def _product_rates(
-    a: Analysis, device: int, out: FactWriter, products: Sequence[tuple[str, int]], at: Array, kind: Array
-) -> bool:
-    """`products` are (name, bytes); operation `at[i]` is the product of number `kind[i]`. False if the
-    sizes cannot be those of this model, or the peak is unknown."""
-    length = a.ops.length[at].astype(float)
-    window = a.window.nonzero_length
-    rows: list[tuple[str, int, int, float, float, float]] = []
-    spare = 0.0
-    for i, (name, size) in enumerate(products):
-        time = length[kind == i]
+    kind, length = np.tile(step, len(decode)), a.ops.length[at].astype(float)
+    window, spare, rows = a.window.nonzero_length, 0.0, list[tuple[str, int, int, float, float, float]]()
+    for i, (name, parameters) in enumerate(names):
+        time, size = length[kind == i], round(parameters * decoder.bytes_each)
         rate = read_ratio(a, device, size, median_of(time))
         if rate is None:
             return False
         spare += float(time.sum()) * max(1.0 - rate / ACHIEVABLE, 0.0)
         rows.append((name, size, len(time), median_of(time) / 1e3, rate, float(time.sum()) / window))
     slowest = min(rows[:-1], key=lambda row: row[4])
-    out.put("phase.slowest_product", slowest[0])
-    out.put("phase.slowest_product_ratio", slowest[4])
-    out.put("phase.product_headroom_window_ratio", min(spare / window, 1.0))
+    out |= {
+        "phase.slowest_product": slowest[0],
+        "phase.slowest_product_ratio": slowest[4],
+        "phase.product_headroom_window_ratio": min(spare / window, 1.0),
+    }
     out.table("kernels.products", rows)
     return True
 
@@ -334,10 +263,8 @@ DRIFT_FACTS = group("device", needs.CUDA, [
 
 
 def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    if not a.trace.has("kernels") or a.step_count < MIN_STEPS:
-        return
-    found = find_drift(a, device)
-    if found is None:
+    enough = a.trace.has("kernels") and a.step_count >= MIN_STEPS
+    if (found := find_drift(a, device) if enough else None) is None:
         return
     out |= {
         "drift.step_ratio": found.change,
@@ -355,3 +282,53 @@ def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def _words(change: float) -> str:
     """``60 % longer``"""
     return f"{abs(change):.0%} {'longer' if change > 0 else 'shorter'}".replace("%", " %")
+
+
+# --- kernels of a pass of the model that others could replace; without steps the window is one pass ---
+
+
+#: The shares that names alone show: all that sums contain.
+BY_NAME: dict[str, Callable[[KernelFamily], bool]] = {
+    "kernel.dequantise_ratio": is_dequantising,
+    "kernel.adapter_ratio": is_adapter,
+}
+
+
+def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    if not a.trace.has("kernels") or not len(a.kernels(device).at):
+        return
+    kernels, budget = a.kernels(device), a.budgets[device]
+    at, name, length, pieces = kernels.at, kernels.name, kernels.length, kernels.attention_pieces
+    busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
+    placed = at, kernels.passes
+    unknown = min(float(length[a.names.mask(is_unknown)[name]].sum()), busy)
+
+    def held(mine: Array) -> float:
+        return min(float(length[mine].sum()), busy)
+
+    widened_cache, narrowed = widened_caches(a, *placed, pieces), narrowed_weights(a, *placed, pieces)
+    widened = a.names.mask(is_dequantising)[name] | widened_weights(a, *placed, pieces) | widened_cache
+    operands = (("weights", (widened & ~widened_cache).any()), ("keys and values", widened_cache.any()))
+    adapting = adapter_kernels(a, at)
+    shares = {}
+    for subject, mine in (("dequantise", widened), ("weight_cast", narrowed), ("adapter", adapting)):
+        spent = held(mine)
+        for what, whole in (("ratio", busy), ("window_ratio", window)):
+            # Unidentified kernels may belong to them or not.
+            shares[f"kernel.{subject}_{what}"] = spent / whole, min(spent + unknown, busy) / whole
+    out.put_between(shares)
+    lookups = embedding_lookups(a, *placed)
+    counts = {"kernel.attention_pieces": pieces.count, "embedding.lookups": int(lookups.of.sum())}
+    small = a.names.mask(lambda k: k.family in UNFUSED)[name] & (a.step_count == 0)
+    named = small & (pieces.inner | widened | narrowed)
+    out |= {
+        "kernel.adapter_count_ratio": adapting.mean(),
+        "kernel.widened_operands": " and ".join(what for what, found in operands if found) or None,
+        "kernel.attention_pieces_window_ratio": held(pieces.inner) / window,
+        "kernel.cache_reorder_window_ratio": held(cache_reorders(a, *placed).of) / window,
+        "embedding.lookup_window_ratio": min((lookups.end - lookups.start).sum() / window, 1.0),
+        "kernel.unfused_named_ratio": length[named].sum() / max(length[small].sum(), 1),
+        **a.rates(device, counts),
+    }
+    if a.step_count:
+        out.put("kernel.sampling_sort_window_ratio", held(sampling_sorts(a, at, kernels.step)) / window)

@@ -5,6 +5,7 @@ and what timing Python calls costs."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from advisor.metrics.matmuls import Matmuls, Shape, Sized, attentions
 from advisor.metrics.origins import Origins, module_tree
 from advisor.model.arrays import Array, percentiles
 from advisor.model.capture import Capture
-from advisor.model.facts import Value
 from advisor.sources.schema import OPERATIONS
 
 _ROWS = 10
@@ -106,32 +106,39 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
         ("line", found.line, found.lines),
     ):
         if names:  # recorded at all
-            out.put(f"origin.{name}_ratio", float(duration[known[at] >= 0].sum() / duration.sum()))
-    _places(a, found, device, out)
+            out.put(f"origin.{name}_ratio", duration[known[at] >= 0].sum() / duration.sum())
+    kernels = a.device_kernels(device)
+    unfused = kernels[a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[kernels]]]
+    if heaviest := _heaviest(a, found, unfused):
+        out.put("origin.unfused_place", f"{heaviest[0][0]} ({heaviest[0][3]:.0%})")
+    out.table("origins.places", _heaviest(a, found, kernels))
     rows = []
     for r in module_tree(found, at, duration)[:_TREE_ROWS]:
         name, own, total = f"{'. ' * r.level}{r.name}", r.self_ns / 1e6, r.total_ns / 1e6
         rows.append([name, r.objects, r.kernels, own, total, r.total_ns / duration.sum()])
     out.table("origins.modules", rows)
     if products is not None:
-        _products(a, device, products, out)
-    _attention(a, device, out)
+        known = products.product >= 0
+        odd = np.array([p.is_misaligned for _, p in products.products])[np.maximum(products.product, 0)]
+        misaligned = products.duration[odd & known].sum() / a.window.nonzero_length
+        sized = products.duration[known].sum() / max(products.duration.sum(), 1.0)
+        out |= {
+            "kernel.matmul_sized_ratio": sized,
+            "kernel.misaligned_window_ratio": min(misaligned, 1.0),
+            "kernel.matmul_flop_ratio": _reached(a, device, products)[0],
+        }
+        out.table("kernels.matmuls", _by_sizes(a, device, products))
+    if (attention := attentions(a, device)) is not None:
+        of_peak, of_memory = _reached(a, device, attention)
+        out |= {"kernel.attention_flop_ratio": of_peak, "kernel.attention_bandwidth_ratio": of_memory}
+        out.table("kernels.attention", _by_sizes(a, device, attention))
 
 
 def match_facts(a: Analysis, out: FactWriter) -> None:
     """How well the other recording fits this one."""
-    out.put("origin.match_ratio", a.provenance.quality)
     match = a.provenance.match
+    out.put("origin.match_ratio", a.provenance.quality)
     out.put("origin.same_shape_ratio", None if match is None else match.same_ratio)
-
-
-def _places(a: Analysis, found: Origins, device: int, out: FactWriter) -> None:
-    """The code that launches most kernel time."""
-    at = a.device_kernels(device)
-    unfused = at[a.names.mask(lambda k: k.family in UNFUSED)[a.op_name[at]]]
-    if rows := _heaviest(a, found, unfused):
-        out.put("origin.unfused_place", f"{rows[0][0]} ({rows[0][3]:.0%})")
-    out.table("origins.places", _heaviest(a, found, at))
 
 
 def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, float, float]]:
@@ -141,23 +148,6 @@ def _heaviest(a: Analysis, found: Origins, at: Array) -> list[tuple[str, int, fl
     duration = a.ops.length[at].astype(float)
     heaviest = [row for row in found.by_place(at, duration) if row[2]][:_ROWS]
     return [(place, count, time / 1e6, time / duration.sum()) for place, count, time in heaviest]
-
-
-def _products(a: Analysis, device: int, found: Matmuls, out: FactWriter) -> None:
-    known = found.product >= 0
-    out.put("kernel.matmul_sized_ratio", float(found.duration[known].sum() / max(found.duration.sum(), 1.0)))
-    odd = np.array([p.is_misaligned for _, p in found.products])[np.maximum(found.product, 0)]
-    misaligned = float(found.duration[odd & known].sum())
-    out.put("kernel.misaligned_window_ratio", min(misaligned / a.window.nonzero_length, 1.0))
-    out.put("kernel.matmul_flop_ratio", _reached(a, device, found)[0])
-    out.table("kernels.matmuls", _by_sizes(a, device, found))
-
-
-def _attention(a: Analysis, device: int, out: FactWriter) -> None:
-    if (found := attentions(a, device)) is not None:
-        of_peak, of_memory = _reached(a, device, found)
-        out |= {"kernel.attention_flop_ratio": of_peak, "kernel.attention_bandwidth_ratio": of_memory}
-        out.table("kernels.attention", _by_sizes(a, device, found))
 
 
 def _rates(a: Analysis, device: int) -> Mapping[Precision, float]:
@@ -195,23 +185,20 @@ def _possible(ratio: float | None) -> float | None:
     return ratio if ratio is not None and ratio <= 1 else None
 
 
-def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Value | None]]:
+def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Any]]:
     """Rows by operator and sizes, the one with most time first."""
     rates, known, whole = _rates(a, device), dram_peak(a.device(device)), float(found.duration.sum())
-    cached = _cached(a, device, found)
-    rows: list[list[Value | None]] = []
+    cached, rows = _cached(a, device, found), list[list[Any]]()
     for i, (operator, product) in enumerate(found.products):
         mine = found.product == i
         time, flop, moved = found.of(mine)
-        count = int((mine & ~found.reduction).sum())
         peak = rates.get(_PRECISION[product.size]) if product.size in _PRECISION else None
         of_peak = flop / time / (peak * 1e3) if peak and time else None
         of_memory = moved / time * 1e9 / known if known and time and moved and not cached[i] else None
-        reached_tflops, share = flop / max(time, 1.0) / 1e3, time / max(whole, 1.0)
-        sizes: list[Value | None] = [operator, str(product), product.size or None, count]
-        rows.append([*sizes, time / 1e6, reached_tflops, of_peak, of_memory, share])
-    rows.sort(key=lambda row: -float(row[4] or 0))
-    return rows[:_ROWS]
+        named: tuple[Any, ...] = operator, str(product), product.size or None, (mine & ~found.reduction).sum()
+        tflops, share = flop / max(time, 1.0) / 1e3, time / max(whole, 1.0)
+        rows.append([*named, time / 1e6, tflops, of_peak, of_memory, share])
+    return sorted(rows, key=lambda row: -row[4])[:_ROWS]
 
 
 # --- which code makes the calls that a finding speaks of: tables call_sites.* ---------------------
@@ -223,59 +210,45 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
     feeder = a.feeder(device)
     if feeder is None:
         return
-    finder = CallSiteFinder(a, device, feeder)
-    known = False
+    finder, known = CallSiteFinder(a, device, feeder), False
     for kind in GROUPS:
-        found = finder.of(kind)
-        if found is not None:
+        if (found := finder.of(kind)) is not None:
             known = True
-            columns, rows = _columns(found), _site_rows(found, a.step_count)
-            out.table(f"call_sites.{kind}", rows, title=_title(kind, found), columns=columns)
+            _sites(found, kind, a.step_count, out)
             top = next((s for s in found.sites if s.where), None)
             if top is not None and top.time_ns >= _MOST * found.time_ns:
                 out.put(f"origin.{kind}_place", top.where)
-    if not known and any(map(finder.has, GROUPS)):
-        title, flags = _missing(a)
-        out.table("call_sites.flag", [[f] for f in flags], title=title)
-
-
-def _missing(a: Analysis) -> tuple[str, tuple[str, ...]]:
-    recorder, ranges = a.trace.capture.recorder, a.trace.has("ranges")
+    if known or not any(map(finder.has, GROUPS)):
+        return
+    recorder = a.trace.capture.recorder
     if recorder.backtraces is None:  # ranges are all that this tool can record about it
         title, options = "The calling code is not recorded", [recorder.ranges]
-    elif ranges:
+    elif a.trace.has("ranges"):
         title, options = "The calling functions are not recorded", [recorder.backtraces]
     else:
         title = "Neither the calling functions nor ranges around them are recorded"
         options = [recorder.backtraces, recorder.ranges]
-    return title, tuple(option for option in options if option)
+    out.table("call_sites.flag", [[option] for option in options if option], title=title)
 
 
-def _title(kind: str, found: CallSites) -> str:
-    title = f"Where the {_WHAT[kind]} come from, by {_HOW[found.source]}"
-    if found.source == "samples":
-        title += f" ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
-    return f"{title}, share of their time"
-
-
-def _columns(found: CallSites) -> str:
-    first = "range" if found.source == "ranges" else "called from"
-    if found.source == "samples":
-        return f"{first}, call, samples, total:ms, share:ratio"
-    return f"{first}, call, calls, a step, total:ms, share:ratio, GPU idle:ms"
-
-
-def _site_rows(found: CallSites, steps: int) -> list[list[Value | None]]:
+def _sites(found: CallSites, kind: str, steps: int, out: FactWriter) -> None:
     """The heaviest sites; unnamed ones last."""
-    rows: list[list[Value | None]] = []
+    title = f"Where the {_WHAT[kind]} come from, by {_HOW[found.source]}"
+    columns = "called from, call, calls, a step, total:ms, share:ratio, GPU idle:ms"
+    if found.source == "ranges":
+        columns = columns.replace("called from", "range")
+    elif found.source == "samples":
+        title += f" ({sum(s.calls for s in found.sites)} in {found.calls} calls)"
+        columns = "called from, call, samples, total:ms, share:ratio"
+    rows = []
     for site in sorted(found.sites, key=lambda s: s.where is None)[:_SITES]:
         where, share = site.where or _NAMELESS.get(found.source, "-"), site.time_ns / max(found.time_ns, 1)
-        row: list[Value | None] = [where, site.call, site.calls, site.time_ns / 1e6, share]
+        row = [where, site.call, site.calls, site.time_ns / 1e6, share]
         if found.source != "samples":
             row.insert(3, site.calls / steps if steps else None)
             row.append(site.idle_ns / 1e6)
         rows.append(row)
-    return rows
+    out.table(f"call_sites.{kind}", rows, title=f"{title}, share of their time", columns=columns)
 
 
 # --- Python calls that the profiler timed, and what timing them costs -----------------------------

@@ -150,7 +150,7 @@ class FactWriter:
         own._scope = scope
         return own
 
-    def put(self, name: str, value: Value | None) -> None:
+    def put(self, name: str, value: Any) -> None:
         """Store a value. Raises KeyError for a name that is not in the catalogue, ValueError if this
         writer is for a scope of another level: both are programming errors."""
         spec = self._catalogue[name]
@@ -172,7 +172,7 @@ class FactWriter:
         found = self.base.value(name, self._scope_of(name))
         return float(found) if isinstance(found, int | float) else None
 
-    def __ior__(self, values: Mapping[str, Value | None]) -> Self:
+    def __ior__(self, values: Mapping[str, Any]) -> Self:
         """`put` for each."""
         for name, value in values.items():
             self.put(name, value)

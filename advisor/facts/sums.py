@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor.facts import needs
 from advisor.facts.device import FAMILY_SHARES, is_skinny
-from advisor.facts.passes import BY_NAME
+from advisor.facts.phases import BY_NAME
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis

@@ -48,7 +48,8 @@ def calls_by(a: Analysis, thread: int | Array | None, *kinds: Call) -> Array:
     """Rows of the calls of these classes that a thread, or several, makes in the window."""
     rows = a.calls_of(*kinds)
     own = a.trace.columns("api_calls", ("thread",))["thread"][rows]
-    return np.asarray(rows[among(own, np.ravel(thread).tolist())])
+    wanted = thread.tolist() if isinstance(thread, np.ndarray) else [thread]
+    return np.asarray(rows[among(own, wanted)])
 
 
 def feeder_waits(a: Analysis, device: int) -> Waits | None:
