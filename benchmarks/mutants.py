@@ -62,8 +62,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
                    "metrics/test_kernels.py facts/test_values.py "
                    "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "
                    "stats/test_tails.py stats/test_sums.py facts/test_sums.py"),
-    "thresholds": ("engine/interpret.py engine/values.py engine/sensitivity.py engine/states.py "
-                   "engine/params.py",
+    "thresholds": ("engine/interpret.py engine/values.py engine/reasons.py engine/states.py",
                    "engine/test_kleene.py engine/test_states.py engine/test_reasons.py engine/test_scopes.py "
                    "engine/test_compile.py engine/test_answered.py "
                    "engine/test_sensitivity.py engine/test_text.py engine/test_conclude.py"),

@@ -15,10 +15,18 @@ from advisor import __version__
 from advisor.engine.compile import Condition, Test, try_compile
 from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.interpret import Outcome, test_doc
+from advisor.engine.judge import worded
 from advisor.engine.load import builtin_dir, load_rules, refuse
-from advisor.engine.params import ParamKey, resolve_params
-from advisor.engine.values import atom
-from advisor.engine.wording import Placeholder, Shown, placeholders, render, show, worded
+from advisor.engine.values import (
+    ParamKey,
+    Placeholder,
+    Shown,
+    atom,
+    placeholders,
+    render,
+    resolve_params,
+    show,
+)
 from advisor.facts.spec import INPUT
 from advisor.knowledge.capture_goals import ChecklistItem, checklist_items, nsys_needed
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit

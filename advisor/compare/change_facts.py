@@ -13,7 +13,7 @@ from advisor import __version__
 from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import Inference, default_engine, infer
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
-from advisor.engine.params import ParamKey, parse_params, resolve_params
+from advisor.engine.values import ParamKey, parse_params, resolve_params
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.spec import INPUT, RECORDING, FactSpec, FactWriter
 from advisor.knowledge.files import titled, with_sources

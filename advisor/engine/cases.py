@@ -104,7 +104,9 @@ def run_all(
     """Every rule that has cases, or must have them (stable), in order of code.
 
     `units` are those of the catalogue by fact name; without them the name decides."""
-    program = _program(rules)
+    # Causes that none of the rules defines are given: a single rule can be tested alone.
+    named = {name for rule in rules.active for _, name, _ in references(rule)}
+    program = compile_rules(rules, external=named - set(rules.by_cause))
     return tuple(
         _run(program, rule.spec, path, engine, units)
         for code, rule in sorted(program.by_code.items())
@@ -116,12 +118,6 @@ def run_all(
 def cases_path(rules: RuleSet, code: str) -> Path | None:
     path = rules.path(code)
     return None if path is None else path.with_name(f"{code}{CASES_SUFFIX}")
-
-
-def _program(rules: RuleSet) -> Program:
-    """The rules; causes that none of them defines are given: a single rule can be tested alone."""
-    named = {name for rule in rules.active for _, name, _ in references(rule)}
-    return compile_rules(rules, external=named - set(rules.by_cause))
 
 
 def _run(
@@ -237,13 +233,13 @@ def _contract(rule: CompiledRule, outcomes: Sequence[Outcome], source: Source) -
             if not any(_alone(o.branches[b].conditions, c) for o in quiet):
                 name = f"{rule.spec.code}#{b + 1}"
                 yield missing(f"no quiet case only just misses `{describe(condition)}` ({name})")
+    met = [o for o in quiet if any(b.truth for b in o.branches)]
+    joined = [o for o in met if all(j.truth for j in o.joins if j.join.required)]
     for g, guard in enumerate(rule.guards):
-        stopped = (o for o in quiet if _when(o) and _joined(o) and _near(o.guards[g].checked, wanted=True))
-        if not any(stopped):
+        if not any(_near(o.guards[g].checked, wanted=True) for o in joined):
             yield missing(f"no quiet case is only just stopped by `{describe(guard.condition)}`")
     for j, join in enumerate(rule.joins):
-        lacking = (o for o in quiet if _when(o) and o.joins[j].truth is False)
-        if join.required and not any(lacking):
+        if join.required and not any(o.joins[j].truth is False for o in met):
             yield missing(f"no quiet case lacks only the rows of `{join.alias}`")
 
 
@@ -266,14 +262,6 @@ def _near(checked: Checked, *, wanted: bool) -> bool:
     return abs(value - threshold) <= slack * (1 + 1e-9)
 
 
-def _when(outcome: Outcome) -> bool:
-    return any(b.truth for b in outcome.branches)
-
-
-def _joined(outcome: Outcome) -> bool:
-    return all(j.truth for j in outcome.joins if j.join.required)
-
-
 # --- the text of a new rule and its cases: sound as they are, to be changed bit by bit ------------
 
 #: The format of a message for the unit of a fact; a plain number otherwise.
@@ -293,15 +281,7 @@ class NewRule(File):
 def new_rule(code: str, cause: str, fact: str, spec: FactSpec) -> tuple[str, str]:
     """``CODE.yaml`` and ``CODE.cases.yaml`` of a rule that fires where a number reaches a limit."""
     limit, below = ("0.10", "0.09") if spec.unit == "ratio" else ("10", "9")
-    values = {
-        "code": code,
-        "cause": cause,
-        "fact": fact,
-        "scope": spec.level,
-        "unit": spec.unit,
-        "limit": limit,
-        "below": below,
-        "format": _FORMATS.get(spec.unit, "num"),
-    }
+    values = {"code": code, "cause": cause, "fact": fact, "scope": spec.level, "unit": spec.unit}
+    values |= {"limit": limit, "below": below, "format": _FORMATS.get(spec.unit, "num")}
     texts = shipped("new_rule.yaml", NewRule)
     return texts.rule.format(**values), texts.cases.format(**values)

@@ -16,8 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.engine.load import Loc, Problem, RuleSet, refuse
-from advisor.engine.params import ParamKey, ParamValue, resolve_params
-from advisor.engine.values import COMPLEMENT, Atom, Operand, compare, operand
+from advisor.engine.values import (
+    COMPLEMENT,
+    Atom,
+    Operand,
+    ParamKey,
+    ParamValue,
+    compare,
+    operand,
+    resolve_params,
+)
 from advisor.model.facts import Level, of_job
 from advisor.model.operands import Comparison
 from advisor.model.rules import CauseCondition, FactCondition, Join, RuleSpec, SymptomCondition
@@ -140,10 +148,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         """Why durable-rules cannot hold the program (durable-rules 2.0.28: error 106 at 4,096 rules,
         error 302 at 252 properties of a record); None if it can."""
         compiled = self.by_code.values()
-        total = sum(
-            len(one.required) + sum(variants(branch, one.guards) for branch in one.branches)
-            for one in compiled
-        )
+        total = sum(len(r.required) + sum(variants(b, r.guards) for b in r.branches) for r in compiled)
         if total > MAX_ENGINE_RULES:
             return f"the rules become {total} engine rules, more than {MAX_ENGINE_RULES}"
         for one in compiled:
@@ -158,6 +163,13 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     def only(self, code: str) -> Program:
         """The program of one rule; the symptoms and causes that it refers to are then given from outside."""
         return Program(((self.by_code[code],),), self.params, self.rules)
+
+    def with_param(self, key: ParamKey, value: ParamValue) -> Program:
+        """The same with another value of one parameter, of the same type; the other rules are reused."""
+        old, params = self.by_code[key[0]], {**self.params, key: value}
+        new = _Builder(self.rules, old.spec, params).build(old.stratum, old.overrulers)
+        strata = (tuple(new if rule is old else rule for rule in stratum) for stratum in self.strata)
+        return Program(tuple(strata), params, self.rules)
 
 
 def compile_rules(
@@ -210,12 +222,6 @@ def try_compile(
     return Program(tuple(tuple(s) for s in strata), values, rules), []
 
 
-def recompiled(program: Program, code: str, values: Mapping[ParamKey, ParamValue]) -> CompiledRule:
-    """One rule of a program with other parameter values of the same types."""
-    old = program.by_code[code]
-    return _Builder(program.rules, old.spec, values).build(old.stratum, old.overrulers)
-
-
 def references(rule: RuleSpec) -> Iterator[tuple[Loc, str, Literal["symptom", "cause"]]]:
     """Every symptom and cause that a rule names, with its place."""
     for loc, item in conditions(rule):
@@ -248,11 +254,8 @@ def _strata(
     """The stratum of each cause: one above everything it needs. Cycles are problems."""
     needs: dict[str, set[str]] = {}
     for cause, rule in known.items():
-        named = {
-            c.symptom if isinstance(c, SymptomCondition) else c.cause
-            for _, c in conditions(rule)
-            if not isinstance(c, FactCondition)
-        }
+        others = [c for _, c in conditions(rule) if not isinstance(c, FactCondition)]
+        named = {c.symptom if isinstance(c, SymptomCondition) else c.cause for c in others}
         needs[cause] = {n for n in (*named, *(s.cause for s in overruled_by.get(cause, ()))) if n in known}
     levels: dict[str, int] = {}
     problems: list[Problem] = []
@@ -339,9 +342,8 @@ class _Builder:
         return State(item.cause, view)
 
     def join(self, at: int, item: Join) -> CompiledJoin:
-        where = tuple(
-            self.test(("when", "join", at, "where", i), w.field, w) for i, w in enumerate(item.where)
-        )
+        loc = ("when", "join", at, "where")
+        where = tuple(self.test((*loc, i), w.field, w) for i, w in enumerate(item.where))
         return CompiledJoin(item.as_, item.entity, tuple(dict.fromkeys(item.on)), where, not item.optional)
 
     def test(self, loc: Loc, name: str, item: Comparison) -> Test:

@@ -14,16 +14,18 @@ from advisor.engine.judge import (
     Duration,
     Withholders,
     as_sure,
+    condition_docs,
     confidence_of,
     grading,
     holds,
     impact_of,
+    message_of,
     part_of,
+    worded,
 )
-from advisor.engine.params import thresholds
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
-from advisor.engine.wording import UNKNOWN, condition_docs, message_of, worded
+from advisor.engine.values import UNKNOWN, thresholds
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Reference, Related, Threshold
 from advisor.model.gain import Advice, Alternative, Gain, Verify

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal
@@ -16,12 +17,11 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.engine.compile import CompiledRule, Program, Test, compile_rules
+from advisor.engine.compile import Program, Test, compile_rules
 from advisor.engine.durable import EngineError, Matcher, available, require
 from advisor.engine.interpret import FactView, Outcome, OutcomeLog, OutcomeState, evaluate
 from advisor.engine.load import RuleSet
-from advisor.engine.params import ParamKey
-from advisor.engine.values import atom
+from advisor.engine.values import ParamKey, atom
 from advisor.model.facts import FactBase, Scope
 from advisor.model.rules import Answer
 
@@ -102,16 +102,16 @@ def infer(
     else:
         program = compile_rules(rules, params)
     if engine == "python":
-        return _inferred(facts, program, given)
-    if (limit := _limit(facts, program)) is not None:
-        return _inferred(facts, program, given, f"the built-in interpreter judges: {limit}")
-    require()
-    try:
-        return _matched(facts, program, given, strict)
-    except EngineError as error:
-        if strict:
-            raise
-        return _inferred(facts, program, given, f"the built-in interpreter judges: {error}")
+        return _judged("python", facts, program, given)
+    if (why := _limit(facts, program)) is None:
+        require()
+        try:
+            return _judged("durable", facts, program, given, strict=strict)
+        except EngineError as error:
+            if strict:
+                raise
+            why = str(error)
+    return _judged("python", facts, program, given, f"the built-in interpreter judges: {why}")
 
 
 def _limit(facts: FactBase, program: Program) -> str | None:
@@ -124,47 +124,32 @@ def _limit(facts: FactBase, program: Program) -> str | None:
     return program.too_large()
 
 
-def _inferred(
-    facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, *notes: str
+def _judged(
+    engine: Engine,
+    facts: FactBase,
+    program: Program,
+    given: Mapping[str, OutcomeState] | None,
+    *notes: str,
+    strict: bool = False,
 ) -> Inference:
-    """By the interpreter alone."""
-    log = OutcomeLog(FactView(facts), given)
-    for stratum in program.strata:
-        for outcome in _evaluated(stratum, log):
-            log.post(outcome)
-    return _ordered("python", program, facts, log, notes)
-
-
-def _matched(
-    facts: FactBase, program: Program, given: Mapping[str, OutcomeState] | None, strict: bool
-) -> Inference:
-    """durable-rules decides what fires, the interpreter explains it and distinguishes quiet from unknown.
+    """By the interpreter alone, or durable-rules decides what fires and the interpreter explains it.
 
     Explaining costs no second inference: it happens once, after the stratum has been decided."""
-    log = OutcomeLog(FactView(facts), given)
-    odd: list[Outcome] = []
-    with Matcher(program, log) as matcher:
+    log, odd = OutcomeLog(FactView(facts), given), list[Outcome]()
+    with Matcher(program, log) if engine == "durable" else nullcontext() as matcher:
         for number, stratum in enumerate(program.strata):
-            fired = matcher.fire(number)
-            explained = _evaluated(stratum, log)
-            odd += [o for o in explained if (o.state == "fired") != ((o.code, o.scope) in fired)]
+            fired = None if matcher is None else matcher.fire(number)
+            explained = [evaluate(rule, s, log) for rule in stratum for s in log.view.scopes(rule.level)]
+            for at, outcome in enumerate(explained):
+                fires = outcome.state == "fired" if fired is None else (outcome.code, outcome.scope) in fired
+                if fires != (outcome.state == "fired"):
+                    odd.append(outcome)
+                    explained[at] = replace(outcome, state="fired" if fires else "quiet")
             if odd and strict:
                 raise Disagreement(_disagreement(odd))
-            for o in explained:
-                state: OutcomeState = "quiet" if o.state == "fired" else o.state
-                log.post(replace(o, state="fired" if (o.code, o.scope) in fired else state))
-    notes = (f"{_disagreement(odd)}: durable-rules is followed",) if odd else ()
-    return _ordered("durable", program, facts, log, notes)
-
-
-def _evaluated(stratum: Iterable[CompiledRule], log: OutcomeLog) -> list[Outcome]:
-    """Each rule in each scope of its level, judged by the interpreter."""
-    return [evaluate(rule, scope, log) for rule in stratum for scope in log.view.scopes(rule.level)]
-
-
-def _ordered(
-    engine: Engine, program: Program, facts: FactBase, log: OutcomeLog, notes: tuple[str, ...]
-) -> Inference:
+            for outcome in explained:
+                log.post(outcome)
+    notes += (f"{_disagreement(odd)}: durable-rules is followed",) if odd else ()
     for note in notes:
         _log.warning(note)
     outcomes = sorted(log.outcomes.values(), key=lambda o: (o.code, o.scope.sort_key()))

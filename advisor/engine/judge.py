@@ -1,17 +1,18 @@
-"""How severe and how certain a fired rule is: impact, severity, confidence."""
+"""How severe and how certain a fired rule is, and its words with the values of a capture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from advisor.engine.compile import Test
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import BranchResult, Outcome, check_fact
+from advisor.engine.interpret import BranchResult, Checked, Outcome, check_fact
 from advisor.engine.rank import least, severity_of
+from advisor.engine.values import Placeholder, Shown, render
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
-from advisor.model.findings import Finding, Impact, Severity
+from advisor.model.findings import ConditionDoc, Finding, Impact, Severity
 from advisor.model.gain import LEAST, Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
@@ -303,3 +304,30 @@ def common_scope(scopes: Sequence[Scope]) -> Scope:
     """The narrowest scope that encloses all of them."""
     dicts = [s.as_dict() for s in scopes]
     return scopes[0].only([k for k, v in dicts[0].items() if all(d[k] == v for d in dicts)])
+
+
+# --- the words of a rule with the values of a capture --------------------------------------------
+
+
+def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:
+    """A message with the values of its placeholders."""
+    return render(template, lambda p: _shown(inference, spec, scope, p))
+
+
+def message_of(inference: Inference, spec: RuleSpec, scope: Scope) -> str:
+    """The rule's message, followed by what the capture cannot show."""
+    doubts = (d.text for d in doubts_of(inference, spec, scope))
+    return worded(inference, spec, " ".join((spec.message, *doubts)), scope)
+
+
+def _shown(inference: Inference, spec: RuleSpec, scope: Scope, wanted: Placeholder) -> Shown | None:
+    if wanted.is_param:
+        value = inference.program.params.get((spec.code, wanted.name))
+        return None if value is None else Shown(value, spec.params[wanted.name].unit)
+    fact = inference.view.fact(wanted.name, scope)
+    return None if fact is None else Shown(fact.value, fact.unit)
+
+
+def condition_docs(checked: Iterable[Checked]) -> tuple[ConditionDoc, ...]:
+    """Conditions with both their numbers, each once."""
+    return tuple(dict.fromkeys(c.doc for c in checked))

@@ -22,9 +22,8 @@ from advisor.engine.lint_names import (
     templates,
 )
 from advisor.engine.load import CASES_SUFFIX, Loc, Problem, RuleSet, read_rules, refuse
-from advisor.engine.params import ParamValue, resolve_params
 from advisor.engine.parse import draft, read
-from advisor.engine.wording import FORMATS, placeholders, stray_brace
+from advisor.engine.values import FORMATS, ParamValue, placeholders, resolve_params, stray_brace
 from advisor.model.facts import sees, subject_of
 from advisor.model.operands import Comparison
 from advisor.model.rules import FactCondition, RuleSpec, SymptomCondition

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from advisor.engine.load import Loc, RuleSet
-from advisor.engine.wording import placeholders
+from advisor.engine.values import placeholders
 from advisor.errors import near
 from advisor.facts.spec import FactSpec
 from advisor.model.operands import Strict

@@ -215,6 +215,18 @@ def _scalar(text: str) -> Any:
     return float(text) if _FLOAT.match(text) else text
 
 
+#: What is said of a place, by pydantic's type of error; of any other, the type that it should have.
+_FAULTS = {
+    "missing": " is missing; add it",
+    "value_error": ": {error}",
+    "condition": ": {said}",
+    "literal_error": " is {given}; use {expected}",
+    "string_pattern_mismatch": " is {given}; it must match {pattern}",
+    "too_short": " has {actual_length} items; give at least {min_length}",
+    "too_long": " has {actual_length} items; give at most {max_length}",
+}
+
+
 def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Iterator[Problem]:
     """Pydantic's errors in the project's words, one a place."""
     found = exc.errors(include_url=False)
@@ -225,28 +237,14 @@ def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Itera
         loc = error["loc"]
         where = dotted(loc) or "the document"
         kind, given = error["type"], error.get("input")
-        context = error.get("ctx", {})
-        if kind == "missing":
-            text = f"{where} is missing; add it"
-        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        if kind in ("extra_forbidden", "unexpected_keyword_argument"):
             known = _keys(model)
             hint = "remove it" if loc[-1] in known else near(str(loc[-1]), sorted(known), "remove it")
             text = f"{where} is an unknown key; {hint}"
-        elif kind == "value_error":
-            text = f"{where}: {context.get('error', error['msg'])}"
-        elif kind == "literal_error":
-            text = f"{where} is {_short(given)}; use {context['expected']}"
-        elif kind == "condition":
-            text = f"{where}: {error['msg']}"
-        elif kind == "string_pattern_mismatch":
-            text = f"{where} is {_short(given)}; it must match {context['pattern']}"
-        elif kind in ("too_short", "too_long"):
-            bound = "at least" if kind == "too_short" else "at most"
-            count = context.get("min_length", context.get("max_length"))
-            text = f"{where} has {context.get('actual_length')} items; give {bound} {count}"
         else:
-            wanted_type = error["msg"].removeprefix("Input should be ")
-            text = f"{where} is {_short(given)}; expected {wanted_type}"
+            said = error["msg"].removeprefix("Input should be ")
+            values = {"error": said, **error.get("ctx", {}), "given": _short(given), "said": said}
+            text = f"{where}{_FAULTS.get(kind, ' is {given}; expected {said}').format(**values)}"
         yield source.problem(loc, text)
 
 

@@ -20,7 +20,8 @@ from advisor.engine.infer import Inference
 from advisor.engine.interpret import check_fact
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Finding, Related, Severity
-from advisor.model.gain import HELD_FACTOR, HOLDS_MUCH, WORTH, Gain, Ranking, saved_by
+from advisor.model.gain import HELD_FACTOR, HOLDS_MUCH, WORTH, Choice, Gain, Ranking, Timed, saved_by
+from advisor.model.numbers import percent, times
 from advisor.model.rules import Requirement, RuleSpec
 
 #: Severity from this share of the step saved on; below the last one, info.
@@ -187,6 +188,19 @@ def causes_behind(main: Sequence[Finding], most: int) -> list[str]:
     """The causes that a verdict names after the first: each once, wherever it was found."""
     causes = dict.fromkeys(f.cause for f in main)
     return list(causes)[1 : 1 + most]
+
+
+def without_fault(
+    options: Sequence[Choice] | None, load: str, captures: str, bound: str = "", of: Timed = "step"
+) -> str:
+    """The verdict without a fault: possible improvements (`options`; None if nothing can be predicted
+    from the `captures`), or how busy the GPU is (`load`)."""
+    if options:
+        offered = ", ".join(f"{o.title} {times(o.speedup.mid)} x" for o in options)
+        return f"No fault{bound}. Options: {offered}."
+    if options is None:
+        return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
+    return f"Nothing to fix above {percent(WORTH)} of the {of}: {load}{bound}."
 
 
 def worth_doing(findings: Sequence[Finding], rules: Mapping[str, RuleSpec]) -> list[Finding]:

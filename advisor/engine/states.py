@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Checked, Outcome
-from advisor.engine.judge import Withholders, common_scope, impact_of
+from advisor.engine.judge import Withholders, common_scope, condition_docs, impact_of, worded
 from advisor.engine.reasons import Explainer, fact_text, nearest_first, obstacle, shortfall
-from advisor.engine.values import k_or
-from advisor.engine.wording import condition_docs, placeholders, worded
+from advisor.engine.values import k_or, placeholders
 from advisor.facts.spec import PART_MEANINGS
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Budget, Finding, Healthy, NotEvaluated, Part

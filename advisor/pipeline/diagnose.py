@@ -232,7 +232,7 @@ def assemble(done: Analysed) -> Diagnosis:
     options = () if worth_reporting(findings) else done.gains.options(language_model)
     flips = None
     if done.options.sensitivity:  # what a threshold moved by a tenth would change
-        from advisor.engine.sensitivity import sensitivity
+        from advisor.engine.reasons import sensitivity
 
         flips = sensitivity(done.inference, lambda i: conclusions(done, i).findings)
     return Diagnosis(
@@ -293,7 +293,7 @@ def _program_of(
     from advisor.cache import cached
     from advisor.engine.compile import compile_rules
     from advisor.engine.load import builtin_dir
-    from advisor.engine.params import parse_params
+    from advisor.engine.values import parse_params
 
     def compiled() -> Program:
         rules = _rules_of(folders, contents).about(subject)

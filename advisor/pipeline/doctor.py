@@ -14,8 +14,8 @@ from advisor.capture.planner import Situation, UnmetNeed
 from advisor.capture.planner import plan as record_again
 from advisor.engine.compile import Program
 from advisor.engine.infer import Inference, infer
+from advisor.engine.judge import worded
 from advisor.engine.load import builtin_dir
-from advisor.engine.wording import worded
 from advisor.errors import invalid_choice
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER, combine
 from advisor.facts.spec import ASKED_TABLES, RECORDING

@@ -11,11 +11,17 @@ from advisor import __version__
 from advisor.engine.conclude import fold
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import Outcome
-from advisor.engine.judge import confidence_factors, confidence_of, estimate_factors, impact_of, most_severe
+from advisor.engine.judge import (
+    confidence_factors,
+    confidence_of,
+    estimate_factors,
+    impact_of,
+    message_of,
+    most_severe,
+)
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.states import is_close, stopper
-from advisor.engine.wording import message_of
 from advisor.errors import InputError, RuleError
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.explanation import Explanation, FactSource, Missing, Reason, ScopeExplanation, TableSource

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 
 from advisor.engine import rank as ranking
-from advisor.engine.wording import without_fault
+from advisor.engine.rank import without_fault
 from advisor.facts.capture import samples_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis

@@ -7,8 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from advisor.engine.rank import causes_behind, worth_reporting
-from advisor.engine.wording import without_fault
+from advisor.engine.rank import causes_behind, without_fault, worth_reporting
 from advisor.metrics.intervals import Coverage, union
 from advisor.model.facts import Cell, Table, Value
 from advisor.model.findings import Budget, Diagnosis, Finding, Input, Lane, StepSummary, Timeline

@@ -13,7 +13,7 @@ from advisor.checklist.items import CaptureFacts, capture_facts, checklist
 from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.lint_names import fact_tests, facts_used
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.wording import placeholders
+from advisor.engine.values import placeholders
 from advisor.knowledge.capture_goals import ChecklistFile, ChecklistItem, checklist_items
 from advisor.knowledge.files import engines, references
 from advisor.model.facts import Fact, Scope

@@ -9,7 +9,7 @@ import pytest
 import advisor.engine.compile as compiling
 from advisor.engine.compile import compile_rules
 from advisor.engine.infer import infer
-from advisor.engine.params import parse_params, thresholds
+from advisor.engine.values import parse_params, thresholds
 from advisor.errors import RuleError
 from advisor.model.facts import sees
 from advisor.model.rules import RuleSpec

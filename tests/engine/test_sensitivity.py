@@ -11,7 +11,7 @@ import pytest
 from advisor.engine.conclude import conclude
 from advisor.engine.infer import Inference, infer
 from advisor.engine.load import RuleSet
-from advisor.engine.sensitivity import sensitivity
+from advisor.engine.reasons import sensitivity
 from advisor.model.facts import Scope
 from advisor.model.findings import Finding
 from advisor.model.gain import Flip

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from advisor.engine.load import load_rules
-from advisor.engine.wording import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
+from advisor.engine.values import FORMATS, Placeholder, Shown, placeholders, render, show, stray_brace
 from advisor.model.numbers import value_text
 from advisor.model.rules import RuleSpec
 

@@ -12,7 +12,7 @@ from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.engine.wording import placeholders
+from advisor.engine.values import placeholders
 from advisor.facts import catalog
 from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE, ENTITIES
