@@ -29,7 +29,7 @@ import yaml
 from packages import download, files
 from verification import RANGE, Item, Verification, faults, items
 
-from advisor.knowledge.files import engines
+from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.shapes import release
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,8 @@ from datetime import date
 from functools import cache
 from typing import NamedTuple
 
-from advisor.knowledge.files import engines, shipped
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import shipped
 from advisor.knowledge.kernel_names import required_literals
 from advisor.knowledge.shapes import Data, EngineData, File, Text, release, up_to
 from advisor.model.records import Field

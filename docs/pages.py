@@ -119,7 +119,7 @@ def rule_pages() -> dict[Path, str]:
 
 def _checked(rule: Any) -> list[str]:
     """Engines whose options carry out a recommendation, with the release they were looked for in."""
-    from advisor.knowledge.files import engines
+    from advisor.knowledge.engine_signs import engines
     from benchmarks.verification import checked_against
 
     ids = {advice.id for advice in rule.recommendations}

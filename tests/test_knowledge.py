@@ -17,10 +17,18 @@ from advisor.facts.catalog import CATALOGUE
 from advisor.facts.needs import remedy
 from advisor.knowledge import files as knowledge
 from advisor.knowledge import gpus
-from advisor.knowledge.capture_goals import capture_goals
-from advisor.knowledge.engine_signs import Program, detect, named, options_for
+from advisor.knowledge.engine_signs import (
+    Program,
+    actions,
+    detect,
+    engines,
+    named,
+    options_for,
+    recommendation_ids,
+)
+from advisor.knowledge.files import read_yaml
 from advisor.knowledge.shapes import EngineData, KernelFile, OptionLine
-from advisor.knowledge.yaml_text import read_yaml
+from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Device
 from advisor.sources.schema import TABLES
 
@@ -604,7 +612,7 @@ def test_gpu_units_are_plausible() -> None:
 
 
 def test_every_option_has_a_line_and_a_known_action() -> None:
-    assert set(knowledge.engines()) >= {
+    assert set(engines()) >= {
         "any",
         "native",
         "nim",
@@ -615,8 +623,8 @@ def test_every_option_has_a_line_and_a_known_action() -> None:
         "transformers",
         "vllm",
     }
-    for name, engine in knowledge.engines().items():
-        assert engine.options.keys() <= knowledge.actions().keys()
+    for name, engine in engines().items():
+        assert engine.options.keys() <= actions().keys()
         for lines in engine.options.values():
             assert all(line.line.strip() == line.line for line in lines), name
         if name != "any":
@@ -627,7 +635,7 @@ def test_every_recommendation_of_our_rules_is_listed() -> None:
     """So that `rules check` can tell a slip from advice of the user's own."""
     rules = load_rules(builtin_dir()).active
     used = {r.id for rule in rules for r in (*rule.recommendations, *rule.alternatives)}
-    assert used == knowledge.recommendation_ids()
+    assert used == recommendation_ids()
 
 
 def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
@@ -641,11 +649,11 @@ def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
 
 def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new engine is one file; nothing else has to change for `advisor capture`."""
-    known = knowledge.engines()
+    known = engines()
     new = known["vllm"].model_copy(update={"name": "newcomer", "base": "pytorch"})
     alone = known["any"].model_copy(update={"name": "alone", "base": None})
     monkeypatch.setattr(
-        "advisor.knowledge.capture_goals.engines", lambda: {**known, "newcomer": new, "alone": alone}
+        "advisor.knowledge.verb_files.engines", lambda: {**known, "newcomer": new, "alone": alone}
     )
     goals = capture_goals()
     assert goals.engine_names()[-2:] == ["newcomer", "alone"]
@@ -654,8 +662,8 @@ def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.
 
 
 def test_every_action_can_be_carried_out_somewhere() -> None:
-    for action in knowledge.actions():
-        assert any(options_for(action, name) for name in knowledge.engines()), action
+    for action in actions():
+        assert any(options_for(action, name) for name in engines()), action
 
 
 def test_options_of_the_engine_in_use() -> None:
@@ -783,7 +791,7 @@ def test_options_fit_the_program() -> None:
 
 
 def test_the_six_capture_variables_of_tensorrt_llm() -> None:
-    assert [c.variable for c in knowledge.engines()["tensorrt-llm"].capture] == [
+    assert [c.variable for c in engines()["tensorrt-llm"].capture] == [
         "TLLM_PROFILE_START_STOP",
         "TLLM_LLMAPI_ENABLE_NVTX",
         "TLLM_NVTX_DEBUG",
@@ -877,7 +885,7 @@ def test_step_engines_exist() -> None:
     texts = [text for text, *_ in STEPS]
     named = {s.engine for t in texts if (s := knowledge.step_patterns().step(t)) and s.engine}
     assert named == {"vllm", "sglang", "tensorrt-llm", "lmdeploy"}
-    assert named <= knowledge.engines().keys()
+    assert named <= engines().keys()
 
 
 @pytest.mark.parametrize(
@@ -915,7 +923,7 @@ def test_loading_needs_no_pandas() -> None:
     code = (
         "import sys; from advisor.knowledge import engine_signs;"
         "from advisor.knowledge import files as knowledge;"
-        "knowledge.kernel_families(); knowledge.engines(); knowledge.references();"
+        "knowledge.kernel_families(); engine_signs.engines(); knowledge.references();"
         "assert not {'pandas', 'numpy', 'rich'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -932,7 +940,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("engine", REFUSED)
 def test_no_option_that_current_releases_refuse(engine: str) -> None:
-    options = knowledge.engines()[engine].options.values()
+    options = engines()[engine].options.values()
     lines = [line.line for lines in options for line in lines if line.until is None]
     program = capture_goals().programs[engine]
     lines += [program.serve, program.benchmark, program.load]

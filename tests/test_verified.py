@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.knowledge.files import engines
+from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.shapes import CaptureVariable, EngineData, OptionLine
 from benchmarks.verification import (
     Item,

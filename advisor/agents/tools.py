@@ -229,7 +229,7 @@ class Tools:
         """How to record a capture for a goal: the nsys command and what to do around it. Without a
         goal: the goals that there are."""
         if goal is None:
-            from advisor.knowledge.capture_goals import capture_goals
+            from advisor.knowledge.verb_files import capture_goals
 
             return self._answer({"goals": {g.id: g.question for g in capture_goals().goals}}, redact)
         from advisor.pipeline.doctor import plan

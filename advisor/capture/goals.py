@@ -8,9 +8,10 @@ from advisor import __version__
 from advisor.capture.nsys_options import OF_START, explained, joined, merged, name_of, newer
 from advisor.capture.request import PlanContext, again, context_of, phases
 from advisor.errors import InputError, near
-from advisor.knowledge.capture_goals import CommandLine, VariantData, capture_goals, troubleshooting
-from advisor.knowledge.files import capture_knowledge, engines
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import CaptureVariable
+from advisor.knowledge.verb_files import CommandLine, VariantData, capture_goals, troubleshooting
 from advisor.model import capture_plan as m
 from advisor.model.findings import Option, Tool
 from advisor.model.options import PlanRequest

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.knowledge.capture_goals import capture_goals
 from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import Flag
+from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import FlagText
 

@@ -25,9 +25,10 @@ from advisor.capture.nsys_options import (
     spelled,
 )
 from advisor.facts.needs import NODES, options_of
-from advisor.knowledge.capture_goals import nsys_needed
-from advisor.knowledge.files import capture_knowledge, engines
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import CaptureVariable
+from advisor.knowledge.verb_files import nsys_needed
 from advisor.model.capture_plan import Also, LeftOut, Named, Pitfall, Plan, PlanOption
 
 #: Graphics APIs cost time and say nothing about inference.

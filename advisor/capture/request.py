@@ -12,10 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.errors import InputError, near
-from advisor.knowledge.capture_goals import Goal, Phase, Place, Program, Window, capture_goals
-from advisor.knowledge.engine_signs import options_for
-from advisor.knowledge.files import engines
+from advisor.knowledge.engine_signs import engines, options_for
 from advisor.knowledge.shapes import CaptureVariable
+from advisor.knowledge.verb_files import Goal, Phase, Place, Program, Window, capture_goals
 from advisor.model.gain import Option
 from advisor.model.options import PlanRequest, declared
 

@@ -28,7 +28,7 @@ from advisor.engine.values import (
     show,
 )
 from advisor.facts.spec import INPUT
-from advisor.knowledge.capture_goals import ChecklistItem, checklist_items, nsys_needed
+from advisor.knowledge.verb_files import ChecklistItem, checklist_items, nsys_needed
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
 from advisor.model.review import Answer, CheckEntry, Checklist

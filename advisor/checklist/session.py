@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from advisor.checklist.items import command_of
 from advisor.errors import InputError, invalid_choice, near
-from advisor.knowledge.capture_goals import checklist_items
+from advisor.knowledge.verb_files import checklist_items
 from advisor.model.review import ANSWERS, WORDS, Answer, CheckEntry, Checklist, Stage
 from advisor.reading import MOST_WRITTEN_BYTES, parse_json, read_text, similar
 from advisor.reports.blocks import Block

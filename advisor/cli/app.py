@@ -200,14 +200,14 @@ def fix_names() -> list[str]:
 
 def engine_names() -> list[str]:
     """Serving engines."""
-    from advisor.knowledge.capture_goals import capture_goals
+    from advisor.knowledge.verb_files import capture_goals
 
     return capture_goals().engine_names()
 
 
 def goal_names() -> list[str]:
     """Goals of a capture."""
-    from advisor.knowledge.capture_goals import capture_goals
+    from advisor.knowledge.verb_files import capture_goals
 
     return [goal.id for goal in capture_goals().goals]
 

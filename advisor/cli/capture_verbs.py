@@ -19,8 +19,8 @@ from advisor.cli.app import argument, goal_names, option, switch, takes
 from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
 from advisor.config import Settings
 from advisor.errors import InputError
-from advisor.knowledge.capture_goals import capture_goals, troubleshooting
-from advisor.knowledge.files import engines
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.verb_files import capture_goals, troubleshooting
 from advisor.model.capture_plan import GoalList, TroubleNode, Troubles
 from advisor.model.options import PlanRequest
 from advisor.reports import listings

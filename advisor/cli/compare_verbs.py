@@ -125,7 +125,7 @@ def moe(
                 "--traces shows the experts beside the throughput of both runs; give their reports "
                 "as well: advisor moe LEARNED PERFECT --traces A B"
             )
-        from advisor.knowledge.comparisons import moe_router
+        from advisor.knowledge.verb_files import moe_router
         from advisor.reports.experiment_blocks import router_help
 
         deliver.show(router_help(moe_router().model_dump()))

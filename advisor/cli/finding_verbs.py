@@ -87,7 +87,8 @@ def check(directories: Directories = argument("[DIR...]", None)) -> None:
     from advisor.facts.catalog import ENTITIES, IMPACT_PARTS
     from advisor.facts.spec import EVIDENCE_TABLES
     from advisor.gain.whatifs import catalogue
-    from advisor.knowledge.files import recommendation_ids, references
+    from advisor.knowledge.engine_signs import recommendation_ids
+    from advisor.knowledge.files import references
     from advisor.model.numbers import amount
 
     known = Catalogues(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from advisor.compare.differences import absence, among
 from advisor.compare.store import documents, fault_text
 from advisor.errors import InputError
-from advisor.knowledge.comparisons import limit
+from advisor.knowledge.verb_files import limit
 from advisor.model.facts import LEVELS, TRACE, Scope
 from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone, Severity, identity
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked

@@ -13,7 +13,7 @@ from advisor.compare.matching import call_changes, in_equal_steps, operation_cha
 from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.facts.spec import FactWriter
-from advisor.knowledge.comparisons import limit
+from advisor.knowledge.verb_files import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
 from advisor.model.numbers import megahertz, milliseconds, percent

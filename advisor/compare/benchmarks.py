@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from advisor.errors import InputError, invalid_choice
-from advisor.knowledge.comparisons import BenchmarkMetric, benchmark_metrics
+from advisor.knowledge.verb_files import BenchmarkMetric, benchmark_metrics
 from advisor.reading import parse_json, read_bytes
 
 #: Kinds of bare numbers, and whether more is better.

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.compare.sides import Kernel, Phase, Side, shared
-from advisor.knowledge.comparisons import factor, limit
+from advisor.knowledge.verb_files import factor, limit
 from advisor.model.comparison import Reason
 from advisor.model.facts import Cell
 from advisor.model.numbers import megahertz, percent

@@ -11,7 +11,7 @@ from advisor.compare.differences import budget_changes
 from advisor.compare.matching import Operation, operation_pairs
 from advisor.compare.sides import NOT_HOST, Phase, Side, paired, phase_words, ratio, shared
 from advisor.facts.spec import FactWriter
-from advisor.knowledge.comparisons import limit
+from advisor.knowledge.verb_files import limit
 from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from advisor.compare.sides import NOT_HOST, Phase, Side, shared
-from advisor.knowledge.comparisons import limit
+from advisor.knowledge.verb_files import limit
 from advisor.model import comparison as m
 from advisor.model.facts import Cell, Scope
 from advisor.model.findings import Diagnosis, Finding, Verify, identity

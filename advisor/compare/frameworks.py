@@ -11,8 +11,8 @@ from advisor.compare.comparability import launch_ratio
 from advisor.compare.matching import by_operation
 from advisor.compare.sides import Side, phase_words
 from advisor.errors import InputError
-from advisor.knowledge.comparisons import Difference, framework_differences, limit
-from advisor.knowledge.files import engines
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.verb_files import Difference, framework_differences, limit
 from advisor.metrics.kernels import UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc
 from advisor.model.findings import Tool

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct, field
 
 from advisor.compare.sides import Kernel, Phase, Side, paired, shared
-from advisor.knowledge.comparisons import limit
+from advisor.knowledge.verb_files import limit
 from advisor.model.comparison import CallChange, OperationChange, OperationStatus
 from advisor.model.findings import Diagnosis
 from advisor.model.work import PhaseWork, Sketch

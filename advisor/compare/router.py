@@ -13,7 +13,7 @@ from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError
 from advisor.facts.spec import FactWriter
-from advisor.knowledge.comparisons import limit, moe_router
+from advisor.knowledge.verb_files import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.facts.spec import Entry, FactSpec, Need
-from advisor.knowledge.files import engines
+from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.operations import FEWEST_KERNELS
 from advisor.model.facts import FactBase, Scope

@@ -11,7 +11,8 @@ import numpy as np
 from advisor.facts import needs
 from advisor.facts.activity import WEIGHT_BYTES, read_ratio
 from advisor.facts.spec import Entry, FactWriter, Need, group
-from advisor.knowledge.files import StepName, engines, step_patterns
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import StepName, step_patterns
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import EMPTY, Coverage, union_by

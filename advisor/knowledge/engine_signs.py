@@ -8,16 +8,68 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from advisor.errors import InputError
-from advisor.knowledge.files import engines, shipped
+from advisor.cache import cached
+from advisor.errors import AdvisorError, InputError
+from advisor.knowledge.files import content, data_dir, load, shipped
 from advisor.knowledge.gpus import gpu_features, gpu_has
 from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.shapes import Data, EngineData, Family, File, OptionLine, Pattern, Text
+from advisor.knowledge.shapes import ActionFile, Data, EngineData, Family, File, OptionLine, Pattern, Text
 from advisor.model.capture import Device
 from advisor.model.gain import Option
 from advisor.model.records import Field, checked_after
+
+# --- engines/*.yaml and actions.yaml ---------------------------------------------------------------
+
+
+@cache
+def engines() -> Mapping[str, EngineData]:
+    """Serving engines by name; ``any`` holds the lines that suit every engine."""
+    paths = sorted((data_dir("knowledge") / "engines").glob("*.yaml"))
+
+    def read() -> dict[str, EngineData]:
+        return {path.stem: load(path, EngineData) for path in paths}
+
+    found = cached("engines", map(content, paths), read)
+    for stem, data in found.items():
+        if data.name != stem or (data.base is not None and data.base not in found):
+            raise AdvisorError(f"engines/{stem}.yaml: name must be the file's, base must exist")
+        if unknown := data.options.keys() - actions().keys():
+            raise AdvisorError(f"engines/{stem}.yaml: unknown actions {sorted(unknown)}")
+    return MappingProxyType(found)
+
+
+@cache
+def _action_file() -> ActionFile:
+    return shipped("actions.yaml", ActionFile)
+
+
+@cache
+def actions() -> Mapping[str, str]:
+    """The action keys that recommendations and engine options share, each with its meaning."""
+    return MappingProxyType(_action_file().actions)
+
+
+@cache
+def recommendation_ids() -> frozenset[str]:
+    """Every id of a recommendation in our rules, with options of engines or without."""
+    return frozenset((*_action_file().actions, *_action_file().advice))
+
+
+#: Words of ids in their usual spelling.
+_SPELLED = {w.lower(): w for w in ("CUDA", "GPU", "GC", "GIL", "KV", "FP8", "TF32", "NVTX", "NUMA")}
+
+
+@cache
+def action_title(id: str) -> str:
+    """What a recommendation asks for, in a few words: ``use CUDA graphs``."""
+    given = _action_file().titles.get(id)
+    return given or " ".join(_SPELLED.get(word, word) for word in id.split("-"))
+
+
+# --- which engine a capture shows ------------------------------------------------------------------
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.
 ENOUGH = 2.0

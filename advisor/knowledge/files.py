@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from advisor.cache import cached
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import Patterns, function_name, words
 from advisor.knowledge.shapes import (
-    ActionFile,
     CallSiteFile,
     CaptureKnowledge,
     Data,
-    EngineData,
     Family,
     Frames,
     KernelEntry,
@@ -68,10 +66,7 @@ def _first_there(what: str, *paths: Path) -> Path:
 
 def load(path: Path, model: type[_T]) -> _T:
     """One knowledge file, checked against its model; the error has a line for each fault."""
-    # Most runs find what they need in the cache, so YAML is imported only where it is read.
     from pydantic import ValidationError
-
-    from advisor.knowledge.yaml_text import read_yaml
 
     try:
         return model.model_validate(read_yaml(path))
@@ -83,6 +78,30 @@ def load(path: Path, model: type[_T]) -> _T:
         raise AdvisorError("\n".join(lines)) from fault
 
 
+def read_yaml(path: Path) -> Any:
+    """The content of one YAML file; a fault is an error that names the file and the line. A key that appears
+    twice, of which YAML silently keeps the last, is a fault."""
+    # Most runs find what they need in the cache, so YAML is imported only where it is read.
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class UniqueKeys(loader):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: set[str] = set()
+            for key in (key for key, _ in node.value if not isinstance(key.value, list)):
+                if key.value in seen:
+                    text = f"the key '{key.value}' appears twice"
+                    raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeys)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
+        raise AdvisorError(f"cannot read {path}: {fault}") from fault
+
+
 def shipped(name: str, model: type[_T]) -> _T:
     """One of our own knowledge files, from the cache where it was read before."""
     return _made_of(name, model, lambda data: data)
@@ -91,10 +110,11 @@ def shipped(name: str, model: type[_T]) -> _T:
 def _made_of(name: str, model: type[_T], make: Callable[[_T], _R]) -> _R:
     """The same for objects made of the file."""
     path = data_dir("knowledge") / name
-    return cached(path.stem, [_content(path)], lambda: make(load(path, model)))
+    return cached(path.stem, [content(path)], lambda: make(load(path, model)))
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """The bytes of a knowledge file, by which results made of it are cached."""
     try:
         return path.read_bytes()
     except OSError as fault:
@@ -314,52 +334,7 @@ def call_site_patterns() -> CallSitePatterns:
     return _made_of("call_sites.yaml", CallSiteFile, CallSitePatterns)
 
 
-# --- serving engines, references, capture --------------------------------------------------
-
-
-@cache
-def engines() -> Mapping[str, EngineData]:
-    """Serving engines by name; ``any`` holds the lines that suit every engine."""
-    paths = sorted((data_dir("knowledge") / "engines").glob("*.yaml"))
-
-    def read() -> dict[str, EngineData]:
-        return {path.stem: load(path, EngineData) for path in paths}
-
-    found = cached("engines", map(_content, paths), read)
-    for stem, data in found.items():
-        if data.name != stem or (data.base is not None and data.base not in found):
-            raise AdvisorError(f"engines/{stem}.yaml: name must be the file's, base must exist")
-        if unknown := data.options.keys() - actions().keys():
-            raise AdvisorError(f"engines/{stem}.yaml: unknown actions {sorted(unknown)}")
-    return MappingProxyType(found)
-
-
-@cache
-def _action_file() -> ActionFile:
-    return shipped("actions.yaml", ActionFile)
-
-
-@cache
-def actions() -> Mapping[str, str]:
-    """The action keys that recommendations and engine options share, each with its meaning."""
-    return MappingProxyType(_action_file().actions)
-
-
-@cache
-def recommendation_ids() -> frozenset[str]:
-    """Every id of a recommendation in our rules, with options of engines or without."""
-    return frozenset((*_action_file().actions, *_action_file().advice))
-
-
-#: Words of ids in their usual spelling.
-_SPELLED = {w.lower(): w for w in ("CUDA", "GPU", "GC", "GIL", "KV", "FP8", "TF32", "NVTX", "NUMA")}
-
-
-@cache
-def action_title(id: str) -> str:
-    """What a recommendation asks for, in a few words: ``use CUDA graphs``."""
-    given = _action_file().titles.get(id)
-    return given or " ".join(_SPELLED.get(word, word) for word in id.split("-"))
+# --- references, capture -------------------------------------------------------------------------
 
 
 @cache

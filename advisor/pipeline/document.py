@@ -10,8 +10,8 @@ import numpy as np
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.needs import combine, reason, remedy
-from advisor.knowledge.engine_signs import Program, ServingEngine, detect, named, options_for
-from advisor.knowledge.files import action_title, titled
+from advisor.knowledge.engine_signs import Program, ServingEngine, action_title, detect, named, options_for
+from advisor.knowledge.files import titled
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, Spans, union

@@ -14,8 +14,9 @@ from advisor.capture.nsys_options import flag_of, joined, merged, options_in, sp
 from advisor.capture.request import again
 from advisor.cli.main import VERBS
 from advisor.errors import InputError
-from advisor.knowledge.capture_goals import TroubleFile, capture_goals, troubleshooting
-from advisor.knowledge.files import capture_knowledge, data_dir, engines, references
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import capture_knowledge, data_dir, references
+from advisor.knowledge.verb_files import TroubleFile, capture_goals, troubleshooting
 from advisor.model.capture_plan import CapturePlan
 from advisor.model.options import PlanRequest, declared
 from tests.checklist.test_items import check_command

@@ -14,8 +14,9 @@ from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.lint_names import fact_tests, facts_used
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.values import placeholders
-from advisor.knowledge.capture_goals import ChecklistFile, ChecklistItem, checklist_items
-from advisor.knowledge.files import engines, references
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import references
+from advisor.knowledge.verb_files import ChecklistFile, ChecklistItem, checklist_items
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, Input, NotEvaluated, Threshold, Tool
 from advisor.model.review import CheckEntry

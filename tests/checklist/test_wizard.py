@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.knowledge.capture_goals import checklist_items
+from advisor.knowledge.verb_files import checklist_items
 
 pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
 

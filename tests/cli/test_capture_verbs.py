@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.knowledge.capture_goals import capture_goals
+from advisor.knowledge.verb_files import capture_goals
 from tests.checklist.test_wizard import DOWN, ENTER, ROOT, ended, environment
 from tests.cli.conftest import Run
 

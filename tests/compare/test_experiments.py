@@ -14,8 +14,7 @@ from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.errors import InputError
-from advisor.knowledge.capture_goals import capture_goals
-from advisor.knowledge.comparisons import benchmark_metrics, framework_differences, moe_router
+from advisor.knowledge.verb_files import benchmark_metrics, capture_goals, framework_differences, moe_router
 from advisor.model.comparison import FrameworkTable, Metric
 from advisor.pipeline import compare as run
 from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side

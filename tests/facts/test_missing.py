@@ -13,7 +13,8 @@ from advisor.facts.build import build_facts
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.communication import ALIKE
 from advisor.facts.needs import COLLECTIVES, PEAK, STEPS, combine, options_of, reason, remedy
-from advisor.knowledge.files import capture_knowledge, engines
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
