@@ -34,7 +34,6 @@ _RESOLVED = {
     "samples": "time device dram_read dram_write sm_active tensor_active",
     "kernels": f"{needs.SPAN} name_id {needs.SHAPE}",
 }
-_SEVERAL = Need("one device is sampled, or what the devices do is recorded")
 #: A program uses the device if it is active for this share of the time, or this share of its memory is in use.
 _USED, _HELD = 0.01, 0.02
 #: Samples of a log, at least, of which means are taken.
@@ -51,23 +50,20 @@ _CLOCK_COLUMNS = (
 )  # fmt: skip
 
 _AT_WORK = Need(f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None, lambda a: bool(_clock_samples(a, a.main_device)[2].any()))  # fmt: skip
-_FOLLOWED = Need("GR Active is not sampled, or does not follow the recorded work in time")
 #: Fewest busy samples in a quarter of the window for a trend of the clock.
 _IN_QUARTER = 3
-_CLOCKS = Need("too few busy samples show the clock")
 _CLOCKED = Need("no sample of a busy device has it", needs.SMI_LOG)
-_LIMITED = Need("no sample of a busy device shows a limit")
 
 FACTS = (
     *group("device", needs.SAMPLES, [
         Entry("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
         Entry("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples", columns=_RESOLVED),
         Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without it, samples are the only source", "operations of the device, and no graph launches of which nothing is recorded", columns={**needs.OPS, "api_calls": needs.CALLS, "samples": "device"}, needs=()),
-        Entry("activity.unused", "flag", "samples", "No program uses the device, of several that are sampled: another one works", "mean GR Active below 1 %, at most 2 % of the memory in use, and 1 % or more on another device", columns={"samples": "time device gr_active memory_used_bytes"}, needs=(_SEVERAL,)),
+        Entry("activity.unused", "flag", "samples", "No program uses the device, of several that are sampled: another one works", "mean GR Active below 1 %, at most 2 % of the memory in use, and 1 % or more on another device", columns={"samples": "time device gr_active memory_used_bytes"}, needs=(Need("one device is sampled, or what the devices do is recorded"),)),
         Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
         Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without it, they give only means over the busy time", "standard error of the least-squares estimate", columns=_RESOLVED),
-        Entry("activity.unrecorded_ratio", "ratio", "samples", "Share of the window in which the device works where the capture holds no work of it", "GR Active of the samples that lie further than one period from any recorded operation, over all samples", columns=_BUSY_SAMPLES, needs=(needs.SAMPLED, _FOLLOWED)),
+        Entry("activity.unrecorded_ratio", "ratio", "samples", "Share of the window in which the device works where the capture holds no work of it", "GR Active of the samples that lie further than one period from any recorded operation, over all samples", columns=_BUSY_SAMPLES, needs=(needs.SAMPLED, Need("GR Active is not sampled, or does not follow the recorded work in time"))),
         Entry("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share (activity.busy_ratio)"),
         Entry("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio", columns={"samples": "time device tensor_active"}),
         Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),
@@ -92,11 +88,11 @@ FACTS = (
     *group("device", needs.SAMPLES, [
         Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
         Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
-        Entry("clock.fall_ratio", "ratio", "samples", "How far the clock of a busy device falls until the end of the window", "1 - median of the last quarter of the busy samples over the highest median of a quarter", needs=(_AT_WORK, _CLOCKED, _CLOCKS)),
+        Entry("clock.fall_ratio", "ratio", "samples", "How far the clock of a busy device falls until the end of the window", "1 - median of the last quarter of the busy samples over the highest median of a quarter", needs=(_AT_WORK, _CLOCKED, Need("too few busy samples show the clock"))),
         Entry("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit, or of the rated power where no limit is sampled", columns={"samples": "time device sm_active power_w power_limit_w"}),
         Entry("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake", columns={"samples": "time device sm_active throttled"}),
         Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else as clock.power_limited_ratio", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
-        Entry("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}, needs=(_AT_WORK, _LIMITED)),
+        Entry("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}, needs=(_AT_WORK, Need("no sample of a busy device shows a limit"))),
         Entry("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples", columns={"samples": "time device sm_active temperature_c"}),
     ], columns={"samples": "time device sm_active sm_clock_hz"}, needs=(_AT_WORK, _CLOCKED), supply=needs.SMI_LOG),
 )  # fmt: skip

@@ -38,18 +38,12 @@ _CLIENT = re.compile(
 )
 
 
-_TRACED = Need("the capture does not list what was traced")
 _COMMAND = Need("the command line is not in the export")
-_SCHEMA = Need("the export does not record its schema version")
-_REST = Need("start-up and the steady part are all that the capture holds")
 _TWO_SAMPLES = Need("fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1)  # fmt: skip
 _WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
 _WORK = Need("no kernels and no steps to infer it from", needs.CUDA, lambda a: a.workload != NO_KERNELS)
 _KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
-
-_WSL = Need("nothing says that CUDA runs in an unusual place")
 _CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(_majors(a)))  # fmt: skip
-
 _FEATURES = {
     "tensor_cores": "has tensor cores", "dependent_launch": "can begin a kernel while another drains",
     "wgmma": "has the matrix instructions of Hopper", "multicast": "can add up inside the NVLink switch",
@@ -57,7 +51,6 @@ _FEATURES = {
 }  # fmt: skip
 _GENERATION = Need("which GPU it is, is not recorded", None, lambda a: gpu_has("fp8", a.device(a.main_device)) is not None)  # fmt: skip
 _BY_NSYS = Need("another tool than nsys recorded it", None, lambda a: a.trace_method is not None)
-
 _SAMPLES = {"samples": "time device"}
 _PROGRAM = {"kernels": "start end name_id", "ranges": "text_id"}
 
@@ -65,12 +58,12 @@ FACTS = (
     *group("trace", needs.CUDA, [
         Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**needs.OPS, "api_calls": "call"}),
         Entry("capture.kernel_count", "count", "", "Kernel rows", "row count", columns={"kernels": "start"}),
-        Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export lists them)", "options of the capture", needs=(_TRACED,)),
+        Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export lists them)", "options of the capture", needs=(Need("the capture does not list what was traced"),)),
         Entry("capture.calls_recorded", "flag", "", "The capture holds CUDA calls", "rows of api_calls", columns={"api_calls": "start"}),
         Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
         Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
         *(Entry(f"gpu.{name}", "flag", "", f"The device that did most {can}", "compute capability, or the name, against knowledge/gpus.yaml", needs=(_GENERATION,)) for name, can in _FEATURES.items()),
-        Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(_WSL,)),
+        Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(Need("nothing says that CUDA runs in an unusual place"),)),
         Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
@@ -79,7 +72,7 @@ FACTS = (
         Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over the time from start-up or the first launch to the last GPU operation and tear-down", columns=needs.GAPS),
         Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**needs.OPS, "api_calls": needs.CALLS}),
         Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.rest", "text", "", "What the rest of the capture is, beside start-up and the steady part", "host code before the first GPU operation, tear-down, and what else lies outside the window, of half a percent and more", columns={**needs.OPS, "api_calls": needs.CALLS}, needs=(_REST,)),
+        Entry("capture.rest", "text", "", "What the rest of the capture is, beside start-up and the steady part", "host code before the first GPU operation, tear-down, and what else lies outside the window, of half a percent and more", columns={**needs.OPS, "api_calls": needs.CALLS}, needs=(Need("start-up and the steady part are all that the capture holds"),)),
         Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=needs.STEP_COLUMNS, windowed=True, over_ranks="median"),
         Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=needs.STEP_COLUMNS, needs=(needs.STEPS,), windowed=True),
         Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=needs.STEP_COLUMNS, needs=(needs.STEPS,), windowed=True),
@@ -95,7 +88,7 @@ FACTS = (
         Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
         Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
         Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
-        Entry("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata", needs=(_SCHEMA,)),
+        Entry("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata", needs=(Need("the export does not record its schema version"),)),
         Entry("capture.range_count", "count", "", "Capture ranges in the file (profiler start/stop pairs)", "cudaProfilerStart and Stop calls", columns={"api_calls": "start call name_id"}),
         Entry("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the window", "mean of the samples; the only view into opaque graphs", columns={"samples": "time gr_active"}, needs=(_TWO_SAMPLES, needs.SAMPLED), windowed=True),
         Entry("capture.workload", "text", "", "What the capture holds: LLM serving, LLM decode, LLM prefill, training, diffusion inference, vision or encoder inference, recommendation inference, simulation or HPC loop, micro-benchmark, unknown, no GPU kernels", "evidence weighed by knowledge/workloads.yaml; the phases of the steps for a language model", columns=_PROGRAM),
@@ -289,8 +282,6 @@ _WORDS = {
     "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
 }  # fmt: skip
 
-_WARM_UP = Need("no first step is slower than the rest")
-_WITHIN = Need("fewer than six steps, or no device waits for start-up inside them")
 #: A part with less than this share of the capture is not named.
 _REST_SHARE = 0.005
 
@@ -305,12 +296,12 @@ STARTUP_FACTS = (
         Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": needs.CALLS}),
         Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
         Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices; 0 where a single step there has any", needs=(_WITHIN,)),
+        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices; 0 where a single step there has any", needs=(Need("fewer than six steps, or no device waits for start-up inside them"),)),
         Entry("startup.in_window_ratio", "ratio", "", "Share of the window in which devices wait for start-up inside its steps", "mean over the devices of the start-up part of the budget"),
     ], columns={**needs.OPS, "api_calls": needs.CALLS}),
     *group("trace", needs.STEP_RANGES, [
         Entry("startup.warmup_step_count", "count", "", "First steps that are set aside as slower than the rest, though they do as much", "those before the window that take more than 1.3 times the median step and launch within 10 % of its operations"),
-        Entry("startup.warmup_ratio", "ratio", "", "Share of the capture in these first steps", "as startup.warmup_step_count", needs=(_WARM_UP,)),
+        Entry("startup.warmup_ratio", "ratio", "", "Share of the capture in these first steps", "as startup.warmup_step_count", needs=(Need("no first step is slower than the rest"),)),
     ], columns={**needs.STEP_COLUMNS, **needs.OPS}, needs=(needs.STEPS,)),
 )  # fmt: skip
 

@@ -28,7 +28,6 @@ from advisor.sources.schema import MISSING, NIC_WAITS
 #: With this many calls two slow ones do not move the median.
 _MIN_CALLS = 5
 
-_FOLLOWED = Need("no collective is exposed, or no launch is known of the kernels after them")
 ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps", needs.LONGER)  # fmt: skip
 _SIZES = Need("the sizes of collectives are not recorded", needs.SIZES, lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()))  # fmt: skip
 _WORLD = Need("the capture does not record how many ranks the job has", needs.ALL_RANKS)
@@ -46,14 +45,13 @@ _MATCHED = {
 #: A sample counts as communication if collectives run for at least this share of it.
 _INSIDE = 0.5
 
-_FINE = Need("no sample of a network card lies mostly in exposed communication", needs.NETWORK)
 
 FACTS = (
     *group("device", needs.CUDA, [
         Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
         Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
         Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks show together"),
-        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then, or whose launch waited for it: it waited for the collective", "launch of the next kernel, and synchronising calls, against the end of the collective", columns={"kernels": f"{needs.SPAN} name_id correlation", "api_calls": "start end call correlation"}, needs=(needs.COLLECTIVES, _FOLLOWED)),
+        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then, or whose launch waited for it: it waited for the collective", "launch of the next kernel, and synchronising calls, against the end of the collective", columns={"kernels": f"{needs.SPAN} name_id correlation", "api_calls": "start end call correlation"}, needs=(needs.COLLECTIVES, Need("no collective is exposed, or no launch is known of the kernels after them"))),
         Entry("comm.waiting_known", "flag", "kernels", "Other ranks show how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
@@ -96,7 +94,7 @@ FACTS = (
     *group("device", needs.NETWORK, [
         Entry("network.card_count", "count", "network", "Network cards that carry data in the window", "distinct cards with bytes", needs=()),
         Entry("network.peak_rate", "bytes_per_s", "network", "The most that one card sends, or receives, in a sample", "max over the samples of the window", needs=()),
-        Entry("network.waits_ratio", "ratio", "network kernels", "Share of the sampled communication that no kernel hides in which a network card has data to send and cannot send it", "samples that lie in such communication for at least half of their time: count with send waits / count", needs=(needs.COLLECTIVES, _FINE)),
+        Entry("network.waits_ratio", "ratio", "network kernels", "Share of the sampled communication that no kernel hides in which a network card has data to send and cannot send it", "samples that lie in such communication for at least half of their time: count with send waits / count", needs=(needs.COLLECTIVES, Need("no sample of a network card lies mostly in exposed communication", needs.NETWORK))),
     ], columns={"network": "start end nic kind value", "kernels": "start end device name_id"}),
 )  # fmt: skip
 
@@ -238,11 +236,10 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 _COMPUTES = Need("the process computes on no GPU in the window", needs.OWNER)
-_SEVERAL = Need("the process computes on one GPU")
 
 TURN_FACTS = group("trace", needs.CUDA, [
     Entry("gpus.computing_count", "count", "kernels", "GPUs that the main process computes on in the window", "GPUs with at least 5 % of the compute time of the busiest one"),
-    Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, and of copies between GPUs, by GPU", needs=(_COMPUTES, _SEVERAL)),
+    Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, and of copies between GPUs, by GPU", needs=(_COMPUTES, Need("the process computes on one GPU"))),
     Entry("gpus.turn_wait_ratio", "ratio", "kernels", "Share of the window in which a GPU does not compute while another one does, on average", "(time of any - own time) / window, mean over the GPUs"),
 ], columns={"kernels": f"{needs.SPAN} name_id process"}, needs=(_COMPUTES,))  # fmt: skip
 

@@ -29,12 +29,8 @@ _RATE_FROM = 1 << 20  # smaller copies measure latency, not the link
 _PLACES = 50
 _LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: data-centre GPUs of recent years have no less
 _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
-
 _HOST_MEMORY = Need("the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device))  # fmt: skip
 _LINK = Need("the GPU is not in knowledge/gpus.yaml", None, lambda a: practical_rate(a, a.main_device) is not None)  # fmt: skip
-_TINY_COPIES = Need("no copy between host and device under 4 KiB")
-_IN_A_ROW = Need("no eight small copies to the device follow each other")
-_LARGE_PINNED = Need("no pinned copy of 1 MiB or more")
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -45,14 +41,14 @@ FACTS = (
         Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
         Entry("copy.peer_exposed_ratio", "ratio", "copies", "Share of the window in copies from GPU to GPU with no kernel running", "union minus compute"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
-        Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(_TINY_COPIES,)),
+        Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(Need("no copy between host and device under 4 KiB"),)),
         Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
         Entry("copy.small_held_ratio", "ratio", "copies", "Share of the window in which no kernel runs while copies to the device of at most 64 KiB follow each other, eight or more with nothing but waits between; at least copy.tiny_time_ratio", "from the first call of a run to the end of its last copy, minus compute"),
-        Entry("copy.small_runs", "text", "copies", "How many copies those runs hold, and of what size", "count and mean", needs=(_IN_A_ROW,)),
+        Entry("copy.small_runs", "text", "copies", "How many copies those runs hold, and of what size", "count and mean", needs=(Need("no eight small copies to the device follow each other"),)),
         Entry("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
         Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the window", "sum / window"),
         Entry("copy.htod_bytes_per_step", "bytes", "copies", "Bytes uploaded a step", "sum / steps", needs=(needs.STEPS,)),
-        Entry("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml", needs=(_HOST_MEMORY, _LINK, _LARGE_PINNED)),
+        Entry("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml", needs=(_HOST_MEMORY, _LINK, Need("no pinned copy of 1 MiB or more"))),
         Entry("copy.link_time_ratio", "ratio", "copies", "Share of the window in those large pinned copies", "union / window", needs=(_HOST_MEMORY,)),
         Entry("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
     ], columns={"copies": f"{needs.SPAN} bytes kind src_memory dst_memory", "kernels": needs.SPAN}),

@@ -32,11 +32,8 @@ _COUNT = re.compile(r"\d[\d,]*")
 Sign = tuple[str, float]
 
 _STEP_NAMES = Need("no range names a step", needs.STEP_RANGES, lambda a: a.damage.step_ranges > 0)
-_TROUBLE = Need("the tool reports no trouble with CUDA")
-_FAILED = Need("no call returned an error")
 _IDLE = Need("the capture holds GPU work", None, lambda a: not len(a.ops))
 _PROCESSOR = Need("nothing recorded says what ran the program")
-
 _LAUNCHES = {"api_calls": needs.CALLS, "kernels": needs.JOIN, "graph_runs": needs.JOIN}
 _DIAGNOSTICS = {"diagnostics": "text_id"}
 _LOSSES = {"api_calls": needs.CALLS, "kernels": needs.JOIN, "diagnostics": "text_id"}
@@ -79,8 +76,6 @@ _COUNTS = {
 }
 _NOUNS = {"api_calls": "API calls", "graph_runs": "graph runs", "host_calls": "OS calls",
           "ranges": "NVTX ranges", "overheads": "overhead rows"}  # fmt: skip
-_OUTSIDE = Need("all GPU work but start-up lies in the window")
-_REPEATS = Need("nothing repeats inside a step")
 
 FACTS = (
     *group("trace", needs.CUDA, [
@@ -101,11 +96,11 @@ FACTS = (
         Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
         Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
         Entry("capture.error_kind", "text", "api_calls", "Kind of the most frequent error of calls, answer if all only say that something is so already or that the process ends, none without an error", "codes by knowledge/capture.yaml", columns={"api_calls": "result"}),
-        Entry("capture.error_text", "text", "api_calls", "The call that returned it first, its code, name and meaning", "as capture.error_kind", columns={"api_calls": "result name_id"}, needs=(_FAILED,)),
+        Entry("capture.error_text", "text", "api_calls", "The call that returned it first, its code, name and meaning", "as capture.error_kind", columns={"api_calls": "result name_id"}, needs=(Need("no call returned an error"),)),
         Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
         Entry("capture.ran_on", "text", "", "What ran the program of a capture without GPU work: cpu, gpu, accelerator", "operators that only one of them has (knowledge/workloads.yaml), where memory was allocated, GPUs that the profiler lists; calls of CUDA, where it was traced and no reason is given why events are missing", needs=(_IDLE, _PROCESSOR)),
         Entry("capture.ran_on_signs", "text", "", "The same as a sentence, with what shows it", "as capture.ran_on", needs=(_IDLE, _PROCESSOR)),
-        Entry("capture.refusal_text", "text", "diagnostics", "The same in words, where the tool gives a reason", "as capture.refusal", needs=(_TROUBLE,)),
+        Entry("capture.refusal_text", "text", "diagnostics", "The same in words, where the tool gives a reason", "as capture.refusal", needs=(Need("the tool reports no trouble with CUDA"),)),
     ], columns=_DIAGNOSTICS, windowed=False),
     *group("trace", needs.CUDA, [
         Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables, or of the calls whose work they are", "rows that break at least one of the invariants below over the rows of their table, or calls with such work over those with any; 1 where more than 1 % of the times of a table lie months from the others or a table is a view, since everything rests on those; fewer such rows are left out"),
@@ -127,14 +122,14 @@ FACTS = (
     ], columns={**needs.GAPS, "ranges": "start end", "host_calls": "start end", "overheads": "start end", "samples": "gr_active"}, windowed=False),
     *group("trace", needs.CUDA, [
         Entry("capture.outside_work_ratio", "ratio", "", "Share of the GPU time outside start-up that lies outside the window", "union of the GPU operations of each device outside its window and start-up, over that and the busy time in the window; a first step counts where it keeps the GPU busy for more than twice as long as any other step"),
-        Entry("capture.whole_work_window", "text", "", "The argument of --window that covers all GPU work but start-up, where some lies outside the window", "first to last of the window and of capture.outside_work_ratio", needs=(_OUTSIDE,)),
+        Entry("capture.whole_work_window", "text", "", "The argument of --window that covers all GPU work but start-up, where some lies outside the window", "first to last of the window and of capture.outside_work_ratio", needs=(Need("all GPU work but start-up lies in the window"),)),
         Entry("capture.earlier_work_ratio", "ratio", "api_calls", "Share of the capture in which its first work was queued behind work from before the recording", "capture.earlier_work_ms over the time from the first call that issues work, or operation, to the last"),
         Entry("capture.earlier_work_ms", "ms", "api_calls", "How long the first work of the capture was queued behind work from before the recording", "from the end of the launch call to the start of the first operation of a stream, 5 ms or longer, where its device runs recorded work for at most 1 % of that time"),
         Entry("capture.window_chosen", "flag", "", "The user chose which part of the capture is analysed", "--window, --nvtx or --phase", columns={}),
         Entry("capture.window_work_count", "count", "", "GPU operations in the window", "rows of kernels, copies, memsets and graph_runs that overlap it", columns=needs.OPS, windowed=True),
         Entry("capture.window_busy_ms", "ms", "", "GPU busy time in the window, over all devices", "union of the GPU operations of each device", columns=needs.OPS, windowed=True),
         Entry("capture.window_busy_ratio", "ratio", "", "Share of the window in which a device is busy, as the mean of the devices", "capture.window_busy_ms over the windows of all devices", columns=needs.OPS, windowed=True),
-        Entry("capture.step_levels", "text", "", "What repeats inside a step, and how often: pieces of a graph, numbered ranges, a run of kernels", "graph launches and ranges that come equally often in four of five steps; the longest run of kernels that returns after an equal number in three of four returns and fills half of a step of the usual size", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _REPEATS), windowed=True),
+        Entry("capture.step_levels", "text", "", "What repeats inside a step, and how often: pieces of a graph, numbered ranges, a run of kernels", "graph launches and ranges that come equally often in four of five steps; the longest run of kernels that returns after an equal number in three of four returns and fills half of a step of the usual size", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("nothing repeats inside a step")), windowed=True),
     ], columns=needs.GAPS, windowed=False),
 )  # fmt: skip
 

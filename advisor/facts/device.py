@@ -51,23 +51,15 @@ _PLACES = 50
 #: Idle parts before a replay that have causes of their own.
 _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call")
 
-_GAPS = Need("no operation after a gap has a known launch call")
-_UNCALLED = Need("each operation after a gap has a known CUDA call")
 _SEVERAL = Need("one process of the capture alone uses the device")
 _LAUNCHED = Need("the feeding thread launches no kernel by itself")
 _ISSUED = Need("no kernel has a known launch call", None, lambda a: bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any()))  # fmt: skip
 _ALONE = Need("no kernel was launched by itself")
-_UNFUSED = Need("no kernel of these families ran")
 _SM_COUNT = Need("the capture does not record how many SMs the GPU has", None, lambda a: bool(a.device(a.main_device).sm_count))  # fmt: skip
-_BY_RANGES = Need("no host range marks the steps", needs.STEP_RANGES)
-
 _CALL = {"api_calls": "start end thread call"}
 _KERNEL = {"kernels": needs.SPAN}
 _GRID = {"kernels": f"{needs.SPAN} name_id blocks"}
-
 _LOCAL = Need("the local memory of the kernels is not recorded")
-_NO_LOCAL = Need("no kernel uses local memory")
-_PRODUCTS = Need("no matrix product ran in the window")
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -80,9 +72,9 @@ FACTS = (
         ),
     ], columns={**needs.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": needs.RANGES}),
     *group("device", needs.CUDA, [
-        Entry("idle.short_unexplained_ratio", "ratio", "", "How much of the idle time before operations without a recorded CUDA call lies in gaps of at most 0.1 ms", "gaps of at most 0.1 ms / all gaps before such operations", columns=needs.GAPS, needs=(_UNCALLED,)),
+        Entry("idle.short_unexplained_ratio", "ratio", "", "How much of the idle time before operations without a recorded CUDA call lies in gaps of at most 0.1 ms", "gaps of at most 0.1 ms / all gaps before such operations", columns=needs.GAPS, needs=(Need("each operation after a gap has a known CUDA call"),)),
         Entry("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
-        Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns, or less than 2 us after", "launch call end + 2 us after gap start", needs=(_GAPS,)),
+        Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns, or less than 2 us after", "launch call end + 2 us after gap start", needs=(Need("no operation after a gap has a known launch call"),)),
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
         Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),
@@ -106,7 +98,7 @@ FACTS = (
         Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
         Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
         Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
-        Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{needs.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, _NO_LOCAL)),
+        Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{needs.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, Need("no kernel uses local memory"))),
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, all that run at once together, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
@@ -114,7 +106,7 @@ FACTS = (
         Entry("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
         Entry("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
         Entry("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
-        Entry("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window", needs=(needs.KERNELS, _UNFUSED)),
+        Entry("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window", needs=(needs.KERNELS, Need("no kernel of these families ran"))),
         Entry("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
         Entry("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
         Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
@@ -125,7 +117,7 @@ FACTS = (
         Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
-        Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, _PRODUCTS)),
+        Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, Need("no matrix product ran in the window"))),
         Entry("kernel.own_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels of the program's own: their names say what they do, and no library, framework, architecture or tile; 0 without products", "kernel names"),
         Entry("kernel.kv_cache_ratio", "ratio", "kernels", "Share of the busy time in kernels that write or copy the KV cache", "family kv_cache"),
         Entry("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
@@ -136,7 +128,7 @@ FACTS = (
     ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
     *group("device", needs.CUDA, [
         Entry("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
-        Entry("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start", needs=(needs.STEPS, _BY_RANGES)),
+        Entry("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start", needs=(needs.STEPS, Need("no host range marks the steps", needs.STEP_RANGES))),
         Entry("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS,)),
 )  # fmt: skip

@@ -29,8 +29,6 @@ _WAIT_WITHIN = 3
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 
-_GC = Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc")
-_GIL = Need("waiting for the GIL is not recorded", needs.GIL)
 _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
     lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
@@ -38,12 +36,8 @@ _PREPARATION = Need(
 #: Parts of a gap in which the queue is refilled once a wait has returned.
 _REFILL = ("sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency", "host_between_launches")
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
-_ON_PAGES = Need("no such gap ends where pages of unified memory migrate")
-_EXCHANGED = Need("no such gap lies between a copy of data to the host and a copy back")
-_IMPLICIT = Need("the GPU is idle in no call that waits implicitly")
 _IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
 _COVERED = Need("no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work")  # fmt: skip
-
 _READBACK = {"copies": f"{needs.SPAN} {needs.JOIN} bytes kind", "api_calls": needs.CALLS}
 _RANGES = {"ranges": needs.RANGES, **needs.GAPS}
 _NAMES = {**_RANGES, "python_calls": "start end thread text_id"}
@@ -58,7 +52,7 @@ FACTS = (
         *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
         Entry("sync.readback_idle_ratio", "ratio", "api_calls copies", "Idle of the gaps around such read-backs", "gaps in which the read-back's wait returns", columns=_READBACK),
         Entry("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "idle in those calls while nothing is issued that the device could begin"),
-        Entry("sync.implicit_readback_ratio", "ratio", "api_calls copies", "How much of that idle time lies inside copies of up to 4 KiB to the host", "as above", columns=_READBACK, needs=(needs.FEEDER, _IMPLICIT)),
+        Entry("sync.implicit_readback_ratio", "ratio", "api_calls copies", "How much of that idle time lies inside copies of up to 4 KiB to the host", "as above", columns=_READBACK, needs=(needs.FEEDER, Need("the GPU is idle in no call that waits implicitly"))),
         *needs.counted("sync.implicit_calls", "api_calls", "Calls that wait implicitly (blocking and pageable copies, cudaMalloc, cudaFree),", needs=(needs.FEEDER,)),
         *needs.counted("sync.memset", "api_calls", "Synchronous memset calls (cudaMemset, cuMemsetD*)", "names without Async", needs=(needs.FEEDER,)),
         Entry("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
@@ -84,9 +78,9 @@ FACTS = (
         Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more", "budget part host_gap", columns=needs.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=needs.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_pieces_per_step", "count", "kernels api_calls", "Over how many of these gaps half of their time is spread, in a step", "the fewest gaps that hold half of the time / steps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, needs.STEPS)),
-        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, _ON_PAGES)),
+        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, Need("no such gap ends where pages of unified memory migrate"))),
         Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=needs.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**needs.GAPS, "copies": f"{needs.SPAN} {needs.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, _EXCHANGED)),
+        Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**needs.GAPS, "copies": f"{needs.SPAN} {needs.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, Need("no such gap lies between a copy of data to the host and a copy back"))),
         Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
         Entry("host.step_outliers", "count", "", "Steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of such steps", "host.step_outliers / steps of the phase"),
@@ -109,7 +103,7 @@ FACTS = (
     *group("device", needs.GIL, [
         Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
         Entry("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
-    ], columns=_RANGES, needs=(_GIL,)),
+    ], columns=_RANGES, needs=(Need("waiting for the GIL is not recorded", needs.GIL),)),
     *group("device", needs.NVTX, [
         Entry("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
         Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
@@ -120,7 +114,7 @@ FACTS = (
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(needs.STEPS,)),
         Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER,)),
         Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(_PREPARATION, needs.STEPS)),
-    ], columns=_RANGES, needs=(_GC,)),
+    ], columns=_RANGES, needs=(Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc"),)),
 )  # fmt: skip
 
 

@@ -27,13 +27,8 @@ from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
 _LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
-_SLOW_CALLS = Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER)
 _SHAPES = 10
-_OLD = Need("no kernel of an older architecture ran in the window")
 _SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
-_ATTENTION = Need("no attention kernel ran in the window")
-_LAUNCH_TYPE = Need("the launch type of the kernels is not recorded")
-_CLUSTERS = Need("the clusters of the kernels are not recorded", "an nsys of 2026")
 _NAMED = 3
 
 FACTS = (
@@ -51,7 +46,7 @@ FACTS = (
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
         Entry("operation.slow_count", "count", "kernels", "Calls that take more than 1.5 times the median of their like", "count"),
         Entry("operation.trend_ratio", "ratio", "kernels", "Share of that lost time that goes when calls are compared with the median of those around them: they get longer or shorter from the first to the last, as attention does with the context", "eight runs of calls in their order, whose medians keep an order; 0 where they do not", needs=(needs.KERNELS, _LIKE_CALLS)),
-        Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, _SLOW_CALLS)),
+        Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER))),
     ], columns={"kernels": f"{needs.SPAN} stream name_id {needs.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
     *group("device", needs.CUDA, [
         Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
@@ -59,14 +54,14 @@ FACTS = (
     ], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
     *group("device", needs.CUDA, [
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
-        Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, _OLD)),
+        Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, Need("no kernel of an older architecture ran in the window"))),
         Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.fusable", "text", "kernels", "What runs in kernels of its own although fused ones exist", "fusions of knowledge/kernel_families.yaml", needs=(needs.KERNELS, Need("no neighbours that a fused kernel exists for run apart"))),
         Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
         Entry("kernel.early_start_ratio", "ratio", "kernels", "Share of the kernels that begin before the kernel before them on their stream has ended: programmatic dependent launch, or branches of a graph", "count", columns={"kernels": f"{needs.SPAN} stream"}),
-        Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{needs.SPAN} launch_type"}, needs=(needs.KERNELS, _LAUNCH_TYPE)),
-        Entry("kernel.cluster_ratio", "ratio", "kernels", "Share of the kernel time in launches with clusters of several blocks (Hopper and later)", "cluster dimensions", columns={"kernels": f"{needs.SPAN} cluster_blocks"}, needs=(needs.KERNELS, _CLUSTERS)),
-        Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, _ATTENTION)),
+        Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{needs.SPAN} launch_type"}, needs=(needs.KERNELS, Need("the launch type of the kernels is not recorded"))),
+        Entry("kernel.cluster_ratio", "ratio", "kernels", "Share of the kernel time in launches with clusters of several blocks (Hopper and later)", "cluster dimensions", columns={"kernels": f"{needs.SPAN} cluster_blocks"}, needs=(needs.KERNELS, Need("the clusters of the kernels are not recorded", "an nsys of 2026"))),
+        Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, Need("no attention kernel ran in the window"))),
         Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}),
 )  # fmt: skip

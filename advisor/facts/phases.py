@@ -36,12 +36,8 @@ _LAUNCH = [PARTS.index(p) for p in LAUNCHING]
 ONE_PHASE = Need("the samples are not resolved by phase where there are several", None, lambda a: len(set(a.window_phases.tolist())) == 1)  # fmt: skip
 RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
 
-_ATTENDS = Need("no attention kernel is known by name")
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
 _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
-_PROMPTS = Need("no steps that read prompts beside steps of decodes alone")
-_WIDENED = Need("no kernel only widens quantised values")
-_OF_MODEL = Need("no config.json was given (--weight-bytes), or the products of the steps are not those of the model")  # fmt: skip
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -50,7 +46,7 @@ FACTS = (
         Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
         Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _PROMPTS)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("no steps that read prompts beside steps of decodes alone"))),
     *group("device", needs.CUDA, [
         Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the window in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.KERNELS,)),
@@ -69,7 +65,7 @@ FACTS = (
         Entry("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
         Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
         Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
-        Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more; none where they come in less than half of its steps", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, _ATTENDS)),
+        Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more; none where they come in less than half of its steps", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, Need("no attention kernel is known by name"))),
         Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the window", "operations by kernel name"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS)),
     *group("phase", needs.SAMPLES, [
@@ -80,7 +76,7 @@ FACTS = (
     *group("phase", needs.CUDA, [
         Entry("phase.slowest_product", "text", "kernels", "The product whose weights are read slowest", "order of the products in a step, against config.json"),
         Entry("phase.product_headroom_window_ratio", "ratio", "kernels", "Time that all products would save at the achievable DRAM bandwidth, over the window", "sum of time x (1 - rate / 0.92)"),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS, _OF_MODEL)),
+    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS, Need("no config.json was given (--weight-bytes), or the products of the steps are not those of the model"))),
     *group("device", needs.CUDA, [
         Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product or attention that take as long as reading its weights or cache", "names; place and length"),
         Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
@@ -89,7 +85,7 @@ FACTS = (
         Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
         Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
-        Entry("kernel.widened_operands", "text", "kernels", "What these kernels widen: weights, or keys and values (before attention), or both", "the kernel after them", needs=(needs.KERNELS, _WIDENED)),
+        Entry("kernel.widened_operands", "text", "kernels", "What these kernels widen: weights, or keys and values (before attention), or both", "the kernel after them", needs=(needs.KERNELS, Need("no kernel only widens quantised values"))),
         Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in kernels, a softmax among them, between two matrix products of a layer: attention that no single kernel computes", "sum / window"),
         *needs.counted("kernel.attention_pieces", "kernels", "Attention that no single kernel computes", "count / steps", needs=(needs.KERNELS,)),
         Entry("kernel.cache_reorder_window_ratio", "ratio", "kernels", "Share of the window in gathers of rows in a language model of which eight or more follow each other without a product between them: caches of beams that changed places", "names and place; 3 us each or more"),

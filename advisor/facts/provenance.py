@@ -30,7 +30,6 @@ _TWO = "advisor REPORT.sqlite TRACE.json --together"
 _STACKS = "torch.profiler.profile(with_stack=True, record_shapes=True)"
 _OTHER = Need("no second recording was given", _TWO, lambda a: a.other is not None)
 _NAMED = Need("nothing in the capture names the code around its calls", _STACKS)
-_UNFUSED = Need("no such kernel ran")
 _SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
 _SIZED_ATTENTION = Need("the sizes of attention are not recorded", _STACKS)
 _PEAK = Need("the peak rate of the GPU is not known")
@@ -47,7 +46,6 @@ _HOW = {
     "ranges": "enclosing ranges",
 }  # fmt: skip
 _NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)"}
-_UNNAMED = Need("nothing in the capture names code that makes most of these calls")
 #: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and
 #: ends. Between the nearest ones Python does almost nothing else.
 _NEAREST = 0.1
@@ -66,7 +64,7 @@ FACTS = (
     *group("device", "", [
         Entry("origin.operator_ratio", "ratio", "kernels", "Share of the GPU time that a known operator launched", "operators around the launch calls"),
         Entry("origin.module_ratio", "ratio", "kernels", "Share of the GPU time that a known Python module launched", "modules around the launch calls"),
-        Entry("origin.unfused_place", "text", "kernels", "The code that launches most elementwise, copy, norm and activation kernels, with its share of their time", "functions and modules around the launch calls", needs=(_NAMED, _UNFUSED)),
+        Entry("origin.unfused_place", "text", "kernels", "The code that launches most elementwise, copy, norm and activation kernels, with its share of their time", "functions and modules around the launch calls", needs=(_NAMED, Need("no such kernel ran"))),
         Entry("origin.line_ratio", "ratio", "kernels", "Share of the GPU time that a known Python function outside of PyTorch launched", "functions around the launch calls"),
     ], columns=_LAUNCHED, needs=(_NAMED,)),
     *group("device", "", [
@@ -81,7 +79,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
         for kind, what in _WHAT.items()
-    ], columns={"api_calls": needs.CALLS}, needs=(needs.FEEDER, _UNNAMED)),
+    ], columns={"api_calls": needs.CALLS}, needs=(needs.FEEDER, Need("nothing in the capture names code that makes most of these calls"))),
     *group("trace", needs.CUDA, [
         Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
         Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_RECORDED,)),

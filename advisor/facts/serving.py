@@ -29,8 +29,6 @@ _TRANSFERS = Need("no range tells of transfers of the KV cache", "NIXL 1.4 or Te
 _SIZES = Need("the names of the steps do not tell how many sequences they hold", "an NVTX range around each step that names its batch")  # fmt: skip
 _TOKENS = Need("the names of the steps do not tell how many tokens they work on", "an NVTX range around each step that names its batch")  # fmt: skip
 _REPLAYED = Need("no graph is replayed for batches of several sizes")
-_CONFIG = Need("the number of parameters is not given", "--weight-bytes config.json")
-_LIMIT = Need("the command line does not say how many sequences may run at once")
 _POSTED = Need("no transfer was posted in the window")
 _COMPLETED = Need("no transfer was posted and seen complete in the window", needs.LONGER)
 
@@ -50,12 +48,12 @@ FACTS = (
     ], columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(_SPECULATES,)),
     *group("device", needs.NVTX, [
         Entry("serving.decode_batch", "count", "ranges", "Sequences in a decode step", "median, by the names of the steps"),
-        Entry("serving.batch_fill_ratio", "ratio", "ranges", "The same over the most sequences that the command lets the server run at once", "option on the command line, as knowledge/engines names it; none above 1", needs=(needs.STEPS, _SIZES, _LIMIT)),
+        Entry("serving.batch_fill_ratio", "ratio", "ranges", "The same over the most sequences that the command lets the server run at once", "option on the command line, as knowledge/engines names it; none above 1", needs=(needs.STEPS, _SIZES, Need("the command line does not say how many sequences may run at once"))),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _SIZES)),
     *group("device", needs.CUDA, [
         Entry("serving.tokens_per_s", "count_per_s", "ranges", "Tokens that the steps work on a second, as captured: prompts read and tokens generated", "tokens by range names over step times", needs=(needs.STEPS, _TOKENS)),
         Entry("serving.model_bandwidth_ratio", "ratio", "kernels", "Model-bandwidth utilisation: bytes of the weights over the time of a decode step, over the peak bandwidth (needs --weight-bytes)", "weight bytes x decode steps / their time / peak; none above 1", needs=(needs.STEPS, needs.PEAK, WEIGHT_BYTES)),
-        Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _TOKENS, _CONFIG)),
+        Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _TOKENS, Need("the number of parameters is not given", "--weight-bytes config.json"))),
         Entry("graph.padded_ratio", "ratio", "ranges kernels", "Share of the sequences that replayed decode graphs compute for nothing: batches of several sizes replay one graph, whose size is at least that of the largest", "sum of (largest - batch) / sum of largest, over the steps that replay the same kernels in the same launch shapes", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
         Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the window, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
     ], columns=needs.STEP_COLUMNS),

@@ -56,7 +56,6 @@ _DIRECTIONS = {
 _CROSSING = ("HtoD", "DtoH")
 
 _PRODUCTS = Need("the sums hold no matrix product", None)
-_COLLECTIVE = Need("the sums hold no collective", None)
 
 
 def _report(name: str, report: Summed) -> Need:
@@ -84,7 +83,7 @@ FACTS = (
         Entry("sums.copy_ratio", "ratio", "sums", "Share of the time of all kernels, copies and memsets that HtoD and DtoH copies take", "sum / sum", needs=(_KERNELS, _COPIES)),
         Entry("sums.upload_of_copies_ratio", "ratio", "sums", "How much of the HtoD and DtoH time is HtoD", "sum / sum", needs=(_COPIES,)),
         Entry("sums.collective_ratio", "ratio", "sums", "Share of the kernel time in collectives", "sum / sum", needs=(_KERNELS,)),
-        Entry("sums.collective_above_least_ratio", "ratio", "sums", "How much of the time of collectives lies above the fastest call of each: waiting for other ranks, or more bytes", "1 - count x least / sum", needs=(_KERNELS, _COLLECTIVE)),
+        Entry("sums.collective_above_least_ratio", "ratio", "sums", "How much of the time of collectives lies above the fastest call of each: waiting for other ranks, or more bytes", "1 - count x least / sum", needs=(_KERNELS, Need("the sums hold no collective", None))),
         Entry("sums.product_ratio", "ratio", "sums", "Share of the kernel time without collectives in matrix products", "families gemm, gemv, conv, moe", needs=(_KERNELS,)),
         Entry("sums.skinny_of_products_ratio", "ratio", "sums", "Share of the time of matrix products in GEMV and skinny GEMM kernels", "names and tile sizes", needs=(_KERNELS, _PRODUCTS)),
         Entry("sums.precisions", "text", "sums", "Precisions of the matrix products by time", "names; unnamed where they do not say", needs=(_KERNELS, _PRODUCTS)),

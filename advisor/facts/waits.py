@@ -36,28 +36,16 @@ from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
 _ROWS = 12
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
-
 _WAITS = Need("the feeding thread calls nothing that only waits")
-_OPAQUE = Need("graphs are recorded as blocks, which may copy to the host", needs.NODES)
 _WAITED = Need("the capture does not record what synchronize calls wait for", None, lambda a: recorded_waits(a, a.main_device) is not None)  # fmt: skip
-_FOR_STREAMS = Need("no wait for a stream or a context is recorded")
-_FOR_CONTEXTS = Need("no wait for a whole context found work")
-_LATE = Need("no wait went on for the work of other streams")
-_NAMED = Need("no wait for a known stream is recorded")
-
 _WORK = {"waits": "start end stream event process correlation", "api_calls": needs.CALLS, "kernels": f"{needs.SPAN} {needs.JOIN} stream"}  # fmt: skip
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
 _OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
 _HOST_FUNCTION = re.compile(r"LaunchHostFunc|AddCallback")
 _NO_OTHERS = Need("the device idles in no such call")
-_FUNCTIONS = Need("no host function is put into a stream, or the device never idles while work is queued")
-
 _NONE = Need("no stretch without a kernel is that long")
-_AWAKE = Need("the launching thread is in no operating-system call for half of them")
-_COVERED = Need("no range or function covers most of them", "NVTX ranges around the host's work")
 _SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs.CPU_SWITCHES)
-_ON_GPU = Need("no switch of a context on this GPU is recorded", needs.GPU_SWITCHES)
 
 FACTS = (
     *group("device", needs.CUDA, [
@@ -65,12 +53,12 @@ FACTS = (
         Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
         Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
         *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
-        Entry("launch.behind_function_ratio", "ratio", "kernels api_calls", "How much of the idle time with work queued lies behind a host function in the stream (cudaLaunchHostFunc)", "gaps between whose two operations such a thread put one in / budget part queued", needs=(needs.FEEDER, _FUNCTIONS)),
+        Entry("launch.behind_function_ratio", "ratio", "kernels api_calls", "How much of the idle time with work queued lies behind a host function in the stream (cudaLaunchHostFunc)", "gaps between whose two operations such a thread put one in / budget part queued", needs=(needs.FEEDER, Need("no host function is put into a stream, or the device never idles while work is queued"))),
     ], columns={"kernels": needs.SPAN, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         *needs.counted("sync.calls", "api_calls", "Blocking synchronize calls", needs=(needs.FEEDER,)),
         Entry("sync.call_name", "text", "api_calls", "The name of the synchronize calls in which the feeding thread waits longest", "largest sum", needs=(needs.FEEDER, _WAITS)),
-        Entry("sync.result_ratio", "ratio", "api_calls copies", "Share of the synchronize calls that may hand over a result: a copy to the host was issued since the one before", "count; copies of any size", columns={"copies": f"{needs.SPAN} {needs.JOIN} kind", "api_calls": needs.CALLS}, needs=(needs.FEEDER, _WAITS, _OPAQUE)),
+        Entry("sync.result_ratio", "ratio", "api_calls copies", "Share of the synchronize calls that may hand over a result: a copy to the host was issued since the one before", "count; copies of any size", columns={"copies": f"{needs.SPAN} {needs.JOIN} kind", "api_calls": needs.CALLS}, needs=(needs.FEEDER, _WAITS, Need("graphs are recorded as blocks, which may copy to the host", needs.NODES))),
     ], columns={"api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
     *group("trace", needs.CUDA, [
         Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps (a single one: five) and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
@@ -79,20 +67,20 @@ FACTS = (
         Entry("interruption.copy_ratio", "ratio", "kernels", "Share of them in which copies run", "union of the copies / sum", columns={"kernels": needs.SPAN, "copies": needs.SPAN}, needs=(needs.STEPS, _NONE)),
     ], columns={"kernels": needs.SPAN}, needs=(needs.STEPS,)),
     *group("trace", needs.NVTX, [
-        Entry("interruption.range", "text", "ranges", "The range or Python function of the launching thread that covers most of them", "as host.gap_range", needs=(needs.STEPS, _NONE, _COVERED)),
+        Entry("interruption.range", "text", "ranges", "The range or Python function of the launching thread that covers most of them", "as host.gap_range", needs=(needs.STEPS, _NONE, Need("no range or function covers most of them", "NVTX ranges around the host's work"))),
     ], columns={"ranges": needs.RANGES, "python_calls": "start end thread text_id"}),
     *group("trace", needs.OSRT, [
-        Entry("interruption.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of them", "where such calls hold half of them", needs=(needs.STEPS, _NONE, _AWAKE)),
+        Entry("interruption.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of them", "where such calls hold half of them", needs=(needs.STEPS, _NONE, Need("the launching thread is in no operating-system call for half of them"))),
     ], columns={"host_calls": "start end thread name_id"}),
     *group("device", needs.CUDA, [
         Entry("sync.event_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for events", "sum of such waits / host side of the window"),
         Entry("sync.stream_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for single streams", "sum of such waits / host side of the window"),
         Entry("sync.context_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for a whole device or context", "sum of waits that name neither stream nor event / host side of the window"),
-        Entry("sync.waited_stream", "count", "api_calls", "The stream the feeding thread waits for longest, of an event the one it was recorded on", "largest sum over waits of known stream", needs=(needs.FEEDER, _WAITED, _NAMED)),
-        Entry("sync.context_wait_streams", "count", "api_calls", "Streams with work left when a wait for a whole context begins", "median over those waits that find any", needs=(needs.FEEDER, _WAITED, _FOR_CONTEXTS)),
-        Entry("sync.empty_wait_ratio", "ratio", "api_calls", "Share of the waits for streams and contexts that find no work left", "count", needs=(needs.FEEDER, _WAITED, _FOR_STREAMS)),
+        Entry("sync.waited_stream", "count", "api_calls", "The stream the feeding thread waits for longest, of an event the one it was recorded on", "largest sum over waits of known stream", needs=(needs.FEEDER, _WAITED, Need("no wait for a known stream is recorded"))),
+        Entry("sync.context_wait_streams", "count", "api_calls", "Streams with work left when a wait for a whole context begins", "median over those waits that find any", needs=(needs.FEEDER, _WAITED, Need("no wait for a whole context found work"))),
+        Entry("sync.empty_wait_ratio", "ratio", "api_calls", "Share of the waits for streams and contexts that find no work left", "count", needs=(needs.FEEDER, _WAITED, Need("no wait for a stream or a context is recorded"))),
         Entry("sync.over_wait_ratio", "ratio", "api_calls", "Share of the window in which waits go on for the work of other streams after what the host asked for has ended", "from the end of the read-backs since the last wait or, in a wait for a context without one, of the stream with most kernel time, to that of the work waited for"),
-        Entry("sync.over_waited_stream", "count", "api_calls", "The stream whose work they go on for most", "largest sum of that time", needs=(needs.FEEDER, _WAITED, _LATE)),
+        Entry("sync.over_waited_stream", "count", "api_calls", "The stream whose work they go on for most", "largest sum of that time", needs=(needs.FEEDER, _WAITED, Need("no wait went on for the work of other streams"))),
     ], columns=_WORK, needs=(needs.FEEDER, _WAITED)),
     *group("device", needs.CPU_SWITCHES, [
         Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
@@ -101,7 +89,7 @@ FACTS = (
     ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **needs.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
     *group("device", needs.GPU_SWITCHES, [
         Entry("launch.held_by_others_ratio", "ratio", "gpu_switches kernels api_calls", "Idle with work queued while a context that holds none of the work of the capture is on the device", "budget part queued, inside the times of contexts in which less than 1 % of the operations begin"),
-    ], columns={"gpu_switches": "time device context kind", **needs.GAPS}, needs=(needs.FEEDER, _ON_GPU)),
+    ], columns={"gpu_switches": "time device context kind", **needs.GAPS}, needs=(needs.FEEDER, Need("no switch of a context on this GPU is recorded", needs.GPU_SWITCHES))),
 )  # fmt: skip
 
 
