@@ -141,11 +141,9 @@ _GRAM = 3
 _LONGEST = 8_192
 #: This many literals are searched for one by one.
 _FEW = 20
-_REPEAT = re.compile(r"[?*+]|\{\d*,?\d*\}")
-#: Characters that match themselves, except a repeated one.
-_PLAIN = re.compile(r"[\w ,:;<>=!@#%&~/\"'-]{2,}(?![?*+{])")
-#: Escapes that stand for a character by number, or for an earlier group.
-_NUMBERED = frozenset("0123456789xuUN")
+#: A class of at most so many letters stands for the alternatives that it has.
+_FEW_LETTERS = 4
+_parser, _ops = import_module("re._parser"), import_module("re._constants")
 
 Literals = frozenset[str]
 
@@ -227,9 +225,8 @@ class Patterns:
 def _parsed(text: str) -> tuple[Any, ...] | None:
     """The code of a pattern, which `re` cannot pickle: the cache is for one version of Python alone."""
     try:
-        parser, compiler = import_module("re._parser"), import_module("re._compiler")
-        tree = parser.parse(text)
-        state, code = tree.state, compiler._code(tree, 0)
+        tree = _parser.parse(text)
+        state, code = tree.state, import_module("re._compiler")._code(tree, 0)
         names = [None] * state.groups
         for name, number in state.groupdict.items():
             names[number] = name
@@ -269,88 +266,29 @@ def pattern(text: str) -> Patterns:
 def required_literals(text: str) -> Literals:
     """Lower-case texts of three characters or more, at least one of which occurs in every text that the
     pattern matches; empty if there are none. The pattern must be valid."""
-    if not text.isascii() or re.search(r"\(\?[a-zA-Z]*x|\(\?\(", text):
-        return Literals()
-    return _Reader(text).alternatives()
+    return _literals(_parser.parse(text)) if text.isascii() else Literals()
 
 
-class _Reader:
-    """Walks through a pattern once. It drops a literal in case of doubt."""
-
-    def __init__(self, pattern: str) -> None:
-        self._text = pattern
-        self._at = 0
-
-    def alternatives(self) -> Literals:
-        """Up to the end of the group or pattern: literals of every alternative, or none."""
-        of_each = [self._sequence()]
-        while self._next() == "|":
-            self._at += 1
-            of_each.append(self._sequence())
-        return Literals().union(*of_each) if all(of_each) else Literals()
-
-    def _sequence(self) -> Literals:
-        best, run = Literals(), ""
-        while (char := self._next()) not in ("", "|", ")"):
-            if plain := _PLAIN.match(self._text, self._at):
-                run += plain[0]
-                self._at = plain.end()
-                continue
-            start = self._at
-            literal, inner = self._item(char)
-            repeat = _REPEAT.match(self._text, self._at)
-            if repeat:
-                self._at = repeat.end() + (self._text[repeat.end() : repeat.end() + 1] in "?+")
-            if literal and not repeat:
-                run += literal
-                continue
-            once = not repeat or repeat[0] == "+"
-            ended = run + literal if once else run
-            best = _better(best, Literals((ended.lower(),)))
-            best = _better(best, inner) if once else best
-            run = ""
-            assert self._at > start
-        return _better(best, Literals((run.lower(),)))
-
-    def _item(self, char: str) -> tuple[str, Literals]:
-        """The character if one is literal, else the literals of the alternatives of a group."""
-        self._at += 1
-        if char == "(":
-            return "", self._group()
-        if char == "[":
-            self._skip_class()
-        elif char == "\\":
-            escaped = self._next()
-            self._at += 1
-            if escaped in _NUMBERED:
-                while self._next().isalnum() or self._next() in ("{", "}"):
-                    self._at += 1
-            elif not escaped.isalnum():
-                return escaped, Literals()
-        elif char not in ".^$":
-            return char, Literals()
-        return "", Literals()
-
-    def _group(self) -> Literals:
-        counts = True
-        if self._next() == "?":
-            head = re.compile(r"\?(?:P<\w+>|P=\w+|<?[=!]|#[^)]*|[a-zA-Z-]*:?|>)").match(self._text, self._at)
-            assert head
-            counts = head[0][1:2] == ":" or head[0].startswith("?P<")
-            self._at = head.end()
-        inner = self.alternatives()
-        self._at += 1
-        return inner if counts else Literals()
-
-    def _skip_class(self) -> None:
-        self._at += self._next() == "^"
-        self._at += self._next() == "]"
-        while self._next() != "]":
-            self._at += 1 + (self._next() == "\\")
-        self._at += 1
-
-    def _next(self) -> str:
-        return self._text[self._at : self._at + 1]
+def _literals(items: Iterable[tuple[Any, Any]]) -> Literals:
+    """The same for a sequence of a parsed pattern. It drops a literal in case of doubt."""
+    best, run = Literals(), list[tuple[Any, Any]]()
+    for op, value in (*items, (None, None)):
+        if op is _ops.LITERAL and value < 128:
+            run.append((op, value))
+            continue
+        inner = Literals()
+        if op is _ops.IN and len(value) <= _FEW_LETTERS and all(o is _ops.LITERAL for o, _ in value):
+            op, value = _ops.BRANCH, (None, [[letter] for letter in value])
+        if op is _ops.BRANCH:
+            of_each = [_literals((*run, *branch)) for branch in value[1]]
+            inner = Literals().union(*of_each) if all(of_each) else inner
+        elif op in (_ops.MAX_REPEAT, _ops.MIN_REPEAT) and value[0] > 0:
+            inner = _literals((*run, *value[2]))
+        elif op is _ops.SUBPATTERN:
+            inner = _literals((*run, *value[3]))
+        best = _better(_better(best, Literals(("".join(chr(letter) for _, letter in run).lower(),))), inner)
+        run = []
+    return best
 
 
 def _better(one: Literals, other: Literals) -> Literals:
