@@ -625,6 +625,8 @@ def test_every_option_has_a_line_and_a_known_action() -> None:
     }
     for name, engine in engines().items():
         assert engine.options.keys() <= actions().keys()
+        assert engine.name == name
+        assert engine.base is None or engine.base in engines()
         for lines in engine.options.values():
             assert all(line.line.strip() == line.line for line in lines), name
         if name != "any":

@@ -135,21 +135,6 @@ class GoalFile(File):
     variants: list[VariantData]
     flags: list[Flag]
 
-    @checked_after
-    def _names_are_known(self) -> None:
-        traps = {p.id for p in capture_knowledge().pitfalls}
-        variants = {v.id for v in self.variants}
-        listed: list[Goal | Place] = [*self.goals, *self.places]
-        for named in listed:
-            if unknown := set(named.pitfalls) - traps:
-                raise ValueError(f"{named.id}: unknown pitfalls {sorted(unknown)}")
-        for goal in self.goals:
-            if unknown := set(goal.variants) - variants:
-                raise ValueError(f"{goal.id}: unknown variants {sorted(unknown)}")
-        for name in (*self.programs, *(e for v in self.variants for e in v.engines)):
-            if name not in engines():
-                raise ValueError(f"unknown engine {name}")
-
     def engine_names(self) -> list[str]:
         """The engines to choose from: those with a program of their own first, in its order."""
         return [e for e in dict.fromkeys((*self.programs, *engines())) if e != "any"]
@@ -216,29 +201,6 @@ class TroubleFile(File):
     def by_id(self) -> dict[str, Node]:
         return {node.id: node for node in self.nodes}
 
-    @checked_after
-    def _is_a_graph_without_loops(self) -> None:
-        nodes = self.by_id
-        if len(nodes) != len(self.nodes):
-            raise ValueError("an id is there twice")
-        reached: set[str] = set()
-
-        def visit(name: str, above: tuple[str, ...]) -> None:
-            if name not in nodes:
-                raise ValueError(f"no node {name}")
-            if name in above:
-                raise ValueError(f"{name} leads back to itself")
-            reached.add(name)
-            for answer in nodes[name].answers:
-                visit(answer.then, (*above, name))
-
-        for symptom in self.start.symptoms:
-            visit(symptom, ())
-            if nodes[symptom].symptom is None:
-                raise ValueError(f"{symptom}: has no symptom text")
-        if lost := set(nodes) - reached:
-            raise ValueError(f"nothing leads to {sorted(lost)}")
-
 
 @cache
 def troubleshooting() -> TroubleFile:
@@ -268,12 +230,6 @@ class ChecklistItem(Data):
 class ChecklistFile(File):
     stages: dict[Stage, Text]
     items: list[ChecklistItem] = Field(min_length=1)
-
-    @checked_after
-    def _ids_are_unique(self) -> None:
-        ids = [item.id for item in self.items]
-        if twice := {i for i in ids if ids.count(i) > 1}:
-            raise ValueError(f"these ids are there twice: {', '.join(sorted(twice))}")
 
 
 @cache
