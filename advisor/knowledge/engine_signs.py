@@ -19,7 +19,7 @@ from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import ActionFile, Data, EngineData, Family, File, OptionLine, Pattern, Text
 from advisor.model.capture import Device
 from advisor.model.gain import Option
-from advisor.model.records import Field, checked_after
+from advisor.model.records import Field
 
 # --- engines/*.yaml and actions.yaml ---------------------------------------------------------------
 
@@ -233,13 +233,6 @@ class Evidence(Data):
     families: tuple[Family, ...] = ()
     share: Share = 0
     where: dict[Feature, Bounds] = Field(default_factory=dict)
-
-    @checked_after
-    def _looks_at_one_thing(self) -> None:
-        given = {"families": bool(self.families), "structure": bool(self.where)}
-        wanted = self.kind if self.kind in given else "match"
-        if not {**given, "match": self.match is not None}[wanted]:
-            raise ValueError(f"evidence of kind {self.kind} lacks what it looks at")
 
 
 class Workload(Data):

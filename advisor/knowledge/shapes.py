@@ -6,7 +6,7 @@ import re
 from typing import Annotated, ClassVar, Literal
 
 from advisor.model.gain import Option
-from advisor.model.records import AfterValidator, Field, Frozen, checked_after
+from advisor.model.records import AfterValidator, Field, Frozen
 
 Family = Literal[
     "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
@@ -57,11 +57,6 @@ class KernelEntry(Data):
     operation: Text
     phase: Phase | None = None
     engine: KernelSource | None = None
-
-    @checked_after
-    def _has_a_pattern(self) -> None:
-        if not self.match and not self.words:
-            raise ValueError("give at least one pattern in match or words")
 
 
 class NamelessEntry(Data):
@@ -191,13 +186,6 @@ class OptionLine(Data):
     language_model: bool | None = None
     in_use: Pattern | None = None
 
-    @checked_after
-    def _releases(self) -> None:
-        if self.before is not None and self.since is None:
-            raise ValueError("before: needs since, the release of the newer spelling")
-        if self.until is not None and release(self.until) is None:
-            raise ValueError("until: must be a release of the engine")
-
     def option(self, engine: str, version: str | None = None) -> Option | None:
         """The line as `version` of the engine accepts it, or None if it does not; as current releases
         accept it if `version` is None, with an older spelling in the note."""
@@ -263,11 +251,6 @@ class ActionFile(File):
     actions: dict[Key, Text]
     advice: dict[Key, Text]
     titles: dict[Key, Annotated[str, Field(max_length=26)]] = Field(default_factory=dict)
-
-    @checked_after
-    def _known(self) -> None:
-        if unknown := self.titles.keys() - self.actions.keys() - self.advice.keys():
-            raise ValueError(f"titles of unknown ids: {sorted(unknown)}")
 
 
 # --- references.yaml, capture.yaml ---------------------------------------------------------------
