@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, islice
 from math import prod
 from typing import Any, Literal
@@ -252,36 +253,26 @@ def _strata(
     rules: RuleSet, known: Mapping[str, RuleSpec], overruled_by: Mapping[str, Sequence[State]]
 ) -> tuple[dict[str, int], list[Problem]]:
     """The stratum of each cause: one above everything it needs. Cycles are problems."""
-    needs: dict[str, set[str]] = {}
+    needs: dict[str, list[str]] = {}
     for cause, rule in known.items():
         others = [c for _, c in conditions(rule) if not isinstance(c, FactCondition)]
         named = {c.symptom if isinstance(c, SymptomCondition) else c.cause for c in others}
-        needs[cause] = {n for n in (*named, *(s.cause for s in overruled_by.get(cause, ()))) if n in known}
+        named |= {s.cause for s in overruled_by.get(cause, ())}
+        needs[cause] = sorted(named & known.keys())
     levels: dict[str, int] = {}
     problems: list[Problem] = []
-    left = dict(needs)
-    while left:
-        ready = sorted(c for c, n in left.items() if not any(m in left for m in n))
-        for cause in ready:
-            levels[cause] = 1 + max((levels.get(m, -1) for m in needs[cause]), default=-1)
-        for cause in ready or (cycle := _cycle(left)):
-            del left[cause]
-        if not ready:
-            first = known[cycle[0]]
-            chain = " -> ".join(known[c].code for c in (*cycle, cycle[0]))
-            text = f"{chain} need each other's outcome; take one of these conditions out"
-            problems.append(rules.problem(first.code, ("code",), text))
+    while len(levels) < len(known):
+        try:
+            for cause in TopologicalSorter(needs).static_order():
+                levels[cause] = 1 + max((levels[m] for m in needs[cause]), default=-1)
+        except CycleError as error:
+            cycle: list[str] = error.args[1][:0:-1]  # each needs the next
+            at = cycle.index(min(cycle))
+            chain = [known[c].code for c in (*cycle[at:], *cycle[: at + 1])]
+            text = f"{' -> '.join(chain)} need each other's outcome; take one of these conditions out"
+            problems.append(rules.problem(chain[0], ("code",), text))
+            needs |= {cause: [] for cause in cycle}
     return levels, problems
-
-
-def _cycle(left: Mapping[str, set[str]]) -> list[str]:
-    """One cycle among causes that all still need another of them, smallest name first."""
-    walk = [min(left)]
-    while (step := min(n for n in left[walk[-1]] if n in left)) not in walk:
-        walk.append(step)
-    cycle = walk[walk.index(step) :]
-    start = cycle.index(min(cycle))
-    return cycle[start:] + cycle[:start]
 
 
 class _Builder:

@@ -28,6 +28,8 @@ _WAIT_WITHIN = 3
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
+_BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+_ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
 
 _PREPARATION = Need(
     "no range names input preparation", "NVTX ranges of input preparation",
@@ -174,7 +176,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     spans = subtract(
         union(calls["start"][rows], calls["end"][rows]), Spans(gaps.start[gaps.held], gaps.end[gaps.held])
     )
-    wide = [i for i, n in _named(a, rows).items() if "DeviceSynchronize" in n or "CtxSynchronize" in n]
+    wide = rows[calls_named(a.trace, rows, _DEVICE_WIDE)]
     back = np.sort(calls["end"][wide])
     drained = positions(back, gaps.end, "right") > positions(back, gaps.start)
     readback, held, blocking = _readbacks(a, feeder)
@@ -221,28 +223,18 @@ def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
     return union(start, np.where(follows - end <= REFILL_NS, np.maximum(follows, end), end))
 
 
-def _named(a: Analysis, rows: Array) -> dict[int, str]:
-    """The name of each of these calls."""
-    ids = a.trace.columns("api_calls", ("name_id",))["name_id"][rows]
-    return dict(zip(rows.tolist(), a.trace.texts(ids.tolist()), strict=True))
-
-
 def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
     """Operations that are small DtoH copies with a wait right after, those among them whose own call blocks
     the host (not Async, or to pageable memory), and rows of api_calls that copy while the host is blocked."""
-    if not a.trace.has("copies"):
-        none = np.empty(0, np.int64)
-        return none, none, none
     at = np.flatnonzero(a.in_window & (a.ops.kind == Kind.COPY) & (a.ops.api >= 0))
     copies = a.trace.columns("copies", ("bytes", "kind", "src_memory", "dst_memory"))
     row, api = a.ops.row[at], a.ops.api[at]
-    made = a.trace.columns("api_calls", ("thread", "name_id", "call", "start"))
+    made = a.trace.columns("api_calls", ("thread", "call", "start"))
     # Copies inside graphs were issued by the graph launch and do not block the host.
     mine = (made["thread"][api] == feeder) & (made["call"][api] == Call.COPY)
     at, row, api = at[mine], row[mine], api[mine]
-    names = a.trace.texts(made["name_id"][api].tolist())
     pageable = (copies["src_memory"][row] == PAGEABLE) | (copies["dst_memory"][row] == PAGEABLE)
-    blocks = pageable | np.array(["Async" not in n for n in names], bool)
+    blocks = pageable | ~calls_named(a.trace, api, _ASYNC)
     small = (copies["kind"][row] == DTOH) & (copies["bytes"][row] <= _SMALL_COPY)
     calls = a.threads.of(feeder)
     position = np.searchsorted(calls.start, made["start"][api])
@@ -255,8 +247,8 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
 
 def _synchronous(a: Analysis, feeder: int, *kinds: Call) -> Array:
     """Those of these calls that are not asynchronous by name."""
-    named = _named(a, calls_by(a, feeder, *kinds))
-    return np.array([row for row, name in named.items() if "Async" not in name], np.int64)
+    rows = calls_by(a, feeder, *kinds)
+    return np.asarray(rows[~calls_named(a.trace, rows, _ASYNC)])
 
 
 def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
@@ -282,22 +274,16 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
 
 
 def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
-    others = calls_by(a, feeder, Call.OTHER)
-    calls = a.trace.columns("api_calls", ("start", "end"))
-    spans, begun, made = [], 0, 0
-    for row, name in _named(a, others[calls_named(a.trace, others, _BUILDS_GRAPH)]).items():
-        start, end = int(calls["start"][row]), int(calls["end"][row])
-        if "StreamBeginCapture" in name:
-            begun = start
-        else:
-            ends = begun and "StreamEndCapture" in name
-            spans.append((begun if ends else start, end))
-            begun = 0 if ends else begun
-            made += bool(_MAKES_GRAPH.search(name))
-    built = np.array(spans, np.int64).reshape(-1, 2)
-    idle = budget.idle_inside(union(built[:, 0], built[:, 1]))
+    rows = calls_by(a, feeder, Call.OTHER)
+    rows = rows[calls_named(a.trace, rows, _BUILDS_GRAPH)]
+    start, end = (times[rows] for times in a.trace.columns("api_calls", ("start", "end")).values())
+    begins, ends, makes = (calls_named(a.trace, rows, of) for of in (_BEGINS, _ENDS, _MAKES_GRAPH))
+    # A stream capture lasts from the last begin, unless another capture ended since then.
+    begun, ended = (np.maximum.accumulate(np.where(of, np.arange(len(rows)), -1)) for of in (begins, ends))
+    start = np.where(ends & (begun > np.append(-1, ended[:-1])), start[begun], start)
+    idle = budget.idle_inside(union(start[~begins], end[~begins]))
     if a.step_count:
-        out.put("graph.builds_per_step", made / a.step_count)
+        out.put("graph.builds_per_step", makes.sum() / a.step_count)
     out.put("graph.build_idle_ratio", idle / budget.window.nonzero_length)
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
