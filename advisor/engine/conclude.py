@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import Outcome, check_fact
+from advisor.engine.interpret import Outcome
 from advisor.engine.judge import (
     Duration,
     Withholders,
@@ -124,6 +124,7 @@ def finding_of(
     rule, scope = by_code[outcome.code], outcome.scope
     spec = rule.spec
     confidence = confidence_of(inference, spec, outcome)
+    gains = zip(spec.gain.choices if spec.gain else (), rule.gain, strict=True)
 
     def related(symptom: Outcome) -> Related:
         about = by_code[symptom.code].spec
@@ -145,22 +146,25 @@ def finding_of(
         impact=impact_of(inference, spec, scope, ms_of),
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
-        gain=_asked(_gain(inference, rule, scope)),
+        gain=_asked(next((gain for gain, tests in gains if _may_hold(inference, tests, scope)), None)),
         recommendations=_advice(inference, rule, scope),
-        alternatives=tuple(_alternatives(inference, rule, scope)),
+        alternatives=tuple(
+            Alternative(
+                action=item.id,
+                text=worded(inference, spec, item.action, scope),
+                effort=item.effort,
+                what_if=None if item.gain is None else item.gain.what_if,
+                gain=_asked(item.gain),
+            )
+            for item in _first_texts(inference, spec.alternatives, rule.alternatives, scope)
+        ),
         explains=tuple(map(related, symptoms)),
         references=tuple(Reference(id=r) for r in spec.docs.references),
     )
 
 
-def _gain(inference: Inference, rule: CompiledRule, scope: Scope) -> GainSpec | None:
-    """The first what-if of the rule that may apply."""
-    choices = zip(rule.spec.gain.choices if rule.spec.gain else (), rule.gain, strict=True)
-    return next((gain for gain, tests in choices if _may_hold(inference, tests, scope)), None)
-
-
 def _may_hold(inference: Inference, tests: Iterable[Test], scope: Scope) -> bool:
-    return all(check_fact(t, scope, inference.view).truth is not False for t in tests)
+    return all(inference.truth(test, scope) is not False for test in tests)
 
 
 def _asked(gain: GainSpec | None) -> Gain | None:
@@ -205,23 +209,16 @@ def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[In
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Advice, ...]:
     """Recommendations that apply. One whose condition is unknown is kept, unless its text needs an
     unknown value and another one remains."""
-    found = tuple(_applying(inference, rule, scope))
-    return tuple(a for a in found if UNKNOWN not in a.action) or found
-
-
-def _applying(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Advice]:
+    found = []
     for item in _first_texts(inference, rule.spec.recommendations, rule.applies, scope):
         verify = None
-        if item.verify is not None:
-            fact = inference.view.fact(item.verify.fact, scope)
-            verify = Verify(
-                fact=item.verify.fact,
-                expect=item.verify.expect,
-                now=None if fact is None else fact.value,
-                unit="" if fact is None else fact.unit,
-            )
+        if (asked := item.verify) is not None:
+            fact = inference.view.fact(asked.fact, scope)
+            now, unit = (None, "") if fact is None else (fact.value, fact.unit)
+            verify = Verify(fact=asked.fact, expect=asked.expect, now=now, unit=unit)
         action = worded(inference, rule.spec, item.action, scope)
-        yield Advice(id=item.id, action=action, effort=item.effort, verify=verify)
+        found.append(Advice(id=item.id, action=action, effort=item.effort, verify=verify))
+    return tuple(a for a in found if UNKNOWN not in a.action) or tuple(found)
 
 
 def _first_texts(
@@ -233,16 +230,3 @@ def _first_texts(
         if item.id not in found and _may_hold(inference, tests, scope):
             found[item.id] = item
     return found.values()
-
-
-def _alternatives(inference: Inference, rule: CompiledRule, scope: Scope) -> Iterator[Alternative]:
-    """The alternatives that apply, selected like recommendations."""
-    for item in _first_texts(inference, rule.spec.alternatives, rule.alternatives, scope):
-        gain = item.gain
-        yield Alternative(
-            action=item.id,
-            text=worded(inference, rule.spec, item.action, scope),
-            effort=item.effort,
-            what_if=None if gain is None else gain.what_if,
-            gain=_asked(gain),
-        )

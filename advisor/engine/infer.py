@@ -55,6 +55,10 @@ class Inference(Struct, frozen=True, dict=True):
     def view(self) -> FactView:
         return self.log.view
 
+    def truth(self, test: Test, scope: Scope) -> bool | None:
+        """Whether a test of a fact holds as seen from a scope; None if that is unknown."""
+        return self.view.look(test, scope)[0]
+
     def in_state(self, *states: OutcomeState) -> tuple[Outcome, ...]:
         return tuple(o for o in self.outcomes if o.state in states)
 

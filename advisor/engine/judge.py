@@ -7,7 +7,7 @@ from math import prod
 
 from advisor.engine.compile import Test
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import BranchResult, Checked, Outcome, check_fact
+from advisor.engine.interpret import BranchResult, Checked, Outcome
 from advisor.engine.rank import least, severity_of
 from advisor.engine.values import Placeholder, Shown, render
 from advisor.model.explanation import Factor
@@ -113,7 +113,7 @@ def doubts_of(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[Doubt
     return tuple(
         doubt
         for doubt, when in zip(spec.doubts, tests, strict=True)
-        if all(check_fact(t, scope, inference.view).truth for t in when)
+        if all(inference.truth(test, scope) for test in when)
     )
 
 
@@ -288,9 +288,7 @@ class Withholders:
 
 def holds(inference: Inference, item: bool | Test, scope: Scope) -> bool:
     """Whether a flag of a rule, such as `invalidates`, is set here, by its fact where it names one."""
-    if isinstance(item, bool):
-        return item
-    return check_fact(item, scope, inference.view).truth is True
+    return item if isinstance(item, bool) else inference.truth(item, scope) is True
 
 
 def _number(inference: Inference, spec: RuleSpec, scope: Scope) -> Fact | None:
@@ -311,21 +309,21 @@ def common_scope(scopes: Sequence[Scope]) -> Scope:
 
 def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) -> str:
     """A message with the values of its placeholders."""
-    return render(template, lambda p: _shown(inference, spec, scope, p))
+
+    def shown(wanted: Placeholder) -> Shown | None:
+        if wanted.is_param:
+            value = inference.program.params.get((spec.code, wanted.name))
+            return None if value is None else Shown(value, spec.params[wanted.name].unit)
+        fact = inference.view.fact(wanted.name, scope)
+        return None if fact is None else Shown(fact.value, fact.unit)
+
+    return render(template, shown)
 
 
 def message_of(inference: Inference, spec: RuleSpec, scope: Scope) -> str:
     """The rule's message, followed by what the capture cannot show."""
     doubts = (d.text for d in doubts_of(inference, spec, scope))
     return worded(inference, spec, " ".join((spec.message, *doubts)), scope)
-
-
-def _shown(inference: Inference, spec: RuleSpec, scope: Scope, wanted: Placeholder) -> Shown | None:
-    if wanted.is_param:
-        value = inference.program.params.get((spec.code, wanted.name))
-        return None if value is None else Shown(value, spec.params[wanted.name].unit)
-    fact = inference.view.fact(wanted.name, scope)
-    return None if fact is None else Shown(fact.value, fact.unit)
 
 
 def condition_docs(checked: Iterable[Checked]) -> tuple[ConditionDoc, ...]:

@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor.engine.infer import Inference
-from advisor.engine.interpret import check_fact
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Finding, Related, Severity
 from advisor.model.gain import HELD_FACTOR, HOLDS_MUCH, WORTH, Choice, Gain, Ranking, Timed, saved_by
@@ -256,7 +255,7 @@ def holds_in(inference: Inference) -> Holds:
 
     def holds(code: str, at: int, scope: Scope) -> bool:
         tests = inference.program.by_code[code].same_as[at]
-        return all(check_fact(t, scope, inference.view).truth for t in tests)
+        return all(inference.truth(test, scope) for test in tests)
 
     return holds
 
