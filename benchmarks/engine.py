@@ -15,7 +15,7 @@ from advisor.engine.conclude import conclude
 from advisor.engine.durable import available
 from advisor.engine.infer import infer
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.sources.open import open_trace
 

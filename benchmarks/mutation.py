@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine import cases as cases_
 from advisor.engine.cases import Case, CaseFile
-from advisor.engine.compile import CompiledRule, Condition, Program, State, Test
+from advisor.engine.compile import CompiledRule, Condition, Program, State, Test, compile_rules
 from advisor.engine.infer import infer
 from advisor.engine.interpret import OutcomeState
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
@@ -80,7 +80,7 @@ class Bench:
     """A compiled rule set with the cases of its rules."""
 
     def __init__(self, rules: RuleSet) -> None:
-        self.program = cases_._program(rules)
+        self.program = compile_rules(rules)
         self.cases: dict[str, tuple[Case, ...]] = {}
         for code in self.program.by_code:
             path = cases_.cases_path(rules, code)

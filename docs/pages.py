@@ -183,7 +183,7 @@ def _number(text: str) -> float | str:
 def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
     from advisor.compare.change_facts import EVERY_FACT
-    from advisor.facts.catalog import ENTITIES
+    from advisor.facts.spec import ENTITIES
 
     lines = [
         GENERATED.format(source="advisor/facts and advisor/compare/change_facts.py"),

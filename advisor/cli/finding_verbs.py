@@ -84,8 +84,7 @@ def check(directories: Directories = argument("[DIR...]", None)) -> None:
     from advisor.engine.lint import check_rules
     from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
-    from advisor.facts.catalog import ENTITIES, IMPACT_PARTS
-    from advisor.facts.spec import EVIDENCE_TABLES
+    from advisor.facts.spec import ENTITIES, EVIDENCE_TABLES, IMPACT_PARTS
     from advisor.gain.whatifs import catalogue
     from advisor.knowledge.engine_signs import recommendation_ids
     from advisor.knowledge.files import references

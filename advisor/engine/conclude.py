@@ -26,6 +26,7 @@ from advisor.engine.judge import (
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.values import UNKNOWN, thresholds
+from advisor.facts.spec import ENTITIES
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Reference, Related, Threshold
 from advisor.model.gain import Advice, Alternative, Gain, Verify
@@ -188,8 +189,6 @@ def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterato
 
 
 def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
-    from advisor.facts.catalog import ENTITIES  # imported here: it imports everything that computes facts
-
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return Table(
         title=ENTITIES[entity].meaning,

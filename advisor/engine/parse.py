@@ -215,11 +215,11 @@ def _scalar(text: str) -> Any:
     return float(text) if _FLOAT.match(text) else text
 
 
-#: What is said of a place, by pydantic's type of error; of any other, the type that it should have.
+#: What is wrong at a place, by pydantic's type of error; for any other, the type that it should have.
 _FAULTS = {
     "missing": " is missing; add it",
     "value_error": ": {error}",
-    "condition": ": {said}",
+    "condition": ": {wanted}",
     "literal_error": " is {given}; use {expected}",
     "string_pattern_mismatch": " is {given}; it must match {pattern}",
     "too_short": " has {actual_length} items; give at least {min_length}",
@@ -242,9 +242,9 @@ def _explain(exc: ValidationError, source: Source, model: type[Frozen]) -> Itera
             hint = "remove it" if loc[-1] in known else near(str(loc[-1]), sorted(known), "remove it")
             text = f"{where} is an unknown key; {hint}"
         else:
-            said = error["msg"].removeprefix("Input should be ")
-            values = {"error": said, **error.get("ctx", {}), "given": _short(given), "said": said}
-            text = f"{where}{_FAULTS.get(kind, ' is {given}; expected {said}').format(**values)}"
+            wanted = error["msg"].removeprefix("Input should be ")
+            values = {"error": wanted, **error.get("ctx", {}), "given": _short(given), "wanted": wanted}
+            text = f"{where}{_FAULTS.get(kind, ' is {given}; expected {wanted}').format(**values)}"
         yield source.problem(loc, text)
 
 

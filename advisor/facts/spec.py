@@ -243,6 +243,28 @@ PART_MEANINGS = {
     "unknown": "idle whose next operation has no API call in the capture",
 }
 
+#: What the impact of a rule may be a share of: a part of the budget, several of them, or a whole.
+IMPACT_PARTS = (*PART_MEANINGS, "idle", "step", "steps", "capture")
+
+#: Tables of rows that rules may join.
+ENTITIES: dict[str, EntitySpec] = {
+    spec.name: spec
+    for spec in (
+        EntitySpec("copy_class", "device", "Copies by direction and kind of memory", {
+            "device": int, "kind": str, "memory": str, "count": int, "per_step": float,
+            "bytes": int, "mean_bytes": float, "time_ratio": float, "exposed_ratio": float,
+            "rate_bytes_per_s": float,
+        }),
+        EntitySpec("sync_call", "device", "Blocking calls by name", {
+            "device": int, "name": str, "count": int, "per_step": float, "time_ratio": float,
+            "idle_ratio": float, "p50_ns": float, "max_ns": float,
+        }),
+        EntitySpec("family", "device", "Kernel families", {
+            "device": int, "family": str, "count": int, "time_ratio": float, "dram_ratio": float,
+            "sm_ratio": float, "tensor_ratio": float,
+        }),
+    )
+}  # fmt: skip
 
 #: The tables that a finding may show as evidence, all that rules can name and that facts write: title,
 #: and columns with their units. A fact gives its own title where its findings decide it.

@@ -141,7 +141,7 @@ _GRAM = 3
 _LONGEST = 8_192
 #: This many literals are searched for one by one.
 _FEW = 20
-#: A class of at most so many letters stands for the alternatives that it has.
+#: A class of at most this many letters is treated as alternatives.
 _FEW_LETTERS = 4
 _parser, _ops = import_module("re._parser"), import_module("re._constants")
 

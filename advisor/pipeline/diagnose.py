@@ -146,7 +146,7 @@ def analyse(
             lambda: analysis.invalid,
         )
         from advisor.engine.infer import default_engine, infer, take_out_undecided
-        from advisor.facts.build import build_facts
+        from advisor.facts.catalog import build_facts
         from advisor.pipeline import document
         from advisor.ranks.reduction import cross_rank, waits_inside
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.engine.load import load_rules
-from advisor.facts.build import build_facts
-from advisor.facts.catalog import CATALOGUE
+from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace

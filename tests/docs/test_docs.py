@@ -17,7 +17,7 @@ from advisor.engine.lint import check_rules
 from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.rank import SEVERITY_TABLE
-from advisor.facts.catalog import ENTITIES
+from advisor.facts.spec import ENTITIES
 from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose

@@ -14,10 +14,9 @@ from advisor.engine.compile import compile_rules
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.values import placeholders
 from advisor.facts import catalog
-from advisor.facts.build import build_facts
-from advisor.facts.catalog import CATALOGUE, ENTITIES
+from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.facts.needs import STEPS, remedy
-from advisor.facts.spec import PART_MEANINGS, FactWriter
+from advisor.facts.spec import ENTITIES, PART_MEANINGS, FactWriter
 from advisor.metrics import budget
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope

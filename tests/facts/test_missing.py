@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.facts.activity import WEIGHT_BYTES
-from advisor.facts.build import build_facts
-from advisor.facts.catalog import CATALOGUE
+from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.facts.communication import ALIKE
 from advisor.facts.needs import COLLECTIVES, PEAK, STEPS, combine, options_of, reason, remedy
 from advisor.knowledge.engine_signs import engines

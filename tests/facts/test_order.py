@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.facts import build
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from advisor.facts.build import build_facts
-from advisor.facts.catalog import CATALOGUE
+from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import Scope
 from advisor.sources.open import open_trace

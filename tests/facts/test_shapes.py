@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.model.facts import FactBase, Scope
 from tests.builder import Export
 from tests.metrics.support import analysis

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.model.findings import Diagnosis

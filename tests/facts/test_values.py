@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope, Value

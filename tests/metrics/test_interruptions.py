@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.sources.open import open_trace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats.reports import make_report
 from advisor.model.facts import FactBase, Scope

@@ -13,7 +13,7 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.errors import InputError
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.facts.build import build_facts
+from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import Turns, find_turns
 from advisor.model.findings import Diagnosis
