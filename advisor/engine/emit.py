@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from copy import copy
-from itertools import product
+from itertools import chain, product
 from typing import Any, TypeGuard
 
 from advisor.engine.compile import CompiledGuard, CompiledJoin, CompiledRule, Program, State, Test
@@ -263,27 +263,21 @@ class Emitter:
 
     def states(self, stratum: int, log: OutcomeLog) -> Iterator[Record]:
         """The outcomes of lower strata as the rules of this one see them."""
-        done: set[tuple[State, Scope]] = set()
-        for rule in self.program.strata[stratum]:
-            for scope in self.view.scopes(rule.level):
-                for state in rule.states():
-                    if (state, scope) not in done:
-                        done.add((state, scope))
-                        truth = _TRUTH[log.truth(state, scope)[0]]
-                        body: Record = {"s": self._scope(scope), "truth": truth}
-                        yield from self._records(("state", state), body)
+        rules = self.program.strata[stratum]
+        seen = (product(self.view.scopes(rule.level), rule.states()) for rule in rules)
+        for scope, state in dict.fromkeys(chain.from_iterable(seen)):
+            body: Record = {"s": self._scope(scope), "truth": _TRUTH[log.truth(state, scope)[0]]}
+            yield from self._records(("state", state), body)
 
     def join_anchors(self, stratum: int) -> Iterator[Record]:
-        done: set[tuple[Hashable, Scope]] = set()
+        wanted: dict[tuple[Hashable, Scope], dict[str, str]] = {}
         for rule in self.program.strata[stratum]:
             for join, scope in product(rule.required, self.view.scopes(rule.level)):
                 keys = self.view.on_keys(join, scope)
-                name = ("join-anchor", stratum, rule.level, join.on, tuple(keys))
-                if (name, scope) not in done:
-                    done.add((name, scope))
-                    body: Record = {"s": self._scope(scope)}
-                    body |= {_ON[f]: self._id(("key", k)) for f, k in keys.items()}
-                    yield from self._records(name, body)
+                wanted[("join-anchor", stratum, rule.level, join.on, tuple(keys)), scope] = keys
+        for (name, scope), keys in wanted.items():
+            body: Record = {_ON[f]: self._id(("key", k)) for f, k in keys.items()}
+            yield from self._records(name, {"s": self._scope(scope), **body})
 
     def anchors(self, stratum: int) -> Iterator[Record]:
         for level in sorted({r.level for r in self.program.strata[stratum]}):

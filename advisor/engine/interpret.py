@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from typing import Literal
 
 from msgspec import Struct
@@ -54,15 +55,10 @@ class Checked(Struct, frozen=True):
     def numbers(self) -> tuple[float, float] | None:
         """Value and threshold, if the condition compares numbers by size."""
         test, value = self.condition, self.doc.value
-        if (
-            isinstance(test, Test)
-            and test.op in ("lt", "le", "gt", "ge")
-            and isinstance(test.threshold, float)
-            and isinstance(value, int | float)
-            and not isinstance(value, bool)
-        ):
-            return float(value), test.threshold
-        return None
+        if isinstance(value, bool | str | None) or not isinstance(test, Test):
+            return None
+        by_size = test.op in ("lt", "le", "gt", "ge")
+        return (float(value), test.threshold) if by_size and isinstance(test.threshold, float) else None
 
 
 class BranchResult(Struct, frozen=True):
@@ -196,9 +192,10 @@ class OutcomeLog:
         if at not in self._cache:
             seen = () if state.cause in self.given else tuple(self._look(state, scope))
             states = [o.state for o in seen] or [self.given.get(state.cause, "unknown")]
-            truth = k_or(*(_FIRED[s] for s in states))
+            truth = k_or(*(_FIRED.get(s, False) for s in states))
             where = (check_fact(test, scope, self.view).truth for test in state.where)
-            self._cache[at] = k_and(truth, *where), tuple(o for o in seen if _FIRED[o.state] is truth)
+            shown = tuple(o for o in seen if _FIRED.get(o.state, False) is truth)
+            self._cache[at] = k_and(truth, *where), shown
         return self._cache[at]
 
     def _look(self, state: State, scope: Scope) -> Iterator[Outcome]:
@@ -215,12 +212,8 @@ class OutcomeLog:
                     yield outcome
 
 
-_FIRED: Mapping[OutcomeState, bool | None] = {
-    "fired": True,
-    "quiet": False,
-    "overruled": False,
-    "unknown": None,
-}
+#: Whether a cause fired, by the state of its outcome; in other states it did not.
+_FIRED: Mapping[OutcomeState, bool | None] = {"fired": True, "unknown": None}
 
 
 def evaluate(rule: CompiledRule, scope: Scope, log: OutcomeLog) -> Outcome:
@@ -247,16 +240,10 @@ def evaluate(rule: CompiledRule, scope: Scope, log: OutcomeLog) -> Outcome:
         overruled_by = tuple(found)
         state = "overruled" if overruled_by else "fired"
     elif core is None:
-        missing = _unique(
-            name
-            for part in (
-                (c.missing for b in branches if b.truth is None for c in b.conditions),
-                (j.missing for j in required if j.truth is None),
-                (g.checked.missing for g in guards if g.clear is None),
-            )
-            for names in part
-            for name in names
-        )
+        of_branches = (c.missing for b in branches if b.truth is None for c in b.conditions)
+        of_joins = (j.missing for j in required if j.truth is None)
+        of_guards = (g.checked.missing for g in guards if g.clear is None)
+        missing = _unique(chain.from_iterable(chain(of_branches, of_joins, of_guards)))
     return Outcome(code, rule.spec.cause, scope, state, tuple(branches), guards, joins, missing, overruled_by)
 
 
@@ -274,11 +261,9 @@ def check(condition: Condition, scope: Scope, log: OutcomeLog) -> Checked:
 
 def check_fact(test: Test, scope: Scope, view: FactView) -> Checked:
     truth, fact = view.look(test, scope)
-    missing = (test.fact,) if truth is None else ()
-    if fact is None:
-        return Checked(test, test_doc(test, None, "", truth), missing=missing)
-    doc = test_doc(test, fact.value, fact.unit, truth)
-    return Checked(test, doc, (Link("fact", fact.name, fact.scope),), missing)
+    value, unit = (None, "") if fact is None else (fact.value, fact.unit)
+    links = () if fact is None else (Link("fact", fact.name, fact.scope),)
+    return Checked(test, test_doc(test, value, unit, truth), links, (test.fact,) if truth is None else ())
 
 
 def test_doc(test: Test, value: Cell, unit: str, holds: bool | None) -> ConditionDoc:

@@ -238,15 +238,10 @@ def _samples(inference: Inference, outcome: Outcome) -> Iterator[Factor]:
     count = view.atom("capture.sample_count", outcome.scope)
     if not isinstance(count, float):
         return
-    tables = [
-        set(fact.tables)
-        for branch in outcome.branches
-        if branch.truth
-        for checked in branch.conditions
-        for link in checked.links
-        if link.kind == "fact" and (fact := view.fact(link.name, link.scope)) is not None
-    ]
-    sampled = [t for t in tables if "samples" in t]
+    checked = (c for branch in outcome.branches if branch.truth for c in branch.conditions)
+    links = (link for c in checked for link in c.links if link.kind == "fact")
+    facts = (view.fact(link.name, link.scope) for link in links)
+    sampled = [f.tables for f in facts if f is not None and "samples" in f.tables]
     if not sampled:
         return
     covered, what = 1.0, ""
