@@ -29,30 +29,29 @@ from advisor.model.operands import Comparison
 from advisor.model.rules import FactCondition, RuleSpec, SymptomCondition
 
 
-def lint(rules: RuleSet, known: Catalogues, *, need_cases: bool = True) -> list[Problem]:
+def lint(rules: RuleSet, known: Catalogues) -> list[Problem]:
     """Every problem of a rule set that loaded, in order of place; empty when it is sound."""
     context = Context(rules, known)
-    checks = [v for v in VALIDATORS if need_cases or v is not cases_beside]
     problems = [
         rules.problem(rule.code, loc, text)
         for rule in rules.active
-        for check in checks
+        for check in VALIDATORS
         for loc, text in check(rule, context)
     ]
     problems += try_compile(rules, resolve_params(rules, {}))[1]
     return sorted(set(problems))
 
 
-def check_rules(known: Catalogues, *directories: Path, need_cases: bool = True) -> RuleSet:
+def check_rules(known: Catalogues, *directories: Path) -> RuleSet:
     """Load and lint; one RuleError with the problems of both. While a file does not load, the names that it
     may define are not reported as unknown, and its own names are checked as far as it can be read."""
     rules, problems = read_rules(directories)
     if not problems:
-        refuse(lint(rules, known, need_cases=need_cases))
+        refuse(lint(rules, known))
         return rules
     context = Context(rules, known)
     for rule in rules.active:
-        for check in (v for v in VALIDATORS if v in SINGLE and (need_cases or v != cases_beside)):
+        for check in SINGLE:
             problems += [rules.problem(rule.code, at, text) for at, text in check(rule, context)]
     refuse([*problems, *_wrong_names({p.path for p in problems}, known)])
     return rules

@@ -230,7 +230,7 @@ def in_use_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         "kernel.fusable": "; ".join(_fusable({a.names.operations[i] for i in distinct(name)})) or None,
         "kernel.compiled_ratio": are(lambda k: "(Inductor" in k.operation)[small].mean(),
-        "kernel.unfused_operations": ", ".join(texts),
+        "kernel.unfused_operations": ", ".join(texts) or None,
     }
 
 

@@ -289,7 +289,7 @@ def test_alternatives_name_what_is_known() -> None:
     way = {"id": "no-synk", "action": "do", "effort": "low", "gain": {"what_if": "no_such"}}
     one = rule("ABC100", "c", [ge("f.a", 1)], alternatives=[way], docs=DOCS)
     known = replace(KNOWN, actions=("no-sync",), what_ifs=("batch",))
-    found = [p.text for p in lint(rules(one), known, need_cases=False)]
+    found = [p.text for p in lint(rules(one), known)]
     assert "unknown what-if no_such; correct the name" in found
     assert "unknown action no-synk; did you mean 'no-sync'?" in found
 
@@ -358,7 +358,7 @@ def test_names_are_checked_in_a_file_with_other_mistakes(tmp_path: Path) -> None
     )
     (tmp_path / "ABC101.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(RuleError) as caught:
-        check_rules(KNOWN, tmp_path, need_cases=False)
+        check_rules(KNOWN, tmp_path)
     said = {line.split(".yaml:")[1] for line in str(caught.value).splitlines()}
     lines = text.splitlines()
 
@@ -382,7 +382,7 @@ def test_names_are_checked_in_a_file_with_a_key_missing(tmp_path: Path) -> None:
     )
     (tmp_path / "ABC101.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(RuleError) as caught:
-        check_rules(KNOWN, tmp_path, need_cases=False)
+        check_rules(KNOWN, tmp_path)
     said = [line.split(": ", 1)[1] for line in str(caught.value).splitlines()]
     assert said == [
         "unknown fact window.steps_cuont; did you mean 'window.steps_count'?",
