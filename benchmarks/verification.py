@@ -94,7 +94,7 @@ def items(data: EngineData) -> list[Item]:
             found += [Item(name, None, line.until, line.since) for name in names_in(line.before)]
     found += [Item(variable.variable, variable.since, variable.until) for variable in data.capture]
     for sign in data.recognise.ranges:
-        literals = sorted(t for t in required_literals(sign.match) if len(t) >= _MIN_RANGE)
+        literals = sorted(t for t in required_literals(sign.match.texts[0]) if len(t) >= _MIN_RANGE)
         found += [Item(f"{RANGE}{' | '.join(literals)}")] if literals else []
     return list(dict.fromkeys(found))
 

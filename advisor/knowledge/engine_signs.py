@@ -15,8 +15,18 @@ from advisor.cache import cached
 from advisor.errors import InputError
 from advisor.knowledge.files import content, data_dir, load, shipped
 from advisor.knowledge.gpus import gpu_features, gpu_has
-from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.shapes import ActionFile, Data, EngineData, Family, File, OptionLine, Pattern, Text
+from advisor.knowledge.kernel_names import Patterns
+from advisor.knowledge.shapes import (
+    ActionFile,
+    Data,
+    EngineData,
+    Family,
+    File,
+    OptionLine,
+    Pattern,
+    Searched,
+    Text,
+)
 from advisor.model.capture import Device
 from advisor.model.gain import Option
 from advisor.model.records import Field
@@ -135,13 +145,13 @@ def _evidence(
     total = sum(times.values())
     result = []
     for sign in data.recognise.commands:
-        if found := pattern(sign.match).first(line):
+        if found := sign.match.first(line):
             result.append((sign.weight, f"command: {found[1][0].strip()}"))
     for sign in data.recognise.ranges:
-        if seen := pattern(sign.match).among(texts):
+        if seen := sign.match.among(texts):
             result.append((sign.weight, f"range: {seen[0][:80]}"))
     for sign in data.recognise.kernels:
-        seen = pattern(sign.match).among(tuple(times))
+        seen = sign.match.among(tuple(times))
         if seen:
             top = max(seen, key=lambda name: (times[name], name))
             share = sum(times[name] for name in seen) / total if total else 0.0
@@ -229,7 +239,7 @@ class Evidence(Data):
 
     kind: Kind
     weight: float = Field(ge=-10, le=10)
-    match: Pattern | None = None
+    match: Searched | None = None
     families: tuple[Family, ...] = ()
     share: Share = 0
     where: dict[Feature, Bounds] = Field(default_factory=dict)
@@ -243,8 +253,8 @@ class Workload(Data):
 
 class Framework(Data):
     name: Text
-    kernels: tuple[Pattern, ...] = ()
-    ranges: tuple[Pattern, ...] = ()
+    kernels: Searched = Patterns(())
+    ranges: Searched = Patterns(())
 
 
 #: What ran a program. `accelerator`: neither a processor nor a GPU that CUDA or ROCm can use.

@@ -8,8 +8,7 @@ from functools import cache
 from types import MappingProxyType
 
 from advisor.knowledge.files import shipped
-from advisor.knowledge.kernel_names import pattern
-from advisor.knowledge.shapes import Data, File, Name, Pattern, Precision, Text
+from advisor.knowledge.shapes import Data, File, Name, Pattern, Precision, Searched, Text
 from advisor.model.capture import Device
 from advisor.model.records import Field
 
@@ -18,7 +17,7 @@ class GpuSpec(Data):
     """Peaks of one GPU as its vendor states them, dense; None if not known for certain."""
 
     name: Text
-    match: list[Pattern] = Field(min_length=1)
+    match: Searched
     name_is_shared: bool = False
     source: Text
     sm: int | None = Field(default=None, ge=60, le=130)  # None for other vendors than NVIDIA
@@ -91,7 +90,7 @@ def gpu(name: str | None, sm_count: int | None = None) -> GpuSpec | None:
     or None; of a slice of one (MIG) no peak is known."""
     if _SLICE.search(name or ""):
         return None
-    named = (g for g in gpus() if any(pattern(p).found(name or "") for p in g.match))
+    named = (g for g in gpus() if g.match.found(name or ""))
     return next((g for g in named if not g.name_is_shared or g.sm_count == sm_count), None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -141,8 +141,8 @@ _GRAM = 3
 _LONGEST = 8_192
 #: This many literals are searched for one by one.
 _FEW = 20
-#: A class of at most this many letters is treated as alternatives.
-_FEW_LETTERS = 4
+#: At most this many alternatives (letters of a class, too) are taken with the text ahead of them.
+_FEW_PARTS = 4
 _parser, _ops = import_module("re._parser"), import_module("re._constants")
 
 Literals = frozenset[str]
@@ -152,11 +152,11 @@ class Patterns:
     """Patterns in order. It can be pickled, with the results of compiling that take most time."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = tuple(texts)
-        self._compiled: list[re.Pattern[str] | tuple[Any, ...] | None] = [None] * len(self._texts)
+        self.texts = tuple(texts)
+        self._compiled: list[re.Pattern[str] | tuple[Any, ...] | None] = [None] * len(self.texts)
         self._always: list[int] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
-        for i, text in enumerate(self._texts):
+        for i, text in enumerate(self.texts):
             literals = required_literals(text)
             if not literals:
                 self._always.append(i)
@@ -164,7 +164,7 @@ class Patterns:
                 self._by_gram.setdefault(literal[:_GRAM], []).append((literal, i))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": [_parsed(text) for text in self._texts]}
+        return {**self.__dict__, "_compiled": [_parsed(text) for text in self.texts]}
 
     def first(self, text: str) -> tuple[int, re.Match[str]] | None:
         """Position and match of the first pattern that is found in the text."""
@@ -190,7 +190,7 @@ class Patterns:
         if not texts:
             return []
         together = _lowered(texts)
-        possible = range(len(self._texts)) if together is None else self._possible(together)
+        possible = range(len(self.texts)) if together is None else self._possible(together)
         searches = [self._compile(i).search for i in possible]
         return (
             [text for text in texts if any(search(text[:_LONGEST]) for search in searches)]
@@ -201,13 +201,13 @@ class Patterns:
     def _compile(self, i: int) -> re.Pattern[str]:
         done = self._compiled[i]
         if not isinstance(done, re.Pattern):
-            done = self._compiled[i] = _restored(self._texts[i], done) if done else re.compile(self._texts[i])
+            done = self._compiled[i] = _restored(self.texts[i], done) if done else re.compile(self.texts[i])
         return done
 
     def _candidates(self, text: str) -> Iterable[int]:
         """Positions of the patterns that may be found, in order."""
         if not text.isascii():  # some letters outside ASCII equal an ASCII letter under (?i)
-            return range(len(self._texts))
+            return range(len(self.texts))
         return self._possible(text.lower())
 
     def _possible(self, lower: str) -> list[int]:
@@ -257,12 +257,6 @@ def _lowered(texts: tuple[str, ...]) -> str | None:
     return together.lower() if together.isascii() else None
 
 
-@cache
-def pattern(text: str) -> Patterns:
-    """One pattern alone."""
-    return Patterns((text,))
-
-
 def required_literals(text: str) -> Literals:
     """Lower-case texts of three characters or more, at least one of which occurs in every text that the
     pattern matches; empty if there are none. The pattern must be valid."""
@@ -277,15 +271,16 @@ def _literals(items: Iterable[tuple[Any, Any]]) -> Literals:
             run.append((op, value))
             continue
         inner = Literals()
-        if op is _ops.IN and len(value) <= _FEW_LETTERS and all(o is _ops.LITERAL for o, _ in value):
-            op, value = _ops.BRANCH, (None, [[letter] for letter in value])
+        parts: list[Any] = []
         if op is _ops.BRANCH:
-            of_each = [_literals((*run, *branch)) for branch in value[1]]
-            inner = Literals().union(*of_each) if all(of_each) else inner
-        elif op in (_ops.MAX_REPEAT, _ops.MIN_REPEAT) and value[0] > 0:
-            inner = _literals((*run, *value[2]))
-        elif op is _ops.SUBPATTERN:
-            inner = _literals((*run, *value[3]))
+            parts = value[1]
+        elif op is _ops.IN and len(value) <= _FEW_PARTS and all(o is _ops.LITERAL for o, _ in value):
+            parts = [[letter] for letter in value]
+        elif op is _ops.SUBPATTERN or (op in (_ops.MAX_REPEAT, _ops.MIN_REPEAT) and value[0] > 0):
+            parts = [value[-1]]
+        for ahead in ((), run) if len(parts) <= _FEW_PARTS else ((),):
+            of_each = [_literals((*ahead, *part)) for part in parts]
+            inner = _better(inner, Literals().union(*of_each) if all(of_each) else Literals())
         best = _better(_better(best, Literals(("".join(chr(letter) for _, letter in run).lower(),))), inner)
         run = []
     return best

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from advisor.knowledge.kernel_names import Patterns
 from advisor.model.gain import Option
-from advisor.model.records import AfterValidator, Field, Frozen
+from advisor.model.records import AfterValidator, Field, Frozen, PlainValidator
 
 Family = Literal[
     "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
@@ -31,7 +32,13 @@ def _compile(text: str) -> str:
     return text
 
 
+def _searched(texts: Any) -> Patterns:
+    return Patterns(map(_compile, (texts,) if isinstance(texts, str) else texts))
+
+
 Pattern = Annotated[str, AfterValidator(_compile)]
+#: A pattern or a list of them, kept as they are searched for: that makes no pattern anew in each run.
+Searched = Annotated[Patterns, PlainValidator(_searched)]
 Text = Annotated[str, Field(min_length=1)]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
@@ -150,7 +157,7 @@ class CallSiteFile(File):
 class Sign(Data):
     """Evidence of an engine in a capture, with its weight."""
 
-    match: Pattern
+    match: Searched
     weight: float = Field(gt=0, le=20)
 
 
@@ -315,7 +322,7 @@ class HardwareTrace(Data):
     """CUDA traced by the GPU itself: how the diagnostics say so, the trace source that forbids it,
     and the first compute capability and nsys release for which it is the default."""
 
-    announced: Pattern
+    announced: Searched
     forbidden_by: Text
     compute_capability: int
     since: Release

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from advisor.knowledge.engine_signs import Evidence, Processor, WorkloadFile, workload_knowledge
 from advisor.knowledge.files import capture_knowledge, step_patterns
-from advisor.knowledge.kernel_names import pattern
 from advisor.knowledge.shapes import release
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of
@@ -195,9 +194,7 @@ def framework(signs: WorkloadSigns, known: WorkloadFile) -> str:
     """The framework that launched the kernels; a group of kernels without signs of one is CUDA C++."""
     texts = (*signs.ranges, *signs.operators)
     for candidate in known.frameworks:
-        if any(pattern(p).among(tuple(signs.kernels)) for p in candidate.kernels) or any(
-            pattern(p).among(texts) for p in candidate.ranges
-        ):
+        if candidate.kernels.among(tuple(signs.kernels)) or candidate.ranges.among(texts):
             return candidate.name
     return CUDA_CPP if signs.kernels else UNKNOWN
 
@@ -238,7 +235,8 @@ def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:
     if e.kind == "families":
         share = sum(signs.families.get(name, 0.0) for name in e.families)
         return share > 0 and share >= e.share
-    match = pattern(e.match or "")
+    match = e.match
+    assert match is not None
     if e.kind == "kernels":
         share = sum(signs.kernels[name] for name in match.among(tuple(signs.kernels)))
         return share > 0 and share >= e.share
@@ -271,7 +269,7 @@ def trace_method(trace: Trace) -> TraceMethod | None:
     if not capture.recorder.nsys_options:
         return None
     diagnostics = trace.texts(trace.columns("diagnostics", ("text_id",))["text_id"].tolist())
-    if any(pattern(known.announced).found(text) for text in diagnostics):
+    if any(map(known.announced, diagnostics)):
         return "hardware"
     majors = [d.compute_capability[0] for d in trace.devices if d.compute_capability]
     recorded, first = release(capture.producer_version), release(known.since)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.facts import build
+from advisor.facts import catalog
 from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
@@ -31,7 +31,7 @@ def last_first(_threads: object, *tasks: Callable[[], object]) -> None:
 )
 def test_facts_do_not_depend_on_the_order_of_their_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = built(name)
-    monkeypatch.setattr(build, "at_once", last_first)
+    monkeypatch.setattr(catalog, "at_once", last_first)
     found = built(name)
     assert {(f.name, f.scope): f.value for f in found} == {(f.name, f.scope): f.value for f in usual}
     assert found.tables == usual.tables
