@@ -20,7 +20,6 @@ from advisor.knowledge.shapes import (
     CaptureKnowledge,
     Data,
     Family,
-    Frames,
     KernelEntry,
     KernelFile,
     KernelSource,
@@ -304,37 +303,12 @@ def step_patterns() -> StepPatterns:
     return _made_of("step_ranges.yaml", StepFile, StepPatterns)
 
 
-# --- frames of backtraces ------------------------------------------------------------------------
-
-
-FrameKind = Literal["application", "framework", "library", "below"]
-
-
-class CallSitePatterns:
-    """The patterns of ``call_sites.yaml``."""
-
-    def __init__(self, data: CallSiteFile) -> None:
-        frames: dict[FrameKind, Frames] = {"below": data.below, "framework": data.framework}
-        self._kinds = [(k, Patterns(f.modules), Patterns(f.symbols)) for k, f in frames.items()]
-        #: True for a range that a library puts around every operation.
-        self.is_operation = Patterns(data.operation_ranges)
-
-    def frame(self, name: str, module: str) -> FrameKind:
-        """What a frame is; `name` is the function's without arguments, empty if not resolved.
-
-        A frame of someone's module whose function is unknown is a library."""
-        for kind, modules, symbols in self._kinds:
-            if modules.found(module) or (name and symbols.found(name)):
-                return kind if name or kind == "below" else "library"
-        return "application" if name else "library"
+# --- call sites, references, capture --------------------------------------------------------------
 
 
 @cache
-def call_site_patterns() -> CallSitePatterns:
-    return _made_of("call_sites.yaml", CallSiteFile, CallSitePatterns)
-
-
-# --- references, capture -------------------------------------------------------------------------
+def call_site_patterns() -> CallSiteFile:
+    return shipped("call_sites.yaml", CallSiteFile)
 
 
 @cache

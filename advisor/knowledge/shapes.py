@@ -138,17 +138,32 @@ class StepFile(File):
 # --- call_sites.yaml -----------------------------------------------------------------------------
 
 
+FrameKind = Literal["application", "framework", "library", "below"]
+
+
 class Frames(Data):
     """Frames of a backtrace, by patterns of the module's path and of the symbol."""
 
-    modules: list[Pattern]
-    symbols: list[Pattern]
+    modules: Searched
+    symbols: Searched
 
 
 class CallSiteFile(File):
+    """`is_operation` is true for a range that a library puts around every operation."""
+
     below: Frames
     framework: Frames
-    operation_ranges: list[Pattern]
+    is_operation: Searched = Field(alias="operation_ranges")
+
+    def frame(self, name: str, module: str) -> FrameKind:
+        """What a frame is; `name` is the function's without arguments, empty if not resolved.
+
+        A frame of someone's module whose function is unknown is a library."""
+        kinds: tuple[tuple[FrameKind, Frames], ...] = (("below", self.below), ("framework", self.framework))
+        for kind, frames in kinds:
+            if frames.modules.found(module) or (name and frames.symbols.found(name)):
+                return kind if name or kind == "below" else "library"
+        return "application" if name else "library"
 
 
 # --- engines/*.yaml, actions.yaml ----------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from advisor.knowledge.files import FrameKind, call_site_patterns, step_patterns
+from advisor.knowledge.files import call_site_patterns, step_patterns
+from advisor.knowledge.shapes import FrameKind
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS
 from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
