@@ -1,4 +1,5 @@
-"""How facts are declared, in the modules that compute them, and how their values are collected.
+"""How facts are declared, in the modules that compute them, and how their values are collected; what else
+rules may name: parts of the budget, tables to join, tables of evidence, facts about the recording itself.
 
 A declaration holds everything about a fact; the catalogue, where values come from, why one is missing and
 the pages of the documentation derive from it.
