@@ -46,10 +46,8 @@ FACTS = (
         Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
         Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
+        Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the window in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one", needs=(needs.KERNELS,)),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("no steps that read prompts beside steps of decodes alone"))),
-    *group("device", needs.CUDA, [
-        Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the window in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one"),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.KERNELS,)),
     *group("phase", needs.CUDA, [
         Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
         Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
@@ -72,6 +70,7 @@ FACTS = (
         Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
         Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not show it and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
         Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
+        Entry("phase.slowest_product_ratio", "ratio", "samples kernels", "At which share of peak bandwidth the slowest product of decode reads its weights; all products together where no config.json tells them apart", "bytes of the weights by config.json / median time / peak, else phase.gemm_dram_ratio"),
     ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
     *group("phase", needs.CUDA, [
         Entry("phase.slowest_product", "text", "kernels", "The product whose weights are read slowest", "order of the products in a step, against config.json"),
@@ -92,13 +91,8 @@ FACTS = (
         Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the window from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / window"),
         *needs.counted("embedding.lookups", "kernels", "Embedding kernels of such stretches", "count / steps", needs=(needs.KERNELS,)),
         Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention and in casts of weights and caches; 0 with steps, which tell what each of these wins", "sum / sum"),
+        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window", needs=(needs.KERNELS, needs.STEPS)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
-    *group("device", needs.CUDA, [
-        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window"),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS, needs.STEPS)),
-    *group("phase", needs.SAMPLES, [
-        Entry("phase.slowest_product_ratio", "ratio", "samples kernels", "At which share of peak bandwidth the slowest product of decode reads its weights; all products together where no config.json tells them apart", "bytes of the weights by config.json / median time / peak, else phase.gemm_dram_ratio"),
-    ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
 )  # fmt: skip
 
 

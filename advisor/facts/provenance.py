@@ -71,11 +71,9 @@ FACTS = (
         Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
         Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
         Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the window in products with weights whose rows are not a multiple of 16 bytes", "time of products of which k or n x bytes of an element is not a multiple of 16, over the window"),
-    ], columns=_LAUNCHED, needs=(_SIZED,)),
-    *group("device", "", [
         Entry("kernel.attention_flop_ratio", "ratio", "kernels", "Operations a second of attention with recorded sizes if no mask leaves any out, of the dense peak of their precision", "4 x batch x heads x queries x keys x width over kernel time, over the peak; not given above it", needs=(_SIZED_ATTENTION, _PEAK)),
         Entry("kernel.attention_bandwidth_ratio", "ratio", "kernels", "Queries, keys, values and results of attention with recorded sizes, each moved once, of the bandwidth", "their bytes over kernel time, over the peak; not given above it, where caches hold them", needs=(_SIZED_ATTENTION, _PEAK)),
-    ], columns=_LAUNCHED),
+    ], columns=_LAUNCHED, needs=(_SIZED,)),
     *group("device", needs.CUDA, [
         Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
         for kind, what in _WHAT.items()
