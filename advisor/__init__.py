@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
     from advisor.model.options import Options
     from advisor.pipeline.compare import compare
-    from advisor.pipeline.diagnose import diagnose, open_trace
+    from advisor.pipeline.diagnose import diagnose, open_trace, stats
     from advisor.pipeline.doctor import doctor, plan
-    from advisor.pipeline.explain import explain
-    from advisor.pipeline.stats import stats
-    from advisor.pipeline.whatif import whatif
+    from advisor.pipeline.explain import explain, whatif
     from advisor.pipeline.workers import ranks
 
 __all__ = [
@@ -35,11 +33,9 @@ _NAMES = {
     "model.findings": ("Diagnosis",),
     "model.options": ("Options",),
     "pipeline.compare": ("compare",),
-    "pipeline.diagnose": ("diagnose", "open_trace"),
+    "pipeline.diagnose": ("diagnose", "open_trace", "stats"),
     "pipeline.doctor": ("doctor", "plan"),
-    "pipeline.explain": ("explain",),
-    "pipeline.stats": ("stats",),
-    "pipeline.whatif": ("whatif",),
+    "pipeline.explain": ("explain", "whatif"),
     "pipeline.workers": ("ranks",),
 }
 _LAZY = {name: f"advisor.{module}" for module, names in _NAMES.items() for name in names}

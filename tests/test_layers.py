@@ -113,7 +113,7 @@ def test_the_sqlite_reader_knows_no_format(path: Path) -> None:
         "advisor.model.arrays",
         "advisor.sources.sqlite",
     )
-    allowed += ("advisor.sources.raw", "advisor.sources.schema", "advisor.sources.trace")
+    allowed += ("advisor.sources.schema", "advisor.sources.trace")
     assert [t for t in found if not t.startswith(allowed)] == []
     assert "nsys" not in path.read_text(encoding="utf-8")
 

@@ -187,7 +187,7 @@ class Tools:
             from advisor.gain.whatifs import catalogue
 
             return self._answer({"whatifs": {n: w.title for n, w in catalogue().whatifs.items()}}, redact)
-        from advisor.pipeline.whatif import whatif
+        from advisor.pipeline.explain import whatif
 
         with self._lock:
             found = whatif(self._file(path), fixes, self._options(redact))
@@ -249,7 +249,7 @@ class Tools:
     ) -> dict[str, Any]:
         """A table of a capture by page, the heaviest rows first: kernels, tail, api, launch, copies,
         nvtx, trace, histogram, pace, budget."""
-        from advisor.pipeline.stats import stats_tables
+        from advisor.pipeline.diagnose import stats_tables
 
         with self._lock:
             tables = stats_tables(self._file(path), [report], self._options(redact, window=window), "full")

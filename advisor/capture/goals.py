@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from advisor import __version__
-from advisor.capture.nsys_options import OF_START, explained, joined, merged, name_of, newer
+from advisor.capture.nsys_options import OF_START, explained, joined, merged, name_of, newer, pitfalls
 from advisor.capture.request import PlanContext, again, context_of, phases
 from advisor.errors import InputError, near
 from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import CaptureVariable
 from advisor.knowledge.verb_files import CommandLine, VariantData, capture_goals, troubleshooting
 from advisor.model import capture_plan as m
@@ -203,16 +202,14 @@ def _variables(context: PlanContext) -> list[CaptureVariable]:
 
 
 def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[m.Pitfall]:
-    """Traps of the goal and the place, and of the options."""
+    """Of the goal and the place, and of the options."""
     here = {*options, *map(name_of, options)}
     if context.goal.counters:
         here.add("first-samples")
     named = {*context.goal.pitfalls, *context.place.pitfalls}
     if context.asked.without_graphs:
         named.discard("graph-is-default")
-    for trap in capture_knowledge().pitfalls:
-        if trap.id in named or here.intersection(trap.applies):
-            yield m.Pitfall(id=trap.id, text=trap.text)
+    return pitfalls(here, named)
 
 
 def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) -> Iterator[m.Variant]:

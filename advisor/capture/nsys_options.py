@@ -11,7 +11,7 @@ from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import Flag
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Capture
-from advisor.model.capture_plan import FlagText
+from advisor.model.capture_plan import FlagText, Pitfall
 
 #: Event types of an export -> their names in --trace.
 _SOURCES = {
@@ -210,3 +210,10 @@ def explained(commands: Iterable[str]) -> Iterator[FlagText]:
             supplies=() if flag is None else tuple(flag.supplies),
             overhead="" if flag is None else flag.overhead,
         )
+
+
+def pitfalls(applying: Collection[str], named: Collection[str] = ()) -> Iterator[Pitfall]:
+    """The traps that are `named`, and those of options and causes that apply."""
+    for trap in capture_knowledge().pitfalls:
+        if trap.id in named or not set(trap.applies).isdisjoint(applying):
+            yield Pitfall(id=trap.id, text=trap.text)

@@ -14,16 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from advisor.capture.nsys_options import (
-    TRACE_ORDER,
-    Recording,
-    apart,
-    flag_of,
-    joined,
-    name_of,
-    newer,
-    spelled,
-)
+from advisor.capture import nsys_options as nsys
 from advisor.facts.needs import NODES, options_of
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge
@@ -68,7 +59,7 @@ def _add(chosen: list[str], options: Collection[str]) -> None:
     chosen += [o for o in sorted(options) if o not in chosen]
 
 
-def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> Plan:
+def plan(recording: nsys.Recording, unmet: Sequence[UnmetNeed], about: Situation) -> Plan:
     """The command, what it enables, what it leaves out and what to watch for."""
     needs = [n for need in unmet if (n := _needs(need, recording)) is not None]
     chosen: list[str] = []
@@ -77,8 +68,8 @@ def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> 
     added = set(chosen)
     enabled = [n for n in needs if n.options <= added]
     # A new value of an option replaces the old one.
-    named = {name_of(o) for o in added} - {"--trace"}
-    kept = [o for o in recording.options if o not in _USELESS and name_of(o) not in named]
+    named = {nsys.name_of(o) for o in added} - {"--trace"}
+    kept = [o for o in recording.options if o not in _USELESS and nsys.name_of(o) not in named]
     old = _too_old(recording, about.cuda)
     release = None if old else recording.release
     variables = _variables(chosen, about.serving)
@@ -90,18 +81,18 @@ def plan(recording: Recording, unmet: Sequence[UnmetNeed], about: Situation) -> 
         options=tuple(_described(listed, recording, about.serving, release)),
         enables=tuple(n.rule for n in enabled if not n.words),
         addresses=mends,
-        also=tuple(_also(enabled, [old] if old else newer(options, release))),
+        also=tuple(_also(enabled, [old] if old else nsys.newer(options, release))),
         left_out=tuple(_left_out(left)),
         pitfalls=tuple(_pitfalls(options, added, recording, about, bool(old))),
     )
 
 
-def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
+def _needs(unmet: UnmetNeed, recording: nsys.Recording) -> _Needs | None:
     """None if nothing that can be recorded would help."""
     if unmet.remedy is None:
         return None
     words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]
-    named = (one for word in options_of(unmet.remedy) for one in apart(word))
+    named = (one for word in options_of(unmet.remedy) for one in nsys.apart(word))
     lacking = {o for o in named if not recording.has(o)}
     options = frozenset(o for o in lacking if not o.startswith("--weight-bytes"))
     if options < lacking:  # an option of advisor; it needs no capture
@@ -112,7 +103,7 @@ def _needs(unmet: UnmetNeed, recording: Recording) -> _Needs | None:
     return _Needs(unmet.rule, options, tuple(dict.fromkeys(words)))
 
 
-def _mend(chosen: list[str], recording: Recording, about: Situation) -> tuple[str, ...]:
+def _mend(chosen: list[str], recording: nsys.Recording, about: Situation) -> tuple[str, ...]:
     """Add what removes findings about the capture itself, whatever it enables."""
     mended = []
     # What every capture should have: most rules use kernels inside graphs, and without graphs node
@@ -153,7 +144,7 @@ def _choose(chosen: list[str], needs: Sequence[_Needs]) -> list[_Needs]:
         for candidate in open_:
             new = tuple(sorted(candidate.options - have))
             enables = sum(1 for n in open_ if n.options <= have | candidate.options)
-            loses = sum(f.cost for f in map(flag_of, new) if f is not None) - enables
+            loses = sum(f.cost for f in map(nsys.flag_of, new) if f is not None) - enables
             worth.append((loses, -enables, new))
         best = min(worth, default=None)
         # If nothing else is missing, even a costly option is chosen.
@@ -189,7 +180,7 @@ _ORDER = (
 def _ordered(options: Collection[str]) -> list[str]:
     def place(option: str) -> tuple[int, int, str]:
         name, _, value = option.partition("=")
-        rank = TRACE_ORDER.index(value) if value in TRACE_ORDER else len(TRACE_ORDER)
+        rank = nsys.TRACE_ORDER.index(value) if value in nsys.TRACE_ORDER else len(nsys.TRACE_ORDER)
         return (_ORDER.index(name) if name in _ORDER else len(_ORDER), rank, option)
 
     return sorted(dict.fromkeys(options), key=place)
@@ -202,24 +193,24 @@ def _command(
     release: tuple[int, int] | None,
 ) -> str:
     """The whole line. `release`: spell options as that release of nsys does."""
-    words = [*variables, "nsys profile", *joined(_ordered(options), release)]
+    words = [*variables, "nsys profile", *nsys.joined(_ordered(options), release)]
     words += ["--force-overwrite=true", "--export=sqlite", f"--output={_OUTPUT}"]
     words.append(shlex.join(command) if command else "COMMAND")
     return " ".join(words)
 
 
 def _described(
-    options: Sequence[str], recording: Recording, serving: str | None, release: tuple[int, int] | None
+    options: Sequence[str], recording: nsys.Recording, serving: str | None, release: tuple[int, int] | None
 ) -> Iterator[PlanOption]:
     data = engines().get(serving or "")
     known = {} if data is None else {f"{v.variable}={v.value}": v.effect for v in data.capture}
     for option in options:
-        flag = flag_of(option)
+        flag = nsys.flag_of(option)
         purpose = known.get(option, "")
         if flag is not None:
             purpose = f"gives {', '.join(flag.supplies)}" if flag.supplies else flag.note
         yield PlanOption(
-            option=spelled(option, release),
+            option=nsys.spelled(option, release),
             new=not recording.has(option),
             purpose=purpose,
             overhead="" if flag is None else flag.overhead,
@@ -243,11 +234,11 @@ def _left_out(left: Sequence[_Needs]) -> Iterator[LeftOut]:
     for need in left:
         by.setdefault(tuple(_ordered(need.options)), []).append(need.rule)
     for options, rules in sorted(by.items(), key=lambda item: (-len(item[1]), item[0])):
-        costs = [f.overhead for o in options if (f := flag_of(o)) is not None and f.cost > 0]
+        costs = [f.overhead for o in options if (f := nsys.flag_of(o)) is not None and f.cost > 0]
         yield LeftOut(option=" ".join(options), rules=tuple(rules), overhead="; ".join(costs))
 
 
-def _too_old(recording: Recording, cuda: str | None) -> str | None:
+def _too_old(recording: nsys.Recording, cuda: str | None) -> str | None:
     """The release of nsys that the driver needs, if the one in use is older."""
     if cuda is None or recording.release is None:
         return None
@@ -258,14 +249,12 @@ def _too_old(recording: Recording, cuda: str | None) -> str | None:
 
 
 def _pitfalls(
-    options: Sequence[str], added: Collection[str], recording: Recording, about: Situation, old: bool
+    options: Sequence[str], added: Collection[str], recording: nsys.Recording, about: Situation, old: bool
 ) -> Iterator[Pitfall]:
-    """Traps of the command, the findings and the tool."""
-    here = {*options, *map(name_of, options), *about.causes}
+    """Of the command, the findings and the tool."""
+    here = {*options, *map(nsys.name_of, options), *about.causes}
     if old:
         here.add("old-nsys")
     if "--gpu-metrics-devices=all" in added and not recording.has("--gpu-metrics-devices=all"):
         here.add("first-samples")
-    for trap in capture_knowledge().pitfalls:
-        if here.intersection(trap.applies):
-            yield Pitfall(id=trap.id, text=trap.text)
+    return nsys.pitfalls(here)

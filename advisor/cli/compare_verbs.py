@@ -300,7 +300,7 @@ def list_baselines(settings: Settings) -> None:
 
     deliver.check_files(settings)
     entries = store.entries(settings.folder)
-    found = tuple(SavedBaseline(name=e.name, diagnoses=e.diagnoses, fault=e.fault) for e in entries)
+    found = tuple(SavedBaseline(name=name, diagnoses=done, fault=fault) for name, done, fault in entries)
     listed = BaselineList(folder=str(settings.folder), baselines=found)
     deliver.deliver_one(listed, baselines, "Baselines", settings)
 
@@ -317,5 +317,5 @@ def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
     from advisor.reports.diagnosis_blocks import TextOptions, report
 
     deliver.check_files(settings)
-    found = store.named(name, settings.folder).diagnoses
+    found = store.named(name, settings.folder)
     deliver.deliver(report(found, TextOptions(verbosity=settings.verbosity)), settings)

@@ -21,7 +21,6 @@ from advisor.reading import held, parse_saved, read_text, similar
 from advisor.reports.output_file import STDOUT
 
 if TYPE_CHECKING:
-    from advisor.compare.baseline import Saved
     from advisor.model.findings import Diagnosis, Finding
     from advisor.model.review import History, Review
     from advisor.reports.blocks import Report
@@ -207,7 +206,7 @@ def _as_job(paths: Sequence[Path], settings: Settings) -> tuple[Diagnosis, bool]
     return diagnosis, bool(lost)
 
 
-def _baseline(settings: Settings) -> tuple[Saved, ...]:
+def _baseline(settings: Settings) -> tuple[Diagnosis, ...]:
     """The saved diagnoses to compare with, loaded first so that a bad path fails early."""
     if settings.baseline is None:
         if settings.fail_on_new or settings.fail_on_worse:

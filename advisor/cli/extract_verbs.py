@@ -60,7 +60,7 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.pipeline.stats import stats_tables
+    from advisor.pipeline.diagnose import stats_tables
     from advisor.reports import stats_tables as printed
 
     deliver.check_files(settings, traces)
@@ -145,7 +145,7 @@ def whatif(
         return
     if not traces or not fix:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
-    from advisor.pipeline.whatif import whatif as ask
+    from advisor.pipeline.explain import whatif as ask
     from advisor.reports.finding_text import whatif as said
 
     trace, settings = as_pair(traces, settings)

@@ -6,137 +6,81 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from advisor.compare.differences import absence, among
-from advisor.compare.store import documents, fault_text
+from advisor.compare.store import fault_text, parsed
 from advisor.errors import InputError
 from advisor.knowledge.verb_files import limit
-from advisor.model.facts import LEVELS, TRACE, Scope
-from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone, Severity, identity
+from advisor.model.facts import LEVELS
+from advisor.model.findings import SEVERITIES, Baseline, Diagnosis, Finding, Gone
 from advisor.model.review import Decision, History, Meeting, Review, Suppression, Tracked
 from advisor.reading import parse_saved, read_bytes
 
 HINT = "save one with 'advisor TRACE --format json -o FILE'"
 
 
-class _Saved(BaseModel):
-    """The part of a saved diagnosis that is read; other versions may hold more."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-def _known_levels(scope: Any) -> Any:
-    """The levels of a scope that this version knows."""
-    return {k: v for k, v in scope.items() if k in LEVELS} if isinstance(scope, dict) else scope
-
-
-class _Entry(_Saved):
-    code: str
-    scope: Annotated[Scope, BeforeValidator(_known_levels)] = TRACE
-
-    @property
-    def identity(self) -> str:
-        return identity(self.code, self.scope)
-
-
-class _Impact(_Saved):
-    share: float | None = None
-
-
-class _Finding(_Entry):
-    cause: str
-    title: str = ""
-    severity: Severity
-    invalidates: bool = False
-    impact: _Impact | None = None
-
-
-class _Input(_Saved):
-    path: str
-
-
-class Saved(_Saved):
-    """A saved diagnosis, as far as a comparison needs it."""
-
-    schema_version: int
-    inputs: tuple[_Input, ...] = ()
-    verdict: str = ""
-    findings: tuple[_Finding, ...] = ()
-    not_evaluated: tuple[_Entry, ...] = ()
-
-    @property
-    def capture(self) -> str:
-        """Names of the captures, without their folders."""
-        return ", ".join(_name(i.path) for i in self.inputs)
-
-
-def read(path: Path) -> tuple[Saved, ...]:
+def read(path: Path) -> tuple[Diagnosis, ...]:
     """The saved diagnoses of a file. Raises InputError if it holds none."""
-    label = f"--baseline {path}"
-    entries = documents(path, label, HINT)
-    try:
-        return tuple(Saved.model_validate(entry) for entry in entries)
-    except ValidationError as error:
-        text = fault_text(error)
-        raise InputError(f"{label}: not a saved diagnosis ({text}); {HINT}") from None
+    return parsed(path, f"--baseline {path}", HINT)
 
 
-def mark_all(diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path) -> tuple[Diagnosis, ...]:
-    """Every diagnosis against its baseline: the only one, or the one of the same file name."""
-    return tuple(mark(d, counterpart(d, diagnoses, saved, path), path) for d in diagnoses)
-
-
-def counterpart(
-    diagnosis: Diagnosis, diagnoses: Sequence[Diagnosis], saved: Sequence[Saved], path: Path
-) -> Saved:
-    """The saved diagnosis to compare with. Raises InputError if there is none."""
+def mark_all(diagnoses: Sequence[Diagnosis], saved: Sequence[Diagnosis], path: Path) -> tuple[Diagnosis, ...]:
+    """Every diagnosis against its baseline: the only one, or the one of the same file name. Raises
+    InputError if there is none."""
     if len(saved) == len(diagnoses) == 1:
-        return saved[0]
-    name = ", ".join(_name(i.path) for i in diagnosis.inputs)
-    alike = [s for s in saved if s.capture == name]
+        return (mark(diagnoses[0], saved[0], path),)
+    return tuple(mark(d, _of_captures(_captures(d), saved, path), path) for d in diagnoses)
+
+
+def _of_captures(names: str, saved: Sequence[Diagnosis], path: Path) -> Diagnosis:
+    alike = [s for s in saved if _captures(s) == names]
     if len(alike) != 1:
         raise InputError(
-            f"--baseline {path}: holds {len(alike) or 'none'} of {name}; save one diagnosis for each "
+            f"--baseline {path}: holds {len(alike) or 'none'} of {names}; save one diagnosis for each "
             "capture, under the same file names"
         )
     return alike[0]
 
 
-def mark(diagnosis: Diagnosis, saved: Saved, path: Path) -> Diagnosis:
+def _captures(diagnosis: Diagnosis) -> str:
+    """Names of the captures, without their folders."""
+    paths = (i.path.replace("\\", "/").rstrip("/") for i in diagnosis.inputs)
+    return ", ".join(path.rpartition("/")[2] for path in paths)
+
+
+def mark(diagnosis: Diagnosis, saved: Diagnosis, path: Path) -> Diagnosis:
     """The diagnosis with every finding marked, and what is gone."""
-    shares = [(f, f.impact.share if f.impact else None) for f in saved.findings]
-    before = {f.identity: Before(f.code, f.scope, f.severity, share) for f, share in shares}
+    before = {f.identity: f for f in saved.findings}
     found = [(f, before.get(f.identity)) for f in diagnosis.findings]
-    findings = tuple(f.replaced(baseline="known" if b else "new", changed=change(b, f)) for f, b in found)
     new = [f for f, b in found if b is None]
     baseline = Baseline(
         path=str(path),
-        capture=saved.capture,
+        capture=_captures(saved),
         verdict=saved.verdict,
         new=len(new),
-        known=len(findings) - len(new),
+        known=len(found) - len(new),
         gone=_gone(diagnosis, saved),
         not_evaluated_before=tuple(f.code for f in new if any(among(saved.not_evaluated, f.code, f.scope))),
     )
-    return diagnosis.replaced(findings=findings, baseline=baseline)
+    findings = (
+        f.replaced(baseline="new") if b is None else f.replaced(baseline="known", changed=change(b, f))
+        for f, b in found
+    )
+    return diagnosis.replaced(findings=tuple(findings), baseline=baseline)
 
 
-class Before(NamedTuple):
-    """A finding of an earlier capture; `share` is of the window."""
-
-    code: str
-    scope: Scope
-    severity: Severity
-    share: float | None
+class _Weighed(Protocol):
+    @property
+    def severity(self) -> str: ...
+    @property
+    def share(self) -> float | None: ...
 
 
-def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | None:
+def change(before: _Weighed, now: Finding) -> Literal["worse", "better"] | None:
     """By severity; at equal severity by the share of the window, if both are known."""
-    if before is None:
-        return None
     levels = [SEVERITIES.index(f.severity) for f in (before, now)]
     if levels[0] != levels[1]:
         return "worse" if levels[1] > levels[0] else "better"
@@ -146,7 +90,7 @@ def change(before: Before | None, now: Finding) -> Literal["worse", "better"] | 
     return None if abs(grown) < limit("known-finding") else "worse" if grown > 0 else "better"
 
 
-def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
+def _gone(diagnosis: Diagnosis, saved: Diagnosis) -> tuple[Gone, ...]:
     now = {f.identity for f in diagnosis.findings}
     lost = {f.identity: f for f in reversed(saved.findings) if f.identity not in now}
     return tuple(
@@ -156,10 +100,6 @@ def _gone(diagnosis: Diagnosis, saved: Saved) -> tuple[Gone, ...]:
         )
         for f in reversed(lost.values())
     )
-
-
-def _name(path: str) -> str:
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 #: The fields of a finding that a meeting fills in.
@@ -247,8 +187,7 @@ def _present(before: Tracked | None, finding: Finding, day: str) -> Tracked:
         return found
     found = found.replaced(was=before.share)
     back = before.state == "closed"
-    old = Before(before.code, before.scope, before.severity, before.share)
-    state = "new" if back else change(old, finding) or "same"
+    state = "new" if back else change(before, finding) or "same"
     kept = {n: getattr(before, n) for n in (*DECIDED, "reopened", "suppressed")}
     if state in ("new", "worse"):
         # The decision was about a smaller finding.
@@ -272,8 +211,6 @@ def _decided(tracked: Tracked, decision: Decision | None, now: Finding | None) -
         return tracked
     given = {name: getattr(decision, name) for name in DECIDED}
     given["reopened"] = "" if decision.decision else tracked.reopened
-    if now is not None and decision.severity in SEVERITIES:
-        then = Before(tracked.code, tracked.scope, decision.severity, decision.share)
-        if change(then, now) == "worse":
-            given |= _reopened(decision.decision or tracked.reopened)
+    if now is not None and decision.severity in SEVERITIES and change(decision, now) == "worse":
+        given |= _reopened(decision.decision or tracked.reopened)
     return tracked.replaced(**given)

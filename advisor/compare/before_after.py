@@ -9,8 +9,18 @@ from msgspec import Struct
 
 from advisor.compare import comparability, differences
 from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge, parameter
-from advisor.compare.matching import call_changes, in_equal_steps, operation_changes
-from advisor.compare.sides import Side, interval, paired, phase_words, ratio, same_steps, step_times
+from advisor.compare.sides import (
+    Side,
+    call_changes,
+    in_equal_steps,
+    interval,
+    operation_changes,
+    paired,
+    phase_words,
+    ratio,
+    same_steps,
+    step_times,
+)
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.facts.spec import FactWriter
 from advisor.knowledge.verb_files import limit

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from advisor.compare import comparability
 from advisor.compare.before_after import measure, side_doc
 from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, judge
 from advisor.compare.differences import budget_changes
-from advisor.compare.matching import Operation, operation_pairs
-from advisor.compare.sides import NOT_HOST, Phase, Side, paired, phase_words, ratio, shared
+from advisor.compare.sides import (
+    NOT_HOST,
+    Operation,
+    Phase,
+    Side,
+    operation_pairs,
+    paired,
+    phase_words,
+    ratio,
+    shared,
+)
 from advisor.facts.spec import FactWriter
 from advisor.knowledge.verb_files import limit
-from advisor.model.comparison import Comparability, ContextScaling, Reason, Scaling
+from advisor.model.comparison import Comparability, ContextScaling, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
 from advisor.model.numbers import milliseconds
@@ -30,8 +40,16 @@ def scaling(
     chosen = _phase(phases)
     alike = comparability.judge(short, long, phases)
     reasons = tuple(r for r in alike.reasons if r.check != "phases")
+    about: dict[str, Any] = {"short": side_doc(short), "long": side_doc(long), "tokens": tokens}
+    rules = options or RuleOptions()
     if chosen is None:
-        return _impossible(short, long, tokens, reasons, options)
+        return ContextScaling(
+            **about,
+            verdict="not-comparable",
+            summary="Not comparable: the captures have no phase in common.",
+            comparability=Comparability(score=0.0, reasons=reasons),
+            **judge(FactWriter(COMPARISON), "context", rules).parts(),
+        )
     label, b, a = chosen
     # The batch must be the same; prompts may be longer.
     x, y = short.mean(b, "batch"), long.mean(a, "batch")
@@ -48,7 +66,7 @@ def scaling(
     of_step = attention / step if step else None
     growth = measured.typical.span if measured.typical else None
     facts = _facts(rows, score, growth.mid if growth else None, of_step)
-    judged = judge(facts, "context", options or RuleOptions(), {TRACE: step})
+    judged = judge(facts, "context", rules, {TRACE: step})
     rows = [r.replaced(grows=judged.fired("context-scaling", Scope(operation=r.operation))) for r in rows]
     in_ms = None
     if growth is not None:
@@ -56,9 +74,7 @@ def scaling(
     comparable = score >= judged.param("CMP102", "min_comparability")
     verdict = _verdict(rows, comparable, of_step or 0.0, growth)
     doc = ContextScaling(
-        short=side_doc(short),
-        long=side_doc(long),
-        tokens=tokens,
+        **about,
         verdict=verdict,  # type: ignore[arg-type]
         summary="",
         phase=label,
@@ -134,25 +150,6 @@ def _verdict(rows: list[Scaling], comparable: bool, attention: float, growth: Sp
     if attention >= worth or (growth is not None and growth.low >= worth):
         return "only-attention-scales"
     return "no-growth"
-
-
-def _impossible(
-    short: Side,
-    long: Side,
-    tokens: tuple[int, int] | None,
-    reasons: tuple[Reason, ...],
-    options: RuleOptions | None,
-) -> ContextScaling:
-    judged = judge(FactWriter(COMPARISON), "context", options or RuleOptions())
-    return ContextScaling(
-        short=side_doc(short),
-        long=side_doc(long),
-        tokens=tokens,
-        verdict="not-comparable",
-        summary="Not comparable: the captures have no phase in common.",
-        comparability=Comparability(score=0.0, reasons=reasons),
-        **judged.parts(),
-    )
 
 
 def _summary(doc: ContextScaling) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
 
 from advisor import __version__
 from advisor.compare.before_after import side_doc
 from advisor.compare.comparability import launch_ratio
-from advisor.compare.matching import by_operation
-from advisor.compare.sides import Side, phase_words
+from advisor.compare.sides import Side, by_operation, phase_words
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.verb_files import Difference, framework_differences, limit
@@ -20,21 +19,8 @@ from advisor.model.numbers import duration, times, value_text
 
 Number = float | None
 
-#: Rows of the table: group, name and unit.
-_ROWS = (
-    ("time", "step time", "ms"), ("time", "batch", "count"), ("time", "time per token", "ms"),
-    ("time", "kernel time per step", "ms"), ("time", "kernel time per token", "ms"),
-    ("kernels", "kernels per step", "count"), ("kernels", "kernels per token", "count"),
-    ("kernels", "layers", "count"), ("kernels", "kernels per layer", "count"),
-    ("kernels", "matrix products per layer", "count"), ("kernels", "unfused share", "ratio"),
-    ("kernels", "attention time per layer", "ms"), ("kernels", "attention", "text"),
-    ("kernels", "matrix products", "text"),
-)  # fmt: skip
-_MEASURED = (
-    ("measured", "throughput", "tok_per_s"),
-    ("measured", "tokens a second in it", "tok_per_s"),
-    ("measured", "kernel time x throughput", "ratio"),
-)
+#: A row of the table for one side: group, name, unit and value.
+Cell = tuple[str, str, str, Number | str]
 #: Rows that are facts.
 _FACTS: tuple[tuple[str, str, str, str], ...] = (
     ("memory", "allocation calls", "count", "alloc.calls_per_step"),
@@ -116,14 +102,14 @@ def _metrics(
 ) -> list[Metric]:
     columns = [_column(s, phase, batch.get(n), throughput.get(n)) for n, s in zip(names, sides, strict=True)]
     return [
-        Metric(name=name, unit=unit, values=values, group=group)
-        for group, name, unit in (*_ROWS, *(row[:3] for row in _FACTS), *_MEASURED)
-        if set(values := tuple(c[name] for c in columns)) != {None}
+        Metric(name=row[0][1], unit=row[0][2], values=values, group=row[0][0])
+        for row in zip(*columns, strict=True)
+        if set(values := tuple(value for *_, value in row)) != {None}
     ]
 
 
-def _column(side: Side, phase: str, batch: Number, throughput: Number) -> dict[str, Number | str]:
-    """The values of one side by row. A token: one sequence of the batch, if that is known."""
+def _column(side: Side, phase: str, batch: Number, throughput: Number) -> Iterator[Cell]:
+    """The rows for one side. A token: one sequence of the batch, if that is known."""
     times = side.times(phase)
     kernels = side.kernels(phase).values()
     step = float(sorted(times)[len(times) // 2]) if len(times) else None
@@ -132,26 +118,26 @@ def _column(side: Side, phase: str, batch: Number, throughput: Number) -> dict[s
     size = batch or side.mean(phase, "batch")
     unfused = sum(k.ms for k in kernels if k.name.family in UNFUSED)
     attention = sum(k.ms for k in kernels if k.name.family == "attention") or None
-    return {
-        "step time": step,
-        "batch": size,
-        "time per token": _over(step, size),
-        "kernel time per step": spent,
-        "kernel time per token": _over(spent, size),
-        "kernels per step": calls,
-        "kernels per token": _over(calls, size),
-        "layers": layers,
-        "kernels per layer": _over(calls, layers),
-        "matrix products per layer": _over(products, layers),
-        "unfused share": _over(unfused, sum(k.ms for k in kernels)),
-        "attention time per layer": _over(attention, layers),
-        "attention": _largest(side, phase, "attention"),
-        "matrix products": _largest(side, phase, "gemm", "gemv"),
-        **{name: side.device_fact(fact) for _, name, _, fact in _FACTS},
-        "throughput": throughput,
-        "tokens a second in it": _over(_times(size, 1e3), step),
-        "kernel time x throughput": _times(_times(spent, 1e-3 / (size or 1.0)), throughput),
-    }
+    yield "time", "step time", "ms", step
+    yield "time", "batch", "count", size
+    yield "time", "time per token", "ms", _over(step, size)
+    yield "time", "kernel time per step", "ms", spent
+    yield "time", "kernel time per token", "ms", _over(spent, size)
+    yield "kernels", "kernels per step", "count", calls
+    yield "kernels", "kernels per token", "count", _over(calls, size)
+    yield "kernels", "layers", "count", layers
+    yield "kernels", "kernels per layer", "count", _over(calls, layers)
+    yield "kernels", "matrix products per layer", "count", _over(products, layers)
+    yield "kernels", "unfused share", "ratio", _over(unfused, sum(k.ms for k in kernels))
+    yield "kernels", "attention time per layer", "ms", _over(attention, layers)
+    yield "kernels", "attention", "text", _largest(side, phase, "attention")
+    yield "kernels", "matrix products", "text", _largest(side, phase, "gemm", "gemv")
+    for group, name, unit, fact in _FACTS:
+        yield group, name, unit, side.device_fact(fact)
+    yield "measured", "throughput", "tok_per_s", throughput
+    yield "measured", "tokens a second in it", "tok_per_s", _over(_times(size, 1e3), step)
+    share = _times(_times(spent, 1e-3 / (size or 1.0)), throughput)
+    yield "measured", "kernel time x throughput", "ratio", share
 
 
 def _over(value: Number, by: Number) -> Number:

@@ -62,7 +62,7 @@ def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]
         names, labels = [WINDOW], np.empty(0, "U1")
         op_phase = np.where(a.in_window, 0, MISSING)
         count = np.ones(1, np.int64)
-    table = _KernelTable(a, op_phase, count)
+    kernels, parts = _kernels(a, op_phase, count)
     times = step_times(a) / 1e6 if len(steps) else np.array([a.window.length / 1e6])
     sizes = step_sizes(a, steps)
 
@@ -75,10 +75,10 @@ def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]
             times_ms=thinned(times[mine]) if len(a.ops) or len(steps) else (),
             batch=_mean([s.batch for s in known]),
             tokens=_mean([s.tokens for s in known]),
-            **table.of(i),
+            **parts[i],
         )
 
-    return table.names, tuple(work(i, phase) for i, phase in enumerate(names))
+    return kernels, tuple(work(i, phase) for i, phase in enumerate(names))
 
 
 def thinned(times: Array) -> tuple[float, ...]:
@@ -93,59 +93,52 @@ def _mean(values: list[int | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-class _KernelTable:
-    """Kernels of the window by phase, the largest by time."""
-
-    def __init__(self, a: Analysis, op_phase: Array, steps: Array) -> None:
-        self._steps, self._stepped = steps, bool(a.step_count)
-        self.names: tuple[KernelName, ...] = ()
-        at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0))
-        if len(at) == 0:
-            return
-        self._known, count = a.names.known, len(a.names.ids)
-        key = op_phase[at] * count + a.op_name[at]
-        size = count * len(steps)
-        blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
-        shape = (len(steps), count)
-        self._calls = np.bincount(key, minlength=size).reshape(shape)
-        self._ns = np.bincount(key, a.ops.length[at], size).reshape(shape)
-        self._blocks = np.bincount(key, blocks, size).reshape(shape)
-        self._least, self._most = (each.reshape(shape) for each in extremes(key, blocks, size))
-        order = np.argsort(-self._ns.sum(axis=0), kind="stable")
-        self._rows = np.array([i for i in order[:MAX_KERNELS].tolist() if self._calls[:, i].any()])
-        known = [(a.names.texts[i], self._known[i]) for i in self._rows.tolist()]
-        self.names = tuple(KernelName(name=n, operation=k.operation, family=k.family) for n, k in known)
-
-    def of(self, phase: int) -> dict[str, Any]:
-        """The fields of PhaseWork about kernels."""
-        if not self.names:
-            return {}
-        steps, calls = max(int(self._steps[phase]), 1), self._calls[phase]
-        rows = tuple(
+def _kernels(
+    a: Analysis, op_phase: Array, steps: Array
+) -> tuple[tuple[KernelName, ...], list[dict[str, Any]]]:
+    """The kernels of the window, the largest by time, and by phase the fields of PhaseWork about them."""
+    at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0))
+    if len(at) == 0:
+        return (), [{}] * len(steps)
+    known, texts = a.names.known, a.names.texts
+    key, shape = op_phase[at] * len(texts) + a.op_name[at], (len(steps), len(texts))
+    blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
+    calls, ns, launched = (
+        np.bincount(key, weight, shape[0] * shape[1]).reshape(shape)
+        for weight in (None, a.ops.length[at], blocks)
+    )
+    least, most = (each.reshape(shape) for each in extremes(key, blocks, shape[0] * shape[1]))
+    order = np.argsort(-ns.sum(axis=0), kind="stable")
+    rows = [i for i in order[:MAX_KERNELS].tolist() if calls[:, i].any()]
+    names = (KernelName(name=texts[i], operation=known[i].operation, family=known[i].family) for i in rows)
+    main = [np.array([k.family in f and not is_helper(k) for k in known]) for f in (ATTENTION, MATMUL)]
+    out = []
+    for phase, number in enumerate(np.maximum(steps, 1).tolist()):
+        mine = calls[phase]
+        works = tuple(
             KernelWork(
                 kernel=k,
-                calls=round(float(calls[i]) / steps, 4),
-                ms=round(float(self._ns[phase, i]) / 1e6 / steps, 6),
-                blocks=round(float(self._blocks[phase, i]) / max(int(calls[i]), 1), 2),
-                blocks_min=int(self._least[phase, i]),
-                blocks_max=int(self._most[phase, i]),
+                calls=round(float(mine[i]) / number, 4),
+                ms=round(float(ns[phase, i]) / 1e6 / number, 6),
+                blocks=round(float(launched[phase, i]) / max(int(mine[i]), 1), 2),
+                blocks_min=int(least[phase, i]),
+                blocks_max=int(most[phase, i]),
             )
-            for k, i in enumerate(self._rows.tolist())
-            if calls[i]
+            for k, i in enumerate(rows)
+            if mine[i]
         )
-        attention, matmul = (
-            sum(int(calls[i]) for i, k in enumerate(self._known) if k.family in wanted and not is_helper(k))
-            / steps
-            for wanted in (ATTENTION, MATMUL)
+        attention, matmul = (int(mine[family].sum()) / number for family in main)
+        out.append(
+            {
+                "kernels": works,
+                "kernel_calls": round(float(mine.sum()) / number, 4),
+                "kernel_ms": round(float(ns[phase].sum()) / 1e6 / number, 6),
+                "attention": round(attention, 4),
+                "matmul": round(matmul, 4),
+                "layers": repeated([w.calls for w in works], attention) if a.step_count else None,
+            }
         )
-        return {
-            "kernels": rows,
-            "kernel_calls": round(float(calls.sum()) / steps, 4),
-            "kernel_ms": round(float(self._ns[phase].sum()) / 1e6 / steps, 6),
-            "attention": round(attention, 4),
-            "matmul": round(matmul, 4),
-            "layers": repeated([r.calls for r in rows], attention) if self._stepped else None,
-        }
+    return tuple(names), out
 
 
 def repeated(calls: list[float], attention: float) -> int | None:

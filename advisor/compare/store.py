@@ -10,7 +10,7 @@ from functools import reduce
 from itertools import pairwise
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -28,15 +28,8 @@ _ROUNDED = 1e-6
 #: Largest rounding of times (ms) and of calls of kernels a step.
 _LAST_DIGIT = 1e-4
 _SAVE = "save one with 'advisor baseline save NAME TRACE'"
-
-
-class Entry(NamedTuple):
-    """One baseline: its name, its file, and its content (the fault instead if unreadable)."""
-
-    name: str
-    path: Path
-    diagnoses: tuple[Diagnosis, ...]
-    fault: str = ""
+#: What pydantic says of a key that a record, or a scope, does not have.
+_UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def is_saved(path: Path) -> bool:
@@ -49,9 +42,23 @@ def is_saved(path: Path) -> bool:
         return SAVED.match(file.read(200)) is not None
 
 
-def documents(path: Path, label: str, hint: str) -> list[Any]:
-    """The documents of a file that say they are diagnoses of this version, unchecked beyond that. Raises
-    InputError, in one line that begins with `label`, where it holds none."""
+def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
+    """The diagnoses of a file. Raises InputError, in one line, if it holds none, if its numbers contradict
+    each other, and with `redact`: a document does not show which of its texts are private."""
+    if redact:
+        raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
+    found = parsed(path, str(path), _SAVE)
+    for diagnosis in found:
+        if not diagnosis.inputs:
+            raise InputError(f"{path}: not a saved diagnosis (inputs: empty); {_SAVE}")
+        if fault := next(contradictions(diagnosis), None):
+            raise InputError(f"{path}: changed since it was saved ({fault}); {_SAVE}")
+    return found
+
+
+def parsed(path: Path, label: str, hint: str) -> tuple[Diagnosis, ...]:
+    """The diagnoses of a file, without keys that a later version has added. Raises InputError, in one line
+    that begins with `label`, where it holds none of this version."""
     try:
         document = parse_saved(read_bytes(path))
     except OSError as error:
@@ -75,7 +82,19 @@ def documents(path: Path, label: str, hint: str) -> list[Any]:
             raise InputError(f"{label}: not a saved diagnosis (schema_version: {version}); {hint}")
         if isinstance(kind := fields.get("kind"), str):
             raise InputError(f"{label}: a saved {kind}, not a diagnosis; {hint}")
-    return found
+    try:
+        return tuple(map(_diagnosis, found))
+    except ValidationError as error:
+        raise InputError(f"{label}: not a saved diagnosis ({fault_text(error)}); {hint}") from None
+
+
+def _diagnosis(entry: Any) -> Diagnosis:
+    try:
+        return Diagnosis.model_validate(entry)
+    except ValidationError as error:
+        for *parents, last in (f["loc"] for f in error.errors() if f["type"] in _UNKNOWN_KEY):
+            reduce(operator.getitem, parents, entry).pop(last, None)
+    return Diagnosis.model_validate(entry)
 
 
 def fault_text(error: ValidationError) -> str:
@@ -83,38 +102,6 @@ def fault_text(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the document"
     return f"{where}: {first['msg']}"
-
-
-def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
-    """The diagnoses of a file. Raises InputError, in one line, if it holds none, and with `redact`: a
-    document does not show which of its texts are private."""
-    if redact:
-        raise InputError(f"{path}: a saved diagnosis; --redact works on the capture that it came from")
-    return tuple(_diagnosis(path, entry) for entry in documents(path, str(path), _SAVE))
-
-
-def _diagnosis(path: Path, entry: Any) -> Diagnosis:
-    """One diagnosis; keys that a later version has added are left out."""
-    if isinstance(entry, dict) and entry.get("inputs") == []:
-        raise InputError(f"{path}: not a saved diagnosis (inputs: empty); {_SAVE}")
-    try:
-        return _checked(path, entry)
-    except ValidationError as error:
-        faults = error.errors()
-    for fault in (f for f in faults if f["type"] == "extra_forbidden"):
-        *parents, last = fault["loc"]
-        reduce(operator.getitem, parents, entry).pop(last, None)
-    try:
-        return _checked(path, entry)
-    except ValidationError as error:
-        raise InputError(f"{path}: not a saved diagnosis ({fault_text(error)}); {_SAVE}") from None
-
-
-def _checked(path: Path, entry: Any) -> Diagnosis:
-    found = Diagnosis.model_validate(entry)
-    if fault := next(contradictions(found), None):
-        raise InputError(f"{path}: changed since it was saved ({fault}); {_SAVE}")
-    return found
 
 
 def contradictions(d: Diagnosis) -> Iterator[str]:
@@ -185,26 +172,23 @@ def locate(text: str, folder: Path, lead: str = "") -> Path:
     return found
 
 
-def named(name: str, folder: Path) -> Entry:
-    """The baseline of this name. Raises InputError, which lists the existing ones."""
+def named(name: str, folder: Path) -> tuple[Diagnosis, ...]:
+    """What is saved under this name. Raises InputError, which lists the existing names."""
     path = find(name, folder)
     if path is None:
         known = ", ".join(names(folder)) or "none"
         raise InputError(f"{folder}: no baseline is called '{name}' (saved: {known})")
-    return Entry(name, path, read(path))
+    return read(path)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(p.stem for p in folder.glob("*.json")) if folder.is_dir() else []
 
 
-def entries(folder: Path) -> list[Entry]:
-    """Every baseline of the folder; an unreadable one with the reason."""
-    found = []
+def entries(folder: Path) -> Iterator[tuple[str, tuple[Diagnosis, ...], str]]:
+    """Name and diagnoses of every baseline of the folder; of an unreadable one the fault instead."""
     for name in names(folder):
-        path = folder / f"{name}.json"
         try:
-            found.append(Entry(name, path, read(path)))
+            yield name, read(folder / f"{name}.json"), ""
         except InputError as error:
-            found.append(Entry(name, path, (), str(error)))
-    return found
+            yield name, (), str(error)

@@ -79,7 +79,7 @@ def compare(
     Raises InputError for unreadable sources, RuleError for bad rules.
     """
     from advisor.compare.before_after import compare as build
-    from advisor.compare.matching import sketch
+    from advisor.compare.sides import sketch
 
     chosen = CompareOptions(options) if isinstance(options, Options) else options or _PLAIN
     one, other = (

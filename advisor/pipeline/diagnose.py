@@ -18,6 +18,8 @@ from advisor.model.options import Options as Options
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from advisor.engine.compile import Program
     from advisor.engine.conclude import Conclusions
     from advisor.engine.infer import Inference
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from advisor.gain.attach import Gains
     from advisor.knowledge.engine_signs import ServingEngine
     from advisor.metrics.analysis import Analysis
+    from advisor.metrics.stats.summaries import NameStyle
     from advisor.model.facts import FactBase, Subject
+    from advisor.model.stats_table import StatsTable
     from advisor.model.work import Work
     from advisor.ranks.waiting import Waits
     from advisor.sources.trace import Trace
@@ -46,7 +50,7 @@ def opened(path: str | Path, chosen: Options) -> Trace:
     try:
         if chosen.gpu_metrics is not None:
             from advisor.metrics.window import parse_time
-            from advisor.sources.added_samples import with_samples
+            from advisor.sources.open import with_samples
 
             offset = chosen.gpu_metrics_offset
             trace = with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
@@ -189,7 +193,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:
         if done.waits is None:
             return done.gains.with_gains(findings)
-        from advisor.ranks.sections import with_arrivals
+        from advisor.ranks.late_ranks import with_arrivals
 
         # Several ranks in one capture show what only all of them can.
         return with_arrivals(done.gains.with_gains(findings), done.waits, [done.gains.untraced])
@@ -302,3 +306,36 @@ def _program_of(
     if params or folders != (builtin_dir(),):
         return compiled()
     return cached(f"program_{subject}", contents, compiled)
+
+
+# --- ``advisor.stats``: tables of a capture as pandas frames ---------------------------------------
+
+
+def stats(
+    path: str | Path, *reports: str, options: Options | None = None, names: NameStyle = "full"
+) -> dict[str, pd.DataFrame]:
+    """Reports of `advisor stats` (default: kernels) by name, with the headings of `nsys stats`.
+
+    `attrs` of a frame hold its title, scope and note. Raises InputError as :func:`stats_tables`.
+    """
+    found = {}
+    for table in stats_tables(path, list(reports) or ["kernels"], options or Options(), names):
+        found[table.report] = table.frame
+        table.frame.attrs = {"title": table.title, "scope": table.scope, "note": table.note}
+    return found
+
+
+def stats_tables(
+    path: str | Path, reports: list[str], options: Options, names: NameStyle, progress: Progress | None = None
+) -> list[StatsTable]:
+    """The reports in order. Raises InputError for an unknown one, and for a capture that cannot be used."""
+    from advisor.metrics.stats.reports import make_report, report_names
+
+    wanted = report_names(reports)
+    tables = []
+    with analysis_of(path, options) as analysis:
+        for name in wanted:
+            if progress is not None:
+                progress(name)
+            tables.append(make_report(analysis, name, names))
+    return tables

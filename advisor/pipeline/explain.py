@@ -1,15 +1,17 @@
-"""``advisor.explain``: why a rule fired in a capture, why it did not, or what is missing."""
+"""``advisor.explain``: why a rule fired in a capture, why it did not, or what is missing. ``advisor.whatif``:
+what changes named by the user would gain in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from advisor import __version__
 from advisor.engine.conclude import fold
-from advisor.engine.infer import Inference
+from advisor.engine.infer import Inference, default_engine
 from advisor.engine.interpret import Outcome
 from advisor.engine.judge import (
     confidence_factors,
@@ -19,22 +21,31 @@ from advisor.engine.judge import (
     message_of,
     most_severe,
 )
-from advisor.engine.load import builtin_dir, load_rule
+from advisor.engine.load import builtin_dir, load_rule, load_rules
 from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.states import is_close, stopper
-from advisor.errors import InputError, RuleError
+from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
-from advisor.model.explanation import Explanation, FactSource, Missing, Reason, ScopeExplanation, TableSource
+from advisor.gain.attach import combine
+from advisor.gain.estimate import Replayer
+from advisor.gain.excerpt import MOST_OPS, NoReplay, recorded_times
+from advisor.gain.replay_ops import NoEstimate
+from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
+from advisor.metrics.analysis import Analysis
+from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
-from advisor.model.findings import Finding, Tool, named
+from advisor.model.findings import Finding, Input, Tool, named
 from advisor.model.numbers import percent
+from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
-from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, conclusions
+from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions
+from advisor.pipeline.given import given_step_ns, given_weights
+from advisor.ranks.reduction import waits_inside
 
 
 def explain(
     path: str | Path, code: str, options: Options | None = None, progress: Progress | None = None
-) -> Explanation:
+) -> m.Explanation:
     """The outcome of a rule for a capture; the rule is named by code, cause or the number of its finding.
 
     Raises RuleError for an unknown code, InputError for a capture that cannot be used or that has no
@@ -52,7 +63,7 @@ def explain(
         return explanation(done, rule.code)
 
 
-def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Explanation:
+def explanation(done: Analysed, code: str = "", rank: int | None = None) -> m.Explanation:
     """The explanation of one rule over an analysed capture, by its code or by the rank of a finding,
     which then is the only one in the document."""
     inference = done.inference
@@ -78,7 +89,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> Expl
     scopes = tuple(
         _scope(explainer, findings.get((code, o.scope)), o, reason.reasons, remedy) for o, reason in trees
     )
-    return Explanation(
+    return m.Explanation(
         tool=Tool(version=__version__, engine=inference.engine),
         input=document.input_of(done.analysis, done.serving),
         code=code,
@@ -106,9 +117,9 @@ def _scope(
     explainer: Explainer,
     finding: Finding | None,
     outcome: Outcome,
-    reasons: tuple[Reason, ...],
+    reasons: tuple[m.Reason, ...],
     remedy: document.Remedy,
-) -> ScopeExplanation:
+) -> m.ScopeExplanation:
     """One outcome as a document, with its finding if it is one."""
     inference, scope, here = explainer.inference, outcome.scope, (outcome.code, outcome.scope)
     spec = inference.program.by_code[outcome.code].spec
@@ -116,15 +127,15 @@ def _scope(
     common: dict[str, Any] = {"scope": scope, "state": STATES[outcome.state], "reasons": reasons}
     common["stopped_by"] = None if stop is None else stop[0]
     if outcome.state not in ("fired", "overruled"):
-        missing = (Missing(fact=n, why=explainer.why(n), remedy=remedy(n)) for n in outcome.missing)
+        missing = (m.Missing(fact=n, why=explainer.why(n), remedy=remedy(n)) for n in outcome.missing)
         close = outcome.state == "quiet" and not stop and is_close(inference, spec, outcome)
-        return ScopeExplanation(**common, missing=tuple(missing), close=close)
+        return m.ScopeExplanation(**common, missing=tuple(missing), close=close)
     folded, gain = fold(inference), None if finding is None else finding.gain
     causes = [by for by, symptoms in folded.items() if here in [(s.code, s.scope) for s in symptoms]]
     lost = inference.in_state("overruled")
     overruled = [o for o in lost if here in [(k.name, k.scope) for k in o.overruled_by]]
     factors = (*confidence_factors(inference, spec, outcome), *estimate_factors(gain))
-    return ScopeExplanation(
+    return m.ScopeExplanation(
         **common,
         message=message_of(inference, spec, scope),
         rank=None if finding is None else finding.rank,
@@ -140,8 +151,8 @@ def _scope(
 
 
 def _sources(
-    explainer: Explainer, trees: list[tuple[Outcome, Reason]], native: dict[str, str]
-) -> Iterator[FactSource]:
+    explainer: Explainer, trees: list[tuple[Outcome, m.Reason]], native: dict[str, str]
+) -> Iterator[m.FactSource]:
     """Every fact of the trees once, in order of appearance. `native` is the capture's name of our tables."""
     inference = explainer.inference
     seen: dict[tuple[str, Scope], Fact] = {}
@@ -158,7 +169,7 @@ def _sources(
         columns: dict[str, list[str]] = {}
         for table, column in (c.split(".", 1) for c in fact.columns):
             columns.setdefault(table, []).append(column)
-        yield FactSource(
+        yield m.FactSource(
             fact=fact.name,
             value=fact.value,
             unit=fact.unit,
@@ -166,14 +177,16 @@ def _sources(
             meaning="" if entry is None else entry.meaning,
             how=fact.method,
             sources=tuple(
-                TableSource(table=t, native=native.get(t), columns=tuple(columns.get(t, ())))
+                m.TableSource(table=t, native=native.get(t), columns=tuple(columns.get(t, ())))
                 for t in fact.tables
             ),
             window_ns=fact.window,
         )
 
 
-def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findings: int, steps: int) -> str:
+def _sentence(
+    code: str, cause: str, scopes: tuple[m.ScopeExplanation, ...], findings: int, steps: int
+) -> str:
     """The outcome of the rule, with the number that decided it."""
     first, name = scopes[0], f"{code} {cause}"
     where = first.scope.aside()
@@ -200,8 +213,96 @@ def _sentence(code: str, cause: str, scopes: tuple[ScopeExplanation, ...], findi
     return f"{name} did not fire{where}{near}: {obstacle(first.reasons)}."
 
 
-def _gap(one: ScopeExplanation) -> str:
-    names = ", ".join(m.fact for m in one.missing) or "a fact it needs"
+def _gap(one: m.ScopeExplanation) -> str:
+    names = ", ".join(lacking.fact for lacking in one.missing) or "a fact it needs"
     verb = "is" if len(one.missing) == 1 else "are"
-    whys = list(dict.fromkeys(m.why for m in one.missing if m.why))
+    whys = list(dict.fromkeys(lacking.why for lacking in one.missing if lacking.why))
     return f"{names} {verb} not known" + (f" ({'; '.join(whys)})" if whys else "")
+
+
+# --- ``advisor.whatif`` ----------------------------------------------------------------------------
+
+
+def parse_fixes(texts: Sequence[str], rules: Mapping[str, RuleSpec]) -> list[Fix]:
+    """``NAME[:param=value]...`` -> fixes; NAME: a what-if, a rule's code or its cause. Raises InputError."""
+    by_cause = {r.cause: r for r in rules.values()}
+    known = catalogue().whatifs
+    out = []
+    for text in texts:
+        name, params = split_fix(text)
+        rule = rules.get(name.upper()) or by_cause.get(name)
+        if name in known:
+            out.append(make_fix(name, params))
+        elif rule is None:
+            hint = near(name, [*known, *rules, *by_cause], SEE_LISTS)
+            raise InputError(f"--fix: '{name}' is neither a what-if nor a rule; {hint}")
+        elif rule.gain is None:
+            raise InputError(
+                f"--fix: {rule.code} names no what-if ({catalogue().no_estimate.get(rule.cause)}); "
+                "see 'advisor whatif --list'"
+            )
+        else:
+            spec = rule.gain
+            out.append(make_fix(spec.what_if, {**spec.params, **params}, rule.code, rule.cause))
+    return out
+
+
+def answer(
+    a: Analysis,
+    fixes: Sequence[Fix],
+    tool: Tool,
+    source: Input,
+    weight_bytes: int | None = None,
+    unprofiled_ns: float | None = None,
+) -> m.WhatIfReport:
+    """Predicted step time with the fixes applied in order. Raises InputError if no estimate is possible."""
+    try:
+        replayer = Replayer(a, weight_bytes, MOST_OPS, unprofiled_ns)
+        found = combine(replayer, fixes)
+    except (NoReplay, NoEstimate) as reason:
+        raise InputError(f"{source.path}: no estimate: {reason}") from None
+    throughput = any(catalogue().whatifs[f.what_if].measure == "throughput" for f in fixes)
+    excerpt = replayer.excerpt
+    captured = float(recorded_times(replayer.a, excerpt).mean())
+    same = ("of", "step_before_ms", "step_after_ms", "speedup", "bound_ms", "bound_speedup", "assumptions")
+    return m.WhatIfReport(
+        tool=tool,
+        input=source,
+        fixes=found.steps,
+        measure="throughput" if throughput else "latency",
+        per=("token" if a.program.is_language_model else "item") if throughput else "step",
+        **{name: getattr(found, name) for name in same},
+        replay=m.Replay(
+            steps=len(excerpt.measured),
+            of_steps=excerpt.whole,
+            captured_ms=captured / 1e6,
+            replayed_ms=replayer.captured_ns / 1e6,
+            error=replayer.captured_ns / captured - 1.0,
+        ),
+    )
+
+
+def whatif(
+    path: str | Path,
+    fixes: str | Sequence[str],
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> m.WhatIfReport:
+    """The gain of a change, or of several, applied in order: ``whatif("t.sqlite", "batch:n=8")``.
+
+    Raises InputError for an unknown fix, and for a capture that allows no estimate.
+    """
+    chosen = options or Options()
+    say = progress or (lambda _: None)
+    fixes = [fixes] if isinstance(fixes, str) else fixes
+    parsed = parse_fixes(fixes, load_rules(builtin_dir(), *chosen.rules).by_code)
+    weights = given_weights(chosen.weight_bytes)
+    unprofiled = given_step_ns(chosen.unprofiled_step)
+    say("reading")
+    with analysis_of(path, chosen) as analysis:
+        serving = document.serving_engine(analysis, chosen.serving_engine)
+        source = document.input_of(analysis, serving)
+        say("replaying")
+        tool = Tool(version=__version__, engine=chosen.engine or default_engine())
+        waits_inside(analysis)
+        return answer(analysis, parsed, tool, source, weights, unprofiled)

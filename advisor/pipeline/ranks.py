@@ -6,32 +6,38 @@ import dataclasses
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from statistics import median
+from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from advisor import __version__
-from advisor.engine.rank import worth_reporting
+from advisor.engine.compile import Program
+from advisor.engine.conclude import MAX_RANGES, MAX_ROWS, conclude
+from advisor.engine.infer import Engine, default_engine
+from advisor.engine.load import builtin_dir
+from advisor.engine.rank import causes_behind, without_fault, worth_reporting
 from advisor.engine.states import answered, why_not
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
+from advisor.facts.needs import remedy
+from advisor.gain.whatifs import no_estimate
+from advisor.knowledge.engine_signs import Program as About
+from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
-from advisor.model.facts import TRACE, Fact, Scope
-from advisor.model.findings import UNREADABLE, Diagnosis, Gain, Input, Tool
-from advisor.pipeline.diagnose import Options, analyse, assemble, program_about
+from advisor.metrics.intervals import Coverage, union
+from advisor.model import findings as m
+from advisor.model.facts import TRACE, Scope
+from advisor.model.gain import Choice
+from advisor.pipeline import document
+from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, program_about
 from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
-from advisor.ranks import sections
-from advisor.ranks.job import Job, conclude_job, numbered, scopes
-from advisor.ranks.reduction import RankSummary, decode, encode, renamed, trimmed, whole_fact
-
-if TYPE_CHECKING:
-    from advisor.engine.compile import Program
-    from advisor.engine.infer import Engine
-    from advisor.pipeline.diagnose import Analysed
-
-#: Facts in the document of a job; beyond, those of ranks that no finding is about are left out.
-_MAX_FACTS = 5_000
+from advisor.ranks.job import Job, Part, conclude_job, listed, numbered, percent
+from advisor.ranks.late_ranks import rank_table
+from advisor.ranks.reduction import RankSummary, decode, encode, rank_rows, renamed, trimmed
+from advisor.ranks.waiting import Waits
 
 
 class Task(NamedTuple):
@@ -64,10 +70,6 @@ def reduce_capture(task: Task) -> Reduced:
 
 def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     """A capture without conclusions: all ranks are judged in one inference."""
-    from advisor.engine.conclude import MAX_RANGES, MAX_ROWS, conclude
-    from advisor.pipeline import document
-    from advisor.ranks.reduction import rank_rows
-
     base, analysis = done.facts, done.analysis
     alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)))
     if all(f.part == "communication" for f in worth_reporting(alone.findings)):
@@ -76,7 +78,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         alone = alone.replaced(options=options or ())
     rules = done.inference.program.rules.by_code.values()
     evidence = {name for rule in rules for name in rule.evidence}
-    remedy = document.remedies(analysis, base, done.serving)
+    supply = document.remedies(analysis, base, done.serving)
     unknown = {name for o in done.inference.outcomes for name in o.missing}
     ms_of = document.milliseconds(analysis)
     rows, known = rank_rows(analysis)
@@ -85,7 +87,7 @@ def summarise(done: Analysed, whole: bool = True) -> RankSummary:
         trimmed(alone, whole),
         tuple((f.name, f.scope, f.value) for f in base),  # their catalogue entries need not be sent
         base.missing,
-        {name: flag for name in unknown if (flag := remedy(name))},
+        {name: flag for name in unknown if (flag := supply(name))},
         tuple(sorted(analysis.trace.tables)),
         {key: table.first(MAX_ROWS) for key, table in base.tables.items() if key[0] in evidence},
         {key: tuple(places[:MAX_RANGES]) for key, places in base.intervals.items()},
@@ -108,13 +110,10 @@ def diagnose_ranks(
     options: Options | None = None,
     run: Run | None = None,
     warn: Callable[[str], None] | None = None,
-) -> Diagnosis:
+) -> m.Diagnosis:
     """Diagnose the captures of one job, each with its rank if that is known. `run` reduces the captures (by
     default here, one after the other); `warn` gets one line for each unreadable one. Raises InputError if
     none could be read, RuleError for bad rules."""
-    from advisor.engine.infer import default_engine
-    from advisor.engine.load import builtin_dir
-
     chosen = options or Options()
     if chosen.weight_bytes:  # read here: workers may not see the file
         chosen = dataclasses.replace(chosen, weight_bytes=str(parse_weights(chosen.weight_bytes)))
@@ -138,7 +137,7 @@ def _joined(
     program: Program,
     engine: Engine,
     warn: Callable[[str], None] | None,
-) -> Diagnosis:
+) -> m.Diagnosis:
     """The document of the job from the reduced captures."""
     found: list[tuple[int | None, RankSummary]] = []
     lost: list[tuple[int | None, Path, str]] = []
@@ -159,21 +158,16 @@ def _joined(
     return _document(job, program, lost)
 
 
-def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> Diagnosis:
-    from advisor.facts.needs import remedy
-    from advisor.gain.whatifs import no_estimate
-    from advisor.knowledge.engine_signs import Program, ServingEngine
-    from advisor.pipeline import document
-
+def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path, str]]) -> m.Diagnosis:
     first = job.parts[0].summary.diagnosis
     source = first.inputs[0]
     sure = source.serving_confidence or 1.0
     serving = ServingEngine(source.serving_engine, sure, source.serving_evidence, source.serving_version)
-    known = Program(document.is_language_model(source.workload))
+    known = About(document.is_language_model(source.workload))
     findings = tuple(
         f
         if f.gain and (f.gain.speedup or f.gain.reason)
-        else f.replaced(gain=Gain(reason=no_estimate(f.cause)))
+        else f.replaced(gain=m.Gain(reason=no_estimate(f.cause)))
         for f in document.with_options(job.findings, serving, known)
     )
     tables = frozenset(t for p in job.parts for t in p.summary.trace_tables)
@@ -188,57 +182,142 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
     numbers = {number for number, _, _ in lost if number is not None}
     diagnoses = [p.summary.diagnosis for p in job.parts]
     rules = program.rules.by_code
-    budgets = sections.budgets([(p.summary, p.rank_of) for p in job.parts])
-    budget = answered(budgets, job.by_rank, rules, why_not(job.inference))
+    budget = answered(_budgets(job.parts), job.by_rank, rules, why_not(job.inference))
     overlaps = {
         (r.rank, r.device): p.summary.value("comm.overlap_ratio", Scope(device=r.device))
         for p in job.parts
         for r in p.rows
     }
+    inputs = (
+        d.inputs[0].replaced(rank=r, ranks=1)
+        for d, p in zip(diagnoses, job.parts, strict=True)
+        for r in p.ranks
+    )
     of_first = f"(rank {job.parts[0].ranks[0]})"
     shown = {n: dataclasses.replace(t, title=f"{t.title} {of_first}") for n, t in first.tables.items()}
-    options = () if worth_reporting(findings) else sections.options([p.summary for p in job.parts])
-    return Diagnosis(
-        tool=Tool(version=__version__, engine=job.inference.engine),
+    options = () if worth_reporting(findings) else _options([p.summary for p in job.parts])
+    return m.Diagnosis(
+        tool=m.Tool(version=__version__, engine=job.inference.engine),
         headline=headline(findings, rules),
         do=to_do(findings, rules),
         options=options or (),
         inputs=(
-            *sections.inputs([(p.summary, p.ranks) for p in job.parts]),
-            *(Input(path=str(path), format=UNREADABLE, rank=n, warnings=(why,)) for n, path, why in lost),
+            *sorted(inputs, key=lambda e: (e.rank or 0, e.path)),
+            *(m.Input(path=str(path), format=m.UNREADABLE, rank=n, warnings=(why,)) for n, path, why in lost),
         ),
-        verdict=sections.verdict(diagnoses, job.count, job.world, findings, sorted(numbers), options),
+        verdict=_verdict(diagnoses, job.count, job.world, findings, sorted(numbers), options),
         findings=findings,
         overruled=job.overruled,
         healthy=job.healthy,
         not_evaluated=not_evaluated,
         budget=budget,
-        steps=sections.steps(diagnoses),
-        facts=tuple(_facts(job)),
+        steps=_steps(diagnoses),
+        facts=tuple(job.facts),
         thresholds=with_sources(job.thresholds),
-        tables=shown | {"ranks": sections.rank_table(job.waits, budget, overlaps)},
-        timeline=sections.timeline(job.waits),
+        tables=shown | {"ranks": rank_table(job.waits, budget, overlaps)},
+        timeline=_timeline(job.waits),
         next_target=first.next_target,
         work=first.work,
     )
 
 
-def _facts(job: Job) -> Iterable[Fact]:
-    """The facts of the job, then those of its ranks: all, or of those that findings are about."""
-    out = list(job.facts)
-    total = len(out) + sum(len(p.summary.facts) for p in job.parts)
-    named = {f.scope.rank for f in job.findings} | {job.parts[0].ranks[0]}
-    have = {(f.name, f.scope) for f in out}
-    for part in job.parts:
-        if total > _MAX_FACTS and not named & set(part.ranks):
-            continue
-        if len(out) + len(part.summary.facts) > 2 * _MAX_FACTS:
-            break
-        window = part.rows[0].window
-        for name, scope, value in part.summary.facts:
-            if name in JOINT:
-                continue
-            for one in scopes(scope, part.rank_of):
-                if (name, one) not in have:
-                    out.append(whole_fact(name, one, value, part.summary.trace_tables, window))
-    return sorted(out, key=lambda f: (f.name, f.scope.sort_key()))
+# --- sections of the document ----------------------------------------------------------------------
+
+#: Bins of a lane, and ranks that get one: those that cause most waiting.
+_BINS, _LANES = 1_000, 8
+_SHOWN = 2
+
+
+def _budgets(parts: Iterable[Part]) -> list[m.Budget]:
+    """The budgets of all ranks."""
+    own = ((budget, p.rank_of) for p in parts for budget in p.summary.diagnosis.budget)
+    out = [b.replaced(rank=rank_of.get(b.device, min(rank_of.values()))) for b, rank_of in own]
+    return sorted(out, key=lambda b: (b.rank or 0, b.device, b.phase or ""))
+
+
+def _steps(diagnoses: Iterable[m.Diagnosis]) -> tuple[m.StepSummary, ...]:
+    """By phase, the median over the ranks of each number."""
+    by_phase: dict[str, list[m.StepSummary]] = {}
+    for diagnosis in diagnoses:
+        for one in diagnosis.main_steps:
+            by_phase.setdefault(one.phase, []).append(one)
+    return tuple(
+        m.StepSummary(
+            phase=phase,
+            count=int(median(s.count for s in some)),
+            **{n: median(getattr(s, n) for s in some) for n in ("median_ms", "mean_ms", "p99_ms")},
+        )
+        for phase, some in sorted(by_phase.items())
+    )
+
+
+def _timeline(waits: Waits) -> m.Timeline:
+    """Collectives and waiting of the ranks that cause most of it and of the first one, on the
+    common clock, counted from where the first window begins."""
+    ranks, clocks = waits.ranks, waits.clocks
+    if not waits.matched:
+        return m.Timeline()
+    shown = sorted({0, *waits.worst_first[: _LANES - 1]})
+    bounds = np.array([c(np.array(r.window)) for r, c in zip(ranks, clocks, strict=True)])
+    low, high = int(bounds[:, 0].min()), int(bounds[:, 1].max())
+    edges = np.linspace(low, high, min(_BINS, max(high - low, 1)) + 1).astype(np.int64)
+    width = np.maximum(np.diff(edges), 1)
+    lanes = []
+    for i in shown:
+        rows, start = ranks[i], clocks[i](ranks[i].start)
+        for name, length in (("collectives", rows.duration), ("waiting", waits.wait[i])):
+            share = Coverage(union(start, start + length)).within(edges[:-1], edges[1:]) / width
+            values = tuple(round(float(v), 4) for v in share)
+            lanes.append(m.Lane(name=f"rank {rows.rank}: {name}", values=values))
+    return m.Timeline(start_ns=0, bin_ns=int(width[0]), lanes=tuple(lanes))
+
+
+def _verdict(
+    diagnoses: Sequence[m.Diagnosis],
+    ranks: int,
+    world: int,
+    findings: Sequence[m.Finding],
+    missing: Sequence[int],
+    options: Sequence[Choice] | None = (),
+) -> str:
+    """One sentence on the job, in the form of a single capture's. `ranks` of `world` were read; `missing`
+    are those that were given and could not be. For `options` see the function."""
+    workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
+    of = f"{ranks} of {world} ranks" if world > ranks else f"{ranks} rank{'s' * (ranks != 1)}"
+    if workload and not workload.startswith(("LLM", "no GPU", "unknown")):
+        of += f", {workload}"
+    tail = f" ({of}{f'; without {listed(missing)}' if missing else ''})"
+    late, main = _began_later(findings), worth_reporting(findings)
+    if main:
+        where = main[0].scope.label()
+        sentence = f"{late}{main[0].title}: {f'{where}. ' if where else ''}{main[0].message}"
+        rest = causes_behind(main, _SHOWN)
+        return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
+    busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
+    if not busy:
+        return f"No GPU work was recorded, so nothing can be judged.{tail}"
+    load = f"the GPUs are busy {percent(busy)} of the window"
+    return late + without_fault(options, load, "these captures") + tail
+
+
+def _options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:
+    """The what-ifs that save at least `WORTH` on every rank, with the saving on the rank where it is
+    least, since all run at one pace; None if some rank predicts nothing."""
+    if not all(s.predicts for s in summaries):
+        return None
+    found: dict[str, list[Choice]] = {}
+    for summary in summaries:
+        for choice in summary.diagnosis.options:
+            found.setdefault(choice.what_if, []).append(choice)
+    least = [min(c, key=lambda o: o.saved) for c in found.values() if len(c) == len(summaries)]
+    return tuple(sorted(least, key=lambda c: (-c.saved, c.what_if)))
+
+
+def _began_later(findings: Iterable[m.Finding]) -> str:
+    """A note for captures of ranks that did not begin together."""
+    about = [f.scope.rank for f in findings if f.cause == "rank-began-later"]
+    ranks = sorted(rank for rank in about if rank is not None)
+    if not ranks:
+        return ""
+    verb = "begin" if len(ranks) > 1 else "begins"
+    return f"The capture of {listed(ranks)} {verb} late; what it is late for by that is left out. "

@@ -268,39 +268,42 @@ def _rated(theirs: Array, code_a: Array, mine: Array, code_b: Array, clock: Cloc
     return _Fit(clock, score, agreed >= _MOST * max(within, 1))
 
 
+def kinds_of(ranks: Sequence[RankRows]) -> list[Array]:
+    """By rank the kind of each collective, numbered alike on all."""
+    names = sorted({k for r in ranks for k in r.kinds})
+    return [np.array([names.index(k) for k in r.kinds], np.int64)[r.kind] for r in ranks]
+
+
+def keys_of(ranks: Sequence[RankRows]) -> list[Array]:
+    """By rank one integer for communicator and sequence number, UNKNOWN where one of them is."""
+    names = {name: i for i, name in enumerate(sorted({g for r in ranks for g in r.groups}))}
+    out = []
+    for rows in ranks:
+        known = (rows.group != UNKNOWN) & (rows.sequence != UNKNOWN)
+        index = np.array([names[g] for g in rows.groups] or [0], np.int64)
+        out.append(np.where(known, (index[np.maximum(rows.group, 0)] << 40) + rows.sequence, UNKNOWN))
+    return out
+
+
 def _codes(a: RankRows, b: RankRows) -> tuple[Array, Array]:
     """What two calls of one collective have in common: the kind, and the size if it is the same on all ranks
     and known."""
-    kinds = sorted({*a.kinds, *b.kinds})
-    out = []
-    sized = all((r.bytes != UNKNOWN).all() for r in (a, b))
-    for rows in (a, b):
-        code = np.array([kinds.index(k) for k in rows.kinds], np.int64)[rows.kind]
-        if sized:
-            alike = np.array([k in SAME_SIZE for k in kinds])[code]
-            code = code + len(kinds) * np.where(alike, rows.bytes.astype(np.int64) + 1, 0)
-        out.append(code)
-    return out[0], out[1]
+    codes, kinds = kinds_of((a, b)), len({*a.kinds, *b.kinds})
+    if all((r.bytes != UNKNOWN).all() for r in (a, b)):
+        for rows, code in zip((a, b), codes, strict=True):
+            alike = np.array([k in SAME_SIZE for k in rows.kinds], bool)[rows.kind]
+            code += kinds * np.where(alike, rows.bytes.astype(np.int64) + 1, 0)
+    return codes[0], codes[1]
 
 
 def _by_key(a: RankRows, order_a: Array, b: RankRows, order_b: Array) -> tuple[Array, Array] | None:
     """Positions of collectives with one communicator and number; None if few are known."""
-    keys = []
-    groups = {name: i for i, name in enumerate(sorted({*a.groups, *b.groups}))}
-    for rows, order in ((a, order_a), (b, order_b)):
-        known = (rows.group != UNKNOWN) & (rows.sequence != UNKNOWN)
-        if not known.any():
-            return None
-        index = np.array([groups[g] for g in rows.groups], np.int64)
-        key = np.where(known, (index[rows.group] << 40) + rows.sequence, UNKNOWN)
-        keys.append(key[order])
-    unique_a, first_a = np.unique(keys[0], return_index=True)
-    unique_b, first_b = np.unique(keys[1], return_index=True)
-    both, at_a, at_b = np.intersect1d(unique_a, unique_b, return_indices=True)
-    real = both != UNKNOWN
-    if real.sum() < MIN_PATTERN:
+    keys = [key[order] for key, order in zip(keys_of((a, b)), (order_a, order_b), strict=True)]
+    if any((key == UNKNOWN).all() for key in keys):
         return None
-    return first_a[at_a[real]], first_b[at_b[real]]
+    both, at_a, at_b = np.intersect1d(keys[0], keys[1], return_indices=True)
+    real = both != UNKNOWN
+    return (at_a[real], at_b[real]) if real.sum() >= MIN_PATTERN else None
 
 
 def _line(theirs: Array, mine: Array, base: int) -> Clock | None:

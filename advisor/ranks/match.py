@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.collectives import RECEIVE, SEND
 from advisor.model.arrays import Array, distinct
-from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, nearest_pairs
+from advisor.ranks.align import UNKNOWN, Clock, RankRows, belongs, keys_of, kinds_of, nearest_pairs
 
 #: A set of ranks that occurs in this share of the collectives is a communicator; a rarer one lacks lost
 #: calls, and must hold this share of a communicator.
@@ -53,9 +53,7 @@ def match(ranks: Sequence[RankRows], clocks: Sequence[Clock]) -> Matches:
     """By communicator and sequence number if they are known, else by kind and the time at which they end."""
     of = np.repeat(np.arange(len(ranks)), [len(r) for r in ranks])
     ends = [c(r.start + r.duration) for r, c in zip(ranks, clocks, strict=True)]
-    end = np.concatenate([np.empty(0, np.int64), *ends])
-    keyed = _keys(ranks)
-    kind = _kinds(ranks)
+    end, kind, keyed = _joined(ends), _joined(kinds_of(ranks)), _joined(map(_once, keys_of(ranks)))
     families = list(_by_key(keyed, of))
     for code in distinct(kind[keyed == UNKNOWN]).tolist():
         mine = np.flatnonzero((kind == code) & (keyed == UNKNOWN))
@@ -72,24 +70,14 @@ def match(ranks: Sequence[RankRows], clocks: Sequence[Clock]) -> Matches:
     return Matches(of, collective, np.concatenate([np.empty(0, bool), *complete]))
 
 
-def _kinds(ranks: Sequence[RankRows]) -> Array:
-    names = sorted({k for r in ranks for k in r.kinds})
-    parts = [np.array([names.index(k) for k in r.kinds], np.int64)[r.kind] for r in ranks]
+def _joined(parts: Iterable[Array]) -> Array:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _keys(ranks: Sequence[RankRows]) -> Array:
-    """One integer for communicator and sequence number, UNKNOWN where one of them is."""
-    names = {name: i for i, name in enumerate(sorted({g for r in ranks for g in r.groups}))}
-    parts = []
-    for rows in ranks:
-        known = (rows.group != UNKNOWN) & (rows.sequence != UNKNOWN)
-        index = np.array([names[g] for g in rows.groups] or [0], np.int64)
-        key = (index[np.maximum(rows.group, 0)] << 40) + rows.sequence
-        # A number that a rank uses twice (after a restart) identifies nothing.
-        _, back, count = np.unique(key, return_inverse=True, return_counts=True)
-        parts.append(np.where(known & (count[back] == 1), key, UNKNOWN))
-    return np.concatenate([np.empty(0, np.int64), *parts])
+def _once(keys: Array) -> Array:
+    """The keys, UNKNOWN for one that a rank uses twice (after a restart): it identifies nothing."""
+    _, back, count = np.unique(keys, return_inverse=True, return_counts=True)
+    return np.where(count[back] == 1, keys, UNKNOWN)
 
 
 def _by_key(keys: Array, of: Array) -> Iterator[_Family]:
@@ -190,13 +178,18 @@ def between_stages(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]
     """Masks of the calls of each rank that pass data from stage to stage. If their names are not
     recorded, ends are compared on the absolute clocks, or on the `one_clock` that all share: without
     these, or if they differ by more than a transfer takes, none is found."""
-    named = [np.array([k in (SEND, RECEIVE) for k in r.kinds] or [False])[r.kind] for r in ranks]
+    named = _of_kinds(ranks, (SEND, RECEIVE))
     ended = _ended_together(ranks, one_clock=one_clock)
     return [a | b for a, b in zip(named, ended, strict=True)]
 
 
+def _of_kinds(ranks: Sequence[RankRows], kinds: Container[str]) -> list[Array]:
+    """Masks of the calls of each rank that are of these kinds."""
+    return [np.array([k in kinds for k in r.kinds], bool)[r.kind] for r in ranks]
+
+
 def _ended_together(ranks: Sequence[RankRows], *, one_clock: bool) -> list[Array]:
-    kind = [np.array([k == "send-recv" for k in r.kinds] or [False])[r.kind] for r in ranks]
+    kind = _of_kinds(ranks, ("send-recv",))
     none = [np.zeros(len(r), bool) for r in ranks]
     if (not one_clock and any(r.zero is None for r in ranks)) or sum(bool(k.any()) for k in kind) < 2:
         return none

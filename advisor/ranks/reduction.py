@@ -237,7 +237,7 @@ def waits_inside(a: Analysis) -> Waits | None:
 def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
     """The same for the facts of the capture."""
     from advisor.facts.communication import CrossRank
-    from advisor.ranks.rank_facts import job_facts
+    from advisor.ranks.late_ranks import job_facts
 
     def put(out: FactWriter) -> None:
         busy = [b.busy_ratio for b in a.budgets.values()]
@@ -252,7 +252,7 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
 
 def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Table:
     """The table of the ranks in this capture."""
-    from advisor.ranks.sections import rank_table
+    from advisor.ranks.late_ranks import rank_table
 
     rank_of = {r.device: r.rank for r in waits.ranks}
     own = [b.replaced(rank=rank_of[b.device]) for b in budgets if b.device in rank_of]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
 from advisor.reading import SAVED, Scratch, held, similar
-from advisor.sources.kineto import head as kineto
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
-from advisor.sources.packed import HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
+from advisor.sources.packed import FAULTS, HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Around, Source, Trace
 
@@ -68,6 +69,17 @@ def open_trace(path: str | Path) -> Trace:
         raise InputError(f"{shown}: permission denied; make it readable: chmod u+r FILE") from error
     except OSError as error:
         raise InputError(f"{shown}: cannot be read ({error.strerror or error})") from error
+
+
+def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
+    """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` is the start of
+    the log in session time. Raises InputError if the two cannot be joined."""
+    if not log.is_file():
+        what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
+        raise InputError(f"--gpu-metrics: {log}: {what}")
+    from advisor.sources.samplers.log import WithSamples, read_log
+
+    return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 
 def needs_export(path: str | Path) -> bool:
@@ -160,20 +172,18 @@ def _refused(what: str, way_out: str) -> Callable[[Found], NoReturn]:
     return refuse
 
 
+def _reader(module: str, name: str) -> Callable[[Found], Source]:
+    """What opens a file with a reader of another module, which is imported only for it."""
+
+    def open_(found: Found) -> Source:
+        source: Source = getattr(import_module(f"advisor.sources.{module}"), name)(found.path, found.shown)
+        return source
+
+    return open_
+
+
 def _open_nsys(found: Found) -> Source:
     return NsysSqlite(found.path, found.shown)
-
-
-def _open_kineto(found: Found) -> Source:
-    from advisor.sources.kineto.reader import KinetoJson
-
-    return KinetoJson(found.path, found.shown)
-
-
-def _open_folder(found: Found) -> Source:
-    from advisor.sources.nsys.columnar import NsysColumnar
-
-    return NsysColumnar(found.path)
 
 
 def is_export_folder(path: Path) -> bool:
@@ -183,14 +193,6 @@ def is_export_folder(path: Path) -> bool:
     from advisor.sources.nsys.columnar import export_kind
 
     return export_kind(path) is not None
-
-
-def is_profiler_json(path: Path) -> bool:
-    """True for a file that begins like a trace: also compressed, and without reading all of it."""
-    try:
-        return kineto.is_trace(path)
-    except InputError:
-        return False
 
 
 def _refuse_empty(found: Found) -> NoReturn:
@@ -217,23 +219,10 @@ def _open_report(found: Found) -> Source:
         raise
 
 
-def _open_samples(found: Found) -> Source:
-    """A sampler's log is a capture of its own: utilisation, clocks and memory without kernels."""
-    from advisor.sources.samplers.log import read_log
-
-    return read_log(found.path, found.shown)
-
-
 def _is_log(found: Found) -> bool:
     from advisor.sources.samplers.log import looks_like_log
 
     return looks_like_log(found.head)
-
-
-def _open_tables(found: Found) -> Source:
-    from advisor.sources.pasted.printed_tables import open_tables
-
-    return open_tables(found.path, found.shown)
 
 
 def _is_tables(found: Found) -> bool:
@@ -273,36 +262,80 @@ _SAVED = _refused(
     "name the capture that it came from, or print a saved diagnosis with 'advisor FILE'",
 )
 
+_TABLES = _reader("pasted.printed_tables", "open_tables")
+
+# --- the beginning of a trace of PyTorch, without reading all of it --------------------------------
+
+#: The events begin within this many bytes: devices and process groups come before them. Information about
+#: the job lies within the second number.
+_EVENTS_BYTES, _INFO_BYTES = 4 << 20, 1 << 18
+_INFO = re.compile(rb'"distributedInfo"\s*:\s*\{(.{0,400})', re.DOTALL)
+
+
+def _is_trace(path: Path) -> bool:
+    """True for a file that begins like a trace. Raises InputError for one that cannot be read."""
+    try:
+        return b'"traceEvents"' in _head(path, _EVENTS_BYTES)
+    except (OSError, *FAULTS) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+
+
+def is_profiler_json(path: Path) -> bool:
+    """The same; false for a file that cannot be read."""
+    try:
+        return _is_trace(path)
+    except InputError:
+        return False
+
+
+def _head(path: Path, size: int) -> bytes:
+    """The beginning of a file, unpacked if it is compressed."""
+    with path.open("rb") as file:
+        packed = opener(file.read(HEAD_BYTES))
+    with packed(path) if packed else path.open("rb") as file:
+        return file.read(size)
+
+
+def peek(path: Path) -> Capture:
+    """What the capture says of itself, without reading or exporting all of it only to learn its rank: nothing
+    for a report that nsys has yet to export, of a trace of PyTorch rank and world size, if they come before
+    its events. Raises InputError for anything but a capture."""
+    from advisor.model.capture import Capture
+
+    if needs_export(path.name.lower()):
+        return Capture(path=str(path), format="nsys-rep")
+    if not path.is_file() or not is_profiler_json(path):
+        with open_trace(path) as trace:
+            return trace.capture
+    try:
+        info = _INFO.search(_head(path, _INFO_BYTES))
+    except (OSError, *FAULTS):
+        info = None  # reported when it is read
+    text = info[1] if info else b""
+    found = {n: re.search(rb'"%s"\s*:\s*(\d+)' % n.encode(), text) for n in ("rank", "world_size")}
+    numbers: dict[str, Any] = {name: int(number[1]) for name, number in found.items() if number}
+    return Capture(path=str(path), format="kineto-json", **numbers)
+
+
 #: Tried in order. A new format is a module with a Source, and one line here.
 RECOGNISERS: list[Recogniser] = [
-    Recogniser("nsys-columnar", lambda found: is_export_folder(found.path), _open_folder),
+    Recogniser(
+        "nsys-columnar", lambda found: is_export_folder(found.path), _reader("nsys.columnar", "NsysColumnar")
+    ),
     Recogniser("folder", lambda found: found.path.is_dir(), _FOLDER),
     Recogniser("empty", lambda found: not found.head, _refuse_empty),
     Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, True, (".sqlite",)),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
-    Recogniser("nsys-stats", _is_tables, _open_tables, reads=True),
+    Recogniser("nsys-stats", _is_tables, _TABLES, reads=True),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
     Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
-    Recogniser("kineto", _is_json, _open_kineto, True, (".json",), kineto.is_trace),
-    Recogniser("samples", _is_log, _open_samples, reads=True),
-    Recogniser("text", _is_text, _open_tables, reads=True),
+    Recogniser("kineto", _is_json, _reader("kineto.reader", "KinetoJson"), True, (".json",), _is_trace),
+    Recogniser("samples", _is_log, _reader("samplers.log", "read_log"), reads=True),
+    Recogniser("text", _is_text, _TABLES, reads=True),
 ]
-
-
-def peek(path: Path) -> Capture:
-    """What the capture says of itself, without reading or exporting all of it only to learn its rank: nothing
-    for a report that nsys has yet to export. Raises InputError for anything but a capture."""
-    if needs_export(path.name.lower()):
-        from advisor.model.capture import Capture
-
-        return Capture(path=str(path), format="nsys-rep")
-    if path.is_file() and is_profiler_json(path):
-        return kineto.peek(path)
-    with open_trace(path) as trace:
-        return trace.capture
 
 
 def searched() -> tuple[str, ...]:
@@ -330,6 +363,6 @@ def as_captures(paths: Sequence[Path], together: bool) -> list[Path]:
     """The paths, with files that are parts of one recording as one capture."""
     if len(paths) < 2:
         return list(paths)
-    from advisor.sources.pasted.printed_files import as_one_recording
+    from advisor.sources.pasted.printed_tables import as_one_recording
 
     return as_one_recording(paths, together)

@@ -26,6 +26,9 @@ COPY_KIND_NAMES = {
     HTOD: "HtoD", DTOH: "DtoH", DTOD: "DtoD", HTOH: "HtoH", PTOP: "PtoP",
     UNIFIED_HTOD: "unified HtoD", UNIFIED_DTOH: "unified DtoH", UNIFIED_DTOD: "unified DtoD",
 }  # fmt: skip
+#: Directions by their names, also those of arrays.
+COPY_KINDS = {name.lower(): kind for kind, name in COPY_KIND_NAMES.items()}
+COPY_KINDS |= {"htoa": 3, "atoh": 4, "atoa": 5, "atod": 6, "dtoa": 7}
 #: Migrations of unified memory: the driver moves pages without a copy call.
 MIGRATIONS = (UNIFIED_HTOD, UNIFIED_DTOH, UNIFIED_DTOD)
 

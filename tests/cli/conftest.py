@@ -10,8 +10,7 @@ import pytest
 import advisor.checklist.items
 import advisor.compare.change_facts
 import advisor.pipeline.doctor
-import advisor.pipeline.explain
-import advisor.pipeline.whatif  # noqa: F401
+import advisor.pipeline.explain  # noqa: F401
 from advisor.cli.main import main
 from tests.cli import driver
 

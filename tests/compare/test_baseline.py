@@ -198,7 +198,7 @@ def test_documents_of_other_versions(tmp_path: Path) -> None:
         ("", "not a JSON document"),
         ("[]", "not a saved diagnosis"),
         ('{"a": 1}', "not a saved diagnosis .schema_version"),
-        ('{"schema_version": 1, "findings": [{"code": 3}]}', "findings.0.code"),
+        ('{"schema_version": 1, "findings": [{"code": 3}]}', "tool: Field required"),
         ("SQLite format 3\0", "not a JSON document"),
     ],
 )

@@ -14,7 +14,7 @@ from advisor.gain.attach import Gains, combine
 from advisor.gain.replay_ops import NoEstimate
 from advisor.model.findings import Advice, Alternative, Finding, Impact, Input, Tool
 from advisor.model.gain import Gain, Ranking, saved_by
-from advisor.pipeline.whatif import answer
+from advisor.pipeline.explain import answer
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer

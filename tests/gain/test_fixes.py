@@ -21,7 +21,7 @@ from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import Fix, catalogue
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
-from advisor.pipeline.whatif import parse_fixes
+from advisor.pipeline.explain import parse_fixes
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import PLAIN, US, fix, replayer, step_us

@@ -8,7 +8,7 @@ from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
 from advisor.gain.whatifs import catalogue, constant, make_fix, no_estimate, split_fix
 from advisor.knowledge.files import references
-from advisor.pipeline.whatif import parse_fixes
+from advisor.pipeline.explain import parse_fixes
 
 RULES = load_rules(builtin_dir())
 

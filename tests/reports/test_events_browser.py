@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compare.before_after import compare
-from advisor.compare.matching import sketch
-from advisor.compare.sides import Side
+from advisor.compare.sides import Side, sketch
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.experiment_blocks import report as compared

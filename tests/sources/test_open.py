@@ -23,10 +23,9 @@ from advisor.errors import InputError
 from advisor.reading import READING
 from advisor.sources import packed
 from advisor.sources.open import RECOGNISERS, Recogniser, as_captures, open_trace
-from advisor.sources.raw import rows_of
 from advisor.sources.schema import TABLES
 from advisor.sources.sqlite.file import SqliteFile
-from advisor.sources.trace import Source
+from advisor.sources.trace import Source, rows_of
 from tests.builder import Export
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.errors import InputError
-from advisor.sources.added_samples import WithSamples
 from advisor.sources.open import open_trace
-from advisor.sources.samplers.log import SampleLog, read_log
+from advisor.sources.samplers.log import SampleLog, WithSamples, read_log
 from advisor.sources.samplers.rows import SMI_CSV, Stamp, read_stamp, recognise
 from advisor.sources.trace import Columns, Trace
 from tests.builder import Export
@@ -634,6 +633,13 @@ def test_bits_tell_what_is_heat(tmp_path: Path) -> None:
         text = f"index, utilization.gpu [%], clocks_event_reasons.active\n0, 90 %, {bits}\n"
         read = columns(log(tmp_path, text), "throttled", "overheated")
         assert [read["throttled"][0], read["overheated"][0]] == expected
+
+
+def test_a_blank_of_dcgm_is_no_mask(tmp_path: Path) -> None:
+    text = "gpu,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_CLOCK_THROTTLE_REASONS\n0,90,2147483632\n0,90,64\n"
+    read = columns(log(tmp_path, text), "throttled", "overheated")
+    assert [v[0] == v[0] for v in read.values()] == [False, False]
+    assert [v[1] for v in read.values()] == [1.0, 1.0]
 
 
 def test_without_time_each_gpu_counts_for_itself(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.reading import READING
-from advisor.sources.raw import Keep
 from advisor.sources.sqlite.file import SqliteFile, stated_size
 from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.trace import Keep
 from tests.sources.test_sqlite_pages import assert_same, both, decoder, fill
 
 __all__ = ["decoder"]  # a fixture: every test holds for both decoders

@@ -14,11 +14,11 @@ import pytest
 from advisor.errors import InputError
 from advisor.model.arrays import is_narrow
 from advisor.reading import READING
-from advisor.sources.raw import Keep
 from advisor.sources.sqlite import pages as sqlite_pages
 from advisor.sources.sqlite.file import SqliteFile, stated_size
 from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import PageReader
+from advisor.sources.trace import Keep
 
 #: Every size that SQLite stores integers in, with its limits, and NULL.
 EDGES: list[int | None] = [

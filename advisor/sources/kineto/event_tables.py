@@ -13,9 +13,8 @@ import numpy as np
 
 from advisor.model.arrays import begins_run
 from advisor.sources.kineto import columns as kineto
-from advisor.sources.kineto.columns import Ints
 from advisor.sources.kineto.decode import NO_ARGS, Args, Event, Inexact
-from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP
+from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP, Ints
 from advisor.sources.trace import Columns
 
 _TID_MASK = 0x7FFFFFFF

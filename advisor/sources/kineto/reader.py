@@ -12,11 +12,9 @@ import numpy as np
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.reading import READING
-from advisor.sources.kineto import join as kineto_join
-from advisor.sources.kineto.columns import FOREIGN, MEMORY_OF, NO_TIME, ROLES, Pool, integer, rank_order
+from advisor.sources.kineto import columns as kineto
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.event_tables import Collector
-from advisor.sources.kineto.join import GPU_WORK, Tables
 from advisor.sources.schema import MISSING, classify, cuda_version
 from advisor.sources.trace import Columns, InMemory
 
@@ -42,19 +40,19 @@ class KinetoJson(InMemory):
         collected = _collect(trace, amd)
         self._tables = tables = collected.tables()
         pool = collected.pool
-        zero = 0 if collected.first == NO_TIME else collected.first
-        kineto_join.from_zero(tables, zero)
-        kineto_join.small_ids(tables)
+        zero = 0 if collected.first == kineto.NO_TIME else collected.first
+        kineto.from_zero(tables, zero)
+        kineto.small_ids(tables)
         if "api_calls" in tables:
             classes = {i: int(classify(text)) for text, i in pool.items()}
             name_id = tables["api_calls"]["name_id"]
             tables["api_calls"]["call"] = np.array(list(classes.values()), np.int64)[name_id]
         if amd:
-            kineto_join.join_by_external_id(tables)
-        ranks = kineto_join.processes_of_ranks(tables)
-        processes = kineto_join.set_processes(tables, ranks)
-        kineto_join.set_launches(tables, pool.get(_NAMELESS, MISSING))
-        graphs = kineto_join.set_graph_nodes(tables)
+            kineto.join_by_external_id(tables)
+        ranks = kineto.processes_of_ranks(tables)
+        processes = kineto.set_processes(tables, ranks)
+        kineto.set_launches(tables, pool.get(_NAMELESS, MISSING))
+        graphs = kineto.set_graph_nodes(tables)
         if "kernels" in tables:
             _finish_kernels(tables["kernels"], pool, amd)
         complaints = _messages(head)
@@ -86,17 +84,17 @@ def _collect(trace: TraceJson, external_ids: bool) -> Collector:
             except Inexact:
                 exact = True  # and so will be the rest
         collected.add(trace.decimals(raw))
-    if not collected.categories & (ROLES.keys() | FOREIGN):
+    if not collected.categories & kineto.KNOWN:
         raise trace.no_profile()
     return collected
 
 
-def _devices_in_use(tables: Tables) -> list[int]:
-    columns = [tables[table]["device"] for table in GPU_WORK if table in tables]
+def _devices_in_use(tables: kineto.Tables) -> list[int]:
+    columns = [tables[table]["device"] for table in kineto.GPU_WORK if table in tables]
     return sorted({device for ids in columns for device in distinct(ids).tolist()} - {MISSING})
 
 
-def _finish_kernels(kernels: Columns, pool: Pool, amd: bool) -> None:
+def _finish_kernels(kernels: Columns, pool: kineto.Pool, amd: bool) -> None:
     """Short names; and no grids on AMD, where some calls count blocks, some threads, and graphs have none."""
     texts = list(pool)
     ids, at = np.unique(kernels["name_id"], return_inverse=True)
@@ -154,7 +152,7 @@ def read_devices(head: Head, used: Iterable[int]) -> tuple[Device, ...]:
     amd = is_amd(head)
     devices = {}
     for position, entry in enumerate(_entries(head)):
-        number = integer(entry.get("id", position))
+        number = kineto.integer(entry.get("id", position))
         if number != MISSING:
             devices[number] = _device(number, entry, amd)
     kinds = {d.replaced(id=0) for d in devices.values()}
@@ -176,11 +174,11 @@ def read_capture(
 ) -> Capture:
     """Everything but the events. `zero` is the file's time of our 0, ns; `ranks` are the processes by the
     number of their rank's label; `dropped` counts invalid entries."""
-    begun = zero + max(integer(head.baseTimeNanoseconds), 0)
+    begun = zero + max(kineto.integer(head.baseTimeNanoseconds), 0)
     lost = dropped + collected.timeless
     span = collected.span
     rank, size = _rank(head.distributedInfo)
-    labels = sorted(collected.labels, key=rank_order)
+    labels = sorted(collected.labels, key=kineto.rank_order)
     if len(labels) > 1:
         rank, size = None, max(size or 0, len(labels))
     options = {name: str(getattr(head, name)) for name in _SWITCHES if getattr(head, name) is not None}
@@ -194,12 +192,12 @@ def read_capture(
         duration_ns=None if span is None else span[1] - span[0],
         zero_ns=zero,
         vendor="AMD" if is_amd(head) else "NVIDIA",
-        cuda=cuda_version(integer(head.cuda_runtime_version)),
+        cuda=cuda_version(kineto.integer(head.cuda_runtime_version)),
         options=options,
-        trace_sources=tuple(sorted(collected.categories & (ROLES.keys() | FOREIGN))),
+        trace_sources=tuple(sorted(collected.categories & kineto.KNOWN)),
         graph_trace_mode="node" if graph_nodes else None,
         gpus_listed=len(_entries(head)) if isinstance(head.deviceProperties, list) else None,
-        memory_of=tuple(MEMORY_OF[d] for d in sorted(collected.memory_devices & MEMORY_OF.keys())),
+        memory_of=tuple(name for d, name in kineto.MEMORY_OF.items() if d in collected.memory_devices),
         rank=rank,
         world_size=size,
         process_ranks=tuple((ranks[n], labels.index(t)) for t, n in collected.labels.items() if n in ranks),
@@ -223,7 +221,7 @@ def _entries(head: Head) -> list[dict[str, Any]]:
 
 def _device(number: int, entry: dict[str, Any], amd: bool) -> Device:
     def first(*names: str) -> int | None:
-        values = (integer(entry[name]) for name in names if name in entry)
+        values = (kineto.integer(entry[name]) for name in names if name in entry)
         return next((v for v in values if v >= 0), None)
 
     major, minor = first("computeMajor", "major"), first("computeMinor", "minor")
@@ -241,5 +239,5 @@ def _device(number: int, entry: dict[str, Any], amd: bool) -> Device:
 def _rank(info: Any) -> tuple[int | None, int | None]:
     if not isinstance(info, dict):
         return None, None
-    rank, size = integer(info.get("rank")), integer(info.get("world_size"))
+    rank, size = kineto.integer(info.get("rank")), kineto.integer(info.get("world_size"))
     return (rank if rank >= 0 else None), (size if size > 0 else None)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from advisor.errors import InputError
 from advisor.sources.nsys.export import NsysExport
 from advisor.sources.nsys.table_map import is_nsys_table
-from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
-from advisor.sources.schema import MISSING
-from advisor.sources.trace import Column, Ledger
+from advisor.sources.schema import MISSING, Ints
+from advisor.sources.trace import ALL, NOT_WHOLE, Column, Is, Keep, Ledger, Rows
 
 #: Suffix of a file of one table -> the kind of a folder of them.
 KINDS = {".parquet": "parquet", ".arrow": "arrow"}
@@ -32,7 +31,8 @@ def export_kind(folder: Path) -> str | None:
 class NsysColumnar(NsysExport):
     """An export with `--type=parquetdir` or `--type=arrowdir`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, _shown: Path | None = None) -> None:
+        """A folder is read where it is."""
         kind = export_kind(folder) or "parquet"
         super().__init__(ColumnarFolder(folder, kind), f"nsys-{kind}")
 

@@ -10,13 +10,11 @@ import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.arrays import Array, distinct
-from advisor.sources.nsys import nccl_payload as nsys_collectives
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys import table_map as nsys
-from advisor.sources.raw import ALL, Ints, Is, RawTables, Rows, rows_of
-from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, classify, inner_rows, shared_bases
+from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, Ints, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
-from advisor.sources.trace import Columns
+from advisor.sources.trace import ALL, Columns, Is, RawTables, Rows, rows_of
 
 if TYPE_CHECKING:
     from advisor.model.capture import Capture, Device
@@ -285,7 +283,7 @@ class NsysExport:
 
     def _has_collectives(self) -> bool:
         """Kernels carry no arguments; the NVTX ranges of NCCL may."""
-        recorded = nsys_collectives.recorded(self._db, self._raw(nsys.NVTX))
+        recorded = nsys.payloads_recorded(self._db, self._raw(nsys.NVTX))
         return recorded and self._has("kernels") and self._has("api_calls")
 
     def _collectives(self) -> Columns:
@@ -296,7 +294,7 @@ class NsysExport:
         of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
         calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
         launched = np.flatnonzero(np.isin(kernels["name_id"], of_nccl))
-        read = nsys_collectives.collectives(self._db, self._raw(nsys.NVTX), kernels, launched, calls)
+        read = nsys.collectives(self._db, self._raw(nsys.NVTX), kernels, launched, calls)
         groups, at = np.unique(read.pop("communicator"), return_inverse=True)
         ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
         return read | {"group_id": np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)}

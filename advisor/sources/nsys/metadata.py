@@ -12,8 +12,8 @@ import numpy as np
 from advisor.model.arrays import distinct
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.nsys import table_map as nsys
-from advisor.sources.raw import Ints, RawTables, rows_of
-from advisor.sources.schema import MISSING, cuda_version
+from advisor.sources.schema import MISSING, Ints, cuda_version
+from advisor.sources.trace import RawTables, rows_of
 
 NSYS = Recorder(
     nsys_options=True,
@@ -91,6 +91,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     machine = dict(_pairs(raw, "TARGET_INFO_SYSTEM_ENV"))
     cuda = machine.get("CudaDriverVersion", "")
     rank, world_size = _rank(raw, environment)
+    ranks = rows_of(raw, "MPI_RANKS", globalPid=int, rank=int)
     sample_hz = nsys.number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     sources = _trace_sources(recorded)
     types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
@@ -118,7 +119,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
         sample_hz=sample_hz if sample_hz else None,
         world_size=world_size,
         rank=rank,
-        process_ranks=_process_ranks(raw),
+        process_ranks=tuple(sorted({int(nsys.process_of(np.array([p]))[0]): r for p, r in ranks}.items())),
         processes=_processes(raw),
         device_numbers="the GPU ids of Nsight Systems",
         warnings=tuple(warnings),
@@ -191,12 +192,6 @@ def _rank(raw: RawTables, environment: list[str]) -> tuple[int | None, int | Non
     if ranks:
         rank = int(min(ranks)) if len(ranks) == 1 else None
     return rank, size
-
-
-def _process_ranks(raw: RawTables) -> tuple[tuple[int, int], ...]:
-    """(process, MPI rank) of every rank that was recorded."""
-    rows = rows_of(raw, "MPI_RANKS", globalPid=int, rank=int)
-    return tuple(sorted({int(nsys.process_of(np.array([pid]))[0]): rank for pid, rank in rows}.items()))
 
 
 def _processes(raw: RawTables) -> tuple[tuple[int, str], ...]:

@@ -13,13 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model.arrays import distinct, merged, where
-from advisor.sources.added_samples import with_coarser
+from advisor.model.arrays import distinct, median_of, merged, where
 from advisor.sources.nsys.table_map import GPU_METRICS, METRIC_NAMES, STRINGS
 from advisor.sources.nsys.table_map import number as as_number
-from advisor.sources.raw import Ints, Is, Keep, RawTables, rows_of
-from advisor.sources.schema import MISSING, NIC_RECEIVED, NIC_SENT, NIC_WAITS, SAMPLE_RATIOS, TABLES
-from advisor.sources.trace import Columns
+from advisor.sources.schema import (
+    FLOAT_COLUMNS,
+    MISSING,
+    NIC_RECEIVED,
+    NIC_SENT,
+    NIC_WAITS,
+    SAMPLE_RATIOS,
+    TABLES,
+    Ints,
+)
+from advisor.sources.trace import Columns, Is, Keep, RawTables, rows_of
 
 #: The name without its unit -> our column. Metric ids differ between captures, names between
 #: chips and versions: "SM Active" of 2023 is "SMs Active" later.
@@ -184,6 +191,27 @@ def _merged(parts: list[dict[str, Any]]) -> Columns:
         order = np.lexsort((columns["device"], columns["time"]))
         columns = {name: values[order] for name, values in columns.items()}
     return columns
+
+
+#: The last sample of coarser ones is valid for this many periods; after that the sampler was not running.
+_HELD = 2.0
+
+
+def with_coarser(own: Columns, other: Columns) -> Columns:
+    """`own` samples; columns without values are filled from the latest of `other`, valid for two periods."""
+    filled = dict(own)
+    lacking = [n for n in own if n in other and n in FLOAT_COLUMNS and np.isnan(own[n]).all()]
+    for device in distinct(other["device"]).tolist() if lacking else ():
+        theirs = np.flatnonzero(other["device"] == device)
+        mine = np.flatnonzero(own["device"] == device)
+        time = other["time"][theirs]
+        at = np.searchsorted(time, own["time"][mine], "right") - 1
+        hold = _HELD * median_of(np.diff(time)) if len(time) > 1 else np.inf
+        held = (at >= 0) & (own["time"][mine] - time[np.maximum(at, 0)] <= hold)
+        for name in lacking:
+            filled[name] = filled[name].copy()
+            filled[name][mine[held]] = other[name][theirs[at[held]]]
+    return filled
 
 
 # --- plugins: generic events ---------------------------------------------------------------------

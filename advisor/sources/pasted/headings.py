@@ -8,8 +8,25 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: Heading in lower case, without its unit -> our field; "" is known and not needed.
+#: Heading of a list of operations, of nsys or nvprof, in lower case without its unit -> our column.
+LISTED = {
+    "start": "start", "duration": "duration", "corrid": "correlation", "correlation_id": "correlation",
+    "grdx": "grid_x", "grdy": "grid_y", "grdz": "grid_z", "blkx": "block_x", "blky": "block_y",
+    "blkz": "block_z", "grid x": "grid_x", "grid y": "grid_y", "grid z": "grid_z", "block x": "block_x",
+    "block y": "block_y", "block z": "block_z", "reg/trd": "registers", "registers per thread": "registers",
+    "stcsmem": "static_bytes", "static smem": "static_bytes", "smem": "static_bytes",
+    "dymsmem": "dynamic_bytes", "dynamic smem": "dynamic_bytes", "bytes": "bytes", "size": "bytes",
+    "throughput": "throughput", "srcmemkd": "src_memory", "srcmemtype": "src_memory",
+    "dstmemkd": "dst_memory", "dstmemtype": "dst_memory", "device": "device", "ctx": "context",
+    "context": "context", "strm": "stream", "stream": "stream", "name": "name", "pid": "process",
+    "tid": "thread",
+}  # fmt: skip
+#: Columns of text among these.
+WORDS = frozenset(("name", "device", "src_memory", "dst_memory"))
+
+#: Heading of any table, likewise -> our field; "" is known and not needed.
 _FIELDS = {
+    **{heading: "word" if column in WORDS else "" for heading, column in LISTED.items()},
     **dict.fromkeys(("total time", "total", "total proj time"), "total"),
     **dict.fromkeys(("instances", "num calls", "calls", "count", "operations", "range instances",
                      "kern inst"), "count"),
@@ -25,16 +42,9 @@ _FIELDS = {
        for n, f in (("avg", "average"), ("med", "median"), ("min", "least"), ("max", "most"),
                     ("stddev", "deviation"))},
     **dict.fromkeys(("tavg", "tmed", "tmin", "tmax", "tstddev", "total range time", "total gpu ops",
-                     "avg gpu ops", "avg range lvl", "avg num child", "nvtx inst", "corrid", "correlid",
-                     "grdx", "grdy", "grdz", "blkx", "blky", "blkz", "reg/trd", "stcsmem", "dymsmem",
-                     "smem", "throughput", "ctx", "greenctx", "strm", "pid", "tid", "devid",
-                     "t-pri", "result"), ""),
-    # of nvprof
-    **dict.fromkeys(("grid x", "grid y", "grid z", "block x", "block y", "block z", "static smem",
-                     "registers per thread", "dynamic smem", "size", "context", "stream",
-                     "correlation_id"), ""),
-    **dict.fromkeys(("style", "srcmemkd", "dstmemkd", "srcmemtype", "dstmemtype", "device", "api name",
-                     "api function", "thread name"), "word"),
+                     "avg gpu ops", "avg range lvl", "avg num child", "nvtx inst", "correlid", "greenctx",
+                     "devid", "t-pri", "result"), ""),
+    **dict.fromkeys(("style", "api name", "api function", "thread name"), "word"),
     "qcount": "queue.count", "time": "percent", "category": "category", "start": "start",
     "duration": "duration", "bytes": "bytes",
 }  # fmt: skip
@@ -88,6 +98,16 @@ class Header(NamedTuple):
     columns: tuple[Column | None, ...]
     delimiter: str  # empty: text in columns
 
+    @property
+    def fields(self) -> set[str]:
+        return {c.field for c in self.columns if c}
+
+    @property
+    def is_known(self) -> bool:
+        """True if these are the columns of a report."""
+        numbers = self.fields & {"total", "average", "count", "duration", "kernels.average"}
+        return bool(self.fields & {"name", "range"}) and len(numbers) > ("duration" not in self.fields)
+
     def cells(self, line: str) -> list[str] | None:
         return cells_of(line, self.delimiter) if self.delimiter else spaced(line, self.columns)
 
@@ -99,22 +119,12 @@ def header_of(line: str) -> Header | None:
     line = line.replace("│", "|")
     for delimiter in ("|", "\t", ";", ","):
         if line.count(delimiter) > 1:
-            cells = cells_of(line, delimiter)
-            columns = tuple(column_of(c) for c in cells)
-            if is_header(columns) and sum(c is None for c in columns) <= 2:
-                return Header(columns, delimiter)
+            header = Header(tuple(map(column_of, cells_of(line, delimiter))), delimiter)
+            if header.is_known and header.columns.count(None) <= 2:
+                return header
     hits = list(_HEADING.finditer(line))
-    if hits and not _HEADING.sub("", line).strip():
-        columns = tuple(column_of(h[0]) for h in hits)
-        if is_header(columns):
-            return Header(columns, "")
-    return None
-
-
-def is_header(columns: Sequence[Column | None]) -> bool:
-    fields = {c.field for c in columns if c}
-    numbers = fields & {"total", "average", "count", "duration", "kernels.average"}
-    return bool(fields & {"name", "range"}) and len(numbers) > ("duration" not in fields)
+    header = Header(tuple(column_of(h[0]) for h in hits), "")
+    return header if header.is_known and not _HEADING.sub("", line).strip() else None
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:

@@ -18,10 +18,11 @@ from msgspec import Struct, field
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
-from advisor.reading import UTF_16, decoded
-from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, is_header, number
+from advisor.reading import UTF_16, decoded, hold
+from advisor.sources.packed import HEAD_BYTES
+from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, number
 from advisor.sources.schema import TABLES, Summed
-from advisor.sources.trace import Columns, InMemory
+from advisor.sources.trace import InMemory
 
 #: Name of the row for the part of a table that its shares show as missing.
 REST = "[rows that were not pasted]"
@@ -37,6 +38,10 @@ _TITLE = re.compile(
     r"^\s*(?:\*\*|Processing |Generating |Exporting |NOTICE|SKIPPED|Using |\[\d+/\d+\]|#|```)|:\s*$"
 )
 _RULE = re.compile(r"^[\s|+:=\-─━┼│├┤]*$")
+_BEGUN = re.compile(
+    r"(?m)^(?:Processing|Generating SQLite|NOTICE: Existing SQLite|\s*\*\* )"
+    r'|\A\s*\[\s*\{\s*"(?:Time \(%\)|Total|Start|PID|NVTX Range|Range)'
+)
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CALL = re.compile(r"^(?:cuda|hip)[A-Z]\w+|^cu[A-Z]\w+")
 
@@ -67,21 +72,10 @@ def read_tables(text: str) -> list[Table]:
     found: dict[str, Table] = {}
     for one in sorted(raw, key=lambda r: r.derived):  # a report of its own before parts of others
         for table in one.tables():
-            fields = sorted({c.field for c in one.header.columns if c}) if one.derived else ()
-            table.kind = " ".join((table.report, *fields))
+            table.kind = " ".join((table.report, *(sorted(one.header.fields) if one.derived else ())))
             if table.rows:
                 found.setdefault(table.report, table)
     return list(found.values())
-
-
-def looks_like_tables(head: str) -> bool:
-    """True if a text begins like the output of `nsys stats`, or holds one of its headings."""
-    if re.search(r"^(?:Processing|Generating SQLite|NOTICE: Existing SQLite|\s*\*\* )", head, re.MULTILINE):
-        return True
-    lines = _ESCAPE.sub("", head).splitlines()
-    return any(header_of(line) for line in lines) or bool(
-        re.match(r'\s*\[\s*\{\s*"(?:Time \(%\)|Total|Start|PID|NVTX Range|Range)', head)
-    )
 
 
 #: Times are 64-bit nanoseconds.
@@ -99,7 +93,7 @@ class _Raw(Struct):
     @property
     def derived(self) -> bool:
         """Whether its rows are also those of another report, split or joined differently."""
-        fields = {c.field for c in self.header.columns if c}
+        fields = self.header.fields
         return bool(fields & {"category", "kernels.average", "duration"}) or {"name", "range"} <= fields
 
     def add(self, cells: Sequence[str] | None) -> bool:
@@ -131,7 +125,7 @@ class _Raw(Struct):
 
     def tables(self) -> Iterator[Table]:
         """The tables that it is made of: some reports join several."""
-        fields = {c.field for c in self.header.columns if c}
+        fields = self.header.fields
         if "kernels.average" in fields:
             yield from self._launches()
         elif "duration" in fields:
@@ -144,7 +138,7 @@ class _Raw(Struct):
                 rows = [c for c in self.cells if str(c.get("category", "")).upper() == category]
                 yield Table(report, [_row(c) for c in rows], self.torn)
         else:
-            yield Table(self._report(fields), [*map(_row, self.cells), *self._rest()], self.torn)
+            yield Table(self._report(), [*map(_row, self.cells), *self._rest()], self.torn)
 
     def _rest(self) -> Iterator[Row]:
         """The missing part, by the shares, if only the first rows were pasted."""
@@ -153,9 +147,9 @@ class _Raw(Struct):
         if 0 < shown < _CUT and total > 0 and "range" not in self.cells[0]:
             yield Row(REST, {"total": total * (100.0 - shown) / shown, "count": 0})
 
-    def _report(self, fields: set[str]) -> str:
+    def _report(self) -> str:
         names = [str(c.get("name", "")) for c in self.cells]
-        if "range" in fields:
+        if "range" in self.header.fields:
             return "ranges"
         if any(c.bytes for c in self.header.columns if c) or "size" in self.hint:
             return "sizes"
@@ -267,14 +261,14 @@ def _json_tables(text: str) -> tuple[str, list[_Raw]]:
         except (ValueError, RecursionError):
             continue
         keys = list(dict.fromkeys(k for r in rows if isinstance(r, dict) for k in r))
-        columns = tuple(column_of(k) for k in keys)
+        header = Header(tuple(map(column_of, keys)), ",")
         before = text[at : hit.start()]
         rest.append(before)
         at = end
-        if not is_header(columns):
+        if not header.is_known:
             continue
         hints = list(_REPORT.finditer(before))
-        raw = _Raw(Header(columns, ","), (hints[-1][0] if hints else "").lower())
+        raw = _Raw(header, (hints[-1][0] if hints else "").lower())
         for row in rows:
             cells = ["" if row.get(k) is None else str(row.get(k)) for k in keys]
             raw.torn += not raw.add(cells)
@@ -306,12 +300,17 @@ class PastedTables(InMemory):
                 "print it with its headings: nsys stats --format csv REPORT.nsys-rep"
             )
         super().__init__()
-        self._tables["sums"] = self._filled(tables)
-        version = _VERSION.search(text)
-        torn, rows = sum(t.torn for t in tables), sum(len(t.rows) for t in tables)
-        self.ledger.note(
-            "dropped", "lines inside the tables that could not be read or be true", "sums", torn, rows + torn
-        )
+        rows = [(Summed[t.report.upper()], row) for t in tables for row in t.rows]
+        ids: dict[str, int] = {}
+        self._tables["sums"] = {
+            "report": np.array([report for report, _ in rows], np.int64),
+            "name_id": np.array([ids.setdefault(row.name, len(ids)) for _, row in rows], np.int64),
+            **{n: np.array([row.values.get(n, math.nan) for _, row in rows]) for n in TABLES["sums"][2:]},
+        }
+        self._texts = list(ids)
+        version, torn = _VERSION.search(text), sum(t.torn for t in tables)
+        what = "lines inside the tables that could not be read or be true"
+        self.ledger.note("dropped", what, "sums", torn, len(rows) + torn)
         self.capture = Capture(
             path=str(shown),
             format="nsys-stats",
@@ -321,18 +320,6 @@ class PastedTables(InMemory):
             producer_version=version[1] if version else None,
             device_numbers="all GPUs of the recording together",
         )
-
-    def _filled(self, tables: Sequence[Table]) -> Columns:
-        rows = [(Summed[t.report.upper()], row) for t in tables for row in t.rows]
-        ids: dict[str, int] = {}
-        columns: Columns = {
-            "report": np.array([report for report, _ in rows], np.int64),
-            "name_id": np.array([ids.setdefault(row.name, len(ids)) for _, row in rows], np.int64),
-        }
-        for name in TABLES["sums"][2:]:
-            columns[name] = np.array([row.values.get(name, math.nan) for _, row in rows])
-        self._texts = list(ids)
-        return columns
 
 
 def open_tables(path: Path, shown: Path) -> InMemory:
@@ -350,8 +337,11 @@ def open_tables(path: Path, shown: Path) -> InMemory:
 
 
 def is_tables(head: bytes) -> bool:
-    """True if a file begins like the output of `nsys stats`."""
-    return is_text(head) and looks_like_tables(decoded(head))
+    """True if a file begins like the output of `nsys stats`, or has one of its headings in the beginning."""
+    if not is_text(head):
+        return False
+    text = _ESCAPE.sub("", decoded(head))
+    return bool(_BEGUN.search(text)) or any(map(header_of, text.splitlines()))
 
 
 def is_text(head: bytes) -> bool:
@@ -359,3 +349,39 @@ def is_text(head: bytes) -> bool:
     if head[:2] in UTF_16:
         return True
     return bool(head.strip()) and b"\0" not in head and "\ufffd" not in head.decode("utf-8", "replace")[:-1]
+
+
+def as_one_recording(paths: Sequence[Path], together: bool) -> list[Path]:
+    """The paths, with tables that `nsys stats` printed into several files as one capture: files without a
+    report in common belong to one recording; with `together` the user said so."""
+    texts = {path: text for path in paths if (text := _pasted(path)) is not None}
+    seen: dict[str, Path] = {}
+    for path, text in texts.items():
+        tables = read_tables(text)
+        twice = next(((seen[t.kind], t) for t in tables if seen.setdefault(t.kind, path) != path), None)
+        if tables and twice is None:
+            continue
+        if not together:
+            return list(paths)
+        if twice is not None:
+            raise InputError(f"--together: {twice[0]} and {path} both have sums of {twice[1].report}")
+        raise InputError(f"--together: {path}: no table of nsys stats with a row that can be read")
+    if len(texts) < 2:
+        return list(paths)
+    joined = Path(" + ".join(str(path) if i == 0 else path.name for i, path in enumerate(texts)))
+    # nsys names files for their reports, which headings alone do not always tell.
+    headed = (f"# {path.name.replace('_cuda', ' cuda')}\n{text}" for path, text in texts.items())
+    hold(joined, "\n\n".join(headed).encode())
+    return [joined if path in texts else path for path in paths if path not in [*texts][1:]]
+
+
+def _pasted(path: Path) -> str | None:
+    """The text of a file of printed tables; None for other files and for faults that the reader reports."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            return decoded(head + file.read()) if is_tables(head) else None
+    except OSError:
+        return None

@@ -15,39 +15,21 @@ import numpy as np
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.kineto.reader import short_name
-from advisor.sources.pasted.headings import cells_of, header_of, heading_of, number, scale_of
-from advisor.sources.schema import COPY_KIND_NAMES, MEMORY_KINDS, MISSING, UNKNOWN_MEMORY, classify
+from advisor.sources.pasted.headings import LISTED, WORDS, cells_of, header_of, heading_of, number, scale_of
+from advisor.sources.schema import COPY_KINDS, MEMORY_KINDS, MISSING, UNKNOWN_MEMORY, classify
 from advisor.sources.trace import Columns, InMemory
 
 RECORDER = Recorder(clock="times as the list prints them", nsys_options=True)
 
-#: Heading without its unit, of nsys or nvprof -> our column.
-_COLUMNS = {
-    "start": "start", "duration": "duration", "corrid": "correlation", "correlation_id": "correlation",
-    "grdx": "grid_x", "grdy": "grid_y", "grdz": "grid_z", "blkx": "block_x", "blky": "block_y",
-    "blkz": "block_z", "grid x": "grid_x", "grid y": "grid_y", "grid z": "grid_z", "block x": "block_x",
-    "block y": "block_y", "block z": "block_z", "reg/trd": "registers", "registers per thread": "registers",
-    "stcsmem": "static_bytes", "static smem": "static_bytes", "smem": "static_bytes",
-    "dymsmem": "dynamic_bytes", "dynamic smem": "dynamic_bytes", "bytes": "bytes", "size": "bytes",
-    "throughput": "throughput", "srcmemkd": "src_memory", "srcmemtype": "src_memory",
-    "dstmemkd": "dst_memory", "dstmemtype": "dst_memory", "device": "device", "ctx": "context",
-    "context": "context", "strm": "stream", "stream": "stream", "name": "name", "pid": "process",
-    "tid": "thread",
-}  # fmt: skip
-_WORDS = frozenset(("name", "device", "src_memory", "dst_memory"))
 _INTEGERS = (
     "correlation", "context", "stream", "process", "thread", "registers", "grid_x", "grid_y", "grid_z",
     "block_x", "block_y", "block_z",
 )  # fmt: skip
 #: nvprof counts in powers of two, and prints the units in a line below the headings.
 _BINARY = {"kb": 2.0**10, "mb": 2.0**20, "gb": 2.0**30}
-#: Names of copies, of all releases: ``HtoD``, ``Host-to-Device``; arrays as CUPTI numbers them.
+#: Names of copies, of all releases: ``HtoD``, ``Host-to-Device``.
 _PLACES = {"host": "h", "device": "d", "array": "a", "peer": "p"}
 _DIRECTION = re.compile(r"\b(host|device|array|peer|h|d|a|p)-?to-?(host|device|array|peer|h|d|a|p)\b")
-_KINDS = {
-    **{text.lower(): kind for kind, text in COPY_KIND_NAMES.items()},
-    "htoa": 3, "atoh": 4, "atoa": 5, "atod": 6, "dtoa": 7,
-}  # fmt: skip
 _JSON = re.compile(r"^[ \t]*\[\s*\{", re.MULTILINE)
 _DEVICE = re.compile(r"^(.*)\((\d{1,6})\)$")
 _GRAPH = re.compile(r"\[CUDA graph (\d{1,18})\]")
@@ -129,8 +111,7 @@ def _lists(text: str) -> Iterator[tuple[list[str], Cells, list[str] | None]]:
     while at < len(lines):
         header = header_of(lines[at]) if "uration" in lines[at] else None
         at += 1
-        fields = {c.field for c in header.columns if c} if header else ()
-        if header is None or not {"start", "duration", "name"} <= set(fields):
+        if header is None or not {"start", "duration", "name"} <= header.fields:
             continue
         begin = at
         while at < len(lines) and lines[at].strip():
@@ -174,11 +155,11 @@ def _read(headings: Sequence[str], rows: Cells, units: Sequence[str] | None) -> 
     found: Columns = {}
     for at, heading in enumerate(headings):
         text, unit = heading_of(heading)
-        name = _COLUMNS.get(text)
+        name = LISTED.get(text)
         if name is None or name in found:
             continue
         cells = [r[at] for r in good]
-        if name in _WORDS:
+        if name in WORDS:
             found[name] = np.array([c.strip().strip('"') for c in cells], object)
             continue
         given = units[at].lower() if units is not None and at < len(units) else unit
@@ -265,7 +246,7 @@ def _kind_of(name: str) -> str:
     if "memcpy" not in text or hit is None:
         return ""
     way = "to".join(_PLACES.get(place, place) for place in hit.groups())
-    return str(_KINDS.get(f"unified {way}" if "unified" in text else way, ""))
+    return str(COPY_KINDS.get(f"unified {way}" if "unified" in text else way, ""))
 
 
 def _kernels(of: Columns, names: Array, ids: dict[str, int]) -> Columns:

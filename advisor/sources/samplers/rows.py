@@ -72,6 +72,7 @@ _REASONS = (
     "dcgm_fi_dev_clock_throttle_reasons", "dcgm_fi_dev_clocks_event_reasons",
     "current_clock_throttle_reasons",
 )  # fmt: skip
+_HEX = re.compile(r"0[xX][0-9a-fA-F]+")
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(sw|hw)_(.+)")
 
 
@@ -108,10 +109,11 @@ def measured(row: Mapping[str, str]) -> dict[str, float]:
 
 def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
     """Whether something limits the clock, and whether it is heat; None if unknown."""
-    for name in _REASONS:
-        bits = _bits(row.get(name, ""))
+    for text in (row[name].strip() for name in _REASONS if name in row):
+        # A bit mask as ``0x0000000000000004`` or as a plain number.
+        bits = int(text, 16) if _HEX.fullmatch(text) else number(text)
         if bits is not None:
-            return bool(bits & _HELD_BACK), bool(bits & _HEAT)
+            return bool(int(bits) & _HELD_BACK), bool(int(bits) & _HEAT)
     power, heat = (number(row[n]) if n in row else None for n in ("pviol", "tviol"))
     if power is not None or heat is not None:
         return bool(power) or bool(heat), bool(heat)
@@ -123,15 +125,6 @@ def _limits(row: Mapping[str, str]) -> tuple[bool, bool] | None:
     if not active:
         return None
     return any(active.values()), any(on and "thermal" in what for what, on in active.items())
-
-
-def _bits(text: str) -> int | None:
-    """A bit mask as ``0x0000000000000004`` or as a plain number."""
-    try:
-        return int(text.strip(), 0)
-    except ValueError:
-        value = number(text)
-        return None if value is None else int(value)
 
 
 # --- time stamps of samplers, of every shape they come in -----------------------------------------

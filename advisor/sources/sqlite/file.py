@@ -7,17 +7,19 @@ import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from advisor.errors import InputError
 from advisor.reading import Scratch
-from advisor.sources.raw import ALL, NOT_WHOLE, Ints, Is, Keep, Rows
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, Ints
 from advisor.sources.sqlite import pages
 from advisor.sources.sqlite.leaf_pages import NotPlain
 from advisor.sources.sqlite.pages import quoted, source_of_rows
-from advisor.sources.trace import Ledger
+from advisor.sources.trace import ALL, NOT_WHOLE, Is, Keep, Ledger, Rows
 
 MAGIC = b"SQLite format 3\0"
 
@@ -174,10 +176,13 @@ class SqliteFile:
         text = f"cast({quoted(column)} as text)"  # damage may have left a number there
         if unless is not None:
             text = f"case when {pages.as_integer(unless)} = {MISSING} then {text} end"
+        codes = _Codes({None: MISSING})  # of texts as the bytes of the file, decoded once each
+        sql = f"select cast({text} as blob) from {source_of_rows(table)} where {_condition(rows)}"
         with self._damage_reported():
-            return pages.fetch_text_codes(
-                self._db, text, f"from {source_of_rows(table)} where {_condition(rows)}"
-            )
+            values = chain.from_iterable(self._db.execute(sql))
+            found = np.fromiter(map(codes.__getitem__, values), np.int64)
+            ((encoding,),) = self._db.execute("pragma encoding").fetchall()
+            return found, [text.decode(encoding, "replace") for text in codes if text is not None]
 
     def texts(self, table: str, ids: Sequence[int]) -> dict[int, str]:
         found: dict[int, str] = {}
@@ -227,6 +232,14 @@ class SqliteFile:
             self._pages.close()
         if self._private is not None:
             self._private.close()
+
+
+class _Codes(dict[bytes | None, int]):
+    """Numbers texts in the order they are first met."""
+
+    def __missing__(self, text: bytes | None) -> int:
+        code = self[text] = len(self) - 1
+        return code
 
 
 def _condition(rows: Rows) -> str:

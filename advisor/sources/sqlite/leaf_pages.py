@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.model.arrays import Array
-from advisor.sources.raw import Ints
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, Ints
 
 Bytes = NDArray[np.uint8]
 
@@ -39,13 +38,12 @@ class NotPlain(Exception):
 
 
 class _Layout(NamedTuple):
-    """Where one kind of record holds the wanted values, relative to the end of its header."""
+    """Where one kind of record holds the wanted values: of each its offset from the end of the header,
+    64 - 8 * its bytes, the value itself where no bytes are stored, and whether any are. `payload`: bytes of
+    header and values together."""
 
-    offset: list[int]
-    shift: list[int]  # 64 - 8 * bytes of the value
-    constant: list[int]  # the value itself where no bytes are stored
-    stored: list[bool]
-    payload: int  # bytes of header and values together
+    values: list[tuple[int, int, int, bool]]
+    payload: int
 
 
 class Table(NamedTuple):
@@ -112,10 +110,9 @@ class _Values:
         self._words = words
         self._data = data
         self._kind = kind
-        self._offset = np.array([layout.offset for layout in layouts], np.int64).T.copy()
-        self._shift = np.array([layout.shift for layout in layouts], np.int64).T.copy()
-        self._constant = np.array([layout.constant for layout in layouts], np.int64).T.copy()
-        self._stored = np.array([layout.stored for layout in layouts], np.bool_).T.copy()
+        values = np.array([layout.values for layout in layouts], np.int64)
+        self._offset, self._shift, self._constant, stored = values.T.copy()
+        self._stored = stored.astype(bool)
 
     def select(self, rows: NDArray[np.bool_]) -> None:
         self._data = self._data[rows]
@@ -220,14 +217,11 @@ def _parse(head: bytes, wanted: tuple[int, ...]) -> _Layout:
     starts = [0]
     for kind in kinds:
         starts.append(starts[-1] + (_SIZES[kind] if kind < 10 else (kind - 12) // 2))
-    layout = _Layout([], [], [], [], len(head) + starts[-1])
+    values = []
     for column in wanted:
         kind = kinds[column]
         if kind == _REAL or kind > _ONE:
             raise NotPlain("a column holds other than integers")
-        stored = _SIZES[kind] > 0
-        layout.offset.append(starts[column] if stored else 0)
-        layout.shift.append(64 - 8 * _SIZES[kind] if stored else 0)
-        layout.constant.append({_ZERO: 0, _ONE: 1}.get(kind, MISSING))
-        layout.stored.append(stored)
-    return layout
+        size, constant = _SIZES[kind], {_ZERO: 0, _ONE: 1}.get(kind, MISSING)
+        values.append((starts[column], 64 - 8 * size, constant, True) if size else (0, 0, constant, False))
+    return _Layout(values, len(head) + starts[-1])

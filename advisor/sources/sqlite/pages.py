@@ -23,9 +23,9 @@ import numpy as np
 
 from advisor.model.arrays import is_narrow
 from advisor.reading import READING
-from advisor.sources.raw import Ints, Keep
-from advisor.sources.schema import MISSING
+from advisor.sources.schema import MISSING, Ints
 from advisor.sources.sqlite.leaf_pages import LEAF, Bytes, NotPlain, Table, decode
+from advisor.sources.trace import Keep
 
 try:
     from advisor.sources.sqlite import _pages as compiled
@@ -243,49 +243,20 @@ def source_of_rows(table: str) -> str:
 def read_columns(
     db: sqlite3.Connection, table: str, columns: Sequence[str], keep: Keep | None = None
 ) -> list[Ints]:
-    """The columns in the order of the file. Raises sqlite3.DatabaseError on a damaged file."""
+    """The columns in the order of the file, without a Python loop over its rows. Raises sqlite3.DatabaseError
+    on a damaged file."""
     sql = f"select {', '.join(map(as_integer, columns))} from {source_of_rows(table)}"
     if keep is not None:
         sql += f" where {quoted(keep.column)} in ({', '.join(map(str, keep.values))})"
-    return fetch_columns(db, sql, len(columns))
-
-
-def fetch_columns(db: sqlite3.Connection, sql: str, width: int) -> list[Ints]:
-    """A query of `width` integer columns, without a Python loop over its rows."""
-    values = chain.from_iterable(db.execute(sql))
-    parts: list[list[Ints]] = [[] for _ in range(width)]
+    values, width = chain.from_iterable(db.execute(sql)), len(columns)
+    parts: list[list[Ints]] = [[] for _ in columns]
     while True:
         rows = np.fromiter(islice(values, _CHUNK * width), np.int64).reshape(-1, width)
         for part, column in zip(parts, rows.T, strict=True):
             part.append(np.ascontiguousarray(column))
         if len(rows) < _CHUNK:
             break
-    return [joined(part) for part in parts]
-
-
-class _Codes(dict[bytes | None, int]):
-    """Numbers texts in the order they are first met."""
-
-    def __missing__(self, text: bytes | None) -> int:
-        code = self[text] = len(self) - 1
-        return code
-
-
-def fetch_text_codes(db: sqlite3.Connection, text: str, rest: str) -> tuple[Ints, list[str]]:
-    """One text column (`text` as SQL) of a query (`rest`, from FROM on) as codes and the texts they stand
-    for; `MISSING` for NULL.
-
-    Texts are compared as the bytes of the file and decoded once each.
-    """
-    codes = _Codes({None: MISSING})
-    values = chain.from_iterable(db.execute(f"select cast({text} as blob) {rest}"))
-    rows = np.fromiter(map(codes.__getitem__, values), np.int64)
-    ((encoding,),) = db.execute("pragma encoding").fetchall()
-    return rows, [text.decode(encoding, "replace") for text in codes if text is not None]
-
-
-def joined(parts: list[Ints]) -> Ints:
-    """The parts as one array; empties `parts`, so that each is freed once copied."""
-    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    parts.clear()  # one column at a time exists twice, not all of them
-    return whole
+    out: list[Ints] = []
+    while parts:  # one column at a time exists twice, not all of them
+        out.append(np.concatenate(parts.pop(0)))
+    return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.spec import FactWriter
 from advisor.model.facts import Scope
-from advisor.ranks.rank_facts import job_facts
+from advisor.ranks.late_ranks import job_facts
 from advisor.ranks.waiting import reduce_ranks
 from tests.facts.test_values import expect_values
 from tests.ranks.support import rows
