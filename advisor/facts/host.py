@@ -12,9 +12,10 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import REFILL_NS, DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
-from advisor.metrics.phases import once_ratio, pause_ns, slow_steps
+from advisor.metrics.phases import longest_gap_of, once_ratio, pause_ns, slow_steps, slower_part
 from advisor.metrics.waited import calls_by, exchanges, gap_name, issuers, loop_thread, os_time
 from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
+from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 _SMALL_COPY = 4096
@@ -38,6 +39,7 @@ _PREPARATION = Need(
 #: Parts of a gap in which the queue is refilled once a wait has returned.
 _REFILL = ("sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency", "host_between_launches")
 IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
+_MOST_OF_IT = Need("no part of the budget holds most of what the slow steps cost")
 _IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
 _COVERED = Need("no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work")  # fmt: skip
 _READBACK = {"copies": f"{needs.SPAN} {needs.JOIN} bytes kind", "api_calls": needs.CALLS}
@@ -94,6 +96,8 @@ FACTS = (
         Entry("host.slowest_step_lost_ms", "ms", "", "How much longer it takes than the median step", "time - median"),
         Entry("host.slowest_step_at", "text", "", "Where in the session its longest gap begins, or it does", "start of the longest idle gap inside it"),
         Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
+        Entry("host.step_outlier_part", "text", "", "The part of the budget that holds more than half of what those steps cost", "its time in them beyond its median in the others", needs=(_MOST_OF_IT,)),
+        Entry("host.step_outlier_part_ratio", "ratio", "", "How much of what those steps cost the part with most of it holds", "as above / sum of the excess", needs=(_MOST_OF_IT,)),
     ], columns=needs.STEP_COLUMNS, needs=needs.more_steps(3, "three steps of one phase")),
     *group("device", needs.OSRT, [
         Entry("host.os_idle_ratio", "ratio", "host_calls", "Idle while the feeding thread is blocked in an operating-system call", "budget part os"),
@@ -338,28 +342,25 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
 
 
 def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
-    found = slow_steps(a)
-    if found is None:
+    if (found := slow_steps(a)) is None:
         return
     step, times, slow = found
     median = median_of(times)
     rest, worst = times[~slow], int(np.argmax(times))
     (p99,) = percentiles(times, 99)
-    begin, end = int(a.steps.begin[step[worst]]), int(a.steps.gpu_end[step[worst]])
-    gaps = budget.gaps
-    inside = np.flatnonzero((gaps.start >= begin) & (gaps.start < end))
-    at = int(gaps.start[inside[np.argmax(gaps.length[inside])]]) if len(inside) else begin
-    lone = a.stretches.lone
-    at = next((t for t in lone.start.tolist() if begin <= t < end), at)
-    whole = budget.window.nonzero_length + lone.total
+    excess = float((times[slow] - median).sum())
+    part, longer = slower_part(budget, step, slow)
+    if longer > excess / 2 > 0:
+        out.put("host.step_outlier_part", PARTS[part].words)
+        out.put("host.step_outlier_part_ratio", min(longer / excess, 1.0))
     out |= {
         "host.step_max_over_median": times.max() / max(median, 1.0),
         "host.step_outliers": slow.sum(),
         "host.step_outlier_ratio": slow.mean(),
-        "host.step_outlier_time_ratio": (times[slow] - median).sum() / whole,
+        "host.step_outlier_time_ratio": excess / (budget.window.nonzero_length + a.stretches.lone.total),
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
         "host.step_rest_spread_ratio": np.abs(rest - median).max(initial=0) / max(median, 1.0),
         "host.slowest_step": step[worst],
         "host.slowest_step_lost_ms": (times[worst] - median) / 1e6,
-        "host.slowest_step_at": f"{at / 1e9:.4f} s",
+        "host.slowest_step_at": f"{longest_gap_of(a, budget, int(step[worst])) / 1e9:.4f} s",
     }

@@ -198,6 +198,23 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
     return a.window_steps[mine], times, slow
 
 
+def slower_part(budget: DeviceBudget, step: Array, slow: Array) -> tuple[str, float]:
+    """The part of the budget that is longer in the slow steps by most, and by how much (ns, over all of
+    them): each against the median of the others."""
+    parts = budget.by_step[step]
+    more = (parts[slow] - np.median(parts[~slow], axis=0)).sum(axis=0)
+    most = int(np.argmax(more))
+    return PARTS[most], float(more[most])
+
+
+def longest_gap_of(a: Analysis, budget: DeviceBudget, step: int) -> int:
+    """Where the longest idle gap of a step begins, or else the step (ns)."""
+    begin, end = int(a.steps.begin[step]), int(a.steps.gpu_end[step])
+    gaps = budget.gaps.take(np.flatnonzero((budget.gaps.start >= begin) & (budget.gaps.start < end)))
+    at = int(gaps.start[np.argmax(gaps.length)]) if len(gaps) else begin
+    return next((t for t in a.stretches.lone.start.tolist() if begin <= t < end), at)
+
+
 def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
     """Time that few slow steps among even ones lose in host gaps, beyond the gap of a median step; 0 if
     many are slow: the program then runs like that."""

@@ -566,6 +566,8 @@ def test_allocations_and_memsets(tmp_path: Path) -> None:
             "host.step_outlier_ratio": 1 / 19,
             "host.step_outliers": 1,
             "host.step_outlier_time_ratio": 3 / 22,
+            "host.step_outlier_part": "alloc or free call",
+            "host.step_outlier_part_ratio": 1.0,
             "host.slowest_step_lost_ms": 3.0,
             # Of 19 steps the 99th percentile lies 0.82 of the way from the second to the slowest.
             "host.step_p99_lost_ratio": 2.46 / 3.46,

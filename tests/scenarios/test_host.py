@@ -536,6 +536,34 @@ def test_a_pause_beside_gaps_in_every_step_hides_none(tmp_path: Path) -> None:
     expect(d, "host-gap", also=("step-outliers",))
 
 
+@pytest.mark.parametrize(
+    ("slow", "cause"),
+    [
+        pytest.param(lambda m: m.work(1_500, "gc.collect"), "python-gc", id="garbage"),
+        pytest.param(lambda m: m.blocked(1_500, "read"), "os-blocked", id="system"),
+        pytest.param(lambda m: m.work(3_000), "host-gap", id="code"),
+        pytest.param(lambda m: m.call("cudaMalloc_v3020", 1_500), "allocation-stalls", id="memory"),
+        pytest.param(lambda m: m.copy("HtoD", 30_000, "pageable", gb_per_s=20), "pageable-copies", id="copy"),
+        pytest.param(lambda m: m.layers(20, [(PREFILL_ATTENTION, 30), (GEMM, 60)]), None, id="prompts"),
+    ],
+)
+def test_what_makes_every_eighth_step_slow_stands_for_the_slow_steps(
+    tmp_path: Path, slow: Callable[[Machine], None], cause: str | None
+) -> None:
+    """Without a cause of its own, as where prompts are mixed in, the slow steps are told."""
+
+    def body(m: Machine, i: int) -> None:
+        if i % 8 == 3:
+            slow(m)
+        m.wait()
+
+    d = diagnosed(serve(body, 60), tmp_path)
+    expect(d, also=(cause or "step-outliers",))
+    overruled = {o.cause: o.by for o in d.overruled}
+    assert ("step-outliers" in overruled) is (cause is not None)
+    assert ("step-outliers" in ranked(d)) is (cause is None)
+
+
 def stalled(body: Callable[[Machine, int], None]) -> Machine:
     m = Machine()
     for i in range(20):
@@ -551,7 +579,7 @@ def test_an_allocation_that_stalls_a_step(tmp_path: Path) -> None:
         m.wait()
 
     d = diagnosed(stalled(body), tmp_path)
-    expect(d, "allocation-stalls", "step-outliers", never=("allocation-churn", "host-gap"))
+    expect(d, "allocation-stalls", never=("allocation-churn", "host-gap", "step-outliers"))
     assert fact(d, "alloc.stall_max_ns") == 5_000_000
 
 
