@@ -172,9 +172,9 @@ def step_times(a: Analysis) -> Array:
 
 
 def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
-    """Slow steps of the commonest phase: position in `a.steps`, time without start-up and without the work
-    of an additional pass (ns), and whether the step is far slower than the rest; None if fewer than three
-    steps are certain."""
+    """Slow steps of the commonest phase: position in `a.steps`, time (ns) without start-up, the work of an
+    additional pass and what the profiler took more than usual, and whether the step is far slower than
+    the rest; None if fewer than three steps are certain."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
@@ -186,7 +186,8 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
         by_step = a.budgets[a.main_device].by_step[at[mine]]
         # A step that loads a module is slow for a known reason, and one that also runs an encoder is
         # another kind of step.
-        times = times - by_step[:, PARTS.index("startup")]
+        profiler = by_step[:, PARTS.index("profiler")]
+        times = times - by_step[:, PARTS.index("startup")] - np.maximum(profiler - median_of(profiler), 0)
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
         more = size >= _MORE_WORK * median_of(size)
         times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)

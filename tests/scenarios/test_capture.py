@@ -16,7 +16,7 @@ from advisor.pipeline.diagnose import Options
 from advisor.reports.finding_text import cost_text
 from tests.builder import Export
 from tests.kineto_builder import Profile, decode
-from tests.scenarios.machine import DECODE_LAYER, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, Machine
 from tests.scenarios.support import HOST_SIDE, alarms, diagnosed, evidence, expect, fact, ranked, severity
 
 LAYER = [(kernel, 3 * us) for kernel, us in DECODE_LAYER]
@@ -514,3 +514,24 @@ def test_a_host_gap_among_timed_python_calls_is_less_sure(tmp_path: Path, calls:
     (gap,) = [f for f in d.findings if f.cause == "host-gap"]
     assert ("9,600 Python calls" in gap.message) == (calls == 400)
     assert (gap.confidence < 0.8) == (calls == 400)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [(3, []), (4, []), (2, ["host-gap"]), (6, ["host-gap"]), (8, ["host-gap"])],
+    ids=["flush", "instrumentation", "compiler", "modules", "queue"],
+)
+def test_only_what_the_profiler_cost_is_taken_off_the_program(
+    tmp_path: Path, kind: int, first: list[str]
+) -> None:
+    """The list of overheads also holds CUDA's own work, which an untraced run has as well."""
+    m = Machine(export_options={"schema": "3.25.1"})
+    for i in range(24):
+        if i % 6 == 3:
+            m.export.cupti_overhead(round(m.now * 1_000), 3_000_000, type=kind)
+            m.work(3_000)
+        with m.step(f"decode_step {i}"):
+            m.layers(22, [(GEMM, 30)] * 4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert ranked(d) == first

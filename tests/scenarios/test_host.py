@@ -543,7 +543,7 @@ def test_a_pause_beside_gaps_in_every_step_hides_none(tmp_path: Path) -> None:
         pytest.param(lambda m: m.blocked(1_500, "read"), "os-blocked", id="system"),
         pytest.param(lambda m: m.work(3_000), "host-gap", id="code"),
         pytest.param(lambda m: m.call("cudaMalloc_v3020", 1_500), "allocation-stalls", id="memory"),
-        pytest.param(lambda m: m.copy("HtoD", 30_000, "pageable", gb_per_s=20), "pageable-copies", id="copy"),
+        pytest.param(lambda m: m.copy("HtoD", 30_000, "pageable", gb_per_s=20), "transfer-bound", id="copy"),
         pytest.param(lambda m: m.layers(20, [(PREFILL_ATTENTION, 30), (GEMM, 60)]), None, id="prompts"),
     ],
 )

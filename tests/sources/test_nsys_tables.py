@@ -346,7 +346,9 @@ def test_overheads_of_both_tables(opened: Any) -> None:
         .process(5)
         .overhead(0, 10, "CUDA profiling data flush")
         .cupti_overhead(20, 10, type=3)
-        .cupti_overhead(40, 10, type=7, name="my own")
+        .cupti_overhead(40, 10, type=4, name="my own")
+        .cupti_overhead(60, 10, type=6)  # loading a module
+        .cupti_overhead(80, 10, type=8, name="a full queue")
     )
     assert rows(trace, "overheads", "start", "end", "process") == [(0, 10, 5), (20, 30, 5), (40, 50, 5)]
     assert texts(trace, "overheads", "kind_id") == [

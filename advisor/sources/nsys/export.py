@@ -300,9 +300,11 @@ class NsysExport:
         return read | {"group_id": np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)}
 
     def _read_overheads(self, columns: Sequence[str]) -> Columns:
-        """Rows without a name are named after their type."""
-        wanted = [*columns, nsys.OVERHEAD_TYPE] if "kind_id" in columns else columns
-        read = self._read_joined("overheads", wanted)
+        """What the profiler cost; CUDA's own work is listed beside it. Rows without a name are named after
+        their type."""
+        read = self._read_joined("overheads", [*columns, nsys.OVERHEAD_TYPE])
+        own = ~np.isin(read[nsys.OVERHEAD_TYPE], nsys.CUDA_OVERHEADS)
+        read = {name: values[own] for name, values in read.items()}
         if "kind_id" in columns:
             stated = rows_of(self._db, "ENUM_CUPTI_OVERHEAD_TYPE", id=object, label=str)
             labels = nsys.OVERHEAD_TYPES | dict(stated)

@@ -57,6 +57,7 @@ OVERHEAD_TYPES = {
     6: "Runtime module loading (CUDA)", 7: "Lazy function loading (CUDA)",
     8: "Command buffer full (CUDA)",
 }  # fmt: skip
+CUDA_OVERHEADS = [code for code, label in OVERHEAD_TYPES.items() if label.endswith("(CUDA)")]
 OVERHEAD_TYPE = "overheadType"
 
 
