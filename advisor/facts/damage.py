@@ -95,6 +95,7 @@ FACTS = (
         Entry("capture.damage_signs", "text", "", "What shows that events were lost or cannot be true", "in words, with the numbers", columns=_LOSSES),
         Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
         Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
+        Entry("capture.failed_ratio", "ratio", "api_calls", "How much of the program failed: all of it where an error ended it, else the launches that returned an error", "1 if capture.error_kind is crash or hardware, else capture.error_launch_ratio", columns={"api_calls": "result call"}),
         Entry("capture.error_kind", "text", "api_calls", "Kind of the most frequent error of calls, answer if all only say that something is so already or that the process ends, none without an error", "codes by knowledge/capture.yaml", columns={"api_calls": "result"}),
         Entry("capture.error_text", "text", "api_calls", "The call that returned it first, its code, name and meaning", "as capture.error_kind", columns={"api_calls": "result name_id"}, needs=(Need("no call returned an error"),)),
         Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
@@ -242,12 +243,15 @@ def error_facts(a: Analysis, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("result", "name_id", "start", "call"))
     bad, recorded = ~among(calls["result"], GOOD_RESULTS), bool((calls["result"] != MISSING).any())
     result, names, start = (calls[n][bad] for n in ("result", "name_id", "start"))
+    failed = None
     if recorded:
         out.put("capture.error_call_count", len(result))
         launches = among(calls["call"], (Call.LAUNCH, Call.GRAPH_LAUNCH))
-        out.put("capture.error_launch_ratio", launches[bad].sum() / max(launches.sum(), 1))
+        failed = float(launches[bad].sum() / max(launches.sum(), 1))
+        out.put("capture.error_launch_ratio", failed)
     if not len(result):
         out.put("capture.error_kind", "none" if recorded else None)
+        out.put("capture.failed_ratio", failed)
         return
     known, codes = capture_knowledge().errors, result[:20].tolist()
     words = [known[code].name if code in known else None for code in codes]
@@ -261,6 +265,7 @@ def error_facts(a: Analysis, out: FactWriter) -> None:
     error = known.get(code)
     what = f"{code}, {error.name}: {error.says}" if error else f"{code}, which is not a known code"
     out.put("capture.error_kind", error.kind if error else "unknown")
+    out.put("capture.failed_ratio", 1.0 if error and error.kind in ("crash", "hardware") else failed)
     out.put("capture.error_text", f"{base_name(a.trace.texts([int(names[worst])])[0])} returned {what}")
 
 

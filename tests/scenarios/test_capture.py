@@ -467,6 +467,20 @@ def test_errors_have_a_name_and_a_remedy(
     assert [f.recommendations[0].id for f in found] == ([] if advice is None else [advice])
 
 
+@pytest.mark.parametrize(
+    ("code", "share", "first"), [(700, 1.0, "cuda-errors"), (2, 1 / 2, "damaged-capture")]
+)
+def test_a_crash_leads_the_damage_that_it_does(tmp_path: Path, code: int, share: float, first: str) -> None:
+    """The profiler lost the kernels; memory that runs out does not end the process."""
+    m = Machine()
+    for result in (0, code):
+        m.call("cudaLaunchKernel_v7000", 4, result=result)
+    m.call("cudaDeviceSynchronize_v3020", 900, result=code)
+    d = diagnosed(m, tmp_path)
+    expect(d, first, also=("cuda-errors", "damaged-capture"), damaged=True)
+    assert fact(d, "capture.failed_ratio", None) == share
+
+
 # ------------------------------------------------------------------------------- all of them
 
 
