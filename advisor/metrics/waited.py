@@ -191,7 +191,7 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     known = (before != MISSING) & (after != MISSING)
     down = known & data[before]
     both = down & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
-    if a.steps.method == "ranges" and a.program.kind in OF_OWN_INPUTS:
+    if a.steps.method == "ranges" and a.workload in OF_OWN_INPUTS:
         both &= ~budget.gaps.crosses_step
     return both, both & (copied[after] >= _DATA)
 

@@ -31,7 +31,7 @@ UNKNOWN = "unknown"
 MICRO_BENCHMARK = "micro-benchmark"
 NO_KERNELS = "no GPU kernels"
 #: Each step takes inputs of its own: none is computed from the result of the step before.
-OF_OWN_INPUTS = frozenset(("vision or encoder inference", "recommendation inference"))
+OF_OWN_INPUTS = frozenset(("vision or encoder inference", "recommendation inference", "LLM prefill"))
 CUDA_CPP = "cuda-c++"
 
 #: A capture is of one phase from this share of the time of its steps on. Origin: a generation of a

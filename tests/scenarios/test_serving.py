@@ -64,3 +64,24 @@ def test_drafts_and_their_verification_are_graphs_of_their_own(tmp_path: Path) -
     assert severity(d, "damaged-capture") is None
     assert severity(d, "costly-drafts") is None
     assert fact(d, "speculation.break_even_tokens") == pytest.approx(1 + 6 / 8, rel=0.03)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_texts_are_tokenized_between_the_batches_of_an_embedding_server(tmp_path: Path, ahead: bool) -> None:
+    """The next batch has texts of its own: the host computes on no result. A thread that works ahead
+    leaves no gap."""
+    m = Machine()
+    for i in range(20):
+        if not ahead:
+            m.work(8_000, "tokenize")
+        with m.step(f"embed_batch {i}"):
+            m.copy("HtoD", 64)
+            m.layers(24, PREFILL_LAYER)
+            m.copy("DtoH", 400, "pageable", gb_per_s=10)
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "host-gap") == (None if ahead else "high")
+    if not ahead:
+        found = d.findings[0]
+        assert found.gain is not None
+        assert found.gain.speedup is not None
+        assert "compute-on-device" not in {r.id for r in found.recommendations}
