@@ -137,8 +137,11 @@ def test_small_kernels_with_gaps_ask_for_graphs_and_for_the_calls(tmp_path: Path
     path = tmp_path / "list.csv"
     head = ("Start (ns)", "Duration (ns)", "CorrId", "Name")
     path.write_text(as_csv(Printed("cuda_gpu_trace", head, rows)))
-    (first, *_) = diagnose(path).findings
+    found = diagnose(path)
+    (first, *_) = found.findings
     assert first.cause == "gpu-idle"
+    (unknown,) = (p for p in found.budget[0].parts if p.part == "unknown")
+    assert (unknown.findings, unknown.why) == (("gpu-idle",), None)  # the finding speaks of this time
     assert [r.id for r in first.recommendations][:2] == ["enable-cuda-graphs", "record-cuda-calls"]
     long = tuple((i * 12_000_000, 2_000_000, i, "norm_kernel") for i in range(100))
     path.write_text(as_csv(Printed("cuda_gpu_trace", head, long)))
