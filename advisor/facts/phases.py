@@ -24,7 +24,7 @@ from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, is_unknown
 from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.matmuls import REDUCTION, Decoder
-from advisor.metrics.pace import MIN_STEPS, find_drift
+from advisor.metrics.pace import MIN_STEPS, find_drift, find_slow_steps
 from advisor.metrics.passes import narrowed_weights, sampling_sorts, widened_caches, widened_weights
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, distinct, marked, median_of
@@ -237,9 +237,11 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
 
 
 _THIRDS = "median of the last third of the steps against that of the first"
+_ALSO_SLOW = "steps above 1.5 x the median and mean + 3 sigma of the rest against the rest"
 _LIKE = "calls of one kernel and launch shape, as often in both thirds"
 
-DRIFT_FACTS = group("device", needs.CUDA, [
+_SLOW = Need("no few steps are far slower than the rest")
+DRIFT_FACTS = (*group("device", needs.CUDA, [
     Entry("drift.step_ratio", "ratio", "kernels", "Change of the step from the first third of the steps to the last; positive is longer", _THIRDS),
     Entry("drift.size_ratio", "ratio", "kernels", "The same, longer or shorter", _THIRDS),
     Entry("drift.order_ratio", "ratio", "kernels", "How far the steps keep getting longer, or shorter: their rank correlation with their order, without its sign", "Spearman"),
@@ -249,12 +251,21 @@ DRIFT_FACTS = group("device", needs.CUDA, [
     Entry("drift.kernel_change", "text", "kernels", "How much longer or shorter these kernels take at the end", _LIKE),
     Entry("drift.step_change", "text", "kernels", "How much longer or shorter a step takes at the end", _THIRDS),
     Entry("drift.lost_ratio", "ratio", "kernels", "Time of the steps above the median of the faster third, over the window", "sum of the excess / window"),
-], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(MIN_STEPS, f"{MIN_STEPS} steps of one phase"), needs.KERNELS))  # fmt: skip
+], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(MIN_STEPS, f"{MIN_STEPS} steps of one phase"), needs.KERNELS)), *group("device", needs.CUDA, [
+    Entry("drift.slow_kernels_ratio", "ratio", "kernels", "Share of what the slow steps take longer that kernels make, called as often in a step and with the same launch shape", _ALSO_SLOW),
+    Entry("drift.slow_alike_ratio", "ratio", "kernels", "Share of the kernel time in kernels that are slower in them by at least half of the mean change", _ALSO_SLOW),
+    Entry("drift.slow_kernel_change", "text", "kernels", "How much longer these kernels take in them", _ALSO_SLOW),
+], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(3, "three steps of one phase"), needs.KERNELS, _SLOW)))  # fmt: skip
 
 
 def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    enough = a.trace.has("kernels") and a.step_count >= MIN_STEPS
-    if (found := find_drift(a, device) if enough else None) is None:
+    if not a.trace.has("kernels"):
+        return
+    if device == a.main_device and (slow := find_slow_steps(a)) is not None:
+        out.put("drift.slow_kernels_ratio", slow.kernels)
+        out.put("drift.slow_alike_ratio", slow.alike)
+        out.put("drift.slow_kernel_change", _words(slow.kernel_change))
+    if a.step_count < MIN_STEPS or (found := find_drift(a, device)) is None:
         return
     out |= {
         "drift.step_ratio": found.change,

@@ -14,6 +14,7 @@ from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernel_columns import DeviceKernels
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
+from advisor.metrics.phases import slow_steps
 from advisor.model.arrays import Array, distinct, marked, median_of, picked, sorting, where
 from advisor.sources.schema import MISSING, Call
 
@@ -126,23 +127,55 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     )
 
 
+class SlowSteps(Struct, frozen=True):
+    """How the steps that are far slower than the rest differ from them: `kernels` is the share of the
+    difference that like kernels make, `alike` the share of kernel time in kernels that changed along with
+    the rest, which changed by `kernel_change`."""
+
+    kernels: float
+    alike: float
+    kernel_change: float
+
+
+def find_slow_steps(a: Analysis) -> SlowSteps | None:
+    """None if no step of the commonest phase is far slower than the rest, or most are."""
+    found = slow_steps(a)
+    if found is None or not 0 < (count := int(found[2].sum())) <= len(found[2]) // 2:
+        return None
+    step, times, slow = found
+    kernels = a.kernels(a.main_device)
+    inside, _ = kernels.of_one_phase
+    at = np.clip(np.searchsorted(step, kernels.step[inside]), 0, len(step) - 1)
+    mine = step[at] == kernels.step[inside]
+    old, new, ratio = _like_kernels(
+        kernels, inside, mine & ~slow[at], mine & slow[at], (len(step) - count) / count
+    )
+    mean = float((new - old).sum() / max(old.sum(), 1.0))
+    grown = float(times[slow].mean() - times[~slow].mean())
+    return SlowSteps(
+        kernels=_share(float((new - old).sum()) / (len(step) - count), grown),
+        alike=alike_ratio(old, ratio - 1, mean) if mean > 0 else 0.0,
+        kernel_change=mean,
+    )
+
+
 def _share(part: float, whole: float) -> float:
     return float(np.clip(part / whole, 0.0, 1.0)) if whole else 0.0
 
 
 def _like_kernels(
-    kernels: DeviceKernels, inside: Array | slice, first: Array, last: Array
+    kernels: DeviceKernels, inside: Array | slice, first: Array, last: Array, times: float = 1.0
 ) -> tuple[Array, Array, Array]:
-    """Time (ns) in the first and the last third, and the ratio of the mean durations, of each kernel name
+    """Time (ns) in the first and the last steps, and the ratio of the mean durations, of each kernel name
     and launch shape that is called about equally often in both. `first` and `last` are masks over the
-    kernels `inside`."""
+    kernels `inside`; there are `times` as many first steps."""
     group = dense(call_key(kernels.name[inside], kernels.shape[inside]))[1]
     size = int(group.max(initial=-1)) + 1
     thirds = [(group[mine], kernels.length[inside][mine]) for mine in (first, last)]
     time = [np.bincount(of, length, size) for of, length in thirds]
-    calls = [np.bincount(of, minlength=size) for of, _ in thirds]
+    calls = [np.bincount(of, minlength=size) * n for (of, _), n in zip(thirds, (1, times), strict=True)]
     like = (calls[0] > 0) & (np.abs(calls[1] - calls[0]) <= 0.1 * calls[0])
-    old, new = time[0][like], time[1][like] * calls[0][like] / np.maximum(calls[1][like], 1)
+    old, new = time[0][like], time[1][like] * calls[0][like] * times / np.maximum(calls[1][like], 1)
     return old, new, new / np.maximum(old, 1.0)
 
 

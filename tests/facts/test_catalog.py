@@ -114,6 +114,9 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
     only_elsewhere = {
         # command lines, memory events, OS calls, GIL and long captures: see tests/scenarios
         "capture.error_text",
+        "drift.slow_alike_ratio",
+        "drift.slow_kernel_change",
+        "drift.slow_kernels_ratio",
         "host.step_outlier_part",
         "host.step_outlier_part_ratio",
         "capture.ran_on",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -548,3 +549,40 @@ def test_a_collective_that_the_host_waits_for_holds_up_the_step(tmp_path: Path) 
             m.launch(ALL_REDUCE, 800)
         m.wait()
     assert fact(diagnosed(m, tmp_path), "comm.blocking_ratio") == 1
+
+
+def slow_at_times(slow: Callable[[Kernel], float], steps: int = 60, every: int = 6) -> Machine:
+    """In every sixth step a kernel takes so many times as long."""
+    m = Machine()
+    for i in range(steps):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, [(k, us * (slow(k) if i % every == 3 else 1)) for k, us in DECODE_LAYER])
+            m.wait()
+    return m
+
+
+def test_all_kernels_slower_in_some_steps_are_a_slower_gpu(tmp_path: Path) -> None:
+    """A neighbour or the clock: no kernel has a tail of its own."""
+    d = diagnosed(slow_at_times(lambda _: 1.8), tmp_path)
+    expect(d, "gpu-slower-at-times", never=("step-outliers", "tail-latency", "hidden-tail"))
+    assert severity(d, "gpu-slower-at-times") == "medium"
+    assert fact(d, "drift.slow_kernels_ratio") == pytest.approx(1.0, abs=0.01)
+    assert fact(d, "drift.slow_alike_ratio") == 1.0
+    assert fact(d, "drift.slow_kernel_change") == "80 % longer"
+
+
+def test_one_operation_slower_in_some_steps_has_a_tail(tmp_path: Path) -> None:
+    d = diagnosed(slow_at_times(lambda k: 8 if k is DECODE_ATTENTION else 1), tmp_path)
+    expect(d, "tail-latency", never=("gpu-slower-at-times",))
+    # Attention takes 4 of 39 us of a layer.
+    assert fact(d, "drift.slow_alike_ratio") == pytest.approx(4 / 39, abs=0.001)
+
+
+def test_slow_steps_that_idle_have_no_slower_gpu(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(60):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
+            m.work(2_000 if i % 6 == 3 else 0)
+    expect(diagnosed(m, tmp_path), "host-gap", never=("gpu-slower-at-times",))
