@@ -19,7 +19,7 @@ import yaml
 from judgement import ROOT, path_of, short
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.steps import Steps
+from advisor.metrics.steps.model import Steps
 from advisor.pipeline.diagnose import open_trace
 
 HEADS = ("capture", "evidence", "true", "found", "method", "confidence", "")

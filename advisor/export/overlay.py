@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics import budget
+from advisor.metrics import budget, host
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.model.facts import Interval
@@ -134,7 +134,7 @@ class GapSlices(Struct, frozen=True):
     start: int
     end: int
     thread: int | None
-    parts: tuple[budget.Slice, ...]
+    parts: tuple[host.Slice, ...]
 
 
 def largest_gaps(analysis: Analysis, device: int, most: int) -> list[GapSlices]:

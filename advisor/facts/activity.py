@@ -11,11 +11,11 @@ from advisor.facts.damage import hidden_graph_ratio
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import dram_peak, gpu_of
-from advisor.metrics.activity import Activity, Samples, time_at_level, unrecorded_ratio
+from advisor.metrics.activity import Activity
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.bursts import burst_levels
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import MATMUL
+from advisor.metrics.sampled import Samples, burst_levels, time_at_level, unrecorded_ratio
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array, median_of
 

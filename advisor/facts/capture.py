@@ -12,7 +12,7 @@ from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
-from advisor.metrics.damage import capture_ranges
+from advisor.metrics.host import capture_ranges
 from advisor.metrics.intervals import Spans, subtract, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind

@@ -8,8 +8,8 @@ from advisor.facts import needs
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.callsites import SMALL_COPY, small_runs
 from advisor.metrics.intervals import subtract, union
-from advisor.metrics.uploads import SMALL, small_runs
 from advisor.model.arrays import Array, among, begins_run, marked, ordered, pairs, rows_at
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
@@ -137,7 +137,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up: Array) -> int:
     """How long (ns) no kernel runs while small copies to the device follow each other."""
-    mine = np.flatnonzero(up & (size > 0) & (size <= SMALL) & (a.ops.api[at] >= 0))
+    mine = np.flatnonzero(up & (size > 0) & (size <= SMALL_COPY) & (a.ops.api[at] >= 0))
     if not len(mine):
         return 0
     calls = a.trace.columns("api_calls", ("thread", "start", "call"))

@@ -14,8 +14,8 @@ from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import joined, union
+from advisor.metrics.phases import uneven_share
 from advisor.metrics.startup import work_span
-from advisor.metrics.thinned import uneven_share
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.metrics.workload import ran_on
 from advisor.model.arrays import among, distinct

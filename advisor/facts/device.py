@@ -11,11 +11,9 @@ from advisor.facts import needs
 from advisor.facts.spec import PART_MEANINGS, Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget
+from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
 from advisor.metrics.collectives import processes_wait_ns
-from advisor.metrics.gaps import empty_queue_share, replay_gaps
 from advisor.metrics.intervals import union_by
-from advisor.metrics.kernel_columns import narrow_ns
 from advisor.metrics.kernels import (
     ATTENTION,
     MATMUL,
@@ -28,6 +26,7 @@ from advisor.metrics.kernels import (
 )
 from advisor.metrics.matmuls import own_products
 from advisor.metrics.operations import Kind
+from advisor.metrics.passes import narrow_ns
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.metrics.waited import calls_by
 from advisor.model.arrays import Array, median_of, percentiles, picked

@@ -9,7 +9,8 @@ import numpy as np
 from advisor.facts import needs
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import REFILL_NS, DeviceBudget
+from advisor.metrics.budget import DeviceBudget
+from advisor.metrics.host import REFILL_NS
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.phases import longest_gap_of, once_ratio, pause_ns, slow_steps, slower_part

@@ -16,10 +16,10 @@ from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily, kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
-from advisor.metrics.kernel_columns import DeviceKernels
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
 from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
+from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles, rows_at
 from advisor.model.facts import Scope

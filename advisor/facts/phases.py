@@ -18,14 +18,20 @@ from advisor.facts.activity import read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.adapters import adapter_kernels, is_adapter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
+from advisor.metrics.experts import adapter_kernels, is_adapter
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, is_unknown
-from advisor.metrics.lookups import cache_reorders, embedding_lookups
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pace import MIN_STEPS, find_drift, find_slow_steps
-from advisor.metrics.passes import narrowed_weights, sampling_sorts, widened_caches, widened_weights
+from advisor.metrics.passes import (
+    cache_reorders,
+    embedding_lookups,
+    narrowed_weights,
+    sampling_sorts,
+    widened_caches,
+    widened_weights,
+)
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, distinct, marked, median_of
 from advisor.model.facts import Scope

@@ -17,7 +17,7 @@ from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import Kind, calls_named, directions
+from advisor.metrics.operations import Kind, calls_named, of_copies
 from advisor.metrics.waited import (
     CONTEXT,
     EVENT,
@@ -134,7 +134,7 @@ def sync_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     most = heaviest(calls["name_id"][rows], calls["end"][rows] - calls["start"][rows])
     out.put("sync.call_name", base_name(a.trace.texts([most])[0]))
     if not a.trace.has("graph_runs"):
-        issued = a.ops.api[(directions(a.trace, a.ops) == DTOH) & (a.ops.api >= 0)]
+        issued = a.ops.api[(of_copies(a.trace, a.ops) == DTOH) & (a.ops.api >= 0)]
         issued = np.sort(calls["start"][issued[calls["thread"][issued] == feeder]])
         issued = issued[issued >= a.host_window[0]]
         before = np.searchsorted(issued, np.sort(calls["start"][rows]))

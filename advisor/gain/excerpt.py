@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.operations import directions
-from advisor.metrics.steps import Steps
+from advisor.metrics.operations import of_copies
+from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, marked
 from advisor.model.gain import Timed
 from advisor.model.numbers import percent
@@ -102,7 +102,7 @@ def _alone(a: Analysis, limit: int) -> Replayed:
     mine = a.steps.op_step == only
     if (size := int(mine.sum())) > max(limit, MOST_ALONE):
         raise NoReplay(f"the window is one pass of {size:,} operations, too many to be replayed")
-    if 2 * int(among(directions(a.trace, a.ops)[mine], MIGRATIONS).sum()) >= size:
+    if 2 * int(among(of_copies(a.trace, a.ops)[mine], MIGRATIONS).sum()) >= size:
         raise NoReplay("pages of unified memory move when they are touched, which a replay does not show")
     of: Timed = "step" if a.steps.believed else "window"
     if (share := a.window.cut(a.startup.spans).total / a.window.nonzero_length) >= _COLD:

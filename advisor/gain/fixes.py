@@ -24,7 +24,7 @@ from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
-from advisor.metrics.steps.between_waits import IN_A_LOOP
+from advisor.metrics.steps.sequence import IN_A_LOOP
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.sources.schema import DTOH, HTOD, Call
 

@@ -11,9 +11,9 @@ from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
+from advisor.metrics.callsites import SMALL_COPY, small_runs
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
-from advisor.metrics.uploads import SMALL, small_runs
 from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of, without
 from advisor.sources.schema import DTOH, HTOD, MISSING, PTOP, Call
 
@@ -97,7 +97,7 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 def _small_runs(inputs: Inputs, work: Work) -> tuple[Array, Array]:
     """The run of small copies to the device of each call, and of each operation; MISSING for none."""
     calls, ops = inputs.calls, inputs.ops
-    small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL) & (ops.latency > NEVER)
+    small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL_COPY) & (ops.latency > NEVER)
     of_call = small_runs(calls.thread, np.arange(len(calls)), calls.kind, marked(len(calls), ops.call[small]))
     of_op = np.full(len(ops), MISSING)
     of_op[small] = of_call[ops.call[small]]

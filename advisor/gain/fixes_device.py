@@ -14,8 +14,7 @@ from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
-from advisor.metrics.lookups import cache_reorders, embedding_lookups
-from advisor.metrics.passes import narrowed_weights, sampling_sorts
+from advisor.metrics.passes import cache_reorders, embedding_lookups, narrowed_weights, sampling_sorts
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, marked
 from advisor.sources.schema import Call

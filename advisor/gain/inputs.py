@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.gaps import LONG_HOST_NS
+from advisor.metrics.host import LONG_HOST_NS
 from advisor.metrics.operations import Operations, Rows
 from advisor.model.arrays import Array, among, distinct, median_of, merged
 from advisor.sources.schema import Call

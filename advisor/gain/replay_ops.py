@@ -16,9 +16,8 @@ from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
-from advisor.metrics.adapters import adapter_kernels
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.experts import Routing, routing
+from advisor.metrics.experts import Routing, adapter_kernels, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
 from advisor.metrics.layers import find_layers

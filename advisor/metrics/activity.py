@@ -10,27 +10,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from operator import mul
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.design import Runs, bounded_least_squares, robust_covariance
-from advisor.metrics.intervals import Coverage, Spans
+from advisor.metrics.intervals import Spans, positions, union
 from advisor.metrics.kernels import Names, dense, is_unknown
-from advisor.metrics.window import Window
+from advisor.metrics.sampled import Samples, best_lag
 from advisor.model.arrays import Array, grouped, median_of
-from advisor.sources.schema import MISSING, SAMPLE_RATIOS
-from advisor.sources.trace import Trace
+from advisor.sources.schema import MISSING
 
+try:
+    from advisor.sources.sqlite._pages import shares as compiled
+except ImportError:  # installed without a C compiler
+    compiled = None  # type: ignore[assignment]
+
+#: Samples whose equations are worked into a solution at once: as many as fit into a core's cache.
+_BLOCK = 1 << 11
+#: Samples whose misfits are taken as related.
+_RELATED_SAMPLES = 20
 #: A group is resolved when the standard error of its activity is at most this.
 RESOLVED_ERROR = 0.05
 #: A level whose error is at most this still shows on which side of a limit a kernel probably is.
 LIKELY_ERROR = 0.15
 #: Families that are split by kernel and launch shape.
 HEAVY = frozenset(("gemm", "gemv", "attention", "moe", "conv"))
-#: Groups with less than this share of the kernel time (five times it for lighter families) go into
-#: ``rest``.
+#: Groups with less than this share of the kernel time (five times it for lighter families) go into ``rest``.
 _MIN_SHARE = 0.02
 _MAX_GROUPS = 12
 #: Above this correlation the samples cannot tell the groups apart.
@@ -43,71 +50,6 @@ _EDGE_NS = 500
 #: Single kernels get a column from this share of the time on; at most this many, and one per ten samples.
 _MIN_SINGLE_SHARE = 0.004
 _MAX_SINGLE = 40
-#: Where no source gives busy time itself, a sample counts as busy from this activity on.
-_ACTIVE = 0.01
-#: Number of samples used to find the lag, over the whole capture; more do not change it.
-_LAG_SAMPLES = 20_000
-
-
-class Samples(Struct, frozen=True):
-    """Samples of one device inside a window; a stamp t covers [t, t + period)."""
-
-    time: Array
-    period: int
-    values: dict[str, Array]
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    def mean(self, name: str) -> float | None:
-        """Mean of a column, 0..1; None if the device does not report it."""
-        column = self.values.get(name)
-        if column is None or len(column) == 0 or np.isnan(column).all():
-            return None
-        return float(np.nanmean(column))
-
-    @property
-    def busy(self) -> Array | None:
-        """How much of each sample the device was busy, 0..1, as far as samples show it: GR Active;
-        where that is not sampled, the whole of every sample in which SMs or DRAM were active."""
-        if "gr_active" in self.values:
-            return np.nan_to_num(self.values["gr_active"])
-        found = [v for v in (self.values.get("sm_active"), self.dram) if v is not None]
-        if not found:
-            return None
-        return np.asarray(np.max(np.nan_to_num(found), axis=0) >= _ACTIVE, np.float64)
-
-    @property
-    def dram(self) -> Array | None:
-        """DRAM read + write, 0..1 of peak."""
-        if "dram_read" not in self.values:
-            return None
-        write = self.values.get("dram_write")
-        return self.values["dram_read"] + (0 if write is None else np.nan_to_num(write))
-
-
-def device_samples(trace: Trace, device: int, window: Window) -> Samples | None:
-    """Samples of a device that lie wholly inside the window and begin in no hole of it; None if
-    there are none."""
-    if not trace.has("samples"):
-        return None
-    columns = trace.columns("samples", ("time", "device", *SAMPLE_RATIOS))
-    time = columns["time"]
-    mine = columns["device"] == device
-    if not mine.any():
-        return None
-    all_times = time[mine]
-    period = int(median_of(np.diff(all_times))) if len(all_times) > 1 else 0
-    if period <= 0:
-        return None
-    mine &= (time >= window.start) & (time + period <= window.end) & ~window.holes.holds(time)
-    rows = np.flatnonzero(mine)
-    if len(rows) == 0:
-        return None
-    together = int(rows[-1] - rows[0]) + 1 == len(rows)  # one device: avoids a copy
-    inside = slice(int(rows[0]), int(rows[-1]) + 1) if together else rows
-    values = {n: columns[n][inside] for n in SAMPLE_RATIOS if not np.isnan(columns[n][inside]).all()}
-    return Samples(time[inside], period, values)
 
 
 class Activity(Struct, frozen=True):
@@ -140,14 +82,16 @@ class Activity(Struct, frozen=True):
         above = (level - error > 0) | (measure == "tensor")
         return np.asarray(above & (level < 1))
 
+    def _weights(self, families: Collection[str]) -> Array:
+        """Weight of each group by time, adding up to 1 over these families; 0 if they take no time."""
+        weight = self.share * np.array([f in families for f, _ in self.groups])
+        return np.asarray(weight / (weight.sum() or 1.0))
+
     def of(self, family: str, measure: str) -> float | None:
         """Time-weighted activity inside a family; None if the samples do not resolve it."""
-        if measure not in self.level:
+        weight = self._weights((family,))
+        if measure not in self.level or not weight.any():
             return None
-        weight = self.share * np.array([f == family for f, _ in self.groups])
-        if weight.sum() == 0:
-            return None
-        weight /= weight.sum()
         variance = float(weight @ self.covariance[measure] @ weight)
         variance += sum(float(weight @ doubt) ** 2 for doubt in self.doubts[measure])
         level = float(weight @ self.level[measure])
@@ -159,10 +103,9 @@ class Activity(Struct, frozen=True):
     def reading(self, families: Collection[str], least: float) -> Activity:
         """The same, given that these families read at least `least` of the peak on average, 0..1: lower
         levels are raised to it by the smallest change that their errors allow."""
-        weight = self.share * np.array([f in families for f, _ in self.groups])
-        if "dram" not in self.level or weight.sum() == 0:
+        weight = self._weights(families)
+        if "dram" not in self.level or not weight.any():
             return self
-        weight /= weight.sum()
         lacks = least - float(weight @ self.level["dram"])
         moves = (self.covariance["dram"] + sum(np.outer(d, d) for d in self.doubts["dram"])) @ weight
         if lacks <= 0 or weight @ moves <= 0:
@@ -228,10 +171,8 @@ def kernel_activity(
     sampled = samples.values
     measures = {"sm": sampled.get("sm_active"), "dram": samples.dram, "tensor": sampled.get("tensor_active")}
     complete = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
-    late, early = (
-        _bounded(runs.shares(samples.time + shift, samples.period), complete)
-        for shift in (_STAMP_NS, -_STAMP_NS)
-    )
+    shifted = (samples.time + _STAMP_NS, samples.time - _STAMP_NS)
+    late, early = (_bounded(runs.shares(time, samples.period), complete) for time in shifted)
     single = kind, column, len(kept)
     by_kernel = _by_single_kernels(samples, start, end, *single, list(complete.values()))
     for (name, values), free in zip(complete.items(), by_kernel, strict=True):
@@ -258,18 +199,14 @@ def _bounded(design: Array, values: Mapping[str, Array]) -> dict[str, Array]:
 def _groups(
     group: Array, duration: Array, labels: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], Array]:
-    """Labels of the groups with enough time, the largest first and the rest last; and the group of each
-    column."""
+    """Labels of the groups with enough time, largest first and the rest last; and each column's group."""
     time = np.bincount(group, duration, len(labels))
-    kept: list[tuple[str, str]] = []
+    least = _MIN_SHARE * float(time.sum()) * np.where([bool(label) for _, label in labels], 1, 5)
+    order = np.argsort(-time, kind="stable")
+    chosen = order[time[order] >= least[order]][:_MAX_GROUPS]
+    kept = [labels[i] for i in chosen.tolist()]
     column = np.full(len(labels), MISSING, np.int32)
-    floor = _MIN_SHARE * float(time.sum())
-    for i in np.argsort(-time, kind="stable").tolist():
-        least = floor if labels[i][1] else 5 * floor
-        if time[i] < least or len(kept) >= _MAX_GROUPS:
-            continue
-        column[i] = len(kept)
-        kept.append(labels[i])
+    column[chosen] = np.arange(len(chosen))
     rest = (column == MISSING) & (np.bincount(group, minlength=len(labels)) > 0)
     if rest.any():
         column[rest] = len(kept)
@@ -304,56 +241,6 @@ def _by_single_kernels(
     return [weight @ one for one in solved]
 
 
-def best_lag(samples: Samples, busy: Spans) -> float:
-    """Lag, in periods, at which SM activity follows occupancy best.
-
-    A device that is busy throughout gives no contrast to align by; then the lag is 0, the documented
-    meaning of the stamp (start of the interval).
-    """
-    values = samples.values.get("sm_active")
-    if values is None or np.isnan(values).any():
-        return 0.0
-    some = slice(None, None, max(len(samples) // _LAG_SAMPLES, 1))
-    time, values = samples.time[some], values[some]
-    flat = values.std() < 1e-3
-    apart = values - values.mean()
-    norm = math.sqrt(apart @ apart)
-    shifts = np.arange(-2.0, 2.01, 0.25)
-    begin = np.array([round(shift * samples.period) for shift in shifts.tolist()])
-    # All shifts of one sample at once: they are close together, so each search starts where the last one
-    # ended.
-    time = np.add.outer(time, np.concatenate((begin, begin + samples.period)))
-    covered = Coverage(busy)(time.ravel()).reshape(time.shape).T
-    correlations = []
-    for until, since in zip(covered[len(begin) :], covered, strict=False):
-        occupied = (until - since) / samples.period
-        occupied -= occupied.mean()
-        spread = math.sqrt(occupied @ occupied)
-        steady = spread < 0.05 * math.sqrt(len(occupied))
-        correlations.append(0.0 if flat or steady else float(occupied @ apart) / (spread * norm))
-    top = int(np.argmax(correlations))
-    return float(shifts[top]) if correlations[top] >= 0.5 else 0.0
-
-
-def time_at_level(values: Array, busy: Array, level: float) -> float:
-    """Share of the sampled busy time in which activity reaches `level`; `busy` (0..1) is the busy share of
-    each sample."""
-    known = np.nan_to_num(values)
-    return float(busy[(busy > 0) & (known >= level * busy)].sum() / len(busy)) if len(busy) else 0.0
-
-
-def unrecorded_ratio(samples: Samples, busy: Spans) -> float | None:
-    """Share of the samples' GR Active that is further than one period from any recorded work (`busy`); None
-    if it was not sampled, or the samples do not follow the work in time to its end."""
-    active = samples.values.get("gr_active")
-    if active is None or not len(busy) or samples.time[-1] + 2 * samples.period < busy.end[-1]:
-        return None
-    if abs(best_lag(samples, busy)) > 1.0:
-        return None
-    near = Coverage(busy).within(samples.time - samples.period, samples.time + 2 * samples.period)
-    return float(np.nan_to_num(active[near == 0]).sum() / len(active))
-
-
 def launch_kinds(name: Array, blocks: Array) -> Array:
     """Number of each launch's kernel and block count."""
     grid, most = _grids(blocks)
@@ -384,3 +271,101 @@ def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list
             i, count = divmod(k - len(families), most)
             labels.append((names.families[i], f"{names.short[i]} x{count}"))
     return group.astype(np.int32), labels
+
+
+# --- the design: samples as a mixture of kernels, and ways to solve it by least squares -------------
+
+
+class Runs(Struct, frozen=True):
+    """When the kernels of each column of a design run, sorted by start; `reach` is the latest end so far."""
+
+    start: Array
+    end: Array
+    column: Array
+    columns: int
+    reach: Array
+
+    @classmethod
+    def of(cls, start: Array, end: Array, column: Array, columns: int) -> Runs:
+        """Kernels sorted by start; those of one column that overlap count once."""
+        if not (start[1:] >= end[:-1]).all():
+            spans = [union(start[column == j], end[column == j]) for j in range(columns)]
+            start, end = (np.concatenate([s[k] for s in spans]) for k in (0, 1))
+            order = np.argsort(start, kind="stable")
+            column = np.repeat(np.arange(columns), [len(s) for s in spans])[order]
+            start, end = start[order], end[order]
+        return cls(start, end, column, columns, np.maximum.accumulate(end))
+
+    def shares(self, lo: Array, period: int) -> Array:
+        """Share of each [lo, lo + period), ascending by lo, that each column takes."""
+        if compiled is not None:
+            return self._shares(lo, period)
+        blocks = (lo[at : at + _BLOCK] for at in range(0, len(lo), _BLOCK))
+        return np.concatenate([self._shares(some, period) for some in blocks])
+
+    def _shares(self, lo: Array, period: int) -> Array:
+        hi = lo + period
+        first, last = np.searchsorted(self.reach, lo[0], "right"), np.searchsorted(self.start, hi[-1])
+        mine = slice(int(first), int(last))
+        start, end, column = self.start[mine], self.end[mine], self.column[mine]
+        if compiled is not None and start.dtype == end.dtype == lo.dtype == np.int64:
+            out = np.zeros((len(lo), self.columns), np.int64)
+            compiled(start, end, column.astype(np.int32, copy=False), lo, hi, self.columns, False, out)
+            return np.divide(out, period, out=out.view(np.float64))
+        first = positions(hi, start, "right")
+        held = np.minimum(end, hi.take(first)) - np.maximum(start, lo.take(first))
+        cells = len(lo) * self.columns
+        total = np.bincount(first * self.columns + column, np.maximum(held, 0), minlength=cells)
+        # Most kernels lie in one sample. Of the others: the parts in the samples after the first.
+        more = np.maximum(positions(lo, end) - first - 1, 0)
+        run = np.repeat(np.arange(len(start)), more)
+        sample = np.arange(len(run)) + (first + 1 - np.cumsum(more) + more)[run]
+        held = np.minimum(end[run], hi[sample]) - np.maximum(start[run], lo[sample])
+        total += np.bincount(sample * self.columns + column[run], held, minlength=cells)
+        return np.asarray(total.reshape(len(lo), self.columns) / period)
+
+    def least_squares(self, time: Array, period: int, values: Sequence[Array]) -> list[Array]:
+        """The level of each column, without bounds, for each of the sampled `values`.
+
+        The triangle of an orthogonal decomposition stands for all rows so far, so the design of a
+        long capture is never held whole.
+        """
+        triangle: Array = np.empty((0, self.columns + len(values)))
+        for at in range(0, len(time), _BLOCK):
+            block = slice(at, at + _BLOCK)
+            rows = np.column_stack([self._shares(time[block], period), *(v[block] for v in values)])
+            triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, rows]), mode="r"))
+        cut = np.finfo(float).eps * max(len(time), self.columns)
+        solved = np.linalg.lstsq(triangle[:, : self.columns], triangle[:, self.columns :], rcond=cut)[0]
+        return list(solved.T)
+
+
+def robust_covariance(design: Array, misfit: Array) -> Array:
+    """Covariance of a least-squares solution whose misfits differ in size and follow each other
+    (Newey and West: neighbouring samples weigh with their distance, so sums over a moving window
+    hold every pair as often as it weighs)."""
+    inverse = np.linalg.pinv(design.T @ design)
+    width = 1 + min(_RELATED_SAMPLES, len(misfit) // 10)
+    summed = np.cumsum(design * misfit[:, None], axis=0)
+    moving = np.pad(summed, ((0, width - 1), (0, 0)), mode="edge")
+    moving[width:] -= summed[:-1]
+    free = max(len(misfit) - design.shape[1], 1)
+    return np.asarray(inverse @ (moving.T @ moving / width) @ inverse * len(misfit) / free)
+
+
+def bounded_least_squares(gram: Array, moment: Array, upper: float = 1.0) -> Array:
+    """Minimise x'Gx/2 - m'x for 0 <= x <= upper by coordinate descent: a dozen unknowns, so it
+    converges in a few hundred cheap sweeps and needs no solver library."""
+    rows, moments = gram.tolist(), moment.tolist()  # plain numbers: arrays of a dozen are slower
+    diagonal = np.maximum(np.diag(gram), 1e-12).tolist()
+    x = [0.0] * len(moments)
+    for _ in range(2000):
+        change = 0.0
+        for i, row in enumerate(rows):
+            step = (moments[i] - sum(map(mul, row, x))) / diagonal[i]
+            value = min(max(x[i] + step, 0.0), upper)
+            change = max(change, abs(value - x[i]))
+            x[i] = value
+        if change < 1e-7:
+            break
+    return np.array(x)

@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import kernel_families, step_patterns
-from advisor.metrics.activity import (
-    Activity,
-    Samples,
-    device_samples,
-    kernel_activity,
-    launch_groups,
-    launch_kinds,
-)
+from advisor.metrics.activity import Activity, kernel_activity, launch_groups, launch_kinds
 from advisor.metrics.budget import DeviceBudget, device_budget
-from advisor.metrics.damage import Damage, Losses, capture_ranges, earlier_work, find_damage, find_losses
-from advisor.metrics.host import HostStates, Ranges, Threads, host_states
-from advisor.metrics.integrity import Invalid, find_invalid
+from advisor.metrics.damage import earlier_work, find_damage, find_losses, find_thinned
+from advisor.metrics.host import HostStates, Ranges, Threads, capture_ranges, host_states
+from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import Spans, joined
-from advisor.metrics.kernel_columns import DeviceKernels
-from advisor.metrics.kernels import ATTENTION, MATMUL, Names, heaviest, kernel_names, worked
-from advisor.metrics.operations import FEWEST_KERNELS, Kind, Operations, Runs, find_runs, operations
+from advisor.metrics.kernels import Names, heaviest, kernel_names, worked
+from advisor.metrics.operations import FEWEST_KERNELS, Kind, Operations, find_runs, operations
 from advisor.metrics.origins import Provenance
+from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import phase_times, with_phases
-from advisor.metrics.startup import Startup, activity_span, find_startup
-from advisor.metrics.steps import Steps, find_steps, no_steps
-from advisor.metrics.steps.model import Work
-from advisor.metrics.thinned import Thinned, find_thinned
-from advisor.metrics.window import (
-    Selection,
-    Stretches,
-    Window,
-    end_of_work,
-    find_stretches,
-    nvtx_window,
-    outside_phase,
-    parse_window,
-    steady_window,
-)
-from advisor.metrics.workload import NO_KERNELS, Judgement, TraceMethod, judge, look, printed, trace_method
+from advisor.metrics.sampled import Samples, device_samples
+from advisor.metrics.startup import activity_span, find_startup
+from advisor.metrics.steps.find import find_steps
+from advisor.metrics.steps.model import Steps, Work, no_steps
+from advisor.metrics.window import Selection, find_stretches, find_window
+from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed, trace_method
 from advisor.model.arrays import Array, constant, picked
 from advisor.model.capture import Device
 from advisor.model.once import cached_property, kept
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
+
+T = TypeVar("T")
 
 #: Attributes that the views of all devices share.
 _SHARED = (
@@ -58,19 +44,42 @@ _SHARED = (
 _OF_PROGRAM = ("startup", "damage", "pauses", "states", "stretches")  # but if it ran another program
 
 
+def computed_by(make: Callable[[Analysis], T]) -> cached_property[T]:
+    """A metric that this function computes of an analysis."""
+    return cached_property(make)
+
+
 class Analysis:
     """Metrics of one trace, computed on first use and kept. Steps and window are those of one device and of
     the process with most GPU time on it: of the device with most GPU time, or of another with `on(device)`.
     `other` is another recording of the same program, which supplies names; `waited` the share of each
     device's collectives that is waiting for late ranks."""
 
+    trace: Trace
+    selection: Selection
     other: Analysis | None = None
     waited: Mapping[int, float] = {}
 
+    ops: cached_property[Operations] = computed_by(lambda a: operations(a.trace))
+    names: cached_property[Names] = computed_by(lambda a: kernel_names(a.trace, kernel_families()))
+    ranges = computed_by(lambda a: Ranges(a.trace))
+    threads = computed_by(lambda a: Threads(a.trace))
+    span = computed_by(lambda a: activity_span(a.trace, a.ops))
+    runs = computed_by(lambda a: find_runs(a.trace, a.ops, a.op_name))
+    startup = computed_by(lambda a: find_startup(a, a.repeated))
+    stretches = computed_by(lambda a: find_stretches(a.trace, a.ops, a.repeated, a.selection, a.states))
+    damage = computed_by(lambda a: find_damage(a.trace, a.steps))
+    losses = computed_by(lambda a: find_losses(a.trace, a.ops))
+    earlier_work = computed_by(lambda a: earlier_work(a.trace, a.ops))
+    thinned = computed_by(lambda a: find_thinned(a.trace))
+    invalid = computed_by(lambda a: find_invalid(a.trace, a.ops))
+    window = computed_by(find_window)
+    trace_method = computed_by(lambda a: trace_method(a.trace))
+    provenance: cached_property[Provenance] = computed_by(Provenance)
+    _budget = computed_by(device_budget)
+
     def __init__(self, trace: Trace, selection: Selection | None = None, device: int | None = None) -> None:
-        self.trace: Trace = trace
-        self.selection = selection or Selection()
-        self._device = device
+        self.trace, self.selection, self._device = trace, selection or Selection(), device
 
     def release(self) -> None:
         """Drop all computed metrics: they take more memory than the columns they come from."""
@@ -108,35 +117,12 @@ class Analysis:
         return heaviest(called) if len(called) else MISSING
 
     @cached_property
-    def ops(self) -> Operations:
-        return operations(self.trace)
-
-    @cached_property
-    def names(self) -> Names:
-        return kernel_names(self.trace, kernel_families())
-
-    @cached_property
-    def ranges(self) -> Ranges:
-        return Ranges(self.trace)
-
-    @cached_property
-    def threads(self) -> Threads:
-        return Threads(self.trace)
-
-    @cached_property
     def op_name(self) -> Array:
         """Position of each operation's kernel name in `names`, MISSING for other operations."""
         out = np.full(len(self.ops), MISSING, np.int64)
-        if not self.trace.has("kernels"):
-            return out
         kernel = self.ops.kind == Kind.KERNEL
         out[kernel] = self.names.index[self.ops.row[kernel]]
         return out
-
-    @cached_property
-    def provenance(self) -> Provenance:
-        """Operators, modules and lines that GPU work and calls come from."""
-        return Provenance(self)
 
     @cached_property
     def steps(self) -> Steps:
@@ -147,18 +133,16 @@ class Analysis:
     @cached_property
     def repeated(self) -> Steps:
         """The best candidate for steps, with its confidence."""
-        kernels = self.trace.has("kernels")
-        heavy = self.names.mask(lambda k: k.family in MATMUL | ATTENTION) if kernels else np.empty(0)
         lost = max(self.losses.share, self.thinned.share)
-        mine = self.main_process, self.main_device, self.op_name, heavy, lost
-        work = Work(self.trace, self.ops, *mine, self.program.denoises, self.runs.since, self.runs.until)
         known_by = ("loss", "elementwise (XLA)", "top-k")
         kinds = [k.operation if k.operation in known_by else k.family for k in self.names.known]
-        known = self.ranges, step_patterns(), kinds
-        found = find_steps(work, *known)
+        mine = self.main_process, self.main_device, self.op_name, self.ranges, step_patterns(), kinds
+        runs = self.runs.since, self.runs.until
+        work = Work(self.trace, self.ops, *mine, lost, self.program.denoises, *runs)
+        found = find_steps(work)
         if not found.believed and (cold := find_startup(self, found).end):
-            found = max(found, find_steps(replace(work, since=cold), *known), key=lambda s: s.confidence)
-        if not len(found) or not kernels:
+            found = max(found, find_steps(replace(work, since=cold)), key=lambda s: s.confidence)
+        if not len(found) or not self.trace.has("kernels"):
             return found
         return with_phases(found, self.trace, self.ops, self.names, self.program.is_language_model)
 
@@ -175,61 +159,9 @@ class Analysis:
         return printed(self.program, *phase_times(self.steps, self.trace, self.names))
 
     @cached_property
-    def span(self) -> tuple[int, int]:
-        return activity_span(self.trace, self.ops)
-
-    @cached_property
-    def startup(self) -> Startup:
-        return find_startup(self, self.repeated)
-
-    @cached_property
-    def runs(self) -> Runs:
-        return find_runs(self.trace, self.ops, self.op_name)
-
-    @cached_property
-    def damage(self) -> Damage:
-        return find_damage(self.trace, self.steps)
-
-    @cached_property
-    def losses(self) -> Losses:
-        return find_losses(self.trace, self.ops)
-
-    @cached_property
-    def earlier_work(self) -> Spans:
-        return earlier_work(self.trace, self.ops)
-
-    @cached_property
-    def thinned(self) -> Thinned:
-        return find_thinned(self.trace)
-
-    @cached_property
-    def invalid(self) -> Invalid:
-        return find_invalid(self.trace, self.ops)
-
-    @cached_property
-    def stretches(self) -> Stretches:
-        return find_stretches(self.trace, self.ops, self.repeated, self.selection, self.states)
-
-    @cached_property
     def pauses(self) -> Spans:
         """Stretches that are left out of step times: neither busy nor idle."""
         return joined(capture_ranges(self.trace), self.earlier_work, self.stretches.long, self.stretches.lone)
-
-    @cached_property
-    def window(self) -> Window:
-        choice, holes = self.selection, joined(self.damage.holes, self.pauses)
-        if choice.window:
-            lo, hi = parse_window(choice.window, self.span)
-            window = Window(lo, hi, f"--window {choice.window}")
-        elif choice.nvtx:
-            lo, hi = nvtx_window(choice.nvtx, self.ranges)
-            hi = max(hi, end_of_work(self.trace, self.ops, lo, hi))
-            window = Window(lo, hi, f"--nvtx {choice.nvtx}")
-        else:
-            window = steady_window(self.ops, self.repeated, self.startup, holes, self.span, self.runs)
-        if choice.phase:
-            holes = joined(holes, outside_phase(self.steps, choice.phase, window))
-        return window.without(holes)
 
     @cached_property
     def devices(self) -> list[int]:
@@ -288,11 +220,6 @@ class Analysis:
         return dict(self.ranges.matching(step_patterns().role))
 
     @cached_property
-    def trace_method(self) -> TraceMethod | None:
-        """How nsys traced CUDA; None if another tool recorded the capture."""
-        return trace_method(self.trace)
-
-    @cached_property
     def states(self) -> HostStates:
         nodes = bool(self.trace.has("kernels") and (self.ops.graph_node != 0).any())
         nodes = nodes and self.trace_method != "hardware"  # which makes no launch longer
@@ -302,10 +229,6 @@ class Analysis:
     def budgets(self) -> dict[int, DeviceBudget]:
         """Budget of every device that did work in its window."""
         return {device: self.on(device)._budget for device in self.devices}
-
-    @cached_property
-    def _budget(self) -> DeviceBudget:
-        return device_budget(self)
 
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
@@ -366,8 +289,6 @@ class Analysis:
     @cached_property
     def calls_in_window(self) -> Array:
         """Rows of api_calls that start on the host side of the window."""
-        if not self.trace.has("api_calls"):
-            return np.empty(0, np.int64)
         calls = self.trace.columns("api_calls", ("start", "process"))
         lo, hi = self.host_window
         inside = (calls["start"] >= lo) & (calls["start"] < hi)
@@ -390,10 +311,11 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        found = [kept(self, "calls", int(kind), partial(self._calls_of_class, kind)) for kind in kinds]
-        return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")  # a merge
 
-    def _calls_of_class(self, kind: Call) -> Array:
-        rows = self.calls_in_window
-        call = picked(self.trace.columns("api_calls", ("call",))["call"], rows)
-        return np.asarray(rows[call == int(kind)])
+        def of_class(kind: Call) -> Array:
+            rows = self.calls_in_window
+            call = picked(self.trace.columns("api_calls", ("call",))["call"], rows)
+            return np.asarray(rows[call == int(kind)])
+
+        found = [kept(self, "calls", int(kind), partial(of_class, kind)) for kind in kinds]
+        return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")  # a merge

@@ -12,33 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics.gaps import LONG_HOST_NS, Gaps, device_gaps
-from advisor.metrics.host import HostStates, Threads, held_by_others
-from advisor.metrics.intervals import (
-    EMPTY,
-    Coverage,
-    Spans,
-    intersect,
-    joined,
-    meeting,
-    positions,
-    split,
-    subtract,
-    union,
-    within_reach,
-)
-from advisor.metrics.operations import Kind, Operations, directions
+from advisor.metrics.host import LONG_HOST_NS, HostStates, Slice, Threads, ThreadStates, held_by_others
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, positions, subtract, union
+from advisor.metrics.operations import Kind, Operations, Rows, of_copies
 from advisor.metrics.window import Window
 from advisor.model import parts
-from advisor.model.arrays import Array, among, distinct, run_of, spliced
+from advisor.model.arrays import Array, among, compact, distinct, run_of
 from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
+from advisor.sources.trace import Trace
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
-
-#: Part, start and end in session time (ns).
-Slice = tuple[str, int, int]
 
 BUSY_PARTS, IDLE_PARTS, PARTS = tuple(parts.BUSY), tuple(parts.IDLE), tuple(parts.PARTS)
 BUSY_COLUMNS = [PARTS.index(p) for p in BUSY_PARTS]
@@ -48,20 +33,104 @@ LAUNCHING = ("launch_call", "launch_latency", "host_between_launches")
 #: Cost of a graph launch when its nodes are not traced (measured on graph-mode captures:
 #: calibration#graph-launch). What a node-traced call takes beyond it is the profiler's.
 UNTRACED_GRAPH_LAUNCH_NS = 70_000
-#: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
-REFILL_NS = 100_000
 #: Idle before a migration of unified memory counts as waiting for its pages up to this: the driver takes 20
 #: to 50 us for a batch of faults; longer is the host's own work before it touches them.
 FAULT_NS = 100_000
 
-_CALL_PART = {
-    Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
-    Call.MEMSET: "copy_call", Call.GRAPH_LAUNCH: "graph_launch_call",
-}  # fmt: skip
+#: Work starts within microseconds of its launch: launched less than this before a gap began, it was late.
+START_NS = 2_000
 #: Gaps are processed in pieces that fit into the cache.
 _CHUNK = 1 << 17
-#: What a thread is doing during a call, by its number in `thread_states`.
-THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
+
+
+class Gaps(Rows, frozen=True):
+    """One entry a gap, ascending. `next_op` indexes the device's operations, MISSING if the
+    gap ends at the window's or a hole's edge, `prev_op` the one whose end began it; call columns
+    belong to the call that issued `next_op`."""
+
+    start: Array
+    end: Array
+    next_op: Array
+    prev_op: Array
+    call_start: Array
+    call_end: Array
+    call: Array
+    thread: Array
+    process: Array
+    internal: Array  # between two nodes of one graph run
+    crosses_step: Array
+    migrated: Array  # ends with a migration of unified memory
+    held: Array  # a process outside the capture has the device for most of it, after the call's return
+
+    @property
+    def length(self) -> Array:
+        return self.end - self.start
+
+    @property
+    def queued(self) -> Array:
+        """Gaps that began when the next operation had long been launched."""
+        return np.asarray((self.call != MISSING) & (self.call_end + START_NS <= self.start))
+
+
+def device_gaps(
+    trace: Trace, ops: Operations, op_step: Array, window: Window, migration: Array, others: Spans
+) -> tuple[Gaps, Spans]:
+    """Gaps and busy union of one device's operations (sorted by start) inside the window;
+    `migration` is a mask of those that move pages of unified memory, `others` when a process outside
+    the capture has the device."""
+    busy = union(ops.start, ops.end)
+    idle = subtract(gaps(busy, window.start, window.end), window.holes)
+    after = positions(ops.start, idle.end)
+    at = np.minimum(after, len(ops) - 1)
+    known = (after < len(ops)) & (ops.start[at] == idle.end)
+    # The operation that ended last before the gap.
+    prev = np.maximum(at - 1, 0)
+    if (ops.end[1:] < ops.end[:-1]).any():
+        latest = ops.end >= np.maximum.accumulate(ops.end)
+        prev = np.maximum.accumulate(np.where(latest, np.arange(len(ops)), 0))[prev]
+    has_prev = known & (at > 0)
+    internal = np.zeros(len(at), bool)
+    if ops.graph_node.any():
+        internal = has_prev & (ops.graph_node[at] != 0) & (ops.graph_node[prev] != 0)
+        internal &= (ops.correlation[at] == ops.correlation[prev]) & (ops.process[at] == ops.process[prev])
+    crosses = has_prev & (op_step[at] != op_step[prev])
+    migrated = known & migration[at]
+    api = np.where(known & ~migrated, ops.api[at], MISSING)
+    if trace.has("api_calls"):
+        calls = trace.columns("api_calls", ("start", "end", "call", "thread"))
+        call_start, call_end, call, thread = (column.take(api) for column in calls.values())
+        for column in (call_start, call_end, call, thread):
+            column[api < 0] = MISSING
+        if migrated.any():
+            # The driver moves pages upon a fault: of the host thread that called CUDA last.
+            last = np.searchsorted(calls["start"], idle.start[migrated], "right") - 1
+            thread[migrated] = np.where(last >= 0, calls["thread"][last], MISSING)
+    else:
+        call_start = call_end = call = thread = np.full(len(idle), MISSING, np.int64)
+    issued = np.clip(call_end, idle.start, idle.end)
+    held = np.zeros(len(idle), bool)
+    if len(others):
+        held = (call != MISSING) & (2 * Coverage(others).within(issued, idle.end) > idle.end - issued)
+    process, following, before = (
+        np.where(mask, value, MISSING).astype(np.int32)
+        for mask, value in ((known, ops.process[at]), (known, at), (has_prev, prev))
+    )
+    of_call = call_start, call_end, call.astype(np.int8), compact(thread.astype(np.int32)), compact(process)
+    return Gaps(*idle, following, before, *of_call, internal, crosses, migrated, held), busy
+
+
+def empty_queue_share(found: Gaps) -> float | None:
+    """Share of the gaps (graph-internal ones left out) whose next operation had not been launched
+    2 us before the gap began; None without gaps that have a launch."""
+    mine = ~found.internal & (found.call != MISSING)
+    if not mine.any():
+        return None
+    return float((~found.queued[mine]).mean())
+
+
+def replay_gaps(found: Gaps) -> Array:
+    """Mask of the gaps that end with the first node of a graph replay."""
+    return np.asarray((found.call == Call.GRAPH_LAUNCH) & ~found.internal)
 
 
 class DeviceBudget(Struct, frozen=True, dict=True):
@@ -109,14 +178,13 @@ def device_budget(a: Analysis) -> DeviceBudget:
     mine = np.flatnonzero(ops.device == device)
     if len(mine) < len(ops):
         ops, communication, op_step = ops.take(mine), communication[mine], op_step[mine]
-    direction = directions(trace, ops)
+    direction = of_copies(trace, ops)
     others = held_by_others(trace, device, ops.start)
     found, busy = device_gaps(trace, ops, op_step, window, among(direction, MIGRATIONS), others or EMPTY)
     spans = _busy_parts(ops, busy, communication, direction, window)
     del busy, direction  # large, and no longer needed
-    bounds = np.concatenate(
-        ([window.start], np.clip(step_end, window.start, window.end), [window.end])
-    ).astype(np.int64)
+    inside = np.clip(step_end, window.start, window.end)
+    bounds = np.concatenate(([window.start], inside, [window.end])).astype(np.int64)
     by_step = np.zeros((len(bounds) - 1, len(PARTS)))
     for name, part in spans.items():
         by_step[:, PARTS.index(name)] = Coverage(part).within(bounds[:-1], bounds[1:])
@@ -151,19 +219,15 @@ def _busy_parts(
         "migration": migration,
     }
     out: dict[str, Spans] = {}
-    taken: list[Spans] = []
     recorded = _recorded(window) if len(window.holes) else None
     for name, mask in masks.items():
-        if not mask.any():
-            out[name] = EMPTY
-            continue
-        whole = mask.all()
-        own = window.cut(busy if whole else union(ops.start[mask], ops.end[mask]))
+        own = EMPTY
+        if mask.any():
+            own = window.cut(busy if mask.all() else union(ops.start[mask], ops.end[mask]))
         if recorded is not None:
             own = intersect(own, recorded)
-        for other in taken:
+        for other in out.values():
             own = subtract(own, other)
-        taken.append(own)
         out[name] = own
     return out
 
@@ -219,7 +283,7 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     host = before == _THREAD
     for thread in distinct(found.thread[host]).tolist():
         mine = np.flatnonzero(host & (found.thread == thread))
-        states_of = _ThreadStates(threads, thread, int(found.process[mine[0]]), states)
+        states_of = ThreadStates(threads, thread, int(found.process[mine[0]]), states)
         for rows in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             some = run_of(rows)
             part = states_of.split(found.start[some], until[some])
@@ -240,11 +304,10 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
 def gap_slices(
     budget: DeviceBudget, threads: Threads, states: HostStates, which: Sequence[int]
 ) -> list[list[Slice]]:
-    """Single gaps as slices in order of time: where in the gap the parts lie that the budget booked for it;
-    they add up to it."""
+    """Single gaps as slices in order of time, each of the part that the budget booked for it."""
     found, booked = budget.gaps.take(np.asarray(which, np.int64)), budget.gap_parts
     before, until, after = _edges(found)
-    known: dict[int, _ThreadStates] = {}
+    known: dict[int, ThreadStates] = {}
     out = []
     for i, gap in enumerate(which):
         thread = int(found.thread[i])
@@ -254,11 +317,10 @@ def gap_slices(
         else:
             if thread not in known:
                 process, among = int(found.process[i]), Spans(found.start, found.end)
-                known[thread] = _ThreadStates(threads, thread, process, states, among)
+                known[thread] = ThreadStates(threads, thread, process, states, among)
             host = "host_gap" if booked["host_gap"][gap] else "host_between_launches"
-            slices = list(
-                _cut_launches(known[thread].slices(start, cut, host), int(booked["graph_launch_call"][gap]))
-            )
+            parts_of = known[thread].slices(start, cut, host)
+            slices = list(_cut_launches(parts_of, int(booked["graph_launch_call"][gap])))
         slices.append((IDLE_PARTS[after[i]], cut, end))
         out.append([s for s in slices if s[1] < s[2]])
     return out
@@ -274,83 +336,3 @@ def _cut_launches(slices: Iterable[Slice], left: int) -> Iterator[Slice]:
         left -= own
         yield name, start, start + own
         yield "profiler", start + own, end
-
-
-class _ThreadStates:
-    """What one thread was doing: at any time the first of profiler, start-up, garbage collection, GIL, a
-    CUDA call, an operating-system call that applies; else its own code."""
-
-    def __init__(
-        self, threads: Threads, thread: int, process: int, states: HostStates, among: Spans | None = None
-    ) -> None:
-        """From all calls of the thread, or only from the calls that overlap `among`."""
-        explained = EMPTY
-        own: dict[str, Spans] = {}
-        for name, spans in (
-            ("profiler", states.overhead.get(process, EMPTY)),
-            ("startup", states.cold.get(thread, EMPTY)),
-            ("gc", states.gc.get(thread, EMPTY)),
-            ("gil", states.gil.get(thread, EMPTY)),
-        ):
-            if len(rest := subtract(spans, explained)):
-                own[name], explained = rest, joined(explained, rest)
-        start, end, state, refills = _states_of_calls(threads, thread)
-        if among is not None:
-            first, last = np.searchsorted(end, among.start, "right"), np.searchsorted(start, among.end)
-            at = distinct(np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)]))
-            start, end, state = start[at], end[at], state[at]
-        if len(blocked := states.os.get(thread, EMPTY)):
-            called = joined(Spans(start, end), refills)
-            own["os"] = subtract(subtract(blocked, called), explained)
-        self._names = [*own, *THREAD_STATES]
-        state = state.astype(np.int32) + np.int32(len(own))
-        # What is explained takes the place of calls and refills.
-        cut = distinct(meeting(explained, Spans(start, end))[1])
-        rest, refills = subtract(Spans(start[cut], end[cut]), explained), subtract(refills, explained)
-        states_of = state[cut][positions(start[cut], rest.start, "right") - 1]
-        others: list[tuple[Spans, Array | int]] = [(spans, i) for i, spans in enumerate(own.values())]
-        others += [(rest, states_of), (refills, self._names.index("sync"))]
-        label = np.concatenate([np.full(len(spans), which, np.int32) for spans, which in others])
-        begin, until = (np.concatenate([spans[i] for spans, _ in others]) for i in (0, 1))
-        order = np.argsort(begin, kind="stable")
-        begin, until, label = begin[order], until[order], label[order]
-        columns = (start, begin), (end, until), (state, label)
-        start, end, self._label = spliced(cut, positions(start, begin), *columns)
-        self._spans = Spans(start, end)
-
-    @cached_property
-    def long_host(self) -> Coverage:
-        """Own code of the thread that lasts LONG_HOST_NS or more: the device may have worked off its queue
-        for most of it."""
-        start, end = self._spans
-        after = np.flatnonzero(start[1:] - end[:-1] >= LONG_HOST_NS)
-        return Coverage(Spans(end[after], start[after + 1]))
-
-    def split(self, lo: Array, hi: Array) -> dict[str, Array]:
-        """ns of each [lo, hi) (ascending, disjoint) by state; `host` is the rest."""
-        found = split(self._spans, self._label, len(self._names), lo, hi)
-        return {**dict(zip(self._names, found, strict=True)), "host": hi - lo - found.sum(axis=0)}
-
-    def slices(self, lo: int, hi: int, host: str) -> Iterator[Slice]:
-        """[lo, hi) by state, in order of time; the rest is called `host`."""
-        inside = within_reach(self._spans, Spans(np.array([lo]), np.array([hi])))
-        rows = (column[inside].tolist() for column in (*self._spans, self._label))
-        for start, end, label in zip(*rows, strict=True):
-            if lo < start:
-                yield host, lo, start
-            yield self._names[label], max(lo, start), min(end, hi)
-            lo = end
-        if lo < hi:
-            yield host, lo, hi
-
-
-def _states_of_calls(threads: Threads, thread: int) -> tuple[Array, Array, Array, Spans]:
-    """Begin, end and state of the outermost calls of a thread; and the refills after its waits."""
-    calls = threads.of(thread)
-    code = np.full(max(Call) + 1, THREAD_STATES.index("launch_call"), np.int8)
-    for call, part in _CALL_PART.items():
-        code[call] = THREAD_STATES.index(part)
-    sync = np.flatnonzero(calls.call[:-1] == Call.SYNC)
-    begin, end = calls.end[sync], calls.start[sync + 1]
-    short = (end - begin <= REFILL_NS) & (end > begin)
-    return calls.start, calls.end, code[calls.call], Spans(begin[short], end[short])

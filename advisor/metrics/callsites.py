@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -12,12 +11,11 @@ from msgspec import Struct
 from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.knowledge.shapes import FrameKind
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import REFILL_NS
-from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
+from advisor.metrics.host import OPERATOR_TRAITS, REFILL_NS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import calls_named
-from advisor.model.arrays import Array, among, begins_run
+from advisor.metrics.operations import calls_named, combinations
+from advisor.model.arrays import Array, among, begins_run, ordered, rows_at
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS, Call, base_name
 
@@ -74,19 +72,16 @@ class CallSiteFinder:
         self._frames, self._steps = call_site_patterns(), step_patterns()
         calls = a.threads.of(thread)
         lo, hi = np.searchsorted(calls.start, a.host_window).tolist()
-        self._calls = ThreadCalls(
-            calls.thread, *(v[lo:hi] for v in (calls.start, calls.end, calls.call, calls.row))
-        )
+        columns = (v[lo:hi] for v in (calls.start, calls.end, calls.call, calls.row))
+        self._calls = ThreadCalls(calls.thread, *columns)
         self._follows = np.append(calls.start[lo + 1 : hi + 1], calls.end[-1:])[: hi - lo]
-        self._classes = np.bincount(self._calls.call, minlength=max(Call) + 1)
 
     def has(self, group: str) -> bool:
         """True when the thread makes calls of the group."""
-        return any(self._classes[c] for c in _CLASSES[group])
+        return bool(self._of_class(_CLASSES[group]).any())
 
     def members(self, group: str) -> Array:
-        """Positions of the calls of a group. Copies and memsets that are synchronous by name make the host
-        wait, so they count as waits, too."""
+        """Positions of the calls of a group. Synchronous copies and memsets count as waits, too."""
         mine = self._of_class(_CLASSES[group])
         if group == "sync":
             copies = np.flatnonzero(self._of_class(_CLASSES["copy"]))
@@ -123,28 +118,24 @@ class CallSiteFinder:
     def _summed(
         self, at: Array, source: Source, site: Array, labels: list[str], calls_at: Array
     ) -> CallSites:
-        """Totals by site and API function; `calls_at[i]` is the position of the call of entry i of `site`
-        (a call, or a sample inside one)."""
+        """Totals by site and API function; `calls_at` are positions of the calls of the entries of `site`."""
         calls, (name, names) = self._calls, self._names_of(calls_at)
         length = calls.end - calls.start
         total = int(length[at].sum())
         sampled = source == "samples"
         key, group = dense((site + 1) * len(names) + name)
         count = np.bincount(group, minlength=len(key))
-        share = total / max(len(calls_at), 1)
-        time = count * share if sampled else np.bincount(group, length[calls_at], len(key))
-        idle = np.zeros(len(key)) if sampled else np.bincount(group, self._idle_at(calls_at), len(key))
+        time = count * (total / max(len(calls_at), 1)) if sampled else np.bincount(group, length[calls_at])
+        idle = np.zeros(len(key)) if sampled else np.bincount(group, self._idle_at(calls_at))
         sites = []
-        for i, k in enumerate(key.tolist()):
+        for k, times, *ns in rows_at(np.arange(len(key)), key, count, np.rint(time), idle):
             where, call = divmod(k, len(names))
-            times = int(count[i]), round(time[i]), int(idle[i])
-            sites.append(Site(labels[where - 1] if where else None, names[call], *times))
+            sites.append(Site(labels[where - 1] if where else None, names[call], times, *map(int, ns)))
         sites.sort(key=lambda s: (-s.idle_ns, -s.time_ns, -s.calls, s.where or "~", s.call))
         return CallSites(source, tuple(sites), len(at), total)
 
     def _idle_at(self, at: Array) -> Array:
-        """Device idle inside each call and until the next call of the thread, where that follows
-        within the refill time of the budget."""
+        """Device idle inside each call and until the next one, where that follows within the refill time."""
         cover, before = self._idle
         end = self._calls.end[at]
         near = self._follows[at] - end <= REFILL_NS
@@ -165,12 +156,8 @@ class CallSiteFinder:
     # ------------------------------------------------------------ backtraces and samples
 
     def _by_backtrace(self, at: Array) -> tuple[Array, list[str], Array] | None:
-        if not self._trace.has("callchains"):
-            return None
         chain = self._trace.columns("api_calls", ("callchain",))["callchain"][self._calls.row[at]]
-        if not (chain > 0).any():
-            return None
-        site, labels = self._sites_of_chains(chain)
+        site, labels = self._sites_of_chains(chain) if (chain > 0).any() else (chain, [])
         return (site, labels, at) if labels else None
 
     def _by_stack(self, at: Array) -> tuple[Array, list[str], Array] | None:
@@ -180,16 +167,13 @@ class CallSiteFinder:
             return None
         if self._range_sites[0] and not ((found.line >= 0) | (found.module >= 0)).any():
             return None
-        keys = np.stack([found.line, found.module, found.outer])
-        _, first, of = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        first, of = combinations(found.line, found.module, found.outer)
         labels: dict[str, int] = {}
         places = [found.place(i) for i in first.tolist()]
         code = [labels.setdefault(text, len(labels)) if text else MISSING for text in places]
-        return np.array(code, np.int64)[of.ravel()], list(labels), at
+        return np.array(code, np.int64)[of], list(labels), at
 
     def _by_sample(self, at: Array) -> tuple[Array, list[str], Array] | None:
-        if not (self._trace.has("host_samples") and self._trace.has("callchains")):
-            return None
         samples = self._trace.columns("host_samples", ("time", "thread", "callchain"))
         mine = samples["thread"] == self._calls.thread
         time, chain = samples["time"][mine], samples["callchain"][mine]
@@ -219,8 +203,8 @@ class CallSiteFinder:
         names, name, kind = self._frame_names(columns["symbol_id"][at], columns["module_id"][at])
         site = np.full(len(used), MISSING, np.int64)
         labels: dict[str, int] = {}
-        for wanted in ("application", "framework", "library"):
-            rows = np.flatnonzero((kind == _KINDS.index(wanted)) & (site[of] == MISSING))
+        for number, wanted in enumerate(_KINDS[:3]):
+            rows = np.flatnonzero((kind == number) & (site[of] == MISSING))
             if len(rows) == 0:
                 continue
             chains, frames = of[rows], name[rows]
@@ -229,12 +213,10 @@ class CallSiteFinder:
             chains, frames = chains[fresh], frames[fresh]
             first = np.flatnonzero(begins_run(chains))
             last = np.append(first[1:], len(chains)) - 1
-            path = _PATHS[wanted](frames, first, last)
+            path = _path(wanted, frames, first, last)
             recorded, which = np.unique(path, axis=0, return_inverse=True)
-            code = [
-                labels.setdefault(" > ".join(names[i] for i in row if i >= 0), len(labels))
-                for row in recorded.tolist()
-            ]
+            paths = [" > ".join(names[i] for i in row if i >= 0) for row in recorded.tolist()]
+            code = [labels.setdefault(text, len(labels)) for text in paths]
             site[chains[first]] = np.array(code, np.int64)[which.ravel()]
         return site[back], list(labels)
 
@@ -299,32 +281,25 @@ class CallSiteFinder:
         labels = list(known)
         label = np.array(codes, np.int64)[kind]
         operation = np.isin(label, list(operations)) | (rows["domain"] == OPERATIONS)
-        parts = [
+        by_user, by_operation = (
             (rows["start"][mine], rows["end"][mine], label[mine])
             for mine in ((label >= 0) & ~operation, (label >= 0) & operation)
-        ]
-        return labels, parts[0], parts[1]
+        )
+        return labels, by_user, by_operation
 
 
 _KINDS: tuple[FrameKind, ...] = ("application", "framework", "library", "below")
 _NOT_SITES = ("gc", "gil_wait", "gil_hold")
 
 
-def _application_path(frames: Array, first: Array, last: Array) -> Array:
-    """Names of the innermost frames, the outermost of them first, MISSING if there are fewer."""
-    position = first[:, None] + np.arange(_FRAMES - 1, -1, -1)
-    return np.where(position <= last[:, None], frames[np.minimum(position, last[:, None])], MISSING)
-
-
-def _framework_path(frames: Array, first: Array, last: Array) -> Array:
-    inner = np.where(last > first, frames[first], MISSING)
-    return np.stack((frames[last], inner), axis=1)
-
-
-_PATHS: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "application": _application_path, "framework": _framework_path,
-    "library": lambda frames, first, _last: frames[first][:, None],
-}  # fmt: skip
+def _path(kind: FrameKind, frames: Array, first: Array, last: Array) -> Array:
+    """Names on the path of each chain, the outermost first, MISSING if there are fewer."""
+    if kind == "application":  # the innermost frames
+        position = first[:, None] + np.arange(_FRAMES - 1, -1, -1)
+        return np.where(position <= last[:, None], frames[np.minimum(position, last[:, None])], MISSING)
+    if kind == "framework":
+        return np.stack((frames[last], np.where(last > first, frames[first], MISSING)), axis=1)
+    return frames[first][:, None]
 
 
 def function_name(symbol: str) -> str:
@@ -342,3 +317,25 @@ def function_name(symbol: str) -> str:
     if arguments is not None:
         text = text[: arguments.start()].rsplit(" ", 1)[-1]
     return text.replace("\0", "()").strip()
+
+
+# --- small copies to the device that one call after the other makes ---------------------------------
+
+#: Copies of at most this many bytes cost a call and its latency rather than their transfer.
+SMALL_COPY = 64 << 10
+#: This many in a row are inputs that could be packed into one.
+_IN_A_ROW = 8
+
+
+def small_runs(thread: Array, start: Array, kind: Array, small: Array) -> Array:
+    """For each call the number of the run of small copies that it belongs to, MISSING for none: eight calls
+    or more of one thread that are `small` copies, with only waits between them. `kind` is that of
+    `api_calls.call`; calls that neither issue work nor wait nor allocate are ignored."""
+    acting = np.flatnonzero(~among(kind, (Call.OTHER, Call.EVENT, Call.PROFILER)))
+    order = acting[ordered(start[acting], thread[acting])]
+    inside = small[order] | (kind[order] == Call.SYNC)
+    run = np.cumsum(begins_run(thread[order], inside))
+    many = np.bincount(run, small[order] & inside, minlength=1) >= _IN_A_ROW
+    out = np.full(len(kind), MISSING, np.int64)
+    out[order] = np.where(inside & many[run], run, MISSING)
+    return out

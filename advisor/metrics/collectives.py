@@ -1,6 +1,5 @@
 """Collectives of one rank: kernels that exchange data with other GPUs, one row a call; whether the GPUs of
-a process, and the processes of a GPU, take turns; and devices that work independently of others.
-"""
+a process, and the processes of a GPU, take turns; and devices that work independently of others."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union, union_by
 from advisor.metrics.kernels import nth_alike
-from advisor.metrics.operations import Kind, directions
+from advisor.metrics.operations import combinations, of_copies
 from advisor.metrics.window import Window
-from advisor.model.arrays import Array, distinct
+from advisor.model.arrays import Array, begins_run, distinct, rows_at
 from advisor.sources.schema import MISSING, PTOP, Call
 
 #: Point-to-point calls, if the tracer recorded which ones (their kernels share one name).
@@ -54,10 +53,8 @@ KERNELS = "kernels"
 #: The columns of `Collectives.lead`: they add up to the time since the collective before it.
 LEADS = (KERNELS, EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
-
 #: Below a mebibyte the time of a collective is latency, not bandwidth.
 SMALL_BYTES = 1 << 20
-
 
 _NONE = np.empty(0, np.int64)
 
@@ -103,10 +100,10 @@ def device_collectives(a: Analysis, device: int) -> Collectives:
     mine = _rows(a, device)
     start, end = a.ops.start[mine], a.ops.end[mine]
     name, size, groups, group, sequence = _arguments(a, device, mine)
-    distinct, index = np.unique([a.op_name[mine], name], axis=1, return_inverse=True)
-    kinds_of = [_kind(a, *pair) for pair in distinct.T.tolist()]
+    some, index = combinations(a.op_name[mine], name)
+    kinds_of = [_kind(a, *pair) for pair in rows_at(some, a.op_name[mine], name)]
     kinds = tuple(sorted(set(kinds_of)))
-    kind = np.array([kinds.index(k) for k in kinds_of], np.int64)[index.reshape(-1)]
+    kind = np.array([kinds.index(k) for k in kinds_of], np.int64)[index]
     # The numbers of sends and receives are not those of the collectives of the same communicator.
     between_two = np.array([k in (SEND, RECEIVE) for k in kinds] or [False])[kind]
     _, first, stream = np.unique(a.ops.stream[mine], return_index=True, return_inverse=True)
@@ -151,10 +148,9 @@ def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:
     beside them or between: gradients that are exchanged one by one. Sends to one rank are none."""
     short = (found.duration < _ROW_NS) & (found.exposed >= _ALONE * found.duration)
     short &= np.array([kind not in (SEND, RECEIVE) for kind in found.kinds] or [False])[found.kind]
-    next_, ahead = np.arange(1, len(found)), np.arange(len(found) - 1)
-    alike = (found.kind[next_] == found.kind[ahead]) & (found.stream[next_] == found.stream[ahead])
-    between = Coverage(a.budgets[device].compute).within(found.end[ahead], found.start[next_])
-    return np.asarray(next_[short[next_] & short[ahead] & alike & (between == 0)])
+    alike = ~begins_run(found.kind, found.stream, short)[1:] & short[1:]
+    between = Coverage(a.budgets[device].compute).within(found.end[:-1], found.start[1:])
+    return np.flatnonzero(alike & (between == 0)) + 1
 
 
 def collectives_in_rows(a: Analysis, device: int) -> Array:
@@ -186,24 +182,16 @@ def leads(a: Analysis, device: int, found: Collectives) -> Array:
     rest = start - before
     compute = Coverage(budget.compute).within(before, start)
     # Collectives are work, too: a gap lies between two of them or after all, never across one.
-    gaps = budget.gaps
-    at = np.searchsorted(found.start, gaps.end, "left") - 1
-    between = (at >= 0) & (at < len(rest))
-    parts = np.zeros((len(rest), len(IDLE_PARTS)))
-    for i, name in enumerate(IDLE_PARTS):
-        length = budget.gap_parts[name]
-        if length.any():
-            parts[:, i] = np.bincount(at[between], length[between], minlength=len(rest))
-    copies = np.maximum(rest - compute - parts.sum(axis=1), 0)
+    at = np.searchsorted(found.start, budget.gaps.end, "left") - 1
+    between = np.flatnonzero((at >= 0) & (at < len(rest)))
+    parts = {n: np.bincount(at[between], budget.gap_parts[n][between], len(rest)) for n in IDLE_PARTS}
+    copies = np.maximum(rest - compute - sum(parts.values()), 0)
     at = a.device_kernels(device)
     at = at[a.names.mask(lambda k: k.family == "moe")[a.op_name[at]]]
     experts = np.minimum(Coverage(union(a.ops.start[at], a.ops.end[at])).within(before, start), compute)
     columns = [compute - experts, experts, copies]
-    for names in _LEAD_PARTS.values():
-        columns.append(parts[:, [IDLE_PARTS.index(n) for n in names]].sum(axis=1))
-    listed = {n for names in _LEAD_PARTS.values() for n in names}
-    columns.append(parts[:, [i for i, n in enumerate(IDLE_PARTS) if n not in listed]].sum(axis=1))
-    out[1:] = np.column_stack(columns)
+    columns += [sum(parts.pop(n) for n in names) for names in _LEAD_PARTS.values()]
+    out[1:] = np.column_stack([*columns, sum(parts.values())])
     return out
 
 
@@ -239,43 +227,27 @@ def _rows(a: Analysis, device: int) -> Array:
 
 
 def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, Array, tuple[str, ...], Array, Array]:
-    """Name of the call, bytes, communicator and sequence number of each collective, by device, stream
-    and start."""
-    missing = np.full(len(mine), MISSING, np.int64)
-    if not a.trace.has("collectives") or len(mine) == 0:
-        return missing, missing, (), missing, missing
+    """Name of the call, bytes, communicator and sequence number of each collective."""
     names = ("start", "device", "stream", "name_id", "bytes", "group_id", "sequence")
-    rows_of = a.trace.columns("collectives", names)
-    rows = np.flatnonzero(rows_of["device"] == device)
-    order = rows[np.lexsort((rows_of["stream"][rows], rows_of["start"][rows]))]
-    if len(order) == 0:
-        return missing, missing, (), missing, missing
+    recorded = a.trace.columns("collectives", names)
+    rows = np.flatnonzero(recorded["device"] == device)
+    rows = np.append(rows[np.lexsort((recorded["stream"][rows], recorded["start"][rows]))], MISSING)
+    begun, on, *values = (np.append(recorded[n], MISSING)[rows] for n in names if n != "device")
     start, stream = a.ops.start[mine], a.ops.stream[mine]
     # Operations are sorted by start; two of one start differ by their stream.
-    at = np.searchsorted(rows_of["start"][order], start)
+    at = np.searchsorted(begun[:-1], start)
     hit = np.full(len(mine), MISSING, np.int64)
     for step in range(4):  # all of these streams may start at the same nanosecond
-        here = np.minimum(at + step, len(order) - 1)
-        same = (rows_of["start"][order[here]] == start) & (rows_of["stream"][order[here]] == stream)
-        hit = np.where(same & (hit == MISSING), order[here], hit)
-
-    def column(name: str) -> Array:
-        return np.where(hit >= 0, rows_of[name][np.maximum(hit, 0)], MISSING)
-
-    ids, group = np.unique(column("group_id"), return_inverse=True)
+        here = np.minimum(at + step, len(rows) - 1)
+        hit = np.where((begun[here] == start) & (on[here] == stream) & (hit == MISSING), here, hit)
+    name, size, group_id, sequence = (column[hit] for column in values)
+    ids, group = np.unique(group_id, return_inverse=True)
     texts = a.trace.texts(int(i) for i in ids if i != MISSING)
     known = (ids != MISSING).cumsum() - 1
-    return (
-        column("name_id"),
-        column("bytes"),
-        tuple(texts),
-        np.where(ids[group] == MISSING, MISSING, known[group]),
-        column("sequence"),
-    )
+    return name, size, tuple(texts), np.where(ids[group] == MISSING, MISSING, known[group]), sequence
 
 
 # --- GPUs and processes that work at the same time or in turns ------------------------------------
-
 
 #: A GPU that computes for less than this share of the busiest one's time has no part of its own in the
 #: work: buffers that are cleared, a peer's copy.
@@ -284,9 +256,8 @@ _TAKES_PART = 0.05
 
 class Turns(Struct, frozen=True):
     """GPUs that the main process computes on in the window of its main device; times in ns. `compute` and
-    `alone` include copies from one GPU to another, which hand its work on. `any` is how long at least one
-    of them computes, `alone` of each how long it does so with no other. Of a single GPU nothing is
-    measured."""
+    `alone` include copies from one GPU to another, which hand its work on. `any` is how long at least one of
+    them computes, `alone` of each how long it does so with no other. Of a single GPU nothing is measured."""
 
     devices: tuple[int, ...]
     compute: tuple[int, ...]
@@ -310,24 +281,25 @@ def find_turns(a: Analysis) -> Turns | None:
     if len(a.devices) == 1 and len(a.names.ids):
         return Turns((a.devices[0],), (0,), (0,), 0, a.window.length)
     mine = a.in_window & (a.ops.process == a.main_process)
-    kernel = mine & (a.op_name >= 0) & ~a.communication
-    spans = {d: _spans_on(a, d, kernel) for d in a.devices}
+
+    def spans_on(device: int, kind: Array) -> Spans:
+        at = mine & kind & (a.ops.device == device)
+        return a.window.cut(union(a.ops.start[at], a.ops.end[at]))
+
+    kernel, handed = (a.op_name >= 0) & ~a.communication, of_copies(a.trace, a.ops) == PTOP
+    spans = {d: spans_on(d, kernel) for d in a.devices}
     most = max((s.total for s in spans.values()), default=0)
-    spans = {d: s for d, s in spans.items() if s.total and s.total >= _TAKES_PART * most}
-    handed = mine & (directions(a.trace, a.ops) == PTOP)
-    spans = {d: joined(s, _spans_on(a, d, handed)) for d, s in spans.items()}
+    spans = {
+        d: joined(s, spans_on(d, handed))
+        for d, s in spans.items()
+        if s.total and s.total >= _TAKES_PART * most
+    }
     if not spans:
         return None
     length, of = _single(list(spans.values()))
     alone = tuple(int(length[of == i].sum()) for i in range(len(spans)))
     compute = tuple(s.total for s in spans.values())
     return Turns(tuple(spans), compute, alone, joined(*spans.values()).total, a.window.length)
-
-
-def _spans_on(a: Analysis, device: int, mine: Array) -> Spans:
-    """When a device runs these operations, in the window."""
-    mine = mine & (a.ops.device == device)
-    return a.window.cut(union(a.ops.start[mine], a.ops.end[mine]))
 
 
 def _single(sets: list[Spans]) -> tuple[Array, Array]:
@@ -366,8 +338,7 @@ def threads_elsewhere(a: Analysis) -> Array | None:
     other = ops.device != a.main_device
     if not other.any() or a.communication.any():
         return None
-    copies = ops.row[ops.kind == Kind.COPY]
-    if (a.trace.columns("copies", ("kind",))["kind"][copies] == PTOP).any():
+    if (of_copies(a.trace, ops) == PTOP).any():
         return None
     issued = ops.api >= 0
     elsewhere, own = (distinct(api[ops.api[issued & mine]]) for mine in (other, ~other))

@@ -1,6 +1,5 @@
-"""Damage: stretches of a capture in which events were lost or nothing was recorded, and launches whose work
-is missing.
-"""
+"""Damage: stretches of a capture in which events were lost, launches whose work is missing, and traces that
+hold only a part of the events."""
 
 from __future__ import annotations
 
@@ -10,11 +9,19 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, calls_named, combinations, first_work
-from advisor.metrics.steps import Steps
-from advisor.model.arrays import Array, among, distinct, marked, median_of, sorting, where
-from advisor.sources.schema import MISSING, Call
+from advisor.metrics.kernels import dense, heaviest
+from advisor.metrics.operations import (
+    CONTEXT_NS,
+    Kind,
+    Operations,
+    calls_named,
+    combinations,
+    first_work,
+    stream_captures,
+)
+from advisor.metrics.steps.model import Steps
+from advisor.model.arrays import Array, among, distinct, marked, median_of, ordered, sorting, where
+from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
 #: A jump of correlation ids means loss when it exceeds what this many calls could have used up.
@@ -29,6 +36,7 @@ PLACE_BITS = 32
 #: A graph with fewer nodes proves little. Nodes that never left a row are lost from this share on; below it
 #: they may be host functions or empty nodes, which leave none.
 _LEAST_NODES, _NEVER_SEEN = 8, 0.4
+_NEVER = np.iinfo(np.int64).min
 #: Calls that return when all work of their device or context has ended.
 WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
 #: Results of a call that succeeded: cudaSuccess, cudaErrorNotReady, not recorded.
@@ -46,25 +54,19 @@ class Damage(Struct, frozen=True):
 
 def find_damage(trace: Trace, steps: Steps) -> Damage:
     """Lost events: correlation ids that jump, step ranges without any call or GPU work."""
-    jump, start, end = 0, list[int](), list[int]()
-    if trace.has("api_calls"):
-        calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
-        known = where(calls["correlation"] != MISSING)
-        order = sorting(calls["start"][known], calls["process"][known])
-        begun, ended, process, correlation = (column[known][order] for column in calls.values())
-        process = dense(process)[1]
-        usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
-        step = np.diff(correlation)
-        jumps = np.flatnonzero(step > _JUMP)
-        jumps = jumps[(step[jumps] > usual[process[jumps + 1]]) & (process[jumps + 1] == process[jumps])]
-        jump = int(step[jumps].max(initial=0))
-        start, end = ended[jumps].tolist(), begun[jumps + 1].tolist()
-    empty = _emptied(steps)
+    calls = trace.columns("api_calls", ("start", "end", "process", "correlation"))
+    known = where(calls["correlation"] != MISSING)
+    order = sorting(calls["start"][known], calls["process"][known])
+    begun, ended, process, correlation = (column[known][order] for column in calls.values())
+    process = dense(process)[1]
+    usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
+    step = np.diff(correlation)
+    jumps = np.flatnonzero(step > _JUMP)
+    jumps = jumps[(step[jumps] > usual[process[jumps + 1]]) & (process[jumps + 1] == process[jumps])]
+    start, end, empty = ended[jumps], begun[jumps + 1], _emptied(steps)
     if empty and len(empty) >= 0.25 * steps.ranges_seen:
-        start += [a for a, _ in empty]
-        end += [b for _, b in empty]
-    holes = union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
-    return Damage(holes, jump, len(empty), steps.ranges_seen)
+        start, end = np.append(start, [a for a, _ in empty]), np.append(end, [b for _, b in empty])
+    return Damage(union(start, end), int(step[jumps].max(initial=0)), len(empty), steps.ranges_seen)
 
 
 def _emptied(steps: Steps) -> list[tuple[int, int]]:
@@ -83,28 +85,6 @@ def _emptied(steps: Steps) -> list[tuple[int, int]]:
     return empty
 
 
-def capture_ranges(trace: Trace) -> Spans:
-    """Stretches between a profiler stop and the next start: nothing was recorded there."""
-    if not trace.has("api_calls"):
-        return EMPTY
-    calls = trace.columns("api_calls", ("start", "end", "call", "name_id"))
-    at = np.flatnonzero(calls["call"] == Call.PROFILER)
-    if len(at) < 2:
-        return EMPTY
-    at = at[np.argsort(calls["start"][at], kind="stable")]
-    names = [t.lower() for t in trace.texts(calls["name_id"][at].tolist())]
-    start, end = [], []
-    stopped: int | None = None
-    for i, name in zip(at.tolist(), names, strict=True):
-        if "stop" in name:
-            stopped = int(calls["end"][i])
-        elif "start" in name and stopped is not None:
-            start.append(stopped)
-            end.append(int(calls["start"][i]))
-            stopped = None
-    return union(np.array(start, np.int64), np.array(end, np.int64)) if start else EMPTY
-
-
 #: If recorded work takes more than this share of the wait of a stream's first operation, the stream waited
 #: for that work. Shorter waits are the latency of a launch, on any driver.
 _HELD_UP, _WAITED_NS = 0.01, 5_000_000
@@ -114,8 +94,6 @@ def earlier_work(trace: Trace, ops: Operations) -> Spans:
     """Stretches in which the first operation of a stream was queued and its device ran nothing recorded:
     work launched before the recording began, which leaves no rows, held it up. A process that creates its
     context in the capture has none."""
-    if not trace.has("api_calls") or not len(ops):
-        return EMPTY
     first, _ = combinations(ops.device, ops.stream)
     first = first[(ops.api[first] >= 0) & ~np.isin(ops.process[first], _fresh(trace, ops))]
     queued = trace.columns("api_calls", ("end",))["end"][ops.api[first]]
@@ -132,8 +110,7 @@ def earlier_work(trace: Trace, ops: Operations) -> Spans:
 
 
 def _fresh(trace: Trace, ops: Operations) -> Array:
-    """The processes that create their context before their first work: a call that allocates, or sets
-    something up, of that length."""
+    """The processes that create their context, by a call of that length, before their first work."""
     calls = trace.columns("api_calls", ("start", "end", "process", "call"))
     slow = calls["end"] - calls["start"] >= CONTEXT_NS
     at = np.flatnonzero(slow & among(calls["call"], (Call.ALLOC, Call.OTHER)))
@@ -189,8 +166,11 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     lost, rowless = launch & ~kernels, graph & ~left_work
     cut = _cut_off(trace, ops, lost | rowless)
     launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
-    by_row = _recorded_by_row(trace, bool(kernels[graph].any()))
-    in_one_block = graph & runs
+    # Whether each graph launch must have left a row: by the option that was recorded, else as others did.
+    mode = trace.capture.graph_trace_mode
+    as_others = bool(kernels[graph].any()) if mode is None else mode == "node"
+    by_row = trace.has("graph_runs") or as_others
+    lost_graphs = int(rowless.sum()) if by_row else 0
     replayed = np.bincount(of_kernel, minlength=rows)[graph & kernels] if graph.any() else of_kernel[:0]
     nodes = round(float(replayed.mean())) if len(replayed) else 1
     held, callless = _without_calls(trace, ops)
@@ -200,9 +180,9 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         lost_launches=int(lost.sum()),
         graph_launches=int(graph.sum()),
         rowless_graphs=int(rowless.sum()),
-        lost_graphs=int(rowless.sum()) if by_row else 0,
-        opaque_graphs=int((in_one_block if by_row else rowless).sum()),
-        lost_kernels=int(lost.sum()) + (int(rowless.sum()) * nodes if by_row else 0) + lost_nodes,
+        lost_graphs=lost_graphs,
+        opaque_graphs=int((graph & runs if by_row else rowless).sum()),
+        lost_kernels=int(lost.sum()) + lost_graphs * nodes + lost_nodes,
         nodes=expected,
         lost_nodes=lost_nodes,
         kernels=held,
@@ -232,7 +212,7 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
     due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
     began, process, called = ops.start[at][first], process[first], ops.api[at][first] >= 0
-    last = np.full(int(process.max()) + 1, np.iinfo(np.int64).min)
+    last = np.full(int(process.max()) + 1, _NEVER)
     np.maximum.at(last, process, began)
     earliest = np.full(len(last), np.iinfo(np.int64).max)
     np.minimum.at(earliest, process, began)
@@ -269,61 +249,124 @@ def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
     return held, callless
 
 
-def _recorded_by_row(trace: Trace, nodes: bool) -> bool:
-    """Whether each graph launch must have left a row: by the option that was recorded, else by
-    the rows of the others."""
-    if trace.has("graph_runs"):
-        return True
-    mode = trace.capture.graph_trace_mode
-    return nodes if mode is None else mode == "node"
-
-
-def stream_captures(trace: Trace) -> tuple[Array, Array, Array]:
-    """Calls between begin and end of a stream capture, as a mask: they record a graph and run nothing. Rows
-    of the first and of the last call of each capture."""
-    calls = trace.columns("api_calls", ("start", "thread", "name_id"))
-    inside = np.zeros(len(calls["start"]), bool)
-    names = trace.texts(trace.distinct("api_calls", "name_id"))
-    edge = np.array(["StreamBeginCapture" in n for n in names], np.int64)
-    edge -= np.array(["StreamEndCapture" in n for n in names], np.int64)
-    first, last = list[int](), list[int]()
-    if edge.any():
-        edge = edge[dense(calls["name_id"])[1]]
-        for thread in distinct(calls["thread"][edge != 0]).tolist():
-            mine = np.flatnonzero(calls["thread"] == thread)
-            mine = mine[np.argsort(calls["start"][mine], kind="stable")]
-            held = np.cumsum(edge[mine]) > 0
-            inside[mine[held]] = True
-            turns = np.diff(held.astype(np.int8), prepend=0, append=0)
-            first += mine[turns[:-1] > 0].tolist()
-            last += mine[np.minimum(np.flatnonzero(turns < 0), len(mine) - 1)].tolist()
-    return inside, np.array(first, np.int64), np.array(last, np.int64)
-
-
 def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
     """Of the unmatched launches, those still queued where the capture was cut: the last ones of a thread,
     which no call has waited for, in a tail no longer than any operation took from its call to its end.
     Copies behind them may have run on another stream."""
-    cut = np.zeros(len(unmatched), bool)
     ran = np.flatnonzero(ops.api >= 0)
-    launched = ops.api[ran[among(ops.kind[ran], (Kind.KERNEL, Kind.GRAPH_RUN))]]
     if not len(ran) or not unmatched.any():
-        return cut
-    calls = trace.columns("api_calls", ("start", "end", "thread", "process", "call", "result"))
-    start = calls["start"]
-    waits = np.flatnonzero((calls["call"] == Call.SYNC) & among(calls["result"], GOOD_RESULTS))
+        return np.zeros(len(unmatched), bool)
+    names = "start", "end", "thread", "process", "call", "result"
+    start, end, thread, process, call, result = trace.columns("api_calls", names).values()
+    waits = np.flatnonzero((call == Call.SYNC) & among(result, GOOD_RESULTS))
     waits = waits[calls_named(trace, waits, WAITS_FOR_ALL)]
-    longest = int((ops.end[ran] - start[ops.api[ran]]).max())
-    end = int(start.max())
-    for process in distinct(calls["process"][unmatched]).tolist():
-        own = calls["process"] == process
-        waited = start[waits[own[waits]]].max(initial=np.iinfo(np.int64).min)
-        if len(distinct(ops.device[ran[ops.process[ran] == process]])) > 1:
-            waited = np.iinfo(np.int64).min  # the wait was for one of its devices
-        for thread in distinct(calls["thread"][unmatched & own]).tolist():
-            mine = own & (calls["thread"] == thread)
-            last_ran = start[launched[mine[launched]]].max(initial=np.iinfo(np.int64).min)
-            tail = unmatched & mine & (start > last_ran) & (calls["end"] > waited)
-            if tail.any() and end - int(start[tail].min()) <= longest:
-                cut |= tail
-    return cut
+    processes, of_process = dense(process)
+    api = ops.api[ran]
+    places = combinations(of_process[api], ops.device[ran])[0]
+    several = np.bincount(of_process[api[places]], minlength=len(processes)) > 1
+    waits = waits[~several[of_process[waits]]]  # else the wait was for one of its devices
+    waited = np.full(len(processes), _NEVER)
+    np.maximum.at(waited, of_process[waits], start[waits])
+    threads, of_thread = combinations(process, thread)
+    last_ran, first_lost = np.full(len(threads), _NEVER), np.full(len(threads), np.iinfo(np.int64).max)
+    launched = api[among(ops.kind[ran], (Kind.KERNEL, Kind.GRAPH_RUN))]
+    np.maximum.at(last_ran, of_thread[launched], start[launched])
+    tail = unmatched & (start > last_ran[of_thread]) & (end > waited[of_process])
+    np.minimum.at(first_lost, of_thread[tail], start[tail])
+    longest = int((ops.end[ran] - start[api]).max())
+    return np.asarray(tail & (first_lost[of_thread] >= int(start.max()) - longest))
+
+
+# --- traces without a part of the events of each step: the rest looks far apart, so idle time and launching
+# are overstated. Gaps in the numbers of records show the loss
+
+#: PyTorch numbers operators one by one, ROCm its calls: of the whole traces measured, 92 % and more of
+#: the numbers follow the one ahead.
+_FOLLOW = 0.8
+#: CUPTI numbers every call, recorded or not: in 60 whole captures (nsys 2022 to 2026,
+#: PyTorch 1.8 to 2.11) a recorded call takes 15 numbers in the mean at most, and 12 in the median.
+_WHOLE_IDS_PER_CALL, _MOST_MEAN, _MOST_MEDIAN = 15, 30, 20
+#: A product of empty matrices launches nothing: missing launches count only if calls are this far apart.
+_WIDE_MEAN = 18
+#: Few numbers prove little, and the widest gaps are pauses of the recording.
+_LEAST_OPERATORS, _LEAST_CALLS, _PAUSES = 50, 100, 98
+#: Operators that always launch a kernel on a GPU.
+_PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm"))
+_LEAST_PRODUCTS = 20
+
+
+class Thinned(Struct, frozen=True):
+    """Missing shares (0..1): of the operators and of the CUDA calls by their numbers, and of matrix
+    products of PyTorch that launched nothing where others did. 0 if nothing shows a loss."""
+
+    operators: float = 0.0
+    calls: float = 0.0
+    products: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return max(self.operators, self.calls, self.products)
+
+
+def find_thinned(trace: Trace) -> Thinned:
+    """Looks at the numbers of operators and calls, and at products without a launch."""
+    ranges = trace.columns("ranges", ("process", "number"))
+    operators = _gaps(ranges["process"], ranges["number"], _LEAST_OPERATORS)
+    calls = trace.columns("api_calls", ("process", "correlation"))
+    if trace.capture.vendor == "AMD":
+        ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS)
+        return Thinned(_left_out(operators), _left_out(ids))
+    ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS, _WIDE_MEAN)
+    mean, median = (float(ids.mean()), median_of(ids)) if len(ids) else (0.0, 0.0)
+    sparse = mean >= _MOST_MEAN and median >= _MOST_MEDIAN
+    return Thinned(
+        _left_out(operators),
+        1 - _WHOLE_IDS_PER_CALL / mean if sparse else 0.0,
+        _products_left_out(trace) if mean >= _WIDE_MEAN else 0.0,
+    )
+
+
+def _gaps(process: Array, number: Array, least: int, wide: float = 0.0) -> Array:
+    """Steps from number to number of the process with most of them, without the widest; empty for fewer
+    than `least` numbers, or if they are less than `wide` on average."""
+    known = number != MISSING
+    if not known.any():
+        return number[:0]
+    process, number = process[at := where(known)], number[at]
+    numbers = distinct(number[where(process == heaviest(process))])
+    if len(numbers) < least or int(numbers[-1]) - int(numbers[0]) < wide * (len(numbers) - 1):
+        return number[:0]
+    gaps = np.diff(numbers)
+    return np.asarray(gaps[gaps <= np.percentile(gaps, _PAUSES)])
+
+
+def _left_out(gaps: Array) -> float:
+    """Share of numbers missing from a sequence that should be consecutive."""
+    if not len(gaps) or float((gaps == 1).mean()) >= _FOLLOW:
+        return 0.0
+    return 1 - 1 / float(gaps.mean())
+
+
+def _products_left_out(trace: Trace) -> float:
+    """Share of the matrix products without a call, if they lie among others that have one: a model on the
+    CPU runs its products one after the other."""
+    ranges = trace.columns("ranges", ("start", "end", "thread", "domain", "text_id"))
+    at = np.flatnonzero(ranges["domain"] == OPERATIONS)
+    names, of = dense(ranges["text_id"][at])
+    at = at[np.array([t.partition(",")[0] in _PRODUCTS for t in trace.texts(names.tolist())], bool)[of]]
+    calls = trace.columns("api_calls", ("start", "thread"))
+    lost = changes = count = 0
+    for thread in distinct(ranges["thread"][at]).tolist():
+        begun = np.sort(calls["start"][calls["thread"] == thread])
+        mine = at[ranges["thread"][at] == thread]
+        start, end = ranges["start"][mine], ranges["end"][mine]
+        within = (start >= begun.min(initial=end.max())) & (end <= begun.max(initial=0))
+        mine = ordered(start[within])
+        start, end = start[within][mine], end[within][mine]
+        empty = np.searchsorted(begun, start) == np.searchsorted(begun, end)
+        lost, count = lost + int(empty.sum()), count + len(empty)
+        changes += int((empty[1:] != empty[:-1]).sum())
+    if count < _LEAST_PRODUCTS:
+        return 0.0
+    share = lost / count
+    return share if changes >= share * (1 - share) * count > 1 else 0.0

@@ -1,5 +1,5 @@
 """Mixture-of-experts layers that run as separate operators instead of one library kernel, and how evenly
-tokens are spread over experts, as far as launches show it."""
+tokens are spread over experts, as far as launches show it; and low-rank adapters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.kernels import MATMUL, is_helper
+from advisor.metrics.kernels import MATMUL, UNFUSED, dense, is_helper, is_product
 from advisor.metrics.matmuls import matmuls
-from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct, median_of
+from advisor.metrics.operations import Kind, combinations
+from advisor.model.arrays import Array, among, begins_run, distinct, median_of, ordered
 from advisor.sources.schema import DTOH, MISSING
 
-_GROUPING = frozenset(("sort", "histogram", "select / compact"))
-_COMBINE = frozenset(("index_add", "gather / scatter"))
+_GROUPING, _COMBINE = ("sort", "histogram", "select / compact"), ("index_add", "gather / scatter")
 #: What a loop launches beside the products of its experts; a norm, attention or a collective ends a layer.
 _OF_A_LOOP = frozenset(("activation", "elementwise", "index", "copy", "scan_sort", "memset", "quantise"))
 #: Activations, each behind products of its own, from which a layer runs its experts one by one (the
@@ -27,7 +26,7 @@ _ONE_BY_ONE, _PRODUCTS, _GATE = 3, 6, 8
 #: Loops that come less often a step are no layers but, for example, the heads of a draft.
 _LOOPS = 4
 #: Larger copies to the host are data, in bytes.
-_SMALL = 64 << 10
+_READBACK = 64 << 10
 
 
 class LooseExperts(Struct, frozen=True):
@@ -48,22 +47,19 @@ class LooseExperts(Struct, frozen=True):
 
 
 def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
-    """Loose experts in the steps of the window, else in all of it; None if the device runs no kernels
-    there."""
+    """Loose experts in the steps of the window, else in all of it; None if it holds no kernels."""
     at = a.device_kernels(device)
     step = a.steps.op_step[at] if a.step_count else np.zeros(len(at), np.int64)
     at, step = at[step >= 0], step[step >= 0]
     if len(at) == 0:
         return None
 
-    def rows(wanted: frozenset[str], family: str) -> Array:
-        def is_one(kernel: KernelFamily) -> bool:
-            return kernel.family == family and kernel.operation in wanted
+    def rows(family: str, *wanted: str) -> Array:
+        mask = a.names.mask(lambda k: k.family == family and k.operation in wanted)
+        return np.flatnonzero(mask[a.op_name[at]])
 
-        return np.flatnonzero(a.names.mask(is_one)[a.op_name[at]])
-
-    topk = rows(frozenset(("top-k",)), "scan_sort")
-    grouping, combine = rows(_GROUPING, "scan_sort"), rows(_COMBINE, "index")
+    topk, grouping = rows("scan_sort", "top-k"), rows("scan_sort", *_GROUPING)
+    combine = rows("index", *_COMBINE)
     # The last combining kernel before the next top-k, of the same step where there is one: steps that are
     # known by their kernels alone may begin inside a layer.
     until = np.append(topk[1:], len(at))[: len(topk)]
@@ -77,31 +73,29 @@ def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     reach = np.searchsorted(opens, last, "right") - 1  # the last stretch that begins before a loop ends
     apart = (reach < 0) | (np.append(closes, 0)[reach] < first)
     loops = np.searchsorted(first, closes, "right") > np.searchsorted(last, opens)
-    order = np.argsort(np.concatenate((opens, first[apart])))
-    opens, closes = np.concatenate((opens, first[apart]))[order], np.concatenate((closes, last[apart]))[order]
-    loop = np.concatenate((loops, np.ones(apart.sum(), bool)))[order]
+    opens, closes = np.append(opens, first[apart]), np.append(closes, last[apart])
+    loop = np.append(loops, np.ones(apart.sum(), bool))
+    order = np.argsort(opens)
+    opens, closes, loop = opens[order], closes[order], loop[order]
     start, end = a.ops.start[at[opens]], a.ops.end[at[closes]]
     read = np.sort(a.ops.start[_readbacks(a, device)])
     readbacks = np.searchsorted(read, end) - np.searchsorted(read, start)
-    return LooseExperts(
-        len(topk), len(grouping), len(combine), start, end, closes - opens + 1, readbacks, loop
-    )
+    count = len(topk), len(grouping), len(combine)
+    return LooseExperts(*count, start, end, closes - opens + 1, readbacks, loop)
 
 
 def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Array]:
-    """The first and last kernel (positions in `at`, ascending) of each layer that runs its experts one by
-    one, whatever chose them."""
-    names = a.names
+    """First and last kernel (positions in `at`, ascending) of each layer whose experts run one by one."""
 
     def named(wanted: Callable[[KernelFamily], bool]) -> Array:
-        return names.mask(wanted)[a.op_name[at]]
+        return a.names.mask(wanted)[a.op_name[at]]
 
-    product = named(lambda k: k.family in ("gemm", "gemv") and not is_helper(k))
+    product = named(lambda k: is_product(k) and not is_helper(k))
     active = named(lambda k: k.family == "activation")
     inside = product | named(
         lambda k: (k.family in _OF_A_LOOP and k.operation != "top-k") or k.operation == "reduction (CUB)"
     )
-    run = np.cumsum(~inside | (np.diff(step, prepend=step[:1]) != 0))
+    run = np.cumsum(~inside | begins_run(step)) - 1
     # Activations with a product between them and the one before, of the same run.
     done = np.cumsum(product)
     acted = np.flatnonzero(active & inside)
@@ -125,11 +119,8 @@ def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Arr
 def _readbacks(a: Analysis, device: int) -> Array:
     """Positions of the copies of counts and indices to the host."""
     at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.device == device))
-    copies = a.trace.columns("copies", ("kind", "bytes")) if len(at) else None
-    if copies is None:
-        return at
-    row = a.ops.row[at]
-    return np.asarray(at[(copies["kind"][row] == DTOH) & (copies["bytes"][row] <= _SMALL)])
+    kind, size = (column[a.ops.row[at]] for column in a.trace.columns("copies", ("kind", "bytes")).values())
+    return np.asarray(at[(kind == DTOH) & (size <= _READBACK)])
 
 
 # ------------------------------------------------------------------------- how even routing is
@@ -179,16 +170,13 @@ def routing(a: Analysis, device: int) -> list[Routing]:
 def _grouped(a: Analysis, device: int) -> Iterator[Routing]:
     """By name, grid and the kernel before: the products of one layer may share both."""
     all_at = a.device_kernels(device)
-    mine = np.flatnonzero(
-        a.names.mask(lambda k: k.family == "moe" and "GEMM" in k.operation)[a.op_name[all_at]]
-    )
+    grouped = a.names.mask(lambda k: k.family == "moe" and "GEMM" in k.operation)
+    mine = np.flatnonzero(grouped[a.op_name[all_at]])
     if not len(mine):
         return
     at, before = all_at[mine], a.op_name[all_at][mine - 1]
-    keys = np.stack((a.op_name[at], _blocks(a, at), before))
-    _, shape = np.unique(keys, axis=1, return_inverse=True)
-    shape = shape.ravel()
-    for one in range(int(shape.max()) + 1):
+    first, shape = combinations(a.op_name[at], _blocks(a, at), before)
+    for one in range(len(first)):
         same = at[shape == one]
         if len(same) >= _LAYERS:
             none = np.full(len(same), np.nan)
@@ -242,3 +230,83 @@ def _sizes(a: Analysis, device: int, at: Array, product: Array, active: Array) -
 
 def _blocks(a: Analysis, at: Array) -> Array:
     return np.asarray(a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]])
+
+
+# --- low-rank adapters: kernels written for them, and adapters that run operator by operator --------
+
+#: Casts and dropout between the product and its adapter, and casts between the adapter and its addition.
+_BESIDE = 2
+#: A product of an adapter takes at most this many times as long as the product beside it.
+_THIN = 1.25
+#: The least number of times that an adapter runs in a capture.
+_OFTEN = 8
+
+_PRODUCT, _SCALE, _ADD, _SMALL, _BOTH = range(1, 6)
+
+
+def is_adapter(kernel: KernelFamily) -> bool:
+    """True for a kernel that is made for adapters."""
+    return kernel.operation == "LoRA GEMM"
+
+
+def adapter_kernels(a: Analysis, at: Array) -> Array:
+    """Which operations `at` (positions in `ops`) compute adapters: kernels written for them; and, by order,
+    a product, two shorter ones unlike each other, a multiplication by the scale and an addition to the
+    first result (a compiler fuses the last two), without the first product. Keys and values, which are two
+    products behind one as well, are equal to each other."""
+    names, name, duration = a.names, a.op_name[at], a.ops.length[at]
+    start, stream = a.ops.start[at], a.ops.stream[at]
+    out = np.append(names.mask(is_adapter), False)[name]
+    signs = [_sign(k) for k in names.known]
+    if _PRODUCT not in signs or not ({_SCALE, _ADD} <= set(signs) or _BOTH in signs):
+        return out
+    order = ordered(start, stream)
+    sign = np.array([*signs, 0], np.int8)[name[order]]
+    helper = np.append(names.mask(is_helper), False)[name[order]]
+    main = np.flatnonzero(~helper)  # a product's reduction belongs to it
+    row, kind = order[main], sign[main]
+    product = kind == _PRODUCT
+    if not among(kind[np.flatnonzero(product[:-2] & product[1:-1]) + 2], (_SCALE, _BOTH)).any():
+        return out  # no two products followed by a scale
+    products = np.flatnonzero(product)
+    if len(products) < 3:
+        return out
+    first, down, up = products[:-2], products[1:-1], products[2:]
+    after = np.append(products[3:], len(main))
+    small = np.append(0, np.cumsum(kind == _SMALL))
+    scale, add = (_next((kind == wanted) | (kind == _BOTH), up) for wanted in (_SCALE, _ADD))
+    found = (down - first - 1 <= _BESIDE) & (small[down] - small[first + 1] == down - first - 1)
+    found &= (up == down + 1) & (scale == up + 1) & (add < after) & (add - scale - 1 <= _BESIDE)
+    last = np.minimum(add, len(main) - 1)
+    found &= (add == scale) | (small[last] - small[np.minimum(scale + 1, last)] == add - scale - 1)
+    found &= stream[row[first]] == stream[row[last]]
+    thin = np.maximum(duration[row[down]], duration[row[up]]) <= _THIN * duration[row[first]]
+    narrow, wide = name[row[down]], name[row[up]]
+    found &= thin & ((narrow != wide) | (_blocks(a, at[row[down]]) != _blocks(a, at[row[up]])))
+    kinds, key = dense((narrow.astype(np.int64) << 32) | wide)
+    found &= (np.bincount(key[found], minlength=len(kinds)) >= _OFTEN)[key]
+    inside = np.zeros(len(order) + 1, np.int64)
+    np.add.at(inside, main[first[found]] + 1, 1)
+    np.add.at(inside, main[add[found]] + 1, -1)
+    mine = np.cumsum(inside[:-1]) > 0
+    # The reduction behind the first product belongs to it.
+    begins = np.flatnonzero(begins_run(np.cumsum(~helper)))
+    own = np.repeat(np.isin(begins, main[first[found]]), np.diff(np.append(begins, len(order))))
+    out[order] |= mine & ~(own & helper)
+    return out
+
+
+def _sign(kernel: KernelFamily) -> int:
+    if is_product(kernel):
+        return _PRODUCT
+    if kernel.traits.get("scales_and_adds") is True:
+        return _BOTH
+    if kernel.family == "elementwise":
+        return {"multiply": _SCALE, "add": _ADD}.get(kernel.operation, _SMALL)
+    return _SMALL if kernel.family in UNFUSED else 0
+
+
+def _next(wanted: Array, after: Array) -> Array:
+    """Position of the next wanted one behind each of `after`; the length where there is none."""
+    at = np.append(np.flatnonzero(wanted), len(wanted))
+    return np.asarray(at[np.searchsorted(at, after, "right")])

@@ -4,25 +4,40 @@ switches of threads and of contexts that the system recorded."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.intervals import EMPTY, Spans, union, union_by
-from advisor.model.arrays import Array, among, distinct, marked
+from advisor.metrics import intervals
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, positions, subtract, union, union_by
+from advisor.model.arrays import Array, among, distinct, marked, sorting, spliced
 from advisor.model.once import cached_property
-from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END
+from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
 
 T = TypeVar("T")
+#: Part, start and end in session time (ns).
+Slice = tuple[str, int, int]
 
 _DIGITS = re.compile(r"\d+")
 #: What `torch.autograd.profiler.emit_nvtx` writes behind the name of an operator.
 OPERATOR_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 #: Deeper nesting is ignored.
 _DEPTH = 64
+#: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
+REFILL_NS = 100_000
+#: Host code inside one gap from here on is a gap of its own, wherever steps begin: calibration#host-gap.
+LONG_HOST_NS = 200_000
+
+#: Part of the idle time during a call; ``launch_call`` during any other.
+_CALL_PART = {
+    Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
+    Call.MEMSET: "copy_call", Call.GRAPH_LAUNCH: "graph_launch_call",
+}  # fmt: skip
+#: What a thread is doing during a call, by its number in `ThreadStates`.
+THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
 
 
 class ThreadCalls(Struct, frozen=True):
@@ -68,9 +83,8 @@ class Ranges:
     """NVTX ranges of the capture by text; each distinct text is classified once."""
 
     def __init__(self, trace: Trace) -> None:
-        self._columns = trace.columns(
-            "ranges", ("start", "end", "process", "thread", "domain", "text_id", "style")
-        )
+        names = "start", "end", "process", "thread", "domain", "text_id", "style"
+        self._columns = trace.columns("ranges", names)
         # `text_of`: the position in `texts` of each row of the table.
         text_ids, self.text_of = np.unique(self._columns["text_id"], return_inverse=True)
         self.texts: list[str] = trace.texts(text_ids.tolist())
@@ -142,8 +156,6 @@ class Ranges:
 
     def spans(self, chosen: list[int], thread: int | None = None) -> Spans:
         """Union of those ranges, of one thread if named."""
-        if not chosen:
-            return EMPTY
         rows = self.rows(chosen)
         mine = slice(None) if thread is None else rows["thread"] == thread
         return union(rows["start"][mine], rows["end"][mine])
@@ -176,6 +188,18 @@ def innermost(time: Array, start: Array, end: Array, label: Array, depth: int = 
     return out
 
 
+def innermost_on_threads(
+    thread: Array, time: Array, rows: Mapping[str, Array], label: Array, depth: int = _DEPTH
+) -> Array:
+    """The same for times on threads, in any order, and ranges (`thread`, `start`, `end`) of all threads."""
+    out = np.full(len(time), MISSING, np.int64)
+    for one in distinct(thread).tolist():
+        mine = np.flatnonzero(thread == one)
+        mine, own = mine[sorting(time[mine])], rows["thread"] == one
+        out[mine] = innermost(time[mine], rows["start"][own], rows["end"][own], label[own], depth)
+    return out
+
+
 class HostStates(Struct, frozen=True):
     """States that explain waiting, by thread, and profiler overhead, by process. `cold` is start-up
     wherever it stands."""
@@ -195,24 +219,111 @@ def host_states(
     """States of the threads of a capture besides CUDA calls. `roles` are those of the ranges by position of
     their text, `cold` the times of start-up; `nodes`: graphs were traced node by node."""
 
-    def covered(rows: Mapping[str, Array], key: str) -> dict[int, Spans]:
-        return union_by(rows[key], rows["start"], rows["end"])
+    def covered(role: str) -> dict[int, Spans]:
+        rows = ranges.rows([i for i, each in roles.items() if each == role])
+        return union_by(rows["thread"], rows["start"], rows["end"])
 
-    gc, gil, loading = (
-        covered(ranges.rows([i for i, r in roles.items() if r == role]), "thread")
-        if role in roles.values()
-        else {}
-        for role in ("gc", "gil_wait", "data_loading")
+    return HostStates(
+        cold=cold,
+        gc=covered("gc"),
+        gil=covered("gil_wait"),
+        os=union_by(*trace.columns("host_calls", ("thread", "start", "end")).values()),
+        overhead=union_by(*trace.columns("overheads", ("process", "start", "end")).values()),
+        loading=covered("data_loading"),
+        node_traced=nodes,
     )
-    calls, overheads = (
-        covered(trace.columns(table, ("start", "end", key)), key) if trace.has(table) else {}
-        for table, key in (("host_calls", "thread"), ("overheads", "process"))
-    )
-    return HostStates(cold, gc, gil, calls, overheads, loading, nodes)
+
+
+class ThreadStates:
+    """What one thread was doing: at any time the first of profiler, start-up, garbage collection, GIL, a
+    CUDA call, an operating-system call that applies; else its own code."""
+
+    def __init__(
+        self, threads: Threads, thread: int, process: int, states: HostStates, among: Spans | None = None
+    ) -> None:
+        """From all calls of the thread, or only from the calls that overlap `among`."""
+        explained = EMPTY
+        own: dict[str, Spans] = {}
+        for name, spans in (
+            ("profiler", states.overhead.get(process, EMPTY)),
+            ("startup", states.cold.get(thread, EMPTY)),
+            ("gc", states.gc.get(thread, EMPTY)),
+            ("gil", states.gil.get(thread, EMPTY)),
+        ):
+            if len(rest := subtract(spans, explained)):
+                own[name], explained = rest, joined(explained, rest)
+        start, end, state, refills = _states_of_calls(threads, thread)
+        if among is not None:
+            first, last = np.searchsorted(end, among.start, "right"), np.searchsorted(start, among.end)
+            at = distinct(np.concatenate([np.arange(*ends) for ends in zip(first, last, strict=True)]))
+            start, end, state = start[at], end[at], state[at]
+        if len(blocked := states.os.get(thread, EMPTY)):
+            called = joined(Spans(start, end), refills)
+            own["os"] = subtract(subtract(blocked, called), explained)
+        self._names = [*own, *THREAD_STATES]
+        state = state.astype(np.int32) + np.int32(len(own))
+        # What is explained takes the place of calls and refills.
+        cut = distinct(intervals.meeting(explained, Spans(start, end))[1])
+        rest, refills = subtract(Spans(start[cut], end[cut]), explained), subtract(refills, explained)
+        states_of = state[cut][positions(start[cut], rest.start, "right") - 1]
+        others: list[tuple[Spans, Array | int]] = [(spans, i) for i, spans in enumerate(own.values())]
+        others += [(rest, states_of), (refills, self._names.index("sync"))]
+        label = np.concatenate([np.full(len(spans), which, np.int32) for spans, which in others])
+        begin, until = (np.concatenate([spans[i] for spans, _ in others]) for i in (0, 1))
+        order = np.argsort(begin, kind="stable")
+        begin, until, label = begin[order], until[order], label[order]
+        columns = (start, begin), (end, until), (state, label)
+        start, end, self._label = spliced(cut, positions(start, begin), *columns)
+        self._spans = Spans(start, end)
+
+    @cached_property
+    def long_host(self) -> Coverage:
+        """Own code of at least LONG_HOST_NS: the device may have worked off its queue for most of it."""
+        start, end = self._spans
+        after = np.flatnonzero(start[1:] - end[:-1] >= LONG_HOST_NS)
+        return Coverage(Spans(end[after], start[after + 1]))
+
+    def split(self, lo: Array, hi: Array) -> dict[str, Array]:
+        """ns of each [lo, hi) (ascending, disjoint) by state; `host` is the rest."""
+        found = intervals.split(self._spans, self._label, len(self._names), lo, hi)
+        return {**dict(zip(self._names, found, strict=True)), "host": hi - lo - found.sum(axis=0)}
+
+    def slices(self, lo: int, hi: int, host: str) -> Iterator[Slice]:
+        """[lo, hi) by state, in order of time; the rest is called `host`."""
+        inside = intervals.within_reach(self._spans, Spans(np.array([lo]), np.array([hi])))
+        rows = (column[inside].tolist() for column in (*self._spans, self._label))
+        for start, end, label in zip(*rows, strict=True):
+            if lo < start:
+                yield host, lo, start
+            yield self._names[label], max(lo, start), min(end, hi)
+            lo = end
+        if lo < hi:
+            yield host, lo, hi
+
+
+def _states_of_calls(threads: Threads, thread: int) -> tuple[Array, Array, Array, Spans]:
+    """Begin, end and state of the outermost calls of a thread; and the refills after its waits."""
+    calls = threads.of(thread)
+    code = np.full(max(Call) + 1, THREAD_STATES.index("launch_call"), np.int8)
+    for call, part in _CALL_PART.items():
+        code[call] = THREAD_STATES.index(part)
+    sync = np.flatnonzero(calls.call[:-1] == Call.SYNC)
+    begin, end = calls.end[sync], calls.start[sync + 1]
+    short = (end - begin <= REFILL_NS) & (end > begin)
+    return calls.start, calls.end, code[calls.call], Spans(begin[short], end[short])
+
+
+def capture_ranges(trace: Trace) -> Spans:
+    """Stretches between a profiler stop and the next start: nothing was recorded there."""
+    start, end, call, name_id = trace.columns("api_calls", ("start", "end", "call", "name_id")).values()
+    at = np.flatnonzero(call == Call.PROFILER)
+    names = [text.lower() for text in trace.texts(name_id[at].tolist())]
+    stops = np.array(["stop" in name for name in names], bool)
+    starts = np.array(["start" in name for name in names], bool) & ~stops
+    return between(np.where(stops, end[at], start[at]), stops, starts)
 
 
 # --- who had a CPU, and who had a GPU: switches that the system recorded --------------------------
-
 
 #: States of a thread that waits for something (ENUM_SAMPLING_THREAD_STATE of nsys: interruptible,
 #: uninterruptible, stopped, waiting, in the OS runtime): it asks for no CPU.
@@ -224,38 +335,34 @@ _OWN = 0.01
 def off_cpu(trace: Trace, thread: int, *, waiting: bool = False) -> Spans | None:
     """Times between a switch of the thread from its CPU and the next one to a CPU; those in which it is
     recorded to wait only if `waiting`. None if the capture records no switch of it."""
-    if not trace.has("cpu_switches"):
-        return None
     rows = trace.columns("cpu_switches", ("time", "thread", "running", "state"))
     mine = rows["thread"] == thread
     if not mine.any():
         return None
     time, running, state = (rows[name][mine] for name in ("time", "running", "state"))
     gone = (running == 0) & (waiting | ~among(state, _WAITS))
-    return _between(time, gone, running != 0)
+    return between(time, gone, running != 0)
 
 
 def held_by_others(trace: Trace, device: int, starts: Array) -> Spans | None:
     """When the device runs a context that holds almost none of the work which begins at `starts`
     (ascending): one of a process outside the capture. None if no switch is recorded."""
-    if not trace.has("gpu_switches"):
-        return None
     rows = trace.columns("gpu_switches", ("time", "device", "context", "kind"))
     here = rows["device"] == device
     if not here.any() or not len(starts):
         return None
     time, context, kind = (rows[name][here] for name in ("time", "context", "kind"))
-    others = [EMPTY]
+    others = []
     for one in distinct(context).tolist():
         mine = context == one
-        held = _between(time[mine], kind[mine] == CONTEXT_IN, kind[mine] == CONTEXT_OUT)
+        held = between(time[mine], kind[mine] == CONTEXT_IN, kind[mine] == CONTEXT_OUT)
         own = np.searchsorted(starts, held.end) - np.searchsorted(starts, held.start)
         if own.sum() < _OWN * len(starts):
             others.append(held)
-    return union(np.concatenate([s.start for s in others]), np.concatenate([s.end for s in others]))
+    return joined(*others)
 
 
-def _between(time: Array, begins: Array, ends: Array) -> Spans:
+def between(time: Array, begins: Array, ends: Array) -> Spans:
     """From each beginning to the end that comes next to it; rows in any order."""
     at = np.flatnonzero(begins | ends)
     at = at[np.lexsort((begins[at], time[at]))]

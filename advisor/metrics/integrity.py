@@ -14,8 +14,18 @@ from msgspec import Struct
 
 from advisor.metrics.damage import PLACE_BITS, WAITS_FOR_ALL
 from advisor.metrics.intervals import positions
-from advisor.metrics.operations import Kind, Operations, call_keys, calls_named, combinations, join
-from advisor.model.arrays import Array, among, constant, distinct, marked, median_of, ordered, picked, sorting
+from advisor.metrics.operations import Kind, Operations, call_keys, calls_named, combinations, contexts, join
+from advisor.model.arrays import (
+    Array,
+    among,
+    begins_run,
+    distinct,
+    marked,
+    median_of,
+    ordered,
+    picked,
+    sorting,
+)
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
 
@@ -100,12 +110,11 @@ def _checks(
     start, end = trace.columns(table, ("start", "end")).values()
     yield "end before start", end < start
     if max(usual - int(start.min()), int(start.max()) - usual, int(end.max()) - usual) > FAR_NS:
-        yield (
-            "times apart",
-            np.maximum(np.abs(start.astype(float) - usual), end.astype(float) - usual) > FAR_NS,
-        )
+        apart = np.maximum(np.abs(start.astype(float) - usual), end.astype(float) - usual)
+        yield "times apart", apart > FAR_NS
     if table in _GPU:
-        at = _of_table(ops, table)
+        at = np.flatnonzero(ops.kind == _GPU.index(table))
+        at = at[sorting(ops.row[at])]
         yield from ((check, mask[at]) for check, mask in of_ops.items() if mask.any())
     if table in _SIZES:
         sizes = trace.columns(table, _SIZES[table]).values()
@@ -166,12 +175,6 @@ def _usual_time(trace: Trace) -> float:
     return median_of(start) if len(start) else 0.0
 
 
-def _of_table(ops: Operations, table: str) -> Array:
-    """Positions in `ops` of a table's rows, in the order of the table."""
-    at = np.flatnonzero(ops.kind == _GPU.index(table))
-    return np.asarray(at[sorting(ops.row[at])])
-
-
 #: What a repeated row has in common with the one before.
 _SAME = (
     "start", "end", "device", "stream", "process", "thread", "correlation", "graph_node", "name_id", "bytes",
@@ -184,7 +187,6 @@ def _repeated(trace: Trace, table: str) -> Array:
     order = sorting(columns["start"])
     start = columns["start"][order]
     at_once = start[1:] == start[:-1]
-    mask = np.zeros(len(start), bool)
     rows = np.flatnonzero(np.append(at_once, False) | np.append(False, at_once))  # few: spares the sort
     rows = rows if isinstance(order, slice) else order[rows]
     values = [c[rows] for c in columns.values()]
@@ -192,17 +194,7 @@ def _repeated(trace: Trace, table: str) -> Array:
         node = columns["graph_node"][rows].astype(np.int64)
         values[[*columns].index("graph_node")] = np.where(node >> PLACE_BITS > 0, node, 0)
     order = np.lexsort(tuple(values))
-    mask[rows[order[_as_before(*(v[order] for v in values))]]] = True
-    return mask
-
-
-def _as_before(*columns: Array) -> Array:
-    """Rows that equal the row before them in all columns."""
-    equal = np.ones(len(columns[0]), bool)
-    equal[:1] = False
-    for column in columns:
-        equal[1:] &= column[1:] == column[:-1]
-    return equal
+    return marked(len(start), rows[order[~begins_run(*(v[order] for v in values))]])
 
 
 def _alike(rows: Array, others: Array, *columns: Array) -> Array:
@@ -224,8 +216,7 @@ def _launched_alone(trace: Trace, ops: Operations, call: Array) -> Array:
 def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     """Of these operations, those that begin before the one ahead on their stream has ended; where the
     launch allows that, those that also end before it."""
-    mask = np.zeros(len(ops), bool)
-    context = _contexts(trace, ops)
+    context = contexts(trace, ops)
     order = at[sorting(*(picked(v, at) for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
     start, end = ops.start[order], ops.end[order]
     # Few overlap the one ahead: only these are examined closely.
@@ -234,31 +225,19 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     mine, ahead = order[after], order[after - 1]
     wrong = _alike(mine, ahead, ops.stream, context, ops.device, ops.process)
     wrong &= ~calls_named(trace, ops.api[mine], _DEPENDENT) | sooner
-    copied = ops.kind[mine] != Kind.KERNEL
-    wrong &= ~copied | (ops.api[mine] != ops.api[ahead])  # one call may copy many places at once
-    mask[mine[wrong]] = True
-    return mask
-
-
-def _contexts(trace: Trace, ops: Operations) -> Array:
-    """The context of each operation: streams are numbered within one."""
-    context = np.full(len(ops), MISSING, np.int64)
-    for kind, table in zip(Kind, _GPU, strict=True):
-        of, column = ops.kind == kind, trace.columns(table, ("context",))["context"]
-        context[of] = column[0] if constant(column) else column[ops.row[of]]
-    return context
+    # One call may copy many places at once.
+    wrong &= (ops.kind[mine] == Kind.KERNEL) | (ops.api[mine] != ops.api[ahead])
+    return marked(len(ops), mine[wrong])
 
 
 def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Array) -> Array:
     """Work of a graph launch that begins before what is ahead on its stream has ended, and work that begins
     before a graph launch ahead has: CUDA runs one after the other. Nodes of some graphs run on several
     streams, whose numbers may be those of other work: only launches of that graph follow each other there."""
-    mask = np.zeros(len(ops), bool)
-    replayed = np.flatnonzero(ops.api >= 0)
+    replayed = np.flatnonzero((ops.api >= 0) & (ops.kind != Kind.GRAPH_RUN))
     replayed = replayed[call[ops.api[replayed]] == Call.GRAPH_LAUNCH]
-    replayed = replayed[ops.kind[replayed] != Kind.GRAPH_RUN]
     if not len(replayed):
-        return mask
+        return np.zeros(len(ops), bool)
     at = np.concatenate((replayed, alone[ops.stream[alone] != MISSING]))
     # What was launched by one call comes as one.
     one = np.concatenate((ops.api[replayed], -1 - np.arange(len(at) - len(replayed))))
@@ -271,30 +250,25 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
     name = np.zeros(len(first), np.int64)
     kernel = elsewhere & (ops.kind[at[first]] == Kind.KERNEL)
     name[kernel] = trace.columns("kernels", ("name_id",))["name_id"][ops.row[at[first[kernel]]]]
-    context = _contexts(trace, ops)
-    same = (
-        np.where(elsewhere, count, 0),
-        name,
-        *(v[at[first]] for v in (ops.stream, context, ops.device, ops.process)),
-    )
+    context = contexts(trace, ops)
+    place = (v[at[first]] for v in (ops.stream, context, ops.device, ops.process))
+    same = np.where(elsewhere, count, 0), name, *place
     order = ordered(start, *same)
     start, end, graph = start[order], end[order], graph[order]
-    wrong = _as_before(*(v[order] for v in same))
+    wrong = ~begins_run(*(v[order] for v in same))
     wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
     wrong[1:] &= graph[1:] | graph[:-1]
     dependent = calls_named(trace, ops.api[at[first]][order], _DEPENDENT)
     wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
-    mask[at[marked(len(first), order[wrong])[of]]] = True
-    return mask
+    return marked(len(ops), at[marked(len(first), order[wrong])[of]])
 
 
 def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
     """Work that ends after the return of a call that waited for it, and began after the return of the call
     that issued it: any work of the process, unless it uses several devices, or that of one stream."""
     mask = np.zeros(len(ops), bool)
-    start, end, process, result, correlation = trace.columns(
-        "api_calls", ("start", "end", "process", "result", "correlation")
-    ).values()
+    names = "start", "end", "process", "result", "correlation"
+    start, end, process, result, correlation = trace.columns("api_calls", names).values()
     syncs = np.flatnonzero((call == Call.SYNC) & ((result == 0) | (result == MISSING)))
     syncs = syncs[sorting(start[syncs])]
     joined = np.flatnonzero(ops.api >= 0)
@@ -316,7 +290,7 @@ def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
         row = np.where(correlation[of_stream] == MISSING, MISSING, join(*keys))
         of_stream, row = of_stream[row != MISSING], row[row != MISSING]
         waited = (waits[name][row] for name in ("process", "context", "stream"))
-        here = (column[joined] for column in (ops.process, _contexts(trace, ops), ops.stream))
+        here = (column[joined] for column in (ops.process, contexts(trace, ops), ops.stream))
         place = combinations(*(np.concatenate(pair) for pair in zip(waited, here, strict=True)))[1]
         place, of_work = place[: len(row)], place[len(row) :]
         for one in distinct(place[waits["stream"][row] != MISSING]).tolist():
@@ -341,7 +315,7 @@ def _disordered(trace: Trace) -> Array:
     columns = trace.columns("api_calls", ("start", "thread", "process", "correlation"))
     start, thread, process, correlation = columns.values()
     order = ordered(correlation, start, thread, process)
-    wrong = _as_before(thread[order], process[order]) & (thread[order] != MISSING)
+    wrong = ~begins_run(thread[order], process[order]) & (thread[order] != MISSING)
     wrong[1:] &= (np.diff(correlation[order]) < 0) & (correlation[order][1:] != MISSING)
     wrong[1:] &= start[order][1:] > start[order][:-1]
     return marked(len(order), order[wrong])
@@ -349,11 +323,9 @@ def _disordered(trace: Trace) -> Array:
 
 def _sharing_a_launch(ops: Operations, at: Array) -> Array:
     """Of the kernels at these positions, those whose launch call already has a kernel on the device."""
-    mask = np.zeros(len(ops), bool)
     api, device = ops.api[at], ops.device[at]
     order = ordered(ops.start[at], device, api)
-    mask[at[order[_as_before(api[order], device[order])]]] = True
-    return mask
+    return marked(len(ops), at[order[~begins_run(api[order], device[order])]])
 
 
 def _same_id(trace: Trace, ops: Operations) -> Array:
@@ -362,23 +334,19 @@ def _same_id(trace: Trace, ops: Operations) -> Array:
     work."""
     names = ("process", "correlation", "start", "end", "call")
     process, correlation, start, end, call = trace.columns("api_calls", names).values()
-    mask = np.zeros(len(call), bool)
     rows = np.flatnonzero(among(call, ISSUING) & (correlation != MISSING))
     rows = rows[sorting(start[rows], correlation[rows], process[rows])]
-    again = _as_before(process[rows], correlation[rows])
+    again = ~begins_run(process[rows], correlation[rows])
     if not again.any():
-        return mask
+        return np.zeros(len(call), bool)
     again[1:] &= start[rows][1:] >= end[rows][:-1]
-    worked = np.zeros(len(call), bool)
-    worked[ops.api[ops.api >= 0]] = True
+    worked = marked(len(call), ops.api[ops.api >= 0])
     # Calls whose id no call has any work for hide none.
-    first = np.flatnonzero(~_as_before(process[rows], correlation[rows]))
-    some = np.logical_or.reduceat(worked[rows], first) if len(first) else worked[:0]
-    some = np.repeat(some, np.diff(np.append(first, len(rows))))
-    mask[rows[again & some]] = True
-    mask[worked] = False
+    number = np.cumsum(begins_run(process[rows], correlation[rows]))
+    some = np.bincount(number, worked[rows])[number] > 0
+    mask = marked(len(call), rows[again & some]) & ~worked
     rows = rows[ordered(start[rows], process[rows])]
-    ahead = _as_before(process[rows], correlation[rows])
+    ahead = ~begins_run(process[rows], correlation[rows])
     ahead[1:] &= start[rows][1:] >= end[rows][:-1]
     mask[rows[ahead]] = True
     return mask
@@ -395,5 +363,4 @@ def _wrong_names(trace: Trace, table: str) -> Iterator[tuple[str, Array]]:
     else:  # calls are functions of C, without types
         check, like_other = "named like a kernel", ["(" in name or "<" in name for name in names]
     for what, found in (("name without text", [not name for name in names]), (check, like_other)):
-        bad = used[np.array(found, bool) & (used != MISSING)]
-        yield what, np.isin(name_id, bad) if len(bad) else np.zeros(len(name_id), bool)
+        yield what, among(name_id, used[np.array(found, bool) & (used != MISSING)].tolist())

@@ -112,9 +112,8 @@ def clip(spans: Spans, lo: int, hi: int) -> Spans:
     if a >= b or hi <= lo:
         return EMPTY
     start, end = spans.start[a:b], spans.end[a:b]
-    return Spans(
-        start if start[0] >= lo else np.maximum(start, lo), end if end[-1] <= hi else np.minimum(end, hi)
-    )
+    start = start if start[0] >= lo else np.maximum(start, lo)
+    return Spans(start, end if end[-1] <= hi else np.minimum(end, hi))
 
 
 def gaps(spans: Spans, lo: int, hi: int) -> Spans:

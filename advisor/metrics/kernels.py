@@ -34,6 +34,25 @@ def is_helper(kernel: KernelFamily) -> bool:
     return kernel.family in MATMUL | ATTENTION and any(h in kernel.operation for h in _HELPERS)
 
 
+def is_dequantising(kernel: KernelFamily) -> bool:
+    """Kernels that widen quantised values and compute nothing else."""
+    return kernel.operation == "dequantise"
+
+
+def is_product(kernel: KernelFamily) -> bool:
+    return kernel.family in ("gemm", "gemv")
+
+
+def is_simt_fp32(kernel: KernelFamily) -> bool:
+    """Products in FP32 on the ordinary cores."""
+    return kernel.family in MATMUL and kernel.traits.get("simt_fp32") is True
+
+
+def is_tf32(kernel: KernelFamily) -> bool:
+    """Products of FP32 operands on the tensor cores."""
+    return kernel.family in MATMUL and kernel.traits.get("precision") == "tf32"
+
+
 def weight_bits(kernel: KernelFamily) -> int:
     """Bits of a weight that a matrix kernel reads, by its name; 16 where the name does not say."""
     if kernel.traits.get("quantised") is True:
@@ -84,31 +103,25 @@ def kernel_names(trace: Trace, families: KernelFamilies) -> Names:
 def _named_by_launch(trace: Trace, names: Names, families: KernelFamilies, nameless: list[int]) -> Names:
     """Names that stand for kernels of several kinds become one entry for each kind."""
     columns = trace.columns("kernels", ("start", "end", "registers", "shared_bytes"))
-    duration = columns["end"] - columns["start"]
+    start, end, registers, shared = columns.values()
     index, known = names.index.copy(), list(names.known)
     origin = list(range(len(known)))
     for i in nameless:
         rows = np.flatnonzero(index == i)
-        launch = columns["registers"][rows].astype(np.int64) << 32 | columns["shared_bytes"][rows]
-        keys, kind = dense(launch)
+        keys, kind = dense(registers[rows].astype(np.int64) << 32 | shared[rows])
         found: dict[str, int] = {}  # operation -> position
         for k in range(len(keys)):
             mine = rows[kind == k]
-            by_launch_shape = families.by_launch(
-                names.texts[i],
-                int(columns["registers"][mine[0]]),
-                int(columns["shared_bytes"][mine[0]]),
-                median_of(duration[mine]),
-            )
+            launch = int(registers[mine[0]]), int(shared[mine[0]]), median_of(end[mine] - start[mine])
+            by_launch_shape = families.by_launch(names.texts[i], *launch)
             if not found:
                 known[i] = by_launch_shape
             elif by_launch_shape.operation not in found:
                 known.append(by_launch_shape)
                 origin.append(i)
             index[mine] = found.setdefault(by_launch_shape.operation, len(known) - 1 if found else i)
-    return Names(
-        names.ids[origin], [names.texts[i] for i in origin], [names.short[i] for i in origin], index, known
-    )
+    texts, short = ([column[i] for i in origin] for column in (names.texts, names.short))
+    return Names(names.ids[origin], texts, short, index, known)
 
 
 def dense(values: Array) -> tuple[Array, Array]:
@@ -131,8 +144,6 @@ def dense(values: Array) -> tuple[Array, Array]:
 
 #: Entries of a table over all integers from the least to the greatest; up to this many values are sorted.
 _WIDEST, _FEW = 4_000_000, 50_000
-
-
 #: Slots of the table that keys are hashed to, as a power of two, and the multiplier of
 #: Fibonacci hashing (Knuth, The Art of Computer Programming, 3, section 6.4).
 _SLOT_BITS, _MULTIPLIER = 18, np.uint64(0x9E3779B97F4A7C15)
@@ -170,8 +181,7 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
 
 
 def heaviest(values: Array, weight: Array | None = None) -> int:
-    """The value with the greatest sum of weights, or the most frequent one; of equal ones the least. At
-    least one value is needed."""
+    """The value with the greatest sum of weights, else the most frequent; of equal ones the least."""
     if constant(values):
         return int(values[0])
     known, at = dense(values)
@@ -261,8 +271,7 @@ def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:
 
 
 def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[str, float]:
-    """Kernel time in ns by the labels (families, operations) of the names that `index` numbers, largest
-    first."""
+    """Kernel time in ns by the labels of the names that `index` numbers, largest first."""
     by_name = np.bincount(index, duration, minlength=len(labels))
     out: dict[str, float] = {}
     for label, time in zip(labels, by_name.tolist(), strict=True):
@@ -272,8 +281,7 @@ def composition(labels: Sequence[str], index: Array, duration: Array) -> dict[st
 
 
 def launch_shape(trace: Trace, rows: Array | slice) -> Array:
-    """One integer for grid and block sizes of each of these rows of `kernels`; collisions do not matter
-    for counting."""
+    """One integer for grid and block sizes of each of these rows; collisions do not matter for counting."""
     factors = {"grid_x": 1_000_003, "grid_y": 7_919, "grid_z": 104_729, "threads": 31}
     columns = trace.columns("kernels", tuple(factors))
     out = np.zeros(len(columns["threads"][rows]), np.int64)
@@ -297,7 +305,6 @@ def shorten(name: str, width: int) -> str:
 
 
 # --- sums of a whole recording by name, as nsys stats prints them ---------------------------------
-
 
 _STATISTICS = TABLES["sums"][2:]
 
@@ -376,25 +383,3 @@ def base_name(name: str) -> str:
     while plain != before:
         before, plain = plain, re.sub(r"<[^<>]*>|\([^()]*\)", "", plain)
     return plain.split("<")[0].split("(")[0].split()[-1:][0] if plain.split() else name
-
-
-# --- parts of a step --------------------------------------------------------------------------------
-
-
-def is_dequantising(kernel: KernelFamily) -> bool:
-    """Kernels that widen quantised values and compute nothing else."""
-    return kernel.operation == "dequantise"
-
-
-def is_product(kernel: KernelFamily) -> bool:
-    return kernel.family in ("gemm", "gemv")
-
-
-def is_simt_fp32(kernel: KernelFamily) -> bool:
-    """Products in FP32 on the ordinary cores."""
-    return kernel.family in MATMUL and kernel.traits.get("simt_fp32") is True
-
-
-def is_tf32(kernel: KernelFamily) -> bool:
-    """Products of FP32 operands on the tensor cores."""
-    return kernel.family in MATMUL and kernel.traits.get("precision") == "tf32"

@@ -11,11 +11,10 @@ from msgspec import Struct
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.host import innermost
+from advisor.metrics.host import innermost_on_threads
 from advisor.metrics.kernels import ATTENTION, dense, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
-from advisor.metrics.phases import kernels_of_one_phase
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, sorting, where
 from advisor.sources.schema import MISSING
 
@@ -66,11 +65,9 @@ class Layers(Struct, frozen=True):
 def find_layers(a: Analysis, device: int) -> Layers | None:
     """Layers by Python modules, else by ranges that number them, else by the order of the kernels in steps
     of the commonest phase; None if nothing shows them, or they hold less than half of the kernel time."""
-    if a.step_count:
-        at, step = kernels_of_one_phase(a, device)
-    else:
-        at = a.device_kernels(device)
-        step = np.zeros(len(at), np.int64)
+    kernels = a.kernels(device)
+    chosen, step = kernels.of_one_phase if a.step_count else (slice(None), kernels.passes)
+    at = kernels.at[chosen]
     if not len(at):
         return None
     order = sorting(step)
@@ -111,15 +108,9 @@ def _sign(kernel: KernelFamily) -> int:
 def _joins(signs: Array) -> Array:
     """Kernels that append keys or values to a cache by concatenation: attention follows, without a rotation
     (whose halves are concatenated, too) or a product between, and nothing of the step writes to a cache."""
-    join = signs == _JOIN
-    if not join.any() or (signs == _CACHE).any():
-        return np.zeros(len(signs), bool)
     decisive = np.flatnonzero(among(signs, (_CORE, _LATENT, _PRODUCT, _ROTATION)))
-    if not len(decisive):
-        return np.zeros(len(signs), bool)
-    following = np.searchsorted(decisive, np.arange(len(signs)))
-    last = np.append(signs[decisive], 0)[following]
-    return np.asarray(join & (last == _CORE))
+    following = np.append(signs[decisive], 0)[np.searchsorted(decisive, np.arange(len(signs)))]
+    return np.asarray((signs == _JOIN) & (following == _CORE) & ~(signs == _CACHE).any())
 
 
 # ------------------------------------------------------------------------------- by names
@@ -155,12 +146,12 @@ def _by_ranges(a: Analysis, at: Array, step: Array) -> tuple[Array, Array] | Non
     """Ranges with the number of a layer around the launch, and the outermost one that names its part; where
     none has a number, ranges that name attention and feed-forward networks are counted in each step."""
     names, ranges = workload_knowledge(), a.ranges
+    if not a.trace.has("api_calls"):
+        return None
     layers = ranges.matching(lambda text: names.layer(text)[0])
     layers = {i: number for i, number in layers.items() if not ranges.by_profiler[i]}
     named_parts = ranges.matching(lambda text: names.part(names.layer(text)[1]))
     parts = {i: PARTS.index(name) for i, name in named_parts.items() if not ranges.by_profiler[i]}
-    if not a.trace.has("api_calls"):
-        return None
     if len(set(layers.values())) < FEWEST:
         return _unnumbered(a, at, step, parts) if len(set(parts.values())) > 1 else None
     rows = ranges.rows(list(layers))
@@ -193,18 +184,11 @@ def _unnumbered(a: Analysis, at: Array, step: Array, parts: dict[int, int]) -> t
 
 
 def _around(a: Analysis, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
-    """Label of the innermost of these ranges, at most `depth` levels down, around the launch of each
-    kernel; MISSING if there is none."""
-    api = a.ops.api[at]
-    calls = a.trace.columns("api_calls", ("thread", "start"))
-    thread = np.where(api >= 0, calls["thread"][api], MISSING)
+    """Label of the innermost of these ranges, at most `depth` levels down, around each launch."""
     out = np.full(len(at), MISSING, np.int64)
-    for each in distinct(thread[api >= 0]).tolist():
-        mine = np.flatnonzero(thread == each)
-        mine = mine[np.argsort(calls["start"][api[mine]], kind="stable")]
-        own = rows["thread"] == each
-        when = calls["start"][api[mine]]
-        out[mine] = innermost(when, rows["start"][own], rows["end"][own], label[own], depth)
+    called = a.ops.api[at] >= 0
+    calls, api = a.trace.columns("api_calls", ("thread", "start")), a.ops.api[at[called]]
+    out[called] = innermost_on_threads(calls["thread"][api], calls["start"][api], rows, label, depth)
     return out
 
 
@@ -246,8 +230,12 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     cores = merged(places[_CORE], places[_LATENT])
     anchors, own = (cores, 1) if len(cores) else (places[_SOFTMAX], 2)
     anchors = anchors[np.diff(np.searchsorted(products, anchors), prepend=-1) > 0]
-    if own == 1:
-        anchors = _last_of_layers(anchors, merged(places[_ACTIVATION], experts))
+    if own == 1 and len(anchors):
+        # The last attention kernel of each layer: between two layers lies a kernel of a network, but not
+        # between an indexer of sparse attention, or self-attention, and what follows it.
+        behind = np.searchsorted(merged(places[_ACTIVATION], experts), anchors)
+        kept = anchors[np.append(np.diff(behind) > 0, True)]
+        anchors = kept if 3 * len(kept) >= len(anchors) else anchors
     if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
         return layer, part, 0  # a softmax may also belong to a router
     ends: list[int] = []  # within the attention part, and within the layer
@@ -271,9 +259,8 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
             last = [p for p in down if p < norm < limit][-1:] or down[:1]
         else:
             norms = within(places[_NORM], out, int(after[-1]))
-            last = (
-                within(products, out, int(norms[-1]))[-1:].tolist() if len(norms) and not len(expert) else []
-            )
+            below = within(products, out, int(norms[-1])) if len(norms) and not len(expert) else expert[:0]
+            last = below[-1:].tolist()
         last += expert[-1:].tolist()
         ends += [out, max(last, default=out)]
     ends = [_with_helpers(signs, at) for at in ends]
@@ -294,14 +281,6 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
             part[up[-1] : beside[-1] + 1] = _FFN
         start = end
     return layer, part, len(anchors)
-
-
-def _last_of_layers(anchors: Array, network: Array) -> Array:
-    """The last attention kernel of each layer: between two layers lies a kernel of a network (activation,
-    experts), but not between an indexer of sparse attention, or self-attention, and what follows it."""
-    behind = np.searchsorted(network, anchors)
-    kept = anchors[np.append(np.diff(behind) > 0, True)] if len(anchors) else anchors
-    return kept if 3 * len(kept) >= len(anchors) else anchors
 
 
 def _with_helpers(signs: Array, at: int) -> int:

@@ -15,7 +15,8 @@ from msgspec import Struct
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
-from advisor.model.arrays import Array, distinct, median_of
+from advisor.metrics.operations import combinations
+from advisor.model.arrays import Array, median_of, rows_at
 from advisor.sources.schema import MISSING
 
 
@@ -232,18 +233,17 @@ def _sized(
         return None
     at = at[a.names.mask(lambda k: k.family in families)[a.op_name[at]]]
     reduction = a.names.mask(lambda k: k.operation == REDUCTION)[a.op_name[at]]
+    operator, operands = origins.operator[at], origins.operands[at]
+    first, pair = combinations(operator, operands)
     known: dict[tuple[str, Shape], int] = {}
-    product = np.full(len(at), MISSING, np.int64)
-    pair = origins.operator[at] * (len(origins.operand_texts) + 1) + origins.operands[at]
-    with_operands = (origins.operator[at] >= 0) & (origins.operands[at] >= 0)
-    for key in distinct(pair[with_operands]).tolist():
-        operator, operands = divmod(key, len(origins.operand_texts) + 1)
-        name = origins.operators[operator]
-        if (found := read(name, origins.operand_texts[operands])) is not None:
-            product[with_operands & (pair == key)] = known.setdefault((name, found), len(known))
+    of_pair = np.full(len(first), MISSING, np.int64)
+    for place, (i, j) in enumerate(rows_at(first, operator, operands)):
+        name = origins.operators[i]
+        if min(i, j) >= 0 and (found := read(name, origins.operand_texts[j])) is not None:
+            of_pair[place] = known.setdefault((name, found), len(known))
     if not known:
         return None
-    return Sized(at, product, list(known), a.ops.length[at].astype(float), reduction)
+    return Sized(at, of_pair[pair], list(known), a.ops.length[at].astype(float), reduction)
 
 
 #: Matrix kernels without sizes may hold this share of their time in a step whose weights are summed.
@@ -257,12 +257,11 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
         return None
     step = a.steps.op_step[found.at]
     inside = np.isin(step, a.window_steps)
-    sized = np.array([p.size > 0 for _, p in found.products], bool)
-    with_operands = (found.product >= 0) & sized[np.maximum(found.product, 0)]
+    with_operands = np.array([*(p.size > 0 for _, p in found.products), False])[found.product]
     whole = float(found.duration[inside].sum())
     if not whole or float(found.duration[inside & ~with_operands].sum()) > _UNKNOWN * whole:
         return None
-    weights = np.array([p.weight_bytes for _, p in found.products])[np.maximum(found.product, 0)]
+    weights = np.array([*(p.weight_bytes for _, p in found.products), 0])[found.product]
     mine = inside & with_operands & ~found.reduction
     by_step = np.bincount(step[mine], weights[mine], minlength=len(a.steps))[a.window_steps]
     return int(median_of(by_step)) or None

@@ -1,6 +1,5 @@
 """All GPU operations of a capture in one table, joined to the API calls that issued them; and the programs
-that a capture holds one after the other: only one of them is analysed.
-"""
+that a capture holds one after the other: only one of them is analysed."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, among, compact, constant, distinct, merged, picked, where
 from advisor.model.once import cached_property
-from advisor.sources.schema import ISSUING, MISSING, NEEDED, Call
+from advisor.sources.schema import ISSUING, MISSING, NEEDED, TABLES, Call
 from advisor.sources.trace import Trace
 
 
@@ -29,7 +28,7 @@ class Kind(IntEnum):
 
 
 _TABLES = ("kernels", "copies", "memsets", "graph_runs")
-_ID_COLUMNS = ("start", "end", "device", "stream", "process", "correlation")
+_COLUMNS = ("start", "end", "device", "stream", "process", "correlation", "graph_node", "kind", "row")
 #: Counts without steps are compared as rates per 100 kernels; of fewer kernels than this they are none.
 FEWEST_KERNELS = 20
 #: Correlation ids above this are numbered anew: a key of process and id would not fit 64 bits.
@@ -77,18 +76,15 @@ def operations(trace: Trace) -> Operations:
     """Every kernel, copy, memset and graph run of the capture."""
     for table in ("api_calls", "kernels"):
         trace.columns(table, NEEDED[table])
-    parts: dict[str, list[Array]] = {n: [] for n in (*_ID_COLUMNS, "graph_node", "kind", "row")}
+    parts: dict[str, list[Array]] = {n: [] for n in _COLUMNS}
     for kind, table in zip(Kind, _TABLES, strict=True):
         if not trace.has(table):
             continue
-        names = _ID_COLUMNS if table == "graph_runs" else (*_ID_COLUMNS, "graph_node")
-        columns = trace.columns(table, names)
+        columns = trace.columns(table, [name for name in parts if name in TABLES[table]])
         rows = len(columns["start"])
-        for name in _ID_COLUMNS:
-            parts[name].append(columns[name])
-        parts["graph_node"].append(columns.get("graph_node", np.zeros(rows, np.int32)))
-        parts["kind"].append(np.full(rows, kind, np.int8))
-        parts["row"].append(np.arange(rows, dtype=np.int32))
+        columns |= {"kind": np.full(rows, kind, np.int8), "row": np.arange(rows, dtype=np.int32)}
+        for name, found in parts.items():
+            found.append(columns[name] if name in columns else np.zeros(rows, np.int32))
     joined = {n: _joined(v) for n, v in parts.items()}
     start = joined["start"]
     if len(start) > 1 and not (start[1:] >= start[:-1]).all():
@@ -118,18 +114,25 @@ def _filled(ids: Array, known: Array) -> Array:
     return ids
 
 
-def directions(trace: Trace, ops: Operations) -> Array:
-    """Direction of each copy (`copies.kind`), 0 for other operations."""
-    copy = ops.kind == Kind.COPY
-    found = np.zeros(len(ops), np.int32)
-    if copy.any():
-        found[copy] = trace.columns("copies", ("kind",))["kind"][ops.row[copy]]
+def of_copies(trace: Trace, ops: Operations, column: str = "kind") -> Array:
+    """The direction (or another column) of each copy, 0 for other operations."""
+    copy, values = ops.kind == Kind.COPY, trace.columns("copies", (column,))[column]
+    found = np.zeros(len(ops), values.dtype)
+    found[copy] = values[ops.row[copy]]
     return found
 
 
+def contexts(trace: Trace, ops: Operations) -> Array:
+    """The context of each operation: streams are numbered within one."""
+    context = np.full(len(ops), MISSING, np.int64)
+    for kind, table in zip(Kind, _TABLES, strict=True):
+        of, column = ops.kind == kind, trace.columns(table, ("context",))["context"]
+        context[of] = column[0] if constant(column) else column[ops.row[of]]
+    return context
+
+
 def combinations(*columns: Array) -> tuple[Array, Array]:
-    """The first row of each combination of values, in their order, and the position of each row's
-    combination."""
+    """The first row of each combination of values, in their order, and each row's combination."""
     key = np.zeros(len(columns[0]), np.int64)
     for i, column in enumerate(c for c in columns if not constant(c)):
         values, index = dense(column)
@@ -160,6 +163,27 @@ def calls_named(trace: Trace, rows: Array, pattern: re.Pattern[str]) -> Array:
     if not wanted:
         return np.zeros(len(rows), bool)
     return among(trace.columns("api_calls", ("name_id",))["name_id"][rows], wanted)
+
+
+def stream_captures(trace: Trace) -> tuple[Array, Array, Array]:
+    """Calls between begin and end of a stream capture, as a mask: they record a graph and run nothing. Rows
+    of the first and of the last call of each capture."""
+    calls = trace.columns("api_calls", ("start", "thread", "name_id"))
+    inside = np.zeros(len(calls["start"]), bool)
+    names = trace.texts(trace.distinct("api_calls", "name_id"))
+    edge = np.array([("StreamBeginCapture" in n) - ("StreamEndCapture" in n) for n in names], np.int64)
+    first, last = list[int](), list[int]()
+    if edge.any():
+        edge = edge[dense(calls["name_id"])[1]]
+        for thread in distinct(calls["thread"][edge != 0]).tolist():
+            mine = np.flatnonzero(calls["thread"] == thread)
+            mine = mine[np.argsort(calls["start"][mine], kind="stable")]
+            held = np.cumsum(edge[mine]) > 0
+            inside[mine[held]] = True
+            turns = np.diff(held.astype(np.int8), prepend=0, append=0)
+            first += mine[turns[:-1] > 0].tolist()
+            last += mine[np.minimum(np.flatnonzero(turns < 0), len(mine) - 1)].tolist()
+    return inside, np.array(first, np.int64), np.array(last, np.int64)
 
 
 def call_keys(
@@ -262,7 +286,6 @@ def join(keys: Array, wanted: Array) -> Array:
 
 # --- programs that a capture holds one after the other --------------------------------------------
 
-
 #: The first call before any GPU work creates the context when it takes this long.
 CONTEXT_NS = 10_000_000
 #: Another call of that name does so again when it takes this share of the time at least.
@@ -296,7 +319,7 @@ class Runs(Struct, frozen=True):
 
 def find_runs(trace: Trace, ops: Operations, op_name: Array) -> Runs:
     """The programs of a capture; one that is all of it where no other begins."""
-    return _heaviest_run(np.array(_run_ends(trace, ops, op_name), np.int64), ops)
+    return _heaviest_run(_run_ends(trace, ops, op_name), ops)
 
 
 def _heaviest_run(ends: Array, ops: Operations) -> Runs:
@@ -308,11 +331,11 @@ def _heaviest_run(ends: Array, ops: Operations) -> Runs:
     return Runs(ends, edges[most], edges[most + 1])
 
 
-def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> list[int]:
+def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> Array:
     """Times, ns, ascending, at which the GPU work of one program is over and another begins: other
     processes work from then on, or the process creates its context again. Empty for one program."""
     if not len(ops):
-        return []
+        return ops.end
     last = np.maximum.accumulate(ops.end)
     idle = np.flatnonzero(ops.start[1:] >= last[:-1])  # work begins anew behind each of these
     behind = idle[:0]
@@ -322,12 +345,11 @@ def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> list[int]:
         begins, ends = np.sort(at)[1:], np.array([final[at < b].max() for b in np.sort(at)[1:]], np.int64)
         behind = ends[(ends < begins) & np.isin(ends, idle)]
     behind = merged(behind, _restarts(trace, ops, op_name))
-    return [int(last[i]) for i in behind[np.isin(behind, idle)].tolist()]
+    return np.asarray(last[behind[np.isin(behind, idle)]])
 
 
 def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
-    """The last operation before each call that creates a context again and the work that opened the
-    program once more."""
+    """The last operation before each call that creates a context again for the same opening work."""
     calls = trace.columns("api_calls", ("start", "end", "process", "call", "name_id"))
     slow = np.flatnonzero(calls["end"] - calls["start"] >= CONTEXT_NS)
     slow = slow[~among(calls["call"][slow], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))]
@@ -336,13 +358,9 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     for process in distinct(calls["process"][slow]).tolist():
         mine = slow[calls["process"][slow] == process]
         work = np.flatnonzero(ops.process == process)
-        if not len(work) or calls["start"][mine[0]] >= ops.start[work[0]]:
-            continue
-        length = calls["end"][mine] - calls["start"][mine]
-        again = mine[(calls["name_id"][mine] == calls["name_id"][mine[0]]) & (length >= _AGAIN * length[0])][
-            1:
-        ]
-        if not len(again):
+        length, name = calls["end"][mine] - calls["start"][mine], calls["name_id"][mine]
+        again = mine[(name == name[0]) & (length >= _AGAIN * length[0])][1:]
+        if not len(work) or not len(again) or calls["start"][mine[0]] >= ops.start[work[0]]:
             continue
         busy = Coverage(union(ops.start, ops.end))
         again = again[busy.within(calls["start"][again], calls["end"][again]) == 0]

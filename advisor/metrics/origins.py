@@ -1,11 +1,11 @@
 """Where GPU work comes from: the operator with its operands, the Python module and the source line around
 the call that launched it, as a PyTorch trace records them (and nsys with ``--pytorch``, but for modules),
-or as another recording of the same program shows them (`Provenance`).
-"""
+or as another recording of the same program shows them (`Provenance`)."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,8 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.errors import InputError
-from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost
+from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost_on_threads
 from advisor.metrics.kernels import dense
+from advisor.metrics.operations import combinations
 from advisor.metrics.pairing import Match, align, match_calls
 from advisor.model.arrays import Array, distinct
 from advisor.model.once import cached_property
@@ -95,53 +96,43 @@ class Origins(Struct, frozen=True):
             return []
         kinds: dict[str, int] = {}
         of = np.array([kinds.setdefault(m.kind, len(kinds)) for m in self.modules] + [-1], np.int64)
-        keys = np.stack([self.line[at], of[self.module[at]], self.outer[at]])
-        groups, first, group_of = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-        held = np.bincount(group_of.ravel(), weight, minlength=groups.shape[1])
-        count = np.bincount(group_of.ravel(), minlength=groups.shape[1])
+        first, group = combinations(self.line[at], of[self.module[at]], self.outer[at])
+        held, count = np.bincount(group, weight), np.bincount(group)
         order = np.argsort(-held, kind="stable").tolist()
         return [(self.place(int(at[first[i]])) or "-", int(count[i]), float(held[i])) for i in order]
 
 
 def find_origins(trace: Trace, ranges: Ranges, thread: Array, time: Array) -> Origins:
     """Where calls come from that these threads made at these times (ns)."""
-    count = len(time)
-    rows = {n: np.full(count, MISSING, np.int64) for n in ("outer", "operator", "operands", "module", "line")}
-    names: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    modules: list[Module] = []
+    operators, names, sizes = _operators(trace, ranges)
     functions = trace.columns("python_calls", ("start", "end", "thread", "text_id"))
     line_ids, line_of = np.unique(functions["text_id"], return_inverse=True)
     called = trace.columns("modules", ("start", "end", "thread", "text_id"))
-    operators = _operators(trace, ranges, names, sizes)
-    known: dict[Module, int] = {}
-    for each in distinct(thread).tolist():
-        mine = np.flatnonzero(thread == each)
-        mine = mine[np.argsort(time[mine], kind="stable")]
-        when = time[mine]
-        here = operators["thread"] == each
-        span = operators["start"][here], operators["end"][here]
-        rows["outer"][mine] = innermost(when, *span, operators["name"][here], 1)
-        rows["operator"][mine] = innermost(when, *span, operators["name"][here])
-        # The innermost operator has the sizes of the kernel; one without any inherits those around it.
-        sized = here & (operators["operands"] >= 0)
-        inner = innermost(when, operators["start"][sized], operators["end"][sized], np.flatnonzero(sized))
-        found, inner = mine[inner >= 0], inner[inner >= 0]
-        same = operators["name"][inner] == rows["operator"][found]
-        rows["operands"][found[same]] = operators["operands"][inner[same]]
-        here = functions["thread"] == each
-        rows["line"][mine] = innermost(when, functions["start"][here], functions["end"][here], line_of[here])
-        here = called["thread"] == each
-        tree = {n: v[here] for n, v in called.items()}
-        rows["module"][mine] = innermost(when, tree["start"], tree["end"], _nested(trace, tree, known))
-    modules += known
-    lines = [_FOLDERS.sub("", text) for text in trace.texts(line_ids.tolist())]
-    return Origins(**rows, operators=list(names), operand_texts=list(sizes), modules=modules, lines=lines)
+    own = np.isin(called["thread"], distinct(thread))
+    called = {n: v[own] for n, v in called.items()}
+    modules, module_of = _nested(trace, called)
+    around = partial(innermost_on_threads, thread, time)
+    operator = around(operators, operators["name"])
+    # The innermost operator has the sizes of the kernel; one without any inherits those around it.
+    some = operators["operands"] >= 0
+    sized = {n: np.append(v[some], MISSING) for n, v in operators.items()}
+    inner = around(sized, np.arange(len(sized["name"])))
+    same = (inner >= 0) & (sized["name"][inner] == operator)
+    return Origins(
+        outer=around(operators, operators["name"], 1),
+        operator=operator,
+        operands=np.where(same, sized["operands"][inner], MISSING),
+        module=around(called, module_of),
+        line=around(functions, line_of),
+        operators=names,
+        operand_texts=sizes,
+        modules=modules,
+        lines=[_FOLDERS.sub("", text) for text in trace.texts(line_ids.tolist())],
+    )
 
 
-def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[str, int]) -> Columns:
-    """Ranges that a profiler put around operators, with their `name` and `operands` as positions in
-    `names` and `sizes`, which are filled here."""
+def _operators(trace: Trace, ranges: Ranges) -> tuple[Columns, list[str], list[str]]:
+    """Ranges that a profiler put around operators, with `name` and `operands` as positions in these lists."""
     columns = trace.columns("ranges", ("start", "end", "thread", "domain", "operands_id"))
     text = ranges.text_of
     # nsys keeps what emit_nvtx wrote as ranges like any other.
@@ -151,16 +142,18 @@ def _operators(trace: Trace, ranges: Ranges, names: dict[str, int], sizes: dict[
         chosen |= written[text]
     found = {n: v[chosen] for n, v in columns.items()}
     text = text[chosen]
-    used = distinct(text).tolist()
+    names: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     name, operands = (np.full(len(ranges.texts), MISSING, np.int64) for _ in range(2))
-    for i in used:
+    for i in distinct(text).tolist():
         name[i] = names.setdefault(OPERATOR_TRAITS.sub("", ranges.texts[i]), len(names))
         if written[i] and (sizes_of := _SIZES.search(ranges.texts[i])) is not None:
             operands[i] = sizes.setdefault(sizes_of[1], len(sizes))
     ids, at = np.unique(found["operands_id"], return_inverse=True)
     number = [MISSING if i == MISSING else sizes.setdefault(trace.text(i), len(sizes)) for i in ids.tolist()]
     given = np.array(number, np.int64)[at] if len(ids) else ids
-    return found | {"name": name[text], "operands": np.where(given >= 0, given, operands[text])}
+    found |= {"name": name[text], "operands": np.where(given >= 0, given, operands[text])}
+    return found, list(names), list(sizes)
 
 
 def is_operator_text(text: str) -> bool:
@@ -168,20 +161,21 @@ def is_operator_text(text: str) -> bool:
     return "::" in text and (", op_id = " in text or ", sizes = [" in text)
 
 
-def _nested(trace: Trace, calls: Columns, known: dict[Module, int]) -> Array:
-    """Which module of `known` (completed here) each call ran, below those around it on the thread."""
-    order = np.lexsort((-calls["end"], calls["start"])).tolist()
-    start, end = calls["start"].tolist(), calls["end"].tolist()
+def _nested(trace: Trace, calls: Columns) -> tuple[list[Module], Array]:
+    """The modules, and which of them each call ran, below those around it on the thread."""
+    order = np.lexsort((-calls["end"], calls["start"], calls["thread"])).tolist()
+    start, end, thread = (calls[n].tolist() for n in ("start", "end", "thread"))
     names = trace.texts(calls["text_id"].tolist())
+    known: dict[Module, int] = {}
     found = np.full(len(order), MISSING, np.int64)
     open_: list[int] = []
     for i in order:
-        while open_ and end[open_[-1]] <= start[i]:
+        while open_ and (end[open_[-1]] <= start[i] or thread[open_[-1]] != thread[i]):
             open_.pop()
         module = Module(int(found[open_[-1]]) if open_ else MISSING, names[i])
         found[i] = known.setdefault(module, len(known))
         open_.append(i)
-    return found
+    return list(known), found
 
 
 class Branch(NamedTuple):
@@ -198,28 +192,23 @@ class Branch(NamedTuple):
 def module_tree(found: Origins, at: Array, duration: Array, apart: bool = False) -> list[Branch]:
     """GPU time by module, each below the one around it, the heaviest first; `apart` keeps the objects of
     a class apart. `at` are rows of `found`, with the time (ns) of each. Others are left out."""
-    size = len(found.modules)
     module = found.module[at]
     inside = module >= 0
-    own = np.bincount(module[inside], duration[inside], minlength=size)
-    count = np.bincount(module[inside], minlength=size)
     branch: dict[tuple[int, str], int] = {}
     of: list[int] = []  # parents come before what they hold
     for m in found.modules:
         above = of[m.parent] if m.parent >= 0 else MISSING
         of.append(branch.setdefault((above, m.name if apart else m.kind), len(branch)))
-    place = np.array(of, np.int64)
-    time, kernels = (np.bincount(place, v, minlength=len(branch)) for v in (own, count))
-    objects = np.zeros(len(branch), np.int64)
-    names = np.array([m.name for m in found.modules], object)
-    for b in range(len(branch)):
-        objects[b] = len(set(names[place == b].tolist()))
-    keys = list(branch)
-    total = time.copy()
+    place = np.append(of, MISSING).astype(np.int64)[module[inside]]
+    total, kernels = (np.bincount(place, v, len(branch)) for v in (duration[inside], None))
+    own, keys = total.astype(np.int64), list(branch)
     for b in range(len(keys) - 1, -1, -1):
         if keys[b][0] >= 0:
             total[keys[b][0]] += total[b]
+    names = [set[str]() for _ in keys]
     below: dict[int, list[int]] = {}
+    for m, b in zip(found.modules, of, strict=True):
+        names[b].add(m.name)
     for b, (above, _) in enumerate(keys):
         below.setdefault(above, []).append(b)
     rows: list[Branch] = []
@@ -227,9 +216,8 @@ def module_tree(found: Origins, at: Array, duration: Array, apart: bool = False)
     def add(above: int, level: int) -> None:
         for b in sorted(below.get(above, ()), key=lambda b: (-total[b], keys[b][1])):
             if total[b]:
-                rows.append(
-                    Branch(level, keys[b][1], int(objects[b]), int(kernels[b]), int(time[b]), int(total[b]))
-                )
+                times = int(kernels[b]), int(own[b]), int(total[b])
+                rows.append(Branch(level, keys[b][1], len(names[b]), *times))
                 add(b, level + 1)
 
     add(MISSING, 0)
@@ -270,18 +258,18 @@ class Provenance:
 
     def check(self) -> None:
         """Raise InputError if the two recordings are not of one program."""
-        a, quality = self._a, self.quality
-        if quality is not None and quality < LEAST_MATCH and a.other is not None:
-            raise InputError(
-                f"--together: {a.other.trace.capture.path} matches {100 * quality:.0f} % of "
-                f"{a.trace.capture.path}, less than {100 * LEAST_MATCH:.0f} %; {_AGAIN}"
-            )
+        if self._a.other is None:
+            return
+        mine, theirs = (a.trace.capture.path for a in (self._a, self._a.other))
         same = self.match.same_ratio if self.match is not None else None
-        if same is not None and same < LEAST_SAME and a.other is not None:
-            raise InputError(
-                f"--together: {100 * same:.0f} % of the kernels of {a.other.trace.capture.path} have the "
-                f"launch shape of {a.trace.capture.path}, less than {100 * LEAST_SAME:.0f} %; {_AGAIN}"
-            )
+        if self.quality is not None and self.quality < LEAST_MATCH:
+            low, least = f"{theirs} matches {100 * self.quality:.0f} % of {mine}", LEAST_MATCH
+        elif same is not None and same < LEAST_SAME:
+            low = f"{100 * same:.0f} % of the kernels of {theirs} have the launch shape of {mine}"
+            least = LEAST_SAME
+        else:
+            return
+        raise InputError(f"--together: {low}, less than {100 * least:.0f} %; {_AGAIN}")
 
     @property
     def in_words(self) -> str | None:
@@ -289,17 +277,13 @@ class Provenance:
         other, match = self._a.other, self.match
         if other is None:
             return None
-        if match is None:
-            return (
-                f"{other.trace.capture.path} (by clock; it shows code around {self.quality:.1%} of the calls)"
-            )
-        same = (
-            "" if match.same_ratio is None else f"; {match.same_ratio:.1%} of the kernels in one launch shape"
-        )
-        return (
-            f"{other.trace.capture.path} (by {match.by}; {match.time_ratio:.1%} of the GPU time and "
-            f"{match.other_ratio:.1%} of its operations match{same})"
-        )
+        how = f"by clock; it shows code around {self.quality:.1%} of the calls"
+        if match is not None:
+            how = f"by {match.by}; {match.time_ratio:.1%} of the GPU time and "
+            how += f"{match.other_ratio:.1%} of its operations match"
+            if match.same_ratio is not None:
+                how += f"; {match.same_ratio:.1%} of the kernels in one launch shape"
+        return f"{other.trace.capture.path} ({how})"
 
     @cached_property
     def ops(self) -> Origins | None:

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS
-from advisor.metrics.intervals import Coverage, Spans, union
-from advisor.metrics.kernel_columns import DeviceKernels
+from advisor.metrics.intervals import Coverage, Spans, intersect, union, union_by
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
 from advisor.metrics.operations import Kind
+from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import slow_steps
-from advisor.model.arrays import Array, distinct, marked, median_of, picked, sorting, where
+from advisor.model.arrays import Array, among, distinct, marked, median_of, picked, rows_at, sorting, where
 from advisor.sources.schema import MISSING, Call
 
 #: A kernel changes like the rest where it changes by at least this part of the mean change.
@@ -50,26 +50,21 @@ def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
     at = at[~a.communication[at]]
     if not len(at) or a.trace.summed:
         return ()
-    shape = launch_shape(a.trace, a.ops.row[at])
-    keys, group = dense(call_key(a.op_name[at], shape))
+    name, shape = a.op_name[at], launch_shape(a.trace, a.ops.row[at])
+    keys, group = dense(call_key(name, shape))
     spread = distribution(group, a.ops.length[at], len(keys))
-    example = np.zeros(len(keys), np.int64)
-    example[group] = np.arange(len(at))
+    of = np.zeros((2, len(keys)), np.int64)  # name and shape of each group
+    of[:, group] = name, shape
     steps = max(a.step_count, 1)
+    most = np.argsort(-spread.total, kind="stable")[:_MOST]
+    columns = *of, spread.count / steps, spread.total / steps, spread.p50
     return tuple(
-        KernelPace(
-            crc32(f"{a.names.texts[a.op_name[at[example[i]]]]} {shape[example[i]]}".encode()),
-            a.names.short[a.op_name[at[example[i]]]],
-            int(spread.count[i]) / steps,
-            float(spread.total[i]) / steps,
-            float(spread.p50[i]),
-        )
-        for i in np.argsort(-spread.total, kind="stable")[:_MOST].tolist()
+        KernelPace(crc32(f"{a.names.texts[i]} {shape_of}".encode()), a.names.short[i], *values)
+        for i, shape_of, *values in rows_at(most, *columns)
     )
 
 
 # --- steps that get longer or shorter from the first to the last ----------------------------------
-
 
 #: Drift needs this many steps: each third then holds at least four.
 MIN_STEPS = 12
@@ -100,15 +95,13 @@ class Drift(Struct, frozen=True):
 
 def find_drift(a: Analysis, device: int) -> Drift | None:
     """None for fewer than `MIN_STEPS` steps of the commonest phase."""
-    held = a.budgets[device].by_step
     inside, _ = a.kernels(device).of_one_phase
     number, step = dense(a.kernels(device).step[inside])
-    count = len(number)
+    count, third = len(number), len(number) // 3
     if count < MIN_STEPS:
         return None
-    times = held[number].sum(axis=1)
-    busy = held[number][:, BUSY_COLUMNS].sum(axis=1)
-    third = count // 3
+    held = a.budgets[device].by_step[number]
+    times, busy = held.sum(axis=1), held[:, BUSY_COLUMNS].sum(axis=1)
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = median_of(times[first]), median_of(times[last])
     grown = after - before
@@ -205,7 +198,6 @@ def trend_ratio(duration: Array) -> float | None:
 
 # --- calls that may be compared, and the slow ones among them -------------------------------------
 
-
 #: A call is slow when it takes this many times the median of comparable calls.
 SLOW = 1.5
 #: Below this many comparable calls a percentile is not meaningful.
@@ -240,10 +232,9 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     place = _place(name, shape, a.ops.stream[at])
     keys, group = dense(place)
     if least:
-        rare = np.bincount(group, minlength=len(keys))[group] < least
+        rare = np.bincount(group)[group] < least
         # Numbered behind the places, so that the two do not mix.
-        joint = dense(call_key(name, shape)[rare])[1] + len(keys)
-        group[rare] = joint
+        group[rare] = dense(call_key(name, shape)[rare])[1] + len(keys)
         keys, group = dense(group)
     of_name = np.zeros(len(keys), np.int64)
     of_name[group] = name
@@ -260,8 +251,6 @@ def _place(name: Array, shape: Array, stream: Array) -> Array:
         neighbour = ranked + np.uint64(added)
         neighbour *= np.uint64(by)
         key ^= np.roll(neighbour, places)
-    if isinstance(order, slice):
-        return key
     call[order] = key
     return call
 
@@ -296,13 +285,10 @@ def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
 
 
 def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
-    """Share (0..1) of the time of slow calls (positions in `ops`) during which nothing else runs on
-    the device."""
+    """Share (0..1) of the time of slow calls (positions in `ops`) with nothing else on the device."""
     own = union(a.ops.start[slow], a.ops.end[slow])
-    other = marked(len(a.ops), a.device_ops(device))
-    other[slow] = False
-    rest = union(a.ops.start[other], a.ops.end[other])
-    shared = int(Coverage(rest).within(own.start, own.end).sum())
+    other = marked(len(a.ops), a.device_ops(device)) & ~marked(len(a.ops), slow)
+    shared = intersect(own, union(a.ops.start[other], a.ops.end[other])).total
     return 1.0 - shared / max(own.total, 1)
 
 
@@ -314,21 +300,15 @@ def slow_calls(like: LikeCalls) -> Array:
 def alone_ratios(a: Analysis, device: int, like: LikeCalls, slow: Array) -> Array:
     """`alone_ratio` of every group at once; 1 where a group has no slow call. Slow calls of one
     group that overlap each other count as company here."""
-    everything = a.device_ops(device)
+    everything, at = a.device_ops(device), like.at[slow]
     company = shared_spans(a.ops.start[everything], a.ops.end[everything])
-    at = like.at[slow]
-    time = like.duration[slow]
     shared = Coverage(company).within(a.ops.start[at], a.ops.end[at])
-    group, n = like.group[slow], len(like)
-    whole = np.bincount(group, time, minlength=n)
-    part = np.bincount(group, shared, minlength=n)
+    whole, part = (np.bincount(like.group[slow], v, len(like)) for v in (like.duration[slow], shared))
     return np.asarray(1.0 - part / np.maximum(whole, 1))
 
 
 def shared_spans(start: Array, end: Array) -> Spans:
     """Where at least two of the intervals (sorted by start) run."""
-    if len(start) < 2:
-        return union(start[:0], end[:0])
     reach = np.maximum.accumulate(end)[:-1]
     return union(start[1:], np.minimum(end[1:], reach))
 
@@ -356,22 +336,16 @@ def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
         step = steps.op_step[at]
         out["first"] = (step == 0) | ((step == MISSING) & (start < steps.gpu_start[0]))
     else:
-        first = marked(len(at), np.unique(like.group, return_index=True)[1])
-        out["first"] = first
+        out["first"] = marked(len(at), np.unique(like.group, return_index=True)[1])
     return out
 
 
 def _during_calls(a: Analysis, at: Array, kinds: tuple[Call, ...]) -> Array:
     out = np.zeros(len(at), bool)
-    if not a.trace.has("api_calls"):
-        return out
-    calls = a.trace.columns("api_calls", ("start", "end", "process", "call"))
-    chosen = np.flatnonzero(np.isin(calls["call"], kinds))
-    process = a.ops.process[at]
-    for one in distinct(process).tolist():
-        mine = chosen[calls["process"][chosen] == one]
-        here = np.flatnonzero(process == one)
-        spans = union(calls["start"][mine], calls["end"][mine])
+    start, end, process, call = a.trace.columns("api_calls", ("start", "end", "process", "call")).values()
+    chosen = among(call, kinds)
+    for one, spans in union_by(process[chosen], start[chosen], end[chosen]).items():
+        here = np.flatnonzero(a.ops.process[at] == one)
         out[here] = _touches(spans, a.ops.start[at[here]], a.ops.end[at[here]])
     return out
 
@@ -381,8 +355,7 @@ def _touches(spans: Spans, start: Array, end: Array) -> Array:
 
 
 def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
-    """Whether a kernel of another stream runs at the same time: more kernels overlap than on its own
-    stream."""
+    """Whether kernels of other streams run at the same time: more overlap than on the own stream."""
     ops = a.ops
     stream = (ops.process.astype(np.int64) << 32) | (ops.stream.astype(np.int64) & 0xFFFFFFFF)
     count = _overlapping(ops.start[kernels], ops.end[kernels], ops.start[at], ops.end[at])

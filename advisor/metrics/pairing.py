@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.kernels import dense, is_unknown
-from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, distinct
+from advisor.metrics.kernels import dense, is_unknown, nth_alike
+from advisor.metrics.operations import Kind, combinations, join
+from advisor.model.arrays import Array, begins_run, distinct, marked
 from advisor.sources.schema import MISSING, base_name
 
 if TYPE_CHECKING:
@@ -186,12 +186,7 @@ def _by_neighbours(own: Array, other: Array, positions: Array) -> Array:
         ranked = theirs[order]
         first = np.searchsorted(ranked, mine[open_], "left")
         count = np.searchsorted(ranked, mine[open_], "right") - first
-        _, kind = dense(np.unique(mine[open_], return_inverse=True)[1])
-        turn = np.zeros(len(open_), np.int64)
-        by = np.argsort(kind, kind="stable")
-        starts = np.searchsorted(kind[by], kind[by], "left")
-        turn[by] = np.arange(len(by)) - starts
-        hit = count > 0
+        turn, hit = nth_alike(mine[open_]), count > 0
         found[open_[hit]] = positions[order[first[hit] + turn[hit] % count[hit]]]
     return found
 
@@ -206,8 +201,7 @@ def _context(tokens: Array, reach: int) -> Array:
 
 
 def _same_launch(a: Analysis, b: Analysis, found: Array) -> tuple[Array, Array]:
-    """Number of matched kernels with the same grid and block in both recordings, and of those whose grids
-    are known in both."""
+    """Masks of the matched kernels with equal grid and block, and of those with grids known in both."""
     same, known = np.zeros(len(found), bool), np.zeros(len(found), bool)
     rows = np.flatnonzero((found >= 0) & (a.ops.kind == Kind.KERNEL))
     rows = rows[b.ops.kind[found[rows]] == Kind.KERNEL]
@@ -224,36 +218,31 @@ def _same_launch(a: Analysis, b: Analysis, found: Array) -> tuple[Array, Array]:
 def match_calls(a: Analysis, b: Analysis, found: Array, rows: Array) -> Array:
     """The rows of api_calls of `b` that correspond to `rows` of those of `a`: the n-th call of a name after
     the launch of the same operation."""
-    out = np.full(len(rows), MISSING, np.int64)
     linked = (found >= 0) & (a.ops.api >= 0)
     linked[linked] = b.ops.api[found[linked]] >= 0
-    if not linked.any():
-        return out
-    anchors = dict(zip(a.ops.api[linked].tolist(), b.ops.api[found[linked]].tolist(), strict=True))
+    counterpart = np.full(a.trace.rows("api_calls") + 1, MISSING, np.int64)  # the last for calls without any
+    counterpart[a.ops.api[linked]] = b.ops.api[found[linked]]
+    anchors = np.flatnonzero(counterpart >= 0)
     bases: dict[str, int] = {}
-    theirs = _after(b, set(anchors.values()), bases, None)
-    places = {key: row for row, key in theirs.items()}
-    for i, key in enumerate(_after(a, set(anchors), bases, rows).values()):
-        if key is not None and (row := places.get((anchors[key[0]], *key[1:]))) is not None:
-            out[i] = row
-    return out
+    theirs = _after(b, distinct(counterpart[anchors]), bases)
+    anchor, *name_and_number = _after(a, anchors, bases)
+    mine = [column[rows] for column in (counterpart[anchor], *name_and_number)]
+    keys = combinations(*(np.concatenate(pair) for pair in zip(theirs, mine, strict=True)))[1]
+    out = join(keys[: len(theirs[0])], keys[len(theirs[0]) :])
+    return np.where(mine[0] == MISSING, MISSING, out)
 
 
-def _after(
-    a: Analysis, anchors: set[int], bases: dict[str, int], rows: Array | None
-) -> dict[int, tuple[int, int, int] | None]:
-    """For each call (or each of `rows`): the last anchor before it on its thread, its name, and its number
-    among the calls of that name since then."""
-    calls = a.trace.columns("api_calls", ("start", "thread", "name_id"))
-    ids, at = dense(calls["name_id"])
-    name = np.array([bases.setdefault(base_name(t), len(bases)) for t in a.trace.texts(ids.tolist())])[at]
-    found: dict[int, tuple[int, int, int] | None] = {}
-    anchor, on, count = MISSING, MISSING, dict[int, int]()
-    threads = calls["thread"].tolist()
-    for row in np.lexsort((calls["start"], calls["thread"])).tolist():
-        if row in anchors or threads[row] != on:
-            anchor, on, count = row if row in anchors else MISSING, threads[row], {}
-        code = int(name[row])
-        count[code] = count.get(code, 0) + 1
-        found[row] = None if anchor == MISSING else (anchor, code, count[code])
-    return found if rows is None else {int(r): found[int(r)] for r in rows}
+def _after(a: Analysis, anchors: Array, bases: dict[str, int]) -> tuple[Array, Array, Array]:
+    """For each call: the last anchor before it on its thread, its name, and its number among the calls of
+    that name since then."""
+    start, thread, name_id = a.trace.columns("api_calls", ("start", "thread", "name_id")).values()
+    ids, at = dense(name_id)
+    codes = [bases.setdefault(base_name(text), len(bases)) for text in a.trace.texts(ids.tolist())]
+    name, order = np.array(codes, np.int64)[at], np.lexsort((start, thread))
+    is_anchor = marked(len(order), anchors)[order]
+    opens = is_anchor | begins_run(thread[order])
+    since = np.cumsum(opens) - 1
+    last, number = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    last[order] = np.where(is_anchor, order, MISSING)[opens][since]
+    number[order] = nth_alike(since, name[order])
+    return last, name, number

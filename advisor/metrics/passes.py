@@ -1,21 +1,34 @@
-"""Kernels of a pass of the model that other kernels could replace: sorting samplers, attention in pieces,
-weights that are widened before each product.
-"""
+"""Columns of a device's kernels, each gathered from the capture's tables once, as facts about a million
+kernels spend most of their time on such gathers; and kernels of a pass of the model that other kernels could
+replace: sorting samplers, attention in pieces, weights that are widened before each product, rows gathered
+from many tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.kernels import ATTENTION, UNFUSED, dense, is_helper, is_product, weight_bits
-from advisor.model.arrays import Array, begins_run, distinct, sorting
+from advisor.metrics.kernels import (
+    ATTENTION,
+    MATMUL,
+    UNFUSED,
+    dense,
+    is_helper,
+    is_product,
+    launch_shape,
+    weight_bits,
+)
+from advisor.model.arrays import Array, begins_run, distinct, marked, run_of, sorting, where
+from advisor.model.once import cached_property
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
+
+T = TypeVar("T")
 
 #: Scaling, mask, softmax, dropout and casts: at most this many kernels between the products of attention.
 _BETWEEN = 12
@@ -36,6 +49,58 @@ _OF_WEIGHTS, _OF_ACTIVATIONS = ("linear", "addmm", "_addmm_activation"), ("bmm",
 #: bound by arithmetic: with n columns it takes n / 560 times as long as a kernel that reads and writes its
 #: input in 16 bits (700 Tflop/s, 2.5 TB/s).
 _CONVERSIONS, _LONG_NS, _EACH, _TOGETHER = 8, 3_000, 0.25, 0.75
+
+
+def gathered(make: Callable[[DeviceKernels], T]) -> cached_property[T]:
+    """What this function computes of a device's kernels."""
+    return cached_property(make)
+
+
+class DeviceKernels:
+    """A device's kernels in the window; `at` are their positions in `Analysis.ops`."""
+
+    def __init__(self, a: Analysis, at: Array) -> None:
+        self._a, self.at = a, at
+
+    name = gathered(lambda k: k._a.op_name[k.at])
+    start = gathered(lambda k: k._a.ops.start[k.at])
+    end = gathered(lambda k: k._a.ops.end[k.at])
+    length = gathered(lambda k: k.end - k.start)
+    step = gathered(lambda k: k._a.steps.op_step[k.at])
+    #: The step of each; where there are no steps, all belong to one pass.
+    passes = gathered(lambda k: k.step if k._a.step_count else np.zeros(len(k.at), np.int64))
+    #: A number for each grid and block size.
+    shape = gathered(lambda k: launch_shape(k._a.trace, k.row))
+    attention_pieces = gathered(lambda k: attention_pieces(k._a, k.at, k.passes))
+
+    @cached_property
+    def of_one_phase(self) -> tuple[Array | slice, Array]:
+        """Index of the kernels in the window's steps of the commonest phase, and their steps from 0 on."""
+        a, phases = self._a, np.array(self._a.steps.phase)
+        common = max(set(a.steps.phase), key=lambda p: (a.steps.phase.count(p), p))
+        chosen = np.zeros(len(a.steps) + 1, bool)
+        chosen[a.window_steps] = phases[a.window_steps] == common
+        inside = where(chosen.take(self.step))
+        return inside, (np.cumsum(chosen) - 1).take(self.step[inside])
+
+    @cached_property
+    def row(self) -> Array | slice:
+        """Their rows in the table of kernels: a slice, which copies no column, where it is sorted."""
+        row = self._a.ops.row[self.at]
+        return run_of(row) if (row[1:] > row[:-1]).all() else row
+
+    @cached_property
+    def blocks(self) -> Array:
+        """Grid sizes, 0 if not recorded."""
+        return np.maximum(self._a.trace.columns("kernels", ("blocks",))["blocks"][self.row], 0)
+
+
+def narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
+    """Time during which all running kernels together have fewer blocks than half the SMs, ns."""
+    time = np.concatenate((start, end))
+    order = np.argsort(time, kind="stable")
+    running = np.cumsum(np.concatenate((blocks, -blocks))[order])[:-1]
+    return float(np.diff(time[order])[(running > 0) & (running * 2 < sms)].sum())
 
 
 class KernelOrder(Struct, frozen=True):
@@ -59,7 +124,8 @@ def sampling_sorts(a: Analysis, at: Array, step: Array) -> Array:
     """Mask over operations (positions `at` in `ops`, with their step, -1 for none): the sorts and scans
     behind the last matrix product of their step."""
     name = a.op_name[at]
-    product, sort = (np.append(a.names.mask(wanted), False)[name] for wanted in (is_product, _is_sort))
+    is_sort = a.names.mask(lambda k: k.family == "scan_sort" and k.operation != "top-k")
+    product, sort = (np.append(wanted, False)[name] for wanted in (a.names.mask(is_product), is_sort))
     if not sort.any():
         return sort
     order = sorting(a.ops.start[at])
@@ -67,15 +133,9 @@ def sampling_sorts(a: Analysis, at: Array, step: Array) -> Array:
     last = np.full(int(step.max(initial=-1)) + 2, len(name))  # the last entry is that of no step
     products = np.flatnonzero(product & (step >= 0))
     last[step[products]] = products
-    out = np.zeros(len(name), bool)
     found = np.flatnonzero(sort)
     found = found[found > last[step[found]]]
-    out[found if isinstance(order, slice) else order[found]] = True
-    return out
-
-
-def _is_sort(kernel: KernelFamily) -> bool:
-    return kernel.family == "scan_sort" and kernel.operation != "top-k"
+    return marked(len(name), found if isinstance(order, slice) else order[found])
 
 
 class Pieces(Struct, frozen=True):
@@ -90,10 +150,10 @@ class Pieces(Struct, frozen=True):
 def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     """The pieces among operations, given as for `sampling_sorts`. One piece a step is a loss or a sampler.
     Products with weights, if operators are recorded, do not belong to attention."""
-    inner, products = np.zeros(len(at), bool), np.zeros(len(at), bool)
     softmax = a.names.mask(lambda k: k.family == "softmax" and k.traits.get("log_softmax") is not True)
     if not softmax.any() and not set(_BY_HAND) <= set(a.names.operations):
-        return Pieces(inner, products, 0)
+        none = np.zeros(len(at), bool)
+        return Pieces(none, none, 0)
     q = in_order(a, at, step)
     product = a.names.mask(is_product)[q.name]
     edges = np.flatnonzero(product)
@@ -105,26 +165,29 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
         total = np.append(0, np.cumsum(wanted))
         return np.asarray(total[second] - total[first + 1])
 
-    def some(operation: str) -> Array:
-        return within(a.names.mask(lambda k: k.operation == operation)[q.name]) > 0
+    def some(*operations: str) -> Array:
+        """Whether each of these operations runs between a product and the next."""
+        masks = (a.names.mask(lambda k, one=one: k.operation == one) for one in operations)
+        return np.asarray(np.logical_and.reduce([within(mask[q.name]) > 0 for mask in masks]))
+
+    def between(most: int, others: Array) -> Array:
+        """Which products have at most this many kernels between, long ones, and none of the others."""
+        near = product[first] & product[second] & (q.run[first] == q.run[second])
+        near &= (second - first - 1 <= most) & (within(others) == 0)
+        return np.asarray(near & (within(q.length) >= _SCORES * (q.length[first] + q.length[second])))
 
     small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[q.name]
-    by_hand = np.logical_and.reduce([some(operation) for operation in _BY_HAND])
-    found = product[first] & product[second] & (q.run[first] == q.run[second])
-    found &= (second - first - 1 <= _BETWEEN) & (within(~small) == 0)
-    softmaxes = within(softmax[q.name])
+    by_hand, softmaxes = some(*_BY_HAND), within(softmax[q.name])
+    found = between(_BETWEEN, ~small)
     found &= (softmaxes == 1) | (softmaxes == 0) & by_hand  # linear attention has two, of queries and keys
-    found &= within(q.length) >= _SCORES * (q.length[first] + q.length[second])
     if found.any():
         kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
         found &= (np.bincount(kind, found) > len(distinct(q.run[first[found]])))[kind]
     if (forward := np.flatnonzero(found & by_hand & (softmaxes == 0))).size:
         # Behind the forward pass, as often as in it: a norm by hand comes more often.
         scatter = a.names.mask(lambda k: k.family == "index")[q.name]
-        back = np.logical_and.reduce([some(operation) for operation in _BACKWARD]) & ~by_hand & ~found
-        back &= product[first] & product[second] & (q.run[first] == q.run[second]) & (softmaxes == 0)
-        back &= (second - first - 1 <= 2 * _BETWEEN) & (within(~small & ~scatter) == 0)
-        back &= within(q.length) >= _SCORES * (q.length[first] + q.length[second])
+        back = some(*_BACKWARD) & ~by_hand & ~found & (softmaxes == 0)
+        back &= between(2 * _BETWEEN, ~small & ~scatter)
         last = np.full(int(q.run[-1]) + 1, len(first))
         last[q.run[first[forward]]] = forward  # ascending: the last one of each run stays
         back &= np.arange(len(first)) > last[q.run[first]]
@@ -132,9 +195,8 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
     edge = np.zeros(len(q.of) + 1, np.int64)
     edge[first[found] + 1] += 1
     edge[second[found]] -= 1
-    inner[q.of] = np.cumsum(edge[:-1]) > 0
-    products[q.of[first[found]]] = True
-    products[q.of[second[found]]] = True
+    inner = marked(len(at), q.of[np.cumsum(edge[:-1]) > 0])
+    products = marked(len(at), q.of[np.append(first[found], second[found])])
     return Pieces(inner, products, int(found.sum()))
 
 
@@ -156,7 +218,9 @@ def widened_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> A
 
 def widened_caches(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
     """The same before a kernel that computes attention: keys and values that are stored in fewer bits."""
-    return _converted(a, at, step, attention, _attends, narrow=False)
+    return _converted(
+        a, at, step, attention, lambda k: k.family in ATTENTION and not is_helper(k), narrow=False
+    )
 
 
 def narrowed_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> Array:
@@ -201,11 +265,61 @@ def _converted(
     return out
 
 
-def _attends(kernel: KernelFamily) -> bool:
-    return kernel.family in ATTENTION and not is_helper(kernel)
-
-
 def _multiplies_16_bits(kernel: KernelFamily) -> bool:
     whole = is_product(kernel) and not is_helper(kernel)
     narrow = weight_bits(kernel) == 16 and kernel.traits.get("precision") not in ("fp32", "tf32")
     return whole and narrow and kernel.traits.get("integer") is not True
+
+
+# --- rows that a step gathers from many tables: embeddings of a recommender, KV caches of beams that changed
+# places; one kernel each
+
+#: At least this many gathers in a stretch without products read as many tables, or the cache of each layer.
+_MANY = 8
+#: Shorter gathers move rows of an input, not a cache, ns.
+_CACHE_NS = 3_000
+
+
+class Gathers(Struct, frozen=True):
+    """`of` is a mask over what was asked about; `start` and `end` (ns) are those of each stretch."""
+
+    of: Array
+    start: Array
+    end: Array
+
+
+def embedding_lookups(a: Analysis, at: Array, step: Array) -> Gathers:
+    """Embeddings and embedding bags of which many follow each other, and their gradients, among operations
+    given as for `sampling_sorts`. PyTorch runs `nn.Embedding` as a plain gather, which in a language model is
+    something else."""
+    plain = a.program.is_language_model is not True
+    return _gathers(a, at, step, lambda k: k.family == "embedding" or (plain and _gathers_rows(k)), 0)
+
+
+def cache_reorders(a: Analysis, at: Array, step: Array) -> Gathers:
+    """Gathers of whole KV caches in a language model, as beam search has them: layer after layer, without a
+    product between."""
+    language_model = a.program.is_language_model
+    return _gathers(a, at, step, lambda k: bool(language_model) and _gathers_rows(k), _CACHE_NS)
+
+
+def _gathers_rows(kernel: KernelFamily) -> bool:
+    return kernel.family == "index" and kernel.operation.startswith("row gather")
+
+
+def _gathers(
+    a: Analysis, at: Array, step: Array, wanted: Callable[[KernelFamily], bool], least_ns: int
+) -> Gathers:
+    """Wanted kernels of at least this many ns, `_MANY` or more in a row without a product between."""
+    mask = a.names.mask(wanted)
+    if not mask.any() or not len(at):
+        return Gathers(np.zeros(len(at), bool), *np.empty((2, 0), np.int64))
+    q = in_order(a, at, step)
+    mine = mask[q.name] & (q.length >= least_ns)
+    heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[q.name]
+    stretch = np.cumsum(heavy | begins_run(q.run))
+    mine &= (np.bincount(stretch, mine) >= _MANY)[stretch]
+    found = np.flatnonzero(mine)
+    first, of = begins_run(stretch[found]), at[q.of[found]]
+    last = np.append(first[1:], True)[: len(found)]
+    return Gathers(marked(len(at), q.of[found]), a.ops.start[of[first]], a.ops.end[of[last]])

@@ -9,20 +9,20 @@ however few tokens each of them gets.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.knowledge.files import StepName, step_patterns
+from advisor.knowledge.files import KernelFamily, StepName, step_patterns
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
-from advisor.metrics.kernels import Names, sums_of
+from advisor.metrics.kernels import Names, dense, sums_of
 from advisor.metrics.operations import Kind, Operations
-from advisor.metrics.steps import Steps
+from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, median_of
-from advisor.sources.schema import Summed
+from advisor.sources.schema import MISSING, Call, Summed
 from advisor.sources.trace import Trace
 
 if TYPE_CHECKING:
@@ -43,76 +43,47 @@ _FEW_TOKENS = 256
 _DECODE_BLOCKS = 4.0
 
 
-class Signs(Struct, frozen=True):
-    """Evidence from the kernels of each group (a step): times in ns by phase, tokens and attention blocks
-    (medians, NaN if unknown)."""
-
-    decode_attention: Array
-    prefill_attention: Array
-    few_rows: Array
-    many_rows: Array
-    tokens: Array
-    blocks: Array
-
-
-def _signs(names: Names, group: Array, duration: Array, blocks: Array, groups: int) -> Signs:
-    """`group`, `duration` and `blocks` have one entry a kernel row; group -1 is outside."""
-
-    def time(wanted: Any) -> Array:
-        mine = (group >= 0) & names.mask(wanted)[names.index]
-        return np.bincount(group[mine], duration[mine], minlength=groups)
-
-    def median_blocks(wanted: Any) -> Array:
-        mine = (group >= 0) & (blocks > 0) & names.mask(wanted)[names.index]
-        at, value = group[mine], blocks[mine]
-        order = np.lexsort((value, at))
-        count = np.bincount(at, minlength=groups)
-        out = np.full(groups, np.nan)
-        some = count > 0
-        # The lower one: a norm of each head has more rows than there are tokens.
-        middle = np.cumsum(count) - count + (count - 1) // 2
-        out[some] = value[order][middle[some]]
-        return out
-
-    return Signs(
-        time(lambda k: k.family == "attention" and k.phase == "decode"),
-        time(lambda k: k.family == "attention" and k.phase == "prefill"),
-        time(lambda k: k.family == "gemv" or (k.family == "gemm" and "skinny" in k.traits)),
-        time(lambda k: k.family == "gemm" and "skinny" not in k.traits),
-        median_blocks(lambda k: "row_blocks" in k.traits),
-        median_blocks(lambda k: k.family == "attention"),
-    )
-
-
-def _phase(s: Signs, i: int) -> str:
-    tokens = s.tokens[i]
-    attention = s.decode_attention[i] + s.prefill_attention[i]
-    share = s.decode_attention[i] / attention if attention else np.nan
-    if _BOTH < share < 1 - _BOTH:
-        return "mixed"
-    if tokens > _MOST_SEQUENCES:
-        return "prefill"
-    if share >= 0.5 or s.blocks[i] / tokens >= _DECODE_BLOCKS:
-        return "decode"
-    products = s.few_rows[i] + s.many_rows[i]
-    few = s.few_rows[i] / products if products else np.nan
-    # Attention for many queries also serves a batch of single ones if it has heads enough to fill the GPU.
-    if share < 0.5 and not few >= _CLEAR:
-        return "prefill"
-    if tokens <= _FEW_TOKENS:
-        return "decode"
-    if not products:
-        return "unknown"
-    return "decode" if few >= _CLEAR else "prefill" if few <= 1 - _CLEAR else "mixed"
-
-
 def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
     """The phase indicated by the kernels of each group. `group` has one entry a kernel row, -1 for rows
     outside; ``unknown`` if nothing shows it."""
-    kernels = trace.columns("kernels", ("start", "end", "blocks"))
-    duration = (kernels["end"] - kernels["start"]).astype(float)
-    signs = _signs(names, group, duration, kernels["blocks"], groups)
-    return tuple(_phase(signs, i) for i in range(groups))
+    start, end, grid = trace.columns("kernels", ("start", "end", "blocks")).values()
+
+    def rows(wanted: Callable[[KernelFamily], bool]) -> Array:
+        return np.asarray((group >= 0) & names.mask(wanted)[names.index])
+
+    def time(wanted: Callable[[KernelFamily], bool]) -> Array:
+        mine = np.flatnonzero(rows(wanted))
+        return np.bincount(group[mine], (end[mine] - start[mine]).astype(float), groups)
+
+    def median_blocks(wanted: Callable[[KernelFamily], bool]) -> Array:
+        """NaN if unknown; of two the lower one: a norm of each head has more rows than there are tokens."""
+        mine = np.flatnonzero(rows(wanted) & (grid > 0))
+        count = np.bincount(group[mine], minlength=groups)
+        ranked = grid[mine[np.lexsort((grid[mine], group[mine]))]]
+        middle = np.cumsum(count) - count + (count - 1) // 2
+        return np.where(count > 0, np.append(ranked, np.nan)[middle], np.nan)
+
+    decode = time(lambda k: k.family == "attention" and k.phase == "decode")
+    prefill = time(lambda k: k.family == "attention" and k.phase == "prefill")
+    few_rows = time(lambda k: k.family == "gemv" or (k.family == "gemm" and "skinny" in k.traits))
+    products = few_rows + time(lambda k: k.family == "gemm" and "skinny" not in k.traits)
+    tokens = median_blocks(lambda k: "row_blocks" in k.traits)
+    blocks = median_blocks(lambda k: k.family == "attention")
+    with np.errstate(invalid="ignore"):  # NaN fits no case
+        share, few = decode / (decode + prefill), few_rows / products
+    cases = (
+        ((share > _BOTH) & (share < 1 - _BOTH), "mixed"),
+        (tokens > _MOST_SEQUENCES, "prefill"),
+        ((share >= 0.5) | (blocks / tokens >= _DECODE_BLOCKS), "decode"),
+        # Attention for many queries also serves a batch of single ones if its heads fill the GPU.
+        ((share < 0.5) & ~(few >= _CLEAR), "prefill"),
+        (tokens <= _FEW_TOKENS, "decode"),
+        (products == 0, "unknown"),
+        (few >= _CLEAR, "decode"),
+        (few <= 1 - _CLEAR, "prefill"),
+    )
+    found = np.select([mask for mask, _ in cases], [phase for _, phase in cases], "mixed")
+    return tuple(found.tolist())
 
 
 def with_phases(
@@ -144,15 +115,7 @@ def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ..
     return guess_phases(trace, names, np.zeros(len(names.index), np.int64), 1), np.ones(1)
 
 
-def kernels_of_one_phase(a: Analysis, device: int) -> tuple[Array, Array]:
-    """Positions of the device's kernels in the window's steps of the commonest phase, and their
-    steps, numbered from 0 without holes."""
-    inside, step = a.kernels(device).of_one_phase
-    return a.kernels(device).at[inside], step
-
-
 # --- steps of the window: times, pauses, sizes ----------------------------------------------------
-
 
 #: Slow steps are single pauses if at most this share of the steps (or one) is slow, of at least this many
 #: steps (calibration#hst105).
@@ -239,7 +202,7 @@ def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
 
 
 def step_sizes(a: Analysis, steps: Array) -> list[StepName | None]:
-    """Batch and tokens in the range name of each step."""
+    """Batch and tokens in the range name of each step; its prompts and generations are a batch."""
     none: list[StepName | None] = [None] * max(len(steps), 1)
     if a.steps.method != "ranges" or not len(steps):
         return none
@@ -251,12 +214,47 @@ def step_sizes(a: Analysis, steps: Array) -> list[StepName | None]:
     found: list[StepName | None] = []
     for i, begin in zip(at.tolist(), a.steps.host_start[steps].tolist(), strict=True):
         hit = named[int(text[i])] if i < len(start) and start[i] == begin else None
-        found.append(None if hit is None else _size(hit))
+        if hit is not None and hit.batch is None and hit.generation is not None:
+            hit = hit._replace(batch=(hit.context or 0) + hit.generation)
+        found.append(hit)
     return found
 
 
-def _size(name: StepName) -> StepName:
-    """The name with its batch filled in from the numbers of prompts and generations."""
-    if name.batch is None and name.generation is not None:
-        return name._replace(batch=(name.context or 0) + name.generation)
-    return name
+# --- steps, or replays of one graph, of which no two run the same kernels --------------------------------
+
+#: Most steps are of about one size, and kernels come so often in each; fewer say little.
+_ALIKE, _MOST_ALIKE, _LEAST_GROUPS, _OFTEN, _LEAST_NAMES = 0.2, 0.6, 4, 8, 5
+#: Where a part of the rows is left out at random, nearly every kernel varies in number, each for itself,
+#: and by less than a Poisson count (1) does. Measured: of 40 whole captures kernels with at most 75 % of
+#: the rows vary, and those by 1.4 and more. What a solver repeats until it converges varies together.
+_VARY, _MOST_SPREAD, _TOGETHER, _LEAST_LOSS = 0.9, 0.9, 2.5, 0.03
+
+
+def uneven_share(trace: Trace, ops: Operations, op_name: Array, op_step: Array) -> float:
+    """Share of the kernels left out at random, by counts in steps, else in replays; 0 if none shows."""
+    call = np.append(trace.columns("api_calls", ("call",))["call"], Call.OTHER)  # of what has none
+    replay = np.where(call[ops.api] == Call.GRAPH_LAUNCH, ops.api, MISSING)
+    return max(_random_loss(group, op_name) for group in (op_step, replay))
+
+
+def _random_loss(group: Array, name: Array) -> float:
+    """Counts of kernels thinned at random with probability p vary by 1 - p: the share lost."""
+    inside = np.flatnonzero((group >= 0) & (name >= 0))
+    groups, row = dense(group[inside])
+    names, column = dense(name[inside])
+    total = np.bincount(row, minlength=len(groups))
+    alike = np.abs(total - median_of(total)) <= _ALIKE * median_of(total) if len(total) else total > 0
+    if alike.sum() < max(_LEAST_GROUPS, _MOST_ALIKE * len(groups)):
+        return 0.0
+    counts = np.bincount(row * len(names) + column, minlength=len(groups) * len(names))
+    counts = counts.reshape(len(groups), len(names))[alike]
+    counts = counts[:, counts.mean(axis=0) >= _OFTEN]
+    if counts.shape[1] < _LEAST_NAMES:
+        return 0.0
+    mean, spread = counts.mean(axis=0), counts.var(axis=0, ddof=1)
+    loss = float(spread.sum() / mean.sum())
+    varying = float(mean[spread > 0].sum() / mean.sum())
+    apart = median_of(spread / mean) >= loss / 2
+    if varying < _VARY or not apart or counts.sum(axis=1).var(ddof=1) > _TOGETHER * spread.sum():
+        return 0.0
+    return loss if _LEAST_LOSS <= loss <= _MOST_SPREAD else 0.0

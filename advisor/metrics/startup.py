@@ -1,25 +1,30 @@
 """Start-up and tear-down: work at the beginning and end of a program that a steady state does not repeat.
 
-Host time is cold while a thread creates a context, loads modules (at the first launch of a kernel, with
-lazy loading), initialises a library, builds a graph, tries kernels, or is inside a range named warm-up,
-autotuning or compilation. It is cold wherever it stands; cold time at the head of a capture is set aside
-whole.
+Host time is cold while a thread creates a context, loads modules (at the first launch of a kernel, with lazy
+loading), initialises a library, builds a graph, tries kernels, or is inside a range named warm-up, autotuning
+or compilation. It is cold wherever it stands; cold time at the head of a capture is set aside whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics.autotuning import find_autotuning
-from advisor.metrics.damage import stream_captures
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import CONTEXT_NS, Kind, Operations, Runs, combinations, first_work
-from advisor.metrics.steps import Steps
+from advisor.metrics.kernels import MATMUL, dense
+from advisor.metrics.operations import (
+    CONTEXT_NS,
+    Kind,
+    Operations,
+    Runs,
+    combinations,
+    first_work,
+    stream_captures,
+)
+from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, where, without
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
@@ -45,17 +50,23 @@ _UPLOAD_KERNELS = 3
 #: Initialisation after this share of the kernel time belongs to the work itself; a range named start-up,
 #: after the second share.
 _LATE, _LATE_RANGE = 0.5, 0.9
+#: Trials: at most this many kernels apart, of this many kernels, this many in all, and most of what runs
+#: there.
+_NEAR, _KERNELS, _TRIALS, _MOST = 16, 4, 12, 0.5
+#: A kernel that runs as often in a row through the rest of the capture is a benchmark.
+_BENCHMARK = 0.5
 #: The head of a capture is set aside up to where at least this share of it is cold.
 _COLD_HEAD = 0.5
 
 
 class Event(NamedTuple):
-    """One stretch of start-up or tear-down, in ns."""
+    """One stretch of start-up or tear-down, in ns; of a thread, MISSING if only calls name one."""
 
     kind: str
     what: str
     start: int
     end: int
+    thread: int = MISSING
 
 
 class Startup(Struct, frozen=True):
@@ -96,15 +107,12 @@ class Startup(Struct, frozen=True):
 def activity_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     """From the first to the last CUDA event recorded: calls and GPU operations; without any, from the first
     to the last GPU sample."""
-    calls = trace.columns("api_calls", ("start", "end"))
-    starts = [int(a.min()) for a in (ops.start, calls["start"]) if len(a)]
-    ends = [int(a.max()) for a in (ops.end, calls["end"]) if len(a)]
-    if not starts and trace.has("samples"):
+    start, end = trace.columns("api_calls", ("start", "end")).values()
+    if not len(ops) and not len(start):
         time = trace.columns("samples", ("time",))["time"]
-        return int(time.min()), int(time.max()) + 1
-    if not starts:
-        return 0, 0
-    return min(starts), max(ends)
+        return (int(time.min()), int(time.max()) + 1) if len(time) else (0, 0)
+    first = min(int(times.min()) for times in (ops.start, start) if len(times))
+    return first, max(int(times.max()) for times in (ops.end, end) if len(times))
 
 
 def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
@@ -121,7 +129,7 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
 
 def find_startup(a: Analysis, steps: Steps) -> Startup:
     """Start-up of a capture, as far as it lies before these steps."""
-    trace, ops, ranges, op_name = a.trace, a.ops, a.ranges, a.op_name
+    trace, ops, ranges = a.trace, a.ops, a.ranges
     first, last = work_span(trace, ops)
     if not len(ops):
         return Startup(first, first, last - first)  # of an unknown program
@@ -133,24 +141,19 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
         # it has work.
         limit = min(limit, int((steps.host_start if len(steps) > 1 else steps.gpu_start)[0]))
     calls = trace.columns("api_calls", ("start", "end", "thread", "call", "name_id", "process"))
-    found = _cold_calls(trace, calls, ops, op_name, a.runs) if len(calls["start"]) else {}
+    found = _cold_calls(trace, calls, ops, a.op_name, a.runs) if len(calls["start"]) else {}
     events: list[Event] = []
     counted = np.empty(0, np.int64)
     for kind in (k for k in KINDS if k in found):
-        events += _events(trace, kind, without(found[kind], counted))
+        events += _longest_calls(trace, calls, kind, without(found[kind], counted))
         counted = merged(counted, found[kind])
     if upload := _upload(trace, run, min(limit, time_of(0.01)), a.runs):
         events.append(upload)
-    named = [i for i, role in a.roles.items() if role == "startup"]
-    spans = ranges.rows(named) if named else None
-    if spans is not None:
-        events += [
-            Event("ranges", ranges.texts[int(t)], int(a), int(b))
-            for t, a, b in zip(spans["text"], spans["start"], spans["end"], strict=True)
-        ][:20]
-    tuned = _tuned(trace, ops, list(find_autotuning(ops, op_name, a.names, late)))
-    tuned += _captured(trace, calls)
-    events += (e for _, e in tuned)
+    spans = ranges.rows([i for i, role in a.roles.items() if role == "startup"])
+    for text, *times in zip(*(spans[n][:20].tolist() for n in ("text", "start", "end")), strict=True):
+        events.append(Event("ranges", ranges.texts[text], *times))
+    tuned = [*_trials(a, calls, late), *_captured(trace, calls)]
+    events += tuned
     mine = [e for e in events if a.runs.since <= e.start < a.runs.until]
     first = min([first, *(e.start for e in events)])
     begin = max(first, a.runs.since)
@@ -168,7 +171,9 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
-    cold = _by_thread(calls, counted, spans, tuned)
+    trials = np.array([(e.thread, e.start, e.end) for e in tuned], np.int64).reshape(-1, 3).T
+    columns = [(calls[n][counted], spans[n]) for n in ("thread", "start", "end")]
+    cold = union_by(*(np.concatenate((*some, more)) for some, more in zip(columns, trials, strict=True)))
     opens = np.sort(np.concatenate((ops.start, [e.start for e in events])), kind="stable")  # one merge
     pauses = int((opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum())
     return Startup(begin, end, int(last) - int(first) - pauses, tuple(events), cold, parts, teardown)
@@ -242,15 +247,13 @@ def _before_replays(calls: Columns, rows: Array) -> Array:
     return rows if (~early).sum() <= max(_SETUP_CALLS, len(replays) // 2) else rows[early]
 
 
-def _captured(trace: Trace, calls: Columns) -> list[tuple[int, Event]]:
-    """Thread and time of each stream capture of a graph that is built once: the host runs the model, the
-    device does not."""
+def _captured(trace: Trace, calls: Columns) -> list[Event]:
+    """Stream captures of graphs that are built once: the host runs the model, the device does not."""
     _, first, last = stream_captures(trace)
     kept = np.isin(first, _before_replays(calls, first))
-    spans = zip(first[kept].tolist(), last[kept].tolist(), strict=True)
-    start, end, thread = calls["start"], calls["end"], calls["thread"]
-    what = "capture of a graph"
-    return [(int(thread[a]), Event("graphs", what, int(start[a]), int(end[b]))) for a, b in spans]
+    columns = calls["start"][first], calls["end"][last], calls["thread"][first]
+    rows = zip(*(column[kept].tolist() for column in columns), strict=True)
+    return [Event("graphs", "capture of a graph", *row) for row in rows]
 
 
 def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Array, own: Array) -> Array:
@@ -276,43 +279,42 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     return np.asarray(rows[busy <= 0.5 * length[rows]])
 
 
-def _events(trace: Trace, kind: str, rows: Array) -> list[Event]:
+def _longest_calls(trace: Trace, calls: Columns, kind: str, rows: Array) -> list[Event]:
     """The longest of these calls, each with its name."""
-    calls = trace.columns("api_calls", ("start", "end", "name_id"))
     length = calls["end"][rows] - calls["start"][rows]
     rows = rows[np.argsort(-length, kind="stable")][:20]
     names = trace.texts(calls["name_id"][rows].tolist())
-    return [
-        Event(kind, name, int(calls["start"][i]), int(calls["end"][i]))
-        for i, name in zip(rows.tolist(), names, strict=True)
+    times = calls["start"][rows].tolist(), calls["end"][rows].tolist()
+    return [Event(kind, name, start, end) for name, start, end in zip(names, *times, strict=True)]
+
+
+def _trials(a: Analysis, calls: Columns, until: int) -> Iterator[Event]:
+    """Autotuning without a range: stretches in which kernels of the same product are tried one after the
+    other. Kernels that also run after `until` (ns) were chosen."""
+    ops, names = a.ops, a.names
+    at = np.flatnonzero(a.op_name >= 0)
+    at = at[~names.mask(lambda k: k.operation == "fill")[a.op_name[at]]]  # clears caches between trials
+    name = a.op_name[at]
+    same = name[1:] == name[:-1]
+    products = names.mask(lambda k: k.family in MATMUL)[name]
+    in_a_row = products & (np.append(same, False) | np.append(False, same))
+    last = np.zeros(len(names.ids), np.int64)
+    np.maximum.at(last, name, ops.end[at])
+    tried = np.flatnonzero(in_a_row & (last[name] <= until))
+    groups = np.split(tried, np.flatnonzero(np.diff(tried) > _NEAR) + 1)
+    found = [
+        (int(g[0]), int(g[-1]))
+        for g in groups
+        if len(g) >= _TRIALS and len(g) >= _MOST * (g[-1] - g[0] + 1) and len(distinct(name[g])) >= _KERNELS
     ]
-
-
-def _tuned(trace: Trace, ops: Operations, found: list[tuple[int, int]]) -> list[tuple[int, Event]]:
-    """Thread and time of each stretch of trials."""
-    calls = trace.columns("api_calls", ("start", "thread"))
-    out = []
-    for first, last in found:
-        call, end = int(ops.api[first]), int(ops.end[last])
-        thread, start = (
-            (int(calls["thread"][call]), int(calls["start"][call]))
-            if call >= 0
-            else (MISSING, int(ops.start[first]))
-        )
-        out.append(
-            (thread, Event("autotuning", f"trials of kernels, {last - first + 1:,} operations", start, end))
-        )
-    return out
-
-
-def _by_thread(
-    calls: Columns, rows: Array, ranges: Columns | None, tuned: list[tuple[int, Event]]
-) -> dict[int, Spans]:
-    """Cold host time by thread: the calls, whole ranges, and stretches of trials."""
-    trials = np.array([(thread, e.start, e.end) for thread, e in tuned], np.int64).reshape(-1, 3).T
-    sources = [{n: calls[n][rows] for n in ("thread", "start", "end")}, *([ranges] if ranges else [])]
-    sources.append(dict(zip(("thread", "start", "end"), trials, strict=True)))
-    return union_by(*(np.concatenate([s[n] for s in sources]) for n in ("thread", "start", "end")))
+    if not found or in_a_row[found[-1][1] + 1 :].mean() >= _BENCHMARK:
+        return
+    for first, end in ((at[i], at[j]) for i, j in found):
+        call = int(ops.api[first])
+        begun = ops.start[first] if call < 0 else calls["start"][call]
+        thread = MISSING if call < 0 else int(calls["thread"][call])
+        what = f"trials of kernels, {end - first + 1:,} operations"
+        yield Event("autotuning", what, int(begun), int(ops.end[end]), thread)
 
 
 def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict[str, Spans]:
@@ -334,21 +336,12 @@ def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict
 
 
 def _head(begin: int, events: list[Event]) -> int:
-    """Where the head of the capture ends: with an upload or a range named start-up, or as far as the time
-    is mostly cold."""
-    early = sorted(events, key=lambda e: e.end)
-    if not early:
-        return begin
+    """Where the head of the capture ends: with an upload or a named range, or where most is cold."""
     loads = ("cuLibrary", "cuModule", "hipModule")
-    whole = [
-        e
-        for e in early
-        if e.kind in ("ranges", "upload", "allocation", "autotuning") or e.what.startswith(loads)
-    ]
-    end = max([begin, *(e.end for e in whole)])
-    covered = Coverage(union(np.array([e.start for e in early]), np.array([e.end for e in early])))
-    ends = np.array([e.end for e in early])
-    cold = covered.within(np.full(len(ends), begin), ends)
+    whole = ("ranges", "upload", "allocation", "autotuning")
+    end = max([begin, *(e.end for e in events if e.kind in whole or e.what.startswith(loads))])
+    starts, ends = np.array([(e.start, e.end) for e in events], np.int64).reshape(-1, 2).T
+    cold = Coverage(union(starts, ends)).within(np.full(len(ends), begin), ends)
     mostly = ends[cold >= _COLD_HEAD * (ends - begin)]
     return max(end, int(mostly.max(initial=begin)))
 

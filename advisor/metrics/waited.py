@@ -1,7 +1,6 @@
 """What the host waited for (an event, a stream, a whole context, a transfer of the KV cache), and what ran
 in the meantime; what the host does while a device is idle: the thread that runs the loop, the ranges and
-the operating-system calls around it, and gaps in which it computes on the GPU's results.
-"""
+the operating-system calls around it, and gaps in which it computes on the GPU's results."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.gaps import GapName, name_of_gaps
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import Kind, call_keys, join
+from advisor.metrics.operations import Kind, call_keys, join, of_copies
 from advisor.metrics.workload import OF_OWN_INPUTS
 from advisor.model.arrays import Array, among, constant, distinct, grouped, picked, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
@@ -66,10 +65,9 @@ def recorded_waits(a: Analysis, device: int) -> Waits | None:
     calls = a.trace.columns("api_calls", ("process", "correlation"))
     rows = calls_by(a, feeder, Call.SYNC)
     waits = a.trace.columns("waits", ("start", "end", "process", "correlation", "stream", "event", "sync"))
-    keys, wanted = call_keys(
-        calls["process"][rows], calls["correlation"][rows], waits["process"], waits["correlation"]
-    )
-    mine = np.flatnonzero((join(keys, wanted) != MISSING) & (waits["correlation"] != MISSING))
+    process, correlation = calls["process"][rows], calls["correlation"][rows]
+    at = join(*call_keys(process, correlation, waits["process"], waits["correlation"]))
+    mine = np.flatnonzero((at != MISSING) & (waits["correlation"] != MISSING))
     mine = mine[np.argsort(waits["start"][mine], kind="stable")]
     if len(rows) and not len(mine):
         return None
@@ -90,14 +88,11 @@ def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
     api, end, kind = a.ops.api[at], a.ops.end[at], a.ops.kind[at]
     _, first, launch = np.unique(api, return_index=True, return_inverse=True)
     stream, issued = a.ops.stream[at][first][launch], calls["start"][api]
-    copies = kind == Kind.COPY
-    back = np.zeros(len(at), bool)
-    back[copies] = a.trace.columns("copies", ("kind",))["kind"][a.ops.row[at[copies]]] == DTOH
-    back &= calls["thread"][api] == feeder
+    back = (of_copies(a.trace, a.ops)[at] == DTOH) & (calls["thread"][api] == feeder)
     streams, number = np.unique(stream, return_inverse=True)
     if not len(streams):
         return waits
-    main = int(np.argmax(np.bincount(number, (end - a.ops.start[at]) * ~copies)))
+    main = int(np.argmax(np.bincount(number, (end - a.ops.start[at]) * (kind != Kind.COPY))))
     of_stream = grouped(number, len(streams))
     until = np.stack([_last_end(issued[rows], end[rows], waits.start) for rows in of_stream])
     until = np.where((waits.kind == CONTEXT) | (waits.stream == streams[:, None]), until, MISSING)
@@ -108,12 +103,8 @@ def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
     ready = np.where((ready == MISSING) | (waits.kind == EVENT), waits.end, np.maximum(ready, waits.start))
     last = np.argmax(until, axis=0)
     over = np.minimum(until.max(axis=0), waits.end) - ready
-    return Waits(
-        *(waits.start, waits.end, waits.kind, waits.stream),
-        (until > waits.start).sum(axis=0),
-        np.maximum(over, 0),
-        streams[last],
-    )
+    pending = (until > waits.start).sum(axis=0)
+    return replace(waits, pending=pending, over=np.maximum(over, 0), other=streams[last])
 
 
 def _last_end(issued: Array, end: Array, before: Array) -> Array:
@@ -146,13 +137,42 @@ def loop_thread(budget: DeviceBudget, feeder: int) -> int:
     return heaviest(budget.gaps.thread[gap > 0], gap[gap > 0]) if gap.any() else feeder
 
 
+class GapName(NamedTuple):
+    text: str
+    covered_ns: int  # of the gaps, at most their length
+    launches: bool  # kernels or graphs are launched inside it
+
+
 def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
-    """The range, function or operator inside the steps that explains these gaps of a thread."""
-    patterns = step_patterns()
-    around = a.ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
-    calls = a.threads.of(thread)
+    """The range, Python function or operator inside the steps that explains these gaps (ascending, disjoint)
+    of a thread: of the names that cover at least half as much as the largest does, the one with the largest
+    share of its own time in gaps, if that is more than half."""
+    if not len(gaps):
+        return None
+    patterns, ranges = step_patterns(), a.ranges
+    around = ranges.matching(lambda t: patterns.step(t) or patterns.is_container(t) or None)
+    lo, hi = int(gaps.start[0]), int(gaps.end[-1])
+    rows = ranges.of_thread(thread, lo, hi)
+    inner = ~np.isin(rows["text"], list(around))
+    start, end, kind = rows["start"][inner], rows["end"][inner], ranges.kinds[1][rows["text"][inner]]
+    functions = a.trace.columns("python_calls", ("start", "end", "thread", "text_id"))
+    at = (functions["thread"] == thread) & (functions["start"] < hi) & (functions["end"] > lo)
+    ids, function = np.unique(functions["text_id"][at], return_inverse=True)
+    names = [*ranges.labels, *a.trace.texts(ids.tolist())]
+    start = np.concatenate((start, functions["start"][at]))
+    end = np.concatenate((end, functions["end"][at]))
+    kind = np.concatenate((kind, len(ranges.labels) + function))
+    if not len(kind):
+        return None
+    inside, length = np.bincount(kind, Coverage(gaps).within(start, end)), np.bincount(kind, end - start)
+    own = np.where(2 * inside >= inside.max(), inside / np.maximum(length, 1), 0)
+    best = int(np.argmax(own))
+    if 2 * inside[best] <= length[best]:
+        return None
+    mine, calls = kind == best, a.threads.of(thread)
     launches = calls.start[among(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
-    return name_of_gaps(a.trace, a.ranges, thread, gaps, around, launches)
+    issued = np.searchsorted(launches, end[mine]) - np.searchsorted(launches, start[mine])
+    return GapName(names[best], min(int(inside[best]), gaps.total), bool(issued.any()))
 
 
 def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
@@ -166,7 +186,6 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
 
 # --- gaps in which the host computes on what the GPU hands it, and hands the result back ----------
 
-
 #: What is copied is data from this size on (bytes); less is a token or a flag (calibration#exchange).
 _DATA = 4096
 #: The upload is computed from the download if it is at most this many times as large.
@@ -179,18 +198,13 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     is the next input, not an answer; so is one in the next step of a program whose steps have inputs of
     their own, where ranges say where a step begins."""
     ops = a.ops.take(where(a.ops.device == budget.device))
-    copied, direction = np.zeros(len(ops), np.int64), np.zeros(len(ops), np.int64)
-    copies = ops.kind == Kind.COPY
-    columns = a.trace.columns("copies", ("kind", "bytes"))
-    direction[copies] = columns["kind"][ops.row[copies]]
-    copied[copies] = columns["bytes"][ops.row[copies]]
+    direction, copied = (of_copies(a.trace, ops, column) for column in ("kind", "bytes"))
     before, after = budget.gaps.prev_op, budget.gaps.next_op
     data = (direction == DTOH) & (copied >= _DATA)
     if not data.any():
         return np.zeros(len(before), bool), np.zeros(len(before), bool)
     known = (before != MISSING) & (after != MISSING)
-    down = known & data[before]
-    both = down & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
+    both = known & data[before] & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
     if a.steps.method == "ranges" and a.workload in OF_OWN_INPUTS:
         both &= ~budget.gaps.crosses_step
     return both, both & (copied[after] >= _DATA)
@@ -200,10 +214,9 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
 
 
 class Transfers(NamedTuple):
-    """What a process posted, in order of time: `start` and `end` of the call that posts a transfer,
-    `done` when the program first saw it complete (MISSING if no mark with its id follows),
-    `fetched` for those that it fetches. `asking` are the ranges in which an engine waits for
-    transfers or asks for their state."""
+    """What a process posted, in order of time: `start` and `end` of the call that posts a transfer, `done`
+    when the program first saw it complete (MISSING if no mark with its id follows), `fetched` for those that
+    it fetches. `asking` are the ranges in which an engine waits for transfers or asks for their state."""
 
     start: Array
     end: Array

@@ -5,27 +5,29 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.errors import InputError
-from advisor.metrics.damage import capture_ranges
-from advisor.metrics.host import HostStates, Ranges
+from advisor.metrics.host import HostStates, Ranges, capture_ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, Runs
 from advisor.metrics.startup import Startup
-from advisor.metrics.steps import Steps
+from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, median_of
 from advisor.model.numbers import duration, session_time
 from advisor.sources.schema import Call
 from advisor.sources.trace import Trace
 
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
+
 _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 #: Characters of a time; a number of some 300 digits is infinite.
 _LONGEST = 100
 _TIME = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(s|ms|us|ns)")
-
 
 #: If at most `_BESIDE` of the GPU work, by operations and by time, stands on one side of a pause of more
 #: than this share of the time, the steady state is the other side. The share is larger than any gap within
@@ -72,11 +74,10 @@ class Window(Struct, frozen=True):
 def parse_time(text: str) -> int:
     """``1s2ms3us`` -> ns. A bare number is seconds. Raises InputError."""
     text = text.strip()
-    if len(text) <= _LONGEST and re.fullmatch(r"\d+(\.\d+)?", text):
-        return round(float(text) * _UNITS["s"])
-    if not text or len(text) > _LONGEST or _TIME.sub("", text):
+    with_unit = text + "s" if re.fullmatch(r"\d+(\.\d+)?", text) else text
+    if not text or len(text) > _LONGEST or _TIME.sub("", with_unit):
         raise InputError(f"--window: '{text}' is not a time; write it like 5s, 1s2ms3us or 250ms")
-    return sum(round(float(n) * _UNITS[u]) for n, u in _TIME.findall(text))
+    return sum(round(float(n) * _UNITS[u]) for n, u in _TIME.findall(with_unit))
 
 
 def parse_window(text: str, span: tuple[int, int]) -> tuple[int, int]:
@@ -110,17 +111,15 @@ def nvtx_window(text: str, ranges: Ranges) -> tuple[int, int]:
             hint = ": the capture holds no NVTX ranges (record with --trace=cuda,nvtx)"
         raise InputError(f"--nvtx: no range is named '{name}'{hint}")
     rows = ranges.rows(chosen)
-    if domain.isdigit():
-        mine = rows["domain"] == int(domain)
-        rows = {k: v[mine] for k, v in rows.items()}
-    if len(rows["start"]) == 0:
+    mine = rows["domain"] == int(domain) if domain.isdigit() else slice(None)
+    start, end = rows["start"][mine], rows["end"][mine]
+    if len(start) == 0:
         raise InputError(f"--nvtx: range '{name}' has no occurrence in domain {domain}")
     if not index:
-        return int(rows["start"].min()), int(rows["end"].max())
-    if not index.isdigit() or int(index) >= len(rows["start"]):
-        raise InputError(f"--nvtx: '{name}' occurs {len(rows['start'])} times; INDEX counts from 0")
-    i = int(index)
-    return int(rows["start"][i]), int(rows["end"][i])
+        return int(start.min()), int(end.max())
+    if not index.isdigit() or int(index) >= len(start):
+        raise InputError(f"--nvtx: '{name}' occurs {len(start)} times; INDEX counts from 0")
+    return int(start[int(index)]), int(end[int(index)])
 
 
 def _longest(ranges: Ranges, shown: int = 8) -> str:
@@ -133,20 +132,17 @@ def _longest(ranges: Ranges, shown: int = 8) -> str:
 
 def end_of_work(trace: Trace, ops: Operations, lo: int, hi: int) -> int:
     """Last GPU end of the work that was launched in [lo, hi)."""
-    if not trace.has("api_calls") or len(ops) == 0:
-        return hi
-    begun = trace.columns("api_calls", ("start",))["start"][np.maximum(ops.api, 0)]
-    mine = (ops.api >= 0) & (begun >= lo) & (begun < hi)
-    return int(ops.end[mine].max(initial=hi))
+    issued = np.flatnonzero(ops.api >= 0)
+    begun = trace.columns("api_calls", ("start",))["start"][ops.api[issued]]
+    return int(ops.end[issued[(begun >= lo) & (begun < hi)]].max(initial=hi))
 
 
 def outside_phase(steps: Steps, phase: str, window: Window) -> Spans:
-    """The parts of the window in which no step of the phase runs. Raises InputError if no step
-    is of that phase."""
+    """The parts of the window without a step of the phase. Raises InputError if no step is of it."""
     known = sorted(set(steps.phase))
     if phase not in known:
         raise InputError(f"--phase: no step is {phase}; the capture has {', '.join(known) or 'no steps'}")
-    mine = np.array([p == phase for p in steps.phase])
+    mine = np.array(steps.phase) == phase
     return gaps(union(steps.begin[mine], steps.gpu_end[mine]), window.start, window.end)
 
 
@@ -156,18 +152,17 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
     inside = (ops.start >= lo) & (ops.end <= hi)
     busy = union(ops.start[inside], ops.end[inside])
     idle = gaps(busy, lo, hi)
-    pause = idle.end - idle.start
-    at = int(np.argmax(pause)) if len(pause) else 0
-    if not len(pause) or pause[at] <= _PAUSE * (hi - lo):
+    pause = (idle.end - idle.start).max(initial=0)
+    if pause <= max(_PAUSE * (hi - lo), 0):
         return lo, hi, 0
-    before = inside & (ops.end <= idle.start[at])
-    worked = clip(busy, lo, int(idle.start[at])).total
-    for rows, time, side in (
-        (before, worked, (int(idle.end[at]), hi)),
-        (inside & ~before, busy.total - worked, (lo, int(idle.start[at]))),
-    ):
+    at = int(np.argmax(idle.end - idle.start))
+    begin, end = int(idle.start[at]), int(idle.end[at])
+    before = inside & (ops.end <= begin)
+    worked = clip(busy, lo, begin).total
+    sides = (before, worked, (end, hi)), (inside & ~before, busy.total - worked, (lo, begin))
+    for rows, time, side in sides:
         if rows.sum() <= _BESIDE * inside.sum() and time <= _BESIDE * busy.total:
-            return *side, int(pause[at])
+            return *side, int(pause)
     return lo, hi, 0
 
 
@@ -205,9 +200,22 @@ def steady_window(
     else:
         lo, hi = span
         method = "whole capture"
-    lo, hi = min(lo, hi), max(lo, hi)
-    inside = clip(holes, lo, hi)
-    return Window(lo, hi, method, union(inside.start, inside.end) if len(inside) else EMPTY)
+    return Window(min(lo, hi), max(lo, hi), method).without(holes)
+
+
+def find_window(a: Analysis) -> Window:
+    """The window that the user names, else the steady one, without holes, pauses and other phases."""
+    choice, holes = a.selection, joined(a.damage.holes, a.pauses)
+    if choice.window:
+        window = Window(*parse_window(choice.window, a.span), f"--window {choice.window}")
+    elif choice.nvtx:
+        lo, hi = nvtx_window(choice.nvtx, a.ranges)
+        window = Window(lo, max(hi, end_of_work(a.trace, a.ops, lo, hi)), f"--nvtx {choice.nvtx}")
+    else:
+        window = steady_window(a.ops, a.repeated, a.startup, holes, a.span, a.runs)
+    if choice.phase:
+        holes = joined(holes, outside_phase(a.steps, choice.phase, window))
+    return window.without(holes)
 
 
 # --- GPU work that the capture holds and the analysed window leaves out ---------------------------
@@ -262,7 +270,6 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 
 # --- long stretches without a kernel between the steps --------------------------------------------
 
-
 #: An interruption lasts at least this many median steps, and this long (ns); a pause that is shorter, or
 #: occurs in more than `_FEW` of the steps (or once), is part of the loop. One gap stands out from `_ONCE`
 #: steps on (calibration#hst108). A shorter one, of a median step at least, stands out if no other among
@@ -303,22 +310,17 @@ def find_stretches(
     found, length = Spans(found.start[long], found.end[long]), length[long]
     if not len(found) or len(found) > max(_FEW * len(steps), 1):
         return Stretches()
-    calls = trace.columns("api_calls", ("start", "end", "call"))
-    held = among(calls["call"], _EXPLAIN) & (
-        calls["end"] - calls["start"] > min(_LONG_NS, int(length.min())) // 10
-    )
+    begun, ended, call = trace.columns("api_calls", ("start", "end", "call")).values()
+    held = among(call, _EXPLAIN) & (ended - begun > min(_LONG_NS, int(length.min())) // 10)
     named = states.cold, states.gc, states.gil, states.overhead, states.loading
-    known = joined(
-        capture_ranges(trace),
-        union(calls["start"][held], calls["end"][held]),
-        *(s for each in named for s in each.values()),
-    )
+    explained = [s for each in named for s in each.values()]
+    known = joined(capture_ranges(trace), union(begun[held], ended[held]), *explained)
     unknown = 2 * Coverage(known).within(found.start, found.end) < length
     start, end = found.start[unknown], found.end[unknown]
     # The call that issues the next work belongs to that work.
     issued = busy[ops.api[busy] >= 0]
-    issued = issued[np.argsort(calls["start"][ops.api[issued]], kind="stable")]
-    work, at = ops.start[issued], calls["start"][ops.api[issued]]
+    issued = issued[np.argsort(begun[ops.api[issued]], kind="stable")]
+    work, at = ops.start[issued], begun[ops.api[issued]]
     inside = zip(np.searchsorted(at, start, "right"), np.searchsorted(at, end), strict=True)
     for i, (first, last) in enumerate(inside):
         end[i] = at[first:last][work[first:last] >= end[i]].min(initial=end[i])

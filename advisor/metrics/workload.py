@@ -7,8 +7,9 @@ model. A capture of the shell or of the driver alone shows nothing: then it is u
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from advisor.knowledge.engine_signs import Evidence, Processor, WorkloadFile, workload_knowledge
-from advisor.knowledge.files import capture_knowledge, step_patterns
+from advisor.knowledge.files import KernelFamily, capture_knowledge, step_patterns
 from advisor.knowledge.shapes import release
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of
@@ -94,14 +95,25 @@ def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
     if trace.summed:
         written = tuple(sums_of(trace, Summed.RANGES).names)
         hits = [hit for text in written if (hit := step_patterns().step(text))]
-    signs = WorkloadSigns(
+    features = {"named_phases": float(sum(hit.phase is not None for hit in hits))}
+    duration, count = kernel_rows(trace, names)
+    families = composition(names.families, names.index, duration)
+    families.pop("communication", None)
+    kernels = {}
+    if whole := sum(families.values()):
+        time, launches = (np.bincount(names.index, v, len(names.ids)) for v in (duration, count))
+        features |= _features(names, time, launches)
+        shares = zip(names.texts, names.families, (time / whole).tolist(), strict=True)
+        kernels = {text: share for text, family, share in shares if family != "communication"}
+    return WorkloadSigns(
         ranges=written,
         operators=operators,
         modules=trace.capture.modules,
         command=" ".join(trace.capture.command),
-        features={"named_phases": float(sum(hit.phase is not None for hit in hits))},
+        kernels=kernels,
+        families={family: time / whole for family, time in families.items()} if whole else {},
+        features=features,
     )
-    return _with_kernels(signs, names, *kernel_rows(trace, names))
 
 
 def _split_texts(ranges: Ranges) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -136,57 +148,35 @@ def ran_on(trace: Trace, ranges: Ranges) -> tuple[Processor | None, str]:
     if only["gpu"] or "gpu" in capture.memory_of:
         sign = only["gpu"] or "memory of a GPU was allocated"
         return "gpu", f"the program used a GPU ({sign}), and its work there was not recorded"
-    signs = list[str]()
-    if only["cpu"]:
-        signs.append(f"{only['cpu']} has an implementation for CPUs only")
-    if capture.memory_of:
-        signs.append("operators allocated memory of the CPU alone")
-    if capture.gpus_listed == 0:
-        signs.append("the profiler found no GPU")
-    if trace.has("api_calls"):
-        calls = trace.columns("api_calls", ("call",))["call"]
-        if not among(calls, _ISSUING).any():
-            signs.append(f"none of {len(calls):,} CUDA calls issues work")
-    elif capture.cuda_traced and (written or operators or trace.has("host_calls")):
-        signs.append("CUDA was traced, and the recorded processes did not call it")
-    if signs:
-        return "cpu", f"the program ran on the CPU ({'; '.join(signs)})"
+    calls = trace.columns("api_calls", ("call",))["call"]
+    ran = capture.cuda_traced and bool(written or operators or trace.has("host_calls"))
+    signs = {
+        f"{only['cpu']} has an implementation for CPUs only": only["cpu"],
+        "operators allocated memory of the CPU alone": capture.memory_of,
+        "the profiler found no GPU": capture.gpus_listed == 0,
+        f"none of {len(calls):,} CUDA calls issues work": len(calls) and not among(calls, _ISSUING).any(),
+        "CUDA was traced, and the recorded processes did not call it": ran and not len(calls),
+    }
+    if shown := "; ".join(text for text, found in signs.items() if found):
+        return "cpu", f"the program ran on the CPU ({shown})"
     return None, "the program ran on the CPU, or its work on the GPU was not recorded"
 
 
-def _with_kernels(signs: WorkloadSigns, names: Names, duration: Array, count: Array) -> WorkloadSigns:
-    """The evidence with that of the kernels; `duration` (ns) and `count` have one entry a kernel row."""
-    by_name = np.bincount(names.index, duration, minlength=len(names.ids))
-    time = composition(names.families, names.index, duration)
-    time.pop("communication", None)
-    whole = sum(time.values())
-    if not whole:
-        return signs
-    shares = {
-        text: share
-        for text, family, share in zip(names.texts, names.families, (by_name / whole).tolist(), strict=True)
-        if family != "communication"
-    }
-    return replace(
-        signs,
-        kernels=shares,
-        families={family: t / whole for family, t in time.items()},
-        features={**signs.features, **_features(names, by_name, count)},
-    )
+def _features(names: Names, time: Array, launches: Array) -> dict[str, float]:
+    """Numbers about kernels for evidence of kind `structure`, from time and launches of each name."""
 
+    def held(wanted: Callable[[KernelFamily], bool]) -> float:
+        return float(time[names.mask(wanted)].sum())
 
-def _features(names: Names, by_name: Array, count: Array) -> dict[str, float]:
-    """Numbers about kernels for evidence of kind `structure`; `by_name` is the time of each name."""
-    launches = np.bincount(names.index, count, minlength=len(names.ids))
     own = names.mask(lambda k: k.family != "communication")
-    matmul = by_name[names.mask(lambda k: k.family in MATMUL)].sum()
-    few = names.mask(lambda k: k.family == "gemv" or k.traits.get("skinny") is True)
-    decode = names.mask(lambda k: k.family == "attention" and k.phase == "decode")
+    matmul = held(lambda k: k.family in MATMUL)
+    few = held(lambda k: k.family == "gemv" or k.traits.get("skinny") is True)
     return {
         "names": float(own.sum()),
-        "launches": float(launches[np.argmax(np.where(own, by_name, -1))]),
-        "few_tokens": float(by_name[few].sum() / matmul) if matmul else 0.0,
-        "decode_attention": float(by_name[decode].sum() / by_name[own].sum()),
+        "launches": float(launches[np.argmax(np.where(own, time, -1))]),
+        "few_tokens": few / matmul if matmul else 0.0,
+        "decode_attention": held(lambda k: k.family == "attention" and k.phase == "decode")
+        / held(lambda k: k.family != "communication"),
     }
 
 
@@ -226,11 +216,9 @@ def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
 
 def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:
     if e.kind == "structure":
+        limits = ((signs.features.get(name, math.nan), *ends) for name, ends in e.where.items())
         return all(
-            name in signs.features
-            and (lo is None or signs.features[name] >= lo)
-            and (hi is None or signs.features[name] <= hi)
-            for name, (lo, hi) in e.where.items()
+            not math.isnan(v) and (lo is None or v >= lo) and (hi is None or v <= hi) for v, lo, hi in limits
         )
     if e.kind == "families":
         share = sum(signs.families.get(name, 0.0) for name in e.families)
@@ -247,8 +235,7 @@ def _is_shown(e: Evidence, signs: WorkloadSigns) -> bool:
 
 
 def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:
-    """The workload as printed: for a language model with the phases of its steps, by the time (ns) of
-    each phase."""
+    """The workload as printed: for a language model with phases, by the time (ns) of each step's phase."""
     if not judgement.is_language_model:
         return judgement.kind
     phase = np.array(phases, dtype=str)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from advisor.knowledge.files import kernel_families
-from advisor.metrics import design
-from advisor.metrics.activity import Activity, Samples, kernel_activity, launch_groups
+from advisor.metrics import activity
+from advisor.metrics.activity import Activity, Runs, kernel_activity, launch_groups, robust_covariance
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.design import Runs, robust_covariance
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.kernels import Names
+from advisor.metrics.sampled import Samples
 from advisor.pipeline.diagnose import open_trace
 
 LAYERS = 500
@@ -150,6 +150,6 @@ def test_shares_are_the_same_with_and_without_a_compiler(seed: int, monkeypatch:
     lo = np.cumsum(rng.integers(90, 110, 700)) + 5_000  # not at regular times
     runs = Runs(start, end, rng.integers(0, 5, 500), 5, np.maximum.accumulate(end))
     found = runs.shares(lo, 100)
-    monkeypatch.setattr(design, "compiled", None)
+    monkeypatch.setattr(activity, "compiled", None)
     np.testing.assert_array_equal(found, runs.shares(lo, 100))
     assert found.any()

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.metrics.budget import (
-    FAULT_NS,
-    IDLE_PARTS,
-    PARTS,
-    REFILL_NS,
-    UNTRACED_GRAPH_LAUNCH_NS,
-    DeviceBudget,
-)
+from advisor.metrics.budget import FAULT_NS, IDLE_PARTS, PARTS, UNTRACED_GRAPH_LAUNCH_NS, DeviceBudget
+from advisor.metrics.host import REFILL_NS
 from tests.builder import Export
 from tests.metrics.support import analysis
 

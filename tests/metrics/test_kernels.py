@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from advisor.knowledge.files import KernelFamily
-from advisor.metrics.design import bounded_least_squares
+from advisor.metrics.activity import bounded_least_squares
 from advisor.metrics.kernels import (
     base_name,
     composition,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor import diagnose
-from advisor.metrics.steps import Steps
+from advisor.metrics.steps.model import Steps
 from advisor.reports.blocks import Labelled
 from advisor.reports.phrases import header
 from tests.builder import Export

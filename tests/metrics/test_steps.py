@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.steps import Steps
+from advisor.metrics.steps.model import Steps
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.kineto_builder import Profile

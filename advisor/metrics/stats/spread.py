@@ -67,7 +67,7 @@ def _step_pace(q: Query) -> pd.DataFrame:
     # The ends of opaque steps divide the time evenly and contain no pace.
     at = at[(at > 0) & (a.steps.method != "opaque graph launches")]
     end = a.steps.gpu_end
-    at = at[_unbroken(q, end[at - 1], end[at])]
+    at = at[Coverage(a.window.holes).within(end[at - 1], end[at]) == 0]
     found = sums(pd.Series(end[at] - end[at - 1]), [a.steps.phase[i] for i in at.tolist()])
     names = ["step" if phase == "unknown" else f"{phase} step" for phase in found.index]
     return found.assign(Name=names, Kind="step", Device=pd.array([pd.NA] * len(found), "Int64"))
@@ -78,17 +78,13 @@ def _kernel_pace(q: Query) -> pd.DataFrame:
     key = ["device", "name"]
     by = rows.groupby(key, observed=True)
     before = by["start"].shift(1, fill_value=-1)
-    next_ = (before >= 0) & _unbroken(q, before.to_numpy(), rows["start"].to_numpy())
+    holes = Coverage(q.a.window.holes).within(before.to_numpy(), rows["start"].to_numpy())
+    next_ = (before >= 0) & (holes == 0)
     pairs = rows[next_]
     found = sums((rows["start"] - before)[next_], [pairs[c] for c in key])
     found = largest_first(found.assign(busy=by["ns"].sum()), "busy").reset_index()
     device = found["device"].astype("Int64")
     return found.assign(Name=found["name"].astype(object), Kind="kernel", Device=device)
-
-
-def _unbroken(q: Query, lo: Array, hi: Array) -> Array:
-    """Whether [lo, hi) lies in the window without a hole."""
-    return np.asarray(Coverage(q.a.window.holes).within(lo, hi) == 0)
 
 
 def heatmap(q: Query) -> pd.DataFrame:
@@ -100,11 +96,8 @@ def heatmap(q: Query) -> pd.DataFrame:
     for device, one in a.budgets.items():
         at = a.device_ops(device)
         moving = at[(a.ops.kind[at] == Kind.COPY) | (a.ops.kind[at] == Kind.MEMSET)]
-        lanes = {
-            "kernels": Coverage(one.compute).within(edges[:-1], edges[1:]) / width,
-            "copies": Coverage(union(a.ops.start[moving], a.ops.end[moving])).within(edges[:-1], edges[1:])
-            / width,
-        }
+        spans = {"kernels": one.compute, "copies": union(a.ops.start[moving], a.ops.end[moving])}
+        lanes = {n: Coverage(s).within(edges[:-1], edges[1:]) / width for n, s in spans.items()}
         if (samples := a.samples(device)) is not None:
             at_bin = np.searchsorted(edges, samples.time, "right") - 1
             inside = (at_bin >= 0) & (at_bin < _HEAT_BINS)
@@ -113,11 +106,10 @@ def heatmap(q: Query) -> pd.DataFrame:
                 if values is not None:
                     total = np.bincount(at_bin[inside], np.nan_to_num(values[inside]), _HEAT_BINS)
                     lanes[name] = np.divide(total, count, np.full(_HEAT_BINS, np.nan), where=count > 0)
-        names = {n: f"GPU {device} {n}" if len(a.budgets) > 1 else n for n in lanes}
         for name, share in lanes.items():
-            ends = {"Start (ns)": edges[:-1], "End (ns)": edges[1:]}
-            rows = {**ends, "Busy (%)": share * 100.0, "Device": device}
-            blocks.append(pd.DataFrame(rows | {"Lane": names[name]}))
+            lane = f"GPU {device} {name}" if len(a.budgets) > 1 else name
+            rows = {"Start (ns)": edges[:-1], "End (ns)": edges[1:], "Busy (%)": share * 100.0}
+            blocks.append(pd.DataFrame(rows | {"Device": device, "Lane": lane}))
     return pd.concat(blocks) if blocks else pd.DataFrame()
 
 
@@ -161,9 +153,8 @@ class TailLimits(NamedTuple):
 def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
     """Percentiles of similar calls (see :mod:`advisor.metrics.pace`), largest tail score first.
 
-    The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the
-    median or more; the columns after it give the share of them, and of all calls, that coincides with
-    something.
+    The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
+    or more; the columns after it give the share of them, and of all calls, that coincides with something.
     """
     a = q.a
     devices = [d for d in a.devices if a.trace.has("kernels") and len(a.device_kernels(d))]
@@ -215,13 +206,8 @@ def _flags(
 ) -> Array:
     spread = like.spread
     enough = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
-    hidden = (
-        (spread.tail >= limits.min_tail * spread.total)
-        & (share <= limits.max_share)
-        & (alone >= limits.min_blocking)
-        & (slow > 0)
-        & (spread.tail >= limits.min_lost * window)
-    )
+    hidden = (spread.tail >= limits.min_tail * spread.total) & (spread.tail >= limits.min_lost * window)
+    hidden &= (share <= limits.max_share) & (alone >= limits.min_blocking) & (slow > 0)
     systematic = spread.p99 > limits.systematic * spread.p50
     outliers = spread.maximum > limits.outliers * spread.p50
     cases = [enough & hidden, enough & systematic, enough & outliers]

@@ -71,8 +71,7 @@ class Query:
         return found if self.whole else found.loc[self.rows(table)]
 
     def texts(self, ids: Array | pd.Series) -> Any:
-        """A categorical of names from ids of the string pool, ordered by their ids; equal texts are one
-        category."""
+        """A categorical of names in the order of their ids; equal texts are one category."""
         distinct, code = dense(np.asarray(ids))
         first: dict[str, int] = {}
         merged = [first.setdefault(t, len(first)) for t in self.a.trace.texts(distinct.tolist())]
@@ -159,9 +158,14 @@ def largest_first(found: pd.DataFrame, column: str) -> pd.DataFrame:
 def by_time(ns: pd.Series, by: Any, count: str, name: str, text: Callable[[Any], str] = str) -> pd.DataFrame:
     """The usual report: durations in ns by name, with the share of each in the total."""
     found = largest_first(sums(ns, by), "Total (ns)")
-    found["Time (%)"] = found["Total (ns)"] * 100.0 / max(int(ns.sum()), 1)
     found[name] = [text(i) for i in found.index]
-    return found.rename(columns={"Total (ns)": "Total Time (ns)", "Count": count})
+    return _shares(found.rename(columns={"Total (ns)": "Total Time (ns)", "Count": count}))
+
+
+def _shares(found: pd.DataFrame) -> pd.DataFrame:
+    """The report with the share of each row in the total of all."""
+    time = found["Total Time (ns)"]
+    return found.assign(**{"Time (%)": time * 100.0 / max(int(time.sum()), 1)})
 
 
 def kernels(q: Query) -> pd.DataFrame:
@@ -206,13 +210,9 @@ def api_gpu(q: Query) -> pd.DataFrame:
         for kind, (ns, names) in parts.items()
         if len(ns)
     ]
-    joined = (
-        largest_first(pd.concat(found, ignore_index=True), "Total Time (ns)") if found else pd.DataFrame()
-    )
-    whole = sum(int(ns.sum()) for ns, _ in parts.values())
-    return (
-        joined.assign(**{"Time (%)": joined["Total Time (ns)"] * 100.0 / max(whole, 1)}) if found else joined
-    )
+    if not found:
+        return pd.DataFrame()
+    return _shares(largest_first(pd.concat(found, ignore_index=True), "Total Time (ns)"))
 
 
 def collectives(q: Query) -> pd.DataFrame:
@@ -295,9 +295,7 @@ def nvtx(q: Query) -> pd.DataFrame:
 def nvtx_pushpop(q: Query) -> pd.DataFrame:
     """The same for ranges that were pushed and popped (nvtx_pushpop_sum)."""
     found = nvtx(q)
-    found = found[found["Style"] == "PushPop"] if len(found) else found
-    share = found["Total Time (ns)"] * 100.0 / max(int(found["Total Time (ns)"].sum()), 1)
-    return found.assign(**{"Time (%)": share})
+    return _shares(found[found["Style"] == "PushPop"] if len(found) else found)
 
 
 def timed_ranges(q: Query) -> pd.DataFrame:
@@ -311,3 +309,56 @@ def timed_ranges(q: Query) -> pd.DataFrame:
     label = pd.Series(text, rows.index).astype(object) + domain.where(several, "")
     style = np.where(rows["style"] == PUSH_POP, "PushPop", "StartEnd")
     return rows.assign(text=text, label=label, style=style)
+
+
+# --- every GPU operation by start (cuda_gpu_trace): launch configuration, bytes, place, name ------
+
+#: Memory kinds in the words of the nsys export, numbered as in `sources.schema`.
+MEMORY_KINDS = (
+    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
+    "Unknown",
+)  # fmt: skip
+
+#: Headings of the columns that are taken as they are.
+_HEADINGS = {
+    "start": "Start (ns)", "ns": "Duration (ns)", "correlation": "CorrId", "grid_x": "GrdX",
+    "grid_y": "GrdY", "grid_z": "GrdZ", "block_x": "BlkX", "block_y": "BlkY", "block_z": "BlkZ",
+    "registers": "Reg/Trd", "shared_bytes": "SMem (B)", "bytes": "Bytes (B)", "context": "Ctx",
+    "stream": "Strm", "name": "Name",
+}  # fmt: skip
+_KERNEL = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_bytes")
+_COLUMNS = {
+    "kernels": _KERNEL,
+    "copies": ("bytes", "kind", "src_memory", "dst_memory"),
+    "memsets": ("bytes", "memory"),
+    "graph_runs": ("graph",),
+}
+
+
+def longest(q: Query) -> pd.DataFrame:
+    """The same by duration, the longest first."""
+    return trace(q).sort_values("Duration (ns)", ascending=False, kind="stable")
+
+
+def trace(q: Query) -> pd.DataFrame:
+    """One row a kernel, copy, memset or graph run. `SMem` is static and dynamic shared memory."""
+    place = ("device", "context", "stream", "correlation")
+    parts = {table: q.frame(table, *place, *columns) for table, columns in _COLUMNS.items()}
+    parts["kernels"]["name"] = parts["kernels"]["name"].astype(object)
+    parts["copies"]["name"] = parts["copies"]["kind"].map(copy_operation)
+    parts["memsets"]["name"] = copy_operation(MEMSET)
+    parts["graph_runs"]["name"] = "[CUDA graph " + parts["graph_runs"]["graph"].astype(str) + "]"
+    wanted = list(dict.fromkeys(str(c) for part in parts.values() for c in part if c not in ("name", "kind")))
+    found = pd.concat([part.astype({c: "Int64" for c in part if c in wanted}) for part in parts.values()])
+    found = found.sort_values("start", kind="stable")
+    optional = [c for c in wanted if c not in ("start", "end", "ns", "device")]
+    found[optional] = found[optional].mask(found[optional] == MISSING)
+    seconds = found["ns"].clip(lower=1) / 1e9
+    found["Throughput (MB/s)"] = found["bytes"] / BYTES_PER_MB / seconds
+    kinds = dict(enumerate(MEMORY_KINDS))
+    found["SrcMemKd"] = found["src_memory"].map(kinds).fillna("")
+    found["DstMemKd"] = found["dst_memory"].fillna(found["memory"]).map(kinds).fillna("")
+    # As `nsys stats` names a device: ``NVIDIA H200 (0)``.
+    devices = {i: f"{q.a.device(int(i)).name or 'GPU'} ({i})" for i in found["device"].unique()}
+    found["Device"] = found["device"].map(devices)
+    return found.rename(columns=_HEADINGS)

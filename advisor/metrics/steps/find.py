@@ -1,6 +1,5 @@
 """Chooses the segmentation of a capture that is its steps: weighs all evidence for the outermost level that
-repeats and holds a pass of the whole model.
-"""
+repeats and holds a pass of the whole model."""
 
 from __future__ import annotations
 
@@ -11,38 +10,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.knowledge.files import StepPatterns
-from advisor.metrics.host import Ranges
-from advisor.metrics.steps.between_waits import routed_sequences, waited_behind, waited_sequences
+from advisor.metrics.steps import ranges, sequence
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
-from advisor.metrics.steps.ranges import (
-    inner_work,
-    named_ranges,
-    outer_steps,
-    repeated_functions,
-    repeated_kernels,
-    repeated_ranges,
-    step_levels,
-    usual_size,
-    without_setup,
-)
-from advisor.metrics.steps.sequence import (
-    DENOISER,
-    FRAGMENT,
-    MIN_REPEATS,
-    SPREAD,
-    constant_stride,
-    copied,
-    copy_sequences,
-    inner_counts,
-    kernel_sequences,
-    layer_sequences,
-    once_each,
-    opaque_graphs,
-    periodic_graphs,
-    segmented,
-)
-from advisor.model.arrays import Array, distinct, median_of
+from advisor.metrics.steps.sequence import DENOISER, FRAGMENT, MIN_REPEATS, SPREAD
+from advisor.model.arrays import Array, begins_run, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
 
 #: Kinds of kernels that occur once a pass.
@@ -63,59 +34,45 @@ class Marker(Struct, frozen=True):
 
     @property
     def passes(self) -> int:
-        """How many passes these events show: events without a matrix product or attention between them
-        belong to one."""
+        """How many passes these events show: between two lies a matrix product or attention."""
         return len(distinct(self.group))
 
     def ends(self) -> Array:
         """The last event of each pass."""
-        return self.at[np.concatenate((self.group[1:] != self.group[:-1], [True]))]
+        return np.asarray(self.at[np.append(begins_run(self.group)[1:], True)])
 
     def starts(self) -> Array:
         """The first event of each pass."""
-        return self.at[np.concatenate(([True], self.group[1:] != self.group[:-1]))]
+        return self.at[begins_run(self.group)]
+
+    def share(self, steps: Steps) -> float:
+        """Share of the parts that hold one of the events."""
+        return np.count_nonzero(steps.held(self.at)) / max(len(steps), 1)
 
 
-def find_markers(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> list[Marker]:
-    """The markers of a process on a device, by operators and ranges, else by kernels. `kinds` are
-    those of the kernel names."""
+def find_markers(work: Work) -> list[Marker]:
+    """The markers of a process on a device, by operators and ranges, else by kernels."""
     at: dict[str, list[Array]] = {}
     named: dict[str, list[int]] = {}
-    for i, kind in ranges.matching(patterns.marker).items():
+    for i, kind in work.ranges.matching(work.patterns.marker).items():
         named.setdefault(kind, []).append(i)
     for kind, chosen in named.items():
-        rows = ranges.rows(chosen)
-        mine = rows["process"] == work.process
-        at.setdefault(kind, []).extend(work.issued_in(rows["start"][mine], rows["end"][mine]))
+        rows = work.ranges_of(chosen)
+        at.setdefault(kind, []).extend(work.issued_in(rows["start"], rows["end"]))
     by_range = {kind for kind, found in at.items() if any(len(p) for p in found)}
     for kind in _KINDS:
         if kind not in by_range:
-            at.setdefault(kind, []).append(_of_kind(work, kinds, kind))
-    found = []
-    for kind in sorted(at):
-        positions = distinct(np.concatenate(at[kind]))
-        if len(positions):
-            found.append(Marker(kind, positions, work.groups(positions)))
-    return found
+            at.setdefault(kind, []).append(work.of_kind(kind))
+    positions = {kind: distinct(np.concatenate(at[kind])) for kind in sorted(at)}
+    return [Marker(kind, some, work.groups(some)) for kind, some in positions.items() if len(some)]
 
 
-def contradicts(markers: Sequence[Marker], op_step: Array, count: int) -> bool:
-    """True if most parts of a segmentation lack a marker: they lie inside a pass."""
-    return any(_share(m, op_step, count) < _MISSED for m in markers)
-
-
-def confirmations(markers: Sequence[Marker], op_step: Array, count: int) -> int:
+def confirmations(markers: Sequence[Marker], steps: Steps) -> int:
     """How many of the markers occur in almost every part, and once."""
     return sum(
-        _share(m, op_step, count) >= _HELD and len(distinct(m.group[op_step[m.at] >= 0])) <= count
+        m.share(steps) >= _HELD and len(distinct(m.group[steps.op_step[m.at] >= 0])) <= len(steps)
         for m in markers
     )
-
-
-def _share(marker: Marker, op_step: Array, count: int) -> float:
-    """Share of the parts that hold the marker."""
-    held = op_step[marker.at]
-    return len(distinct(held[held >= 0])) / max(count, 1)
 
 
 #: Unmarked steps must hold this share of the GPU time.
@@ -134,37 +91,37 @@ _LOST_ENDS, _UNSURE = 0.02, 0.5
 _BY_WORK = ("graph launches", "kernel sequence", "markers", "copies")
 
 
-def find_steps(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> Steps:
-    """The steps of one process on one device, and the levels repeated inside them. `kinds` are those of the
-    kernel names."""
-    found = _outermost(work, ranges, patterns, kinds)
-    return replace(found, levels=step_levels(work, found, ranges, patterns))
+def find_steps(work: Work) -> Steps:
+    """The steps of one process on one device, and the levels repeated inside them."""
+    found = _outermost(work)
+    return replace(found, levels=ranges.step_levels(work, found))
 
 
-def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequence[str]) -> Steps:
-    marked = named_ranges(work, ranges, patterns)
-    if opaque := opaque_graphs(work):
+def _outermost(work: Work) -> Steps:
+    marked = ranges.named_ranges(work)
+    if opaque := sequence.opaque_graphs(work):
         return marked if len(marked) else opaque
     # A single marked step that holds most of the capture: repetitions inside it are layers.
     whole = len(marked) == 1 and work.share_inside(marked.op_step) > 0.5
     enough = len(marked) >= 2 or (whole and marked.level == "step")
     if enough or marked.method == "opaque graph launches" or (marked.empty and not len(marked)):
         return marked
-    markers = find_markers(work, ranges, patterns, kinds)
+    markers = find_markers(work)
     if (training := _between_evaluations(work, markers)) is not work:
-        work, markers = training, find_markers(training, ranges, patterns, kinds)
-    inner = inner_work(work, ranges, patterns)
-    attention = _of_kind(work, kinds, "attention")
-    for found, is_outer in _with_outer(work, _candidates(work, ranges, patterns, markers, kinds)):
+        work, markers = training, find_markers(training)
+    inner = ranges.inner_work(work)
+    attention = work.of_kind("attention")
+    for found, is_outer in _with_outer(work, _candidates(work, markers)):
         steps = _with_first_pass(work, markers, found)
         if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(work, steps):
             continue
         visible = _visible(work, markers, steps)
-        if contradicts(visible, steps.op_step, len(steps)) or _is_inner(inner, steps):
+        # Parts that lack a marker lie inside a pass.
+        if any(m.share(steps) < _MISSED for m in visible) or _is_inner(inner, steps):
             continue
         if steps.method in ("kernel sequence", "copies") and _holds_tokens(work, markers, steps, attention):
             continue
-        confirming = confirmations(markers, steps.op_step, len(steps))
+        confirming = confirmations(markers, steps)
         # Parts of something longer are steps if a marker that did not create them confirms them.
         agreeing = len(visible) if steps.method == "graph launches" else confirming
         if is_outer is False and agreeing < 1 + (steps.method == "markers"):
@@ -173,15 +130,15 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
             sure = min(steps.confidence + _CONFIRMED, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
-            (is_outer is None and (steps.method == "waits" or _fed_once(work, steps, kinds)))
-            or (is_outer is None and _is_one_program(work, steps, kinds))
+            (is_outer is None and (steps.method == "waits" or _fed_once(work, steps)))
+            or (is_outer is None and _is_one_program(work, steps))
             or (is_outer is not False and _waited_for(work, steps, attention))
             or (work.denoises and _is_denoiser(steps))
         ):
             steps = replace(steps, confidence=_FED)
         elif whole or marked.ranges_seen > 1:
             continue  # repetitions in the only marked iteration may well be layers
-        elif once_each(steps, attention):
+        elif sequence.once_each(steps, attention):
             steps = replace(steps, level="layer")
         # The calls that launch graphs are recorded even if the work of some is lost.
         certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
@@ -192,7 +149,7 @@ def _outermost(work: Work, ranges: Ranges, patterns: StepPatterns, kinds: Sequen
     if whole or marked.ranges_seen > 1:
         return marked
     if len(marked) == 1:
-        return _marked(_whole(without_setup(work, marked), marked.phase, marked.ranges_seen), marked)
+        return _marked(_whole(ranges.without_setup(work, marked), marked.phase, marked.ranges_seen), marked)
     # One update of the weights is one iteration, of however many micro-batches.
     once = any(m.kind == "optimizer" and m.passes == 1 for m in markers) or {m.passes for m in markers} == {1}
     if work.is_model and once:
@@ -233,7 +190,7 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     if steps.method not in _BY_WORK or not len(steps):
         return steps
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
-    confirmed = [m for m in markers if confirmations([m], steps.op_step, len(steps))]
+    confirmed = [m for m in markers if confirmations([m], steps)]
     passes = {len(distinct(m.group[before[m.at]])) for m in confirmed}
     if before.sum() < FRAGMENT * median_of(steps.size) or passes != {1}:
         return steps
@@ -249,7 +206,7 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
     markers, a part as long but with other kernels holds a prompt or an encoder as well."""
     if steps.method not in _BY_WORK:
         return False
-    times = steps.size / max(usual_size(steps.size), 1)
+    times = steps.size / max(ranges.usual_size(steps.size), 1)
     long = np.flatnonzero((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times))
     if not len(long) or steps.method != "markers":
         return bool(len(long))
@@ -264,16 +221,20 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
     return bool((differ <= 2 * SPREAD * steps.size[long]).any())
 
 
-def _fed_once(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
+def _fed_once(work: Work, steps: Steps) -> bool:
     """True if parts that hold layers, all of one size, each read their inputs or return their result to the
     host once: tokens or images."""
     parts = steps.size[1:-1]
-    if not len(parts) or np.ptp(parts) > SPREAD * median_of(parts) or not any(repeated_kernels(work, steps)):
+    if (
+        not len(parts)
+        or np.ptp(parts) > SPREAD * median_of(parts)
+        or not any(ranges.repeated_kernels(work, steps))
+    ):
         return False
-    at = _of_kind(work, kinds, "index"), copied(work, DTOH)
+    at = work.of_kind("index"), work.copied(DTOH)
     once = [Marker("", a, work.groups(a)) for a in at if len(a)]
     odd = np.flatnonzero(parts != median_of(parts))
-    return bool(confirmations(once, steps.op_step, len(steps))) and not constant_stride(odd, len(parts))
+    return bool(confirmations(once, steps)) and not sequence.constant_stride(odd, len(parts))
 
 
 def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
@@ -287,15 +248,15 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
         return False
     if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * median_of(parts):
         return False
-    held = inner_counts(steps, waited_behind(work))
+    held = steps.held(work.waited_behind)[1:-1]
     often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
-    return bool((held == often).all()) and not once_each(steps, attention)
+    return bool((held == often).all()) and not sequence.once_each(steps, attention)
 
 
-def _is_one_program(work: Work, steps: Steps, kinds: Sequence[str]) -> bool:
+def _is_one_program(work: Work, steps: Steps) -> bool:
     """True if the parts cover nearly everything, and every operation fused by XLA, which numbers them
     through the whole program, occurs once in each part."""
-    fused = _of_kind(work, kinds, "elementwise (XLA)")
+    fused = work.of_kind("elementwise (XLA)")
     step = steps.op_step[fused]
     count = np.bincount(work.name[fused][(step > 0) & (step < len(steps) - 1)])
     whole = work.share_inside(steps.op_step) >= _WHOLE_PROGRAM
@@ -313,7 +274,7 @@ def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps
     """Each segmentation, followed by the longer parts that it may lie in; the flag says whether a
     segmentation is the outer of two, None if it is the only one."""
     for steps in candidates:
-        outer = outer_steps(work, steps)
+        outer = ranges.outer_steps(work, steps)
         yield steps, None if outer is None else False
         if outer is not None:
             yield outer, True
@@ -333,19 +294,17 @@ def _marked(steps: Steps, marked: Steps) -> Steps:
     return replace(steps, empty=marked.empty, ranges_seen=marked.ranges_seen or steps.ranges_seen)
 
 
-def _candidates(
-    work: Work, ranges: Ranges, patterns: StepPatterns, markers: Sequence[Marker], kinds: Sequence[str]
-) -> Iterator[Steps]:
+def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
     """Segmentations, those with the best evidence first."""
     by_kind = {m.kind: m for m in markers}
     if (optimizer := by_kind.get("optimizer")) is not None and optimizer.passes >= 2:
         yield _by_marker(work, optimizer, 0.85, "training iteration")
-    yield from repeated_ranges(work, ranges, patterns)
-    yield from repeated_functions(work, patterns)
-    if graphs := periodic_graphs(work):
+    yield from ranges.repeated_ranges(work)
+    yield from ranges.repeated_functions(work)
+    if graphs := sequence.periodic_graphs(work):
         yield graphs
-    yield from routed_sequences(work, _of_kind(work, kinds, "top-k"))
-    yield from kernel_sequences(work)
+    yield from sequence.routed_sequences(work, work.of_kind("top-k"))
+    yield from sequence.kernel_sequences(work)
     for kind in ("sampling", "loss", "embedding"):
         marker = by_kind.get(kind)
         # Two passes are believed if every marker of passes confirms them.
@@ -354,14 +313,9 @@ def _candidates(
             steps = _by_marker(work, marker, 0.5, "step")
             if median_of(steps.size) >= MIN_LENGTH:
                 yield steps
-    yield from layer_sequences(work)
-    yield from copy_sequences(work)
-    yield from waited_sequences(work, _of_kind(work, kinds, "attention"))
-
-
-def _of_kind(work: Work, kinds: Sequence[str], wanted: str) -> Array:
-    """Positions of the kernels of a kind."""
-    return work.named(np.array([kind == wanted for kind in kinds], bool))
+    yield from sequence.layer_sequences(work)
+    yield from sequence.copy_sequences(work)
+    yield from sequence.waited_sequences(work, work.of_kind("attention"))
 
 
 def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention: Array) -> bool:
@@ -380,16 +334,15 @@ def _by_marker(work: Work, marker: Marker, confidence: float, level: str) -> Ste
         last = np.append(marker.starts()[1:] - 1, np.flatnonzero(work.mine)[-1])
     else:
         last = marker.ends()
-    return segmented(work, distinct(last), "markers", confidence, level=level)
+    return sequence.segmented(work, distinct(last), "markers", confidence, level=level)
 
 
 def _is_inner(inner: Array, steps: Steps) -> bool:
     """True if almost every part holds one range that names a layer or a block."""
     if not len(inner) or steps.method == "ranges":
         return False
-    held = steps.op_step[inner]
-    held = held[held >= 0]
-    return len(distinct(held)) >= _INNER * len(steps) and len(held) <= 1.5 * len(steps) + 1
+    held = steps.held(inner)
+    return bool(np.count_nonzero(held) >= _INNER * len(steps) and held.sum() <= 1.5 * len(steps) + 1)
 
 
 def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:

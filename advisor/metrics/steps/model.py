@@ -7,16 +7,19 @@ a step of 2 ms after 0.6 ms.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics.kernels import dense
-from advisor.metrics.operations import Operations
-from advisor.model.arrays import Array, distinct, marked, picked, where
+from advisor.knowledge.files import StepPatterns
+from advisor.metrics.host import Ranges
+from advisor.metrics.kernels import ATTENTION, MATMUL, dense
+from advisor.metrics.operations import Operations, of_copies
+from advisor.model.arrays import Array, distinct, marked, merged, picked, where
 from advisor.model.once import cached_property
-from advisor.sources.schema import MISSING, Call
+from advisor.sources.schema import DTOH, MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
 Method = Literal[
@@ -75,7 +78,11 @@ class Steps(Struct, frozen=True, dict=True):
     @cached_property
     def size(self) -> Array:
         """Number of operations in each step."""
-        return np.bincount(self.op_step + 1, minlength=len(self) + 1)[1:]
+        return self.held(slice(None))
+
+    def held(self, at: Array | slice) -> Array:
+        """How many of these operations each step holds."""
+        return np.bincount(self.op_step[at] + 1, minlength=len(self) + 1)[1:]
 
     @property
     def begin(self) -> Array:
@@ -103,8 +110,10 @@ class Work(Struct, frozen=True, dict=True):
     device: int
     #: Position of each operation's kernel name in the capture's list, MISSING for other operations.
     name: Array
-    #: Whether a name (by that position) is a matrix product, convolution or attention.
-    heavy: Array
+    ranges: Ranges
+    patterns: StepPatterns
+    #: The kind of each name: its family, or an operation that comes once a step.
+    kinds: Sequence[str]
     #: Share of the launches whose work is missing.
     lost: float = 0.0
     #: Whether each step of the program is one pass of a denoiser.
@@ -130,9 +139,20 @@ class Work(Struct, frozen=True, dict=True):
     def calls(self) -> Columns:
         return self.trace.columns("api_calls", ("start", "end", "process", "thread", "call"))
 
+    @cached_property
+    def direction(self) -> Array:
+        """Direction of each copy, 0 for other operations."""
+        return of_copies(self.trace, self.ops)
+
     def calls_of(self, kind: Call) -> Array:
         """Rows of api_calls of this kind in the process."""
         return np.flatnonzero((self.calls["call"] == kind) & (self.calls["process"] == self.process))
+
+    def ranges_of(self, texts: list[int]) -> dict[str, Array]:
+        """Ranges of the process with these texts, as `Ranges.rows`."""
+        rows = self.ranges.rows(texts)
+        mine = rows["process"] == self.process
+        return {n: v[mine] for n, v in rows.items()}
 
     @cached_property
     def launched(self) -> Array:
@@ -163,8 +183,19 @@ class Work(Struct, frozen=True, dict=True):
             return mine
         return np.asarray(mine[at == np.argmax(np.bincount(at, self.length[mine]))])
 
-    def named(self, wanted: Array) -> Array:
-        """Positions of the operations with one of these kernel names (a mask of the names)."""
+    @cached_property
+    def main_kernels(self) -> Array:
+        """The kernels among them."""
+        return np.asarray(self.main_stream[self.name[self.main_stream] >= 0])
+
+    @cached_property
+    def heavy(self) -> Array:
+        """Which kernel names are matrix products, convolutions or attention."""
+        return np.array([kind in MATMUL | ATTENTION for kind in self.kinds], bool)
+
+    def of_kind(self, kind: str) -> Array:
+        """Positions of the kernels of a kind."""
+        wanted = np.array([each == kind for each in self.kinds], bool)
         known = np.flatnonzero(self.mine & (self.name >= 0))
         return np.asarray(known[wanted[self.name[known]]] if wanted.any() else known[:0])
 
@@ -189,8 +220,7 @@ class Work(Struct, frozen=True, dict=True):
         return np.cumsum(heavy)
 
     def issued_in(self, start: Array, end: Array) -> tuple[Array, Array]:
-        """First and last of the operations issued in each [start, end) of host times; spans without any
-        are left out."""
+        """First and last of the operations issued in each [start, end) of host times that holds any."""
         order = self.by_launch
         time = self.launched[order]
         first = np.searchsorted(time, start, "left")
@@ -203,6 +233,26 @@ class Work(Struct, frozen=True, dict=True):
         """Positions of these operations in the order in which they were issued."""
         mine = np.flatnonzero(self.mine)
         return mine[np.argsort(self.launched[mine], kind="stable")]
+
+    def copied(self, direction: int) -> Array:
+        """Positions of the copies of this direction on the main stream."""
+        return np.asarray(self.main_stream[self.direction[self.main_stream] == direction])
+
+    @cached_property
+    def waits(self) -> Array:
+        """Rows of the calls in which the host waits for results; waits for uploads of inputs do not count."""
+        down = distinct(self.ops.api[self.copied(DTOH)])
+        return merged(down[(down >= 0) & (self.calls["call"][down] == Call.COPY)], self.calls_of(Call.SYNC))
+
+    @cached_property
+    def waited_behind(self) -> Array:
+        """Positions of the operations after which the host waits: waits with nothing between are one."""
+        return self.last_before(self.by_launch, self.waits)
+
+    def last_before(self, issued: Array, rows: Array) -> Array:
+        """The last of the operations `issued` (positions in that order) before each of these calls."""
+        last = np.searchsorted(self.launched[issued], self.calls["start"][rows], "right") - 1
+        return np.asarray(issued[distinct(last[last >= 0])])
 
     def share_inside(self, op_step: Array, copies: bool = False) -> float:
         """Share of the kernel time that lies in steps: an upload of weights belongs to none. With
@@ -255,10 +305,8 @@ def _host_bounds(work: Work, op_step: Array, gpu_start: Array, gpu_end: Array) -
     issued = (op_step >= 0) & (work.ops.api >= 0)
     if not issued.any():
         return gpu_start, gpu_end
-    api = work.ops.api[issued]
-    first, last = _bounds(
-        work.calls["start"][api], work.calls["end"][api], op_step[issued], slice(None), len(gpu_end)
-    )
+    start, end = (work.calls[name][work.ops.api[issued]] for name in ("start", "end"))
+    first, last = _bounds(start, end, op_step[issued], slice(None), len(gpu_end))
     none = last == _FIRST
     return np.where(none, gpu_start, first), np.where(none, gpu_end, last)
 

@@ -1,7 +1,6 @@
 """Steps that ranges delimit, by names known to mark a step or by the contents of the ranges; levels
 inside steps; and whether steps lie in something longer that repeats: then parts differ at a constant
-stride, by their size or by the pause before them.
-"""
+stride, by their size or by the pause before them."""
 
 from __future__ import annotations
 
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from advisor.knowledge.files import StepPatterns
-from advisor.metrics.host import Ranges
 from advisor.metrics.intervals import positions
 from advisor.metrics.steps.model import Level, Steps, Work, graph_launches, no_steps, opaque_steps, timed
 from advisor.metrics.steps.sequence import (
@@ -23,10 +20,9 @@ from advisor.metrics.steps.sequence import (
     PAUSE_NS,
     SPREAD,
     constant_stride,
-    copied,
     segmented,
 )
-from advisor.model.arrays import Array, constant, distinct, marked, median_of
+from advisor.model.arrays import Array, constant, distinct, marked, median_of, pairs
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
 #: Steps with less of the GPU time between them than this mark only a part of the pass.
@@ -42,35 +38,26 @@ _FUNCTIONS = 20
 #: Of two kinds of ranges, one inside the other, the outer is preferred if it holds this much more.
 _MORE = 1.0 / 0.9
 
-
 #: Operators as PyTorch writes them into NVTX: `aten::mm`, `MmBackward0, seq = 5, op_id = 7, sizes = [...]`.
 _OPERATOR = re.compile(r"^aten::|, (?:seq|op_id|sizes) = ")
 
 
-def named_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Steps:
+def named_ranges(work: Work) -> Steps:
     """The steps of ranges whose name marks a step."""
-    none = no_steps(len(work.ops))
-    named = ranges.matching(patterns.step) if len(work.calls["start"]) else {}
-    if not named:
-        return none
-    rows = ranges.rows(list(named))
-    mine = rows["process"] == work.process
-    rows = {n: v[mine] for n, v in rows.items()}
-    kind = np.array([named[int(t)].kind == "pass" for t in rows["text"]])
+    best, most = no_steps(len(work.ops)), -1
+    named = work.ranges.matching(work.patterns.step) if len(work.calls["start"]) else {}
+    rows = work.ranges_of(list(named))
+    loop = np.array([named[t].kind != "pass" for t in rows["text"].tolist()], bool)
     phases = {text: name.phase or "unknown" for text, name in named.items()}
-    best: Steps | None = None
-    best_ops = -1
     # A pass (one forward) describes a step better than the loop around it, unless passes are annotated
     # only in part.
-    for wanted_pass in (True, False):
-        for thread in distinct(rows["thread"][kind == wanted_pass]).tolist():
-            chosen = np.flatnonzero((kind == wanted_pass) & (rows["thread"] == thread))
-            steps = _steps_of(work, rows, chosen, thread, phases)
-            steps = replace(steps, level="step" if wanted_pass else "iteration")
-            held = int((steps.op_step >= 0).sum())
-            if best is None or held > best_ops * (1.0 if wanted_pass else _MORE):
-                best, best_ops = steps, held
-    return none if best is None else _completed(work, best)
+    for is_loop, thread in pairs(loop, rows["thread"]):
+        chosen = np.flatnonzero((loop == is_loop) & (rows["thread"] == thread))
+        steps = _steps_of(work, rows, chosen, thread, phases)
+        held = int((steps.op_step >= 0).sum())
+        if held > most * (_MORE if is_loop else 1.0):
+            best, most = replace(steps, level="iteration" if is_loop else "step"), held
+    return _completed(work, best)
 
 
 def _steps_of(
@@ -150,38 +137,29 @@ def without_setup(work: Work, marked: Steps) -> Work:
     return replace(work, since=begin) if lead > int(work.ops.end[work.mine].max()) - begin else work
 
 
-def repeated_ranges(work: Work, ranges: Ranges, patterns: StepPatterns) -> Iterator[Steps]:
+def repeated_ranges(work: Work) -> Iterator[Steps]:
     """Ranges of any name that repeat and hold the work between them, the outermost first. Ranges of
     operators, layers, parts of a pass and whole runs are left out by name."""
-    if len(ranges) == 0 or not len(work.calls["start"]):
+    patterns, (kinds, kind_of) = work.patterns, work.ranges.kinds
+    if not len(kinds) or not len(work.calls["start"]):
         return
-    kinds, kind_of = ranges.kinds
     parts = (patterns.step, patterns.role, patterns.marker, patterns.is_inner, patterns.is_container)
-    left_out = {
-        kind
-        for kind, text in enumerate(kinds)
-        if _OPERATOR.search(text) or any(is_part(text) for is_part in parts)
-    }
-    rows = ranges.rows(list(range(len(ranges.texts))))
-    mine = (rows["process"] == work.process) & (rows["domain"] > OPERATIONS)
-    rows = {n: v[mine] for n, v in rows.items()}
-    kind = kind_of[rows["text"]]
+    whole = [not _OPERATOR.search(text) and not any(is_part(text) for is_part in parts) for text in kinds]
+    rows = work.ranges_of(np.flatnonzero(np.array(whole, bool)[kind_of]).tolist())
+    rows["kind"] = np.where(rows["domain"] > OPERATIONS, kind_of[rows["text"]], MISSING)
     found: list[Steps] = []
-    for number in distinct(kind).tolist():
-        if number in left_out:
+    for kind, thread in pairs(rows["kind"], rows["thread"]):
+        chosen = np.flatnonzero((rows["kind"] == kind) & (rows["thread"] == thread))
+        if kind == MISSING or len(chosen) < MIN_REPEATS:
             continue
-        for thread in distinct(rows["thread"][kind == number]).tolist():
-            chosen = np.flatnonzero((kind == number) & (rows["thread"] == thread))
-            if len(chosen) < MIN_REPEATS:
-                continue
-            steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=_UNKNOWN_NAME)
-            held = work.share_inside(steps.op_step, copies=True)
-            if len(steps) >= MIN_REPEATS and held >= _UNNAMED:
-                found.append(steps)
+        steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=_UNKNOWN_NAME)
+        held = work.share_inside(steps.op_step, copies=True)
+        if len(steps) >= MIN_REPEATS and held >= _UNNAMED:
+            found.append(steps)
     yield from sorted(found, key=len)
 
 
-def repeated_functions(work: Work, patterns: StepPatterns) -> Iterator[Steps]:
+def repeated_functions(work: Work) -> Iterator[Steps]:
     """Calls of Python functions that repeat and hold the work between them, the outermost first;
     functions called later in a step come after earlier ones, of which they may be parts."""
     if not work.trace.has("python_calls") or not len(work.calls["start"]):
@@ -198,7 +176,7 @@ def repeated_functions(work: Work, patterns: StepPatterns) -> Iterator[Steps]:
     found: list[tuple[bool, int, Steps]] = []
     for number, name in zip(longest, names, strict=True):
         chosen = np.flatnonzero(function == number)
-        named = patterns.is_step_function(name)
+        named = work.patterns.is_step_function(name)
         steps = _steps_of(work, rows | {"text": rows["text_id"]}, chosen, MISSING, {})
         if len(steps) >= MIN_REPEATS and work.share_inside(steps.op_step) >= _UNNAMED:
             sure = _UNKNOWN_NAME if named else _UNKNOWN_FUNCTION
@@ -207,18 +185,14 @@ def repeated_functions(work: Work, patterns: StepPatterns) -> Iterator[Steps]:
     yield from (steps for _, _, steps in sorted(found, key=lambda f: f[:2]))
 
 
-def inner_work(work: Work, ranges: Ranges, patterns: StepPatterns) -> Array:
+def inner_work(work: Work) -> Array:
     """The first operation of every range that names a layer, a block or a micro-batch."""
-    chosen = [i for i, text in enumerate(ranges.texts) if patterns.is_inner(text)]
-    if not chosen:
-        return np.empty(0, np.int64)
-    rows = ranges.rows(chosen)
-    mine = rows["process"] == work.process
-    return work.issued_in(rows["start"][mine], rows["end"][mine])[0]
+    chosen = [i for i, text in enumerate(work.ranges.texts) if work.patterns.is_inner(text)]
+    rows = work.ranges_of(chosen)
+    return work.issued_in(rows["start"], rows["end"])[0] if chosen else np.empty(0, np.int64)
 
 
 # --- what repeats inside steps, and longer parts that they may lie in -----------------------------
-
 
 #: A level repeats the same number of times in at least this share of the steps.
 _ALIKE = 0.8
@@ -229,52 +203,39 @@ _REGULAR, _HELD = 0.75, 0.5
 _MIN_LAYER = 4
 
 
-def step_levels(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns) -> tuple[Level, ...]:
+def step_levels(work: Work, steps: Steps) -> tuple[Level, ...]:
     """The levels inside the steps, outer ones first; empty if the steps are uncertain."""
     if not len(steps) or not steps.believed:
         return ()
-    found = [
-        *_graphs(work, steps),
-        *_inner_ranges(work, steps, ranges, patterns),
-        *repeated_kernels(work, steps),
-    ]
-    return tuple(sorted(found, key=lambda level: level.per_step))
-
-
-def _graphs(work: Work, steps: Steps) -> Iterator[Level]:
-    """Graph launches: a model that was compiled in pieces launches one for each."""
+    # A model that was compiled in pieces launches a graph for each.
     launched = work.calls["start"][graph_launches(work)]
-    if (count := _per_step(np.searchsorted(steps.host_start, launched, "right") - 1, steps)) > 1:
-        yield Level("graph launches", count)
+    graphs = _per_step(np.searchsorted(steps.host_start, launched, "right") - 1, steps)
+    found = [Level("graph launches", graphs), *_inner_ranges(work, steps), *repeated_kernels(work, steps)]
+    return tuple(sorted((level for level in found if level.per_step > 1), key=lambda level: level.per_step))
 
 
-def _inner_ranges(work: Work, steps: Steps, ranges: Ranges, patterns: StepPatterns) -> Iterator[Level]:
+def _inner_ranges(work: Work, steps: Steps) -> Iterator[Level]:
     """Ranges that number layers, blocks or micro-batches."""
-    kinds, kind_of = ranges.kinds
+    kinds, kind_of = work.ranges.kinds
     numbered = [i for i, kind in enumerate(kind_of.tolist()) if "#" in kinds[kind]]
-    chosen = [i for i in numbered if patterns.is_inner(ranges.texts[i])]
-    if not chosen:
-        return
-    rows = ranges.rows(chosen)
+    rows = work.ranges_of([i for i in numbered if work.patterns.is_inner(work.ranges.texts[i])])
     kind = kind_of[rows["text"]]
     at = np.searchsorted(steps.host_start, rows["start"], "right") - 1
-    inside = (rows["process"] == work.process) & (rows["start"] < steps.host_end[np.maximum(at, 0)])
+    inside = rows["start"] < steps.host_end[np.maximum(at, 0)]
     for number in distinct(kind).tolist():
-        mine = inside & (kind == number)
-        if (count := _per_step(at[mine], steps)) > 1:
-            yield Level(f"ranges {kinds[number]}", count)
+        yield Level(f"ranges {kinds[number]}", _per_step(at[inside & (kind == number)], steps))
 
 
 def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     """The longest run of kernels that repeats in a step of the usual size."""
-    main = work.main_stream[work.name[work.main_stream] >= 0]
-    size = np.bincount(np.maximum(steps.op_step[main] + 1, 0), minlength=len(steps) + 1)[1:]
+    main = work.main_kernels
+    size = steps.held(main)
     usual = int(np.argmin(np.abs(size - median_of(size))))
     sequence = work.name[main[steps.op_step[main] == usual]]
     if len(sequence) < MIN_REPEATS * _MIN_LAYER:
         return
     names, count = np.unique(sequence, return_counts=True)
-    for n in distinct(count[(count >= MIN_REPEATS)]).tolist():
+    for n in distinct(count[count >= MIN_REPEATS]).tolist():
         for name in names[count == n].tolist():
             period = np.diff(np.flatnonzero(sequence == name))
             length = int(median_of(period))
@@ -309,7 +270,9 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
     odd[[0, -1]] = False
     at = _first_of_each(np.flatnonzero(odd))
     stride = constant_stride(at, len(steps))
-    if layered and (stride >= _PASSES or _read_back(work, steps)):
+    # Results of almost every part may go to the host, which decides what comes next.
+    read_back = np.count_nonzero(steps.held(work.copied(DTOH))) >= ENDED * len(steps)
+    if layered and (stride >= _PASSES or read_back):
         return None
     if not stride and not layered:
         pause = _pauses(work, steps)
@@ -324,12 +287,6 @@ def outer_steps(work: Work, steps: Steps) -> Steps | None:
     last = main[np.searchsorted(reached, at - 1, "right") - 1]
     found = segmented(work, last, steps.method, _CONFIDENCE)
     return replace(found, thread=steps.thread) if len(found) >= MIN_REPEATS else None
-
-
-def _read_back(work: Work, steps: Steps) -> bool:
-    """True if results of almost every part go to the host, which decides what comes next."""
-    held = steps.op_step[copied(work, DTOH)]
-    return len(distinct(held[held >= 0])) >= ENDED * len(steps)
 
 
 def _first_of_each(at: Array) -> Array:
@@ -350,9 +307,6 @@ def _pauses(work: Work, steps: Steps) -> Array:
 
 def usual_size(size: Array) -> float:
     """The size of most parts, with some tolerance."""
-    known = distinct(size)
-    ranked = np.sort(size)
-    most = np.searchsorted(ranked, known * (1 + SPREAD), "right") - np.searchsorted(
-        ranked, known * (1 - SPREAD), "left"
-    )
-    return float(known[np.argmax(most)])
+    known, ranked = distinct(size), np.sort(size)
+    below = np.searchsorted(ranked, known * (1 - SPREAD), "left")
+    return float(known[np.argmax(np.searchsorted(ranked, known * (1 + SPREAD), "right") - below)])

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, graph_launches, opaque_steps, timed
-from advisor.model.arrays import Array, begins_run, marked, median_of
+from advisor.model.arrays import Array, begins_run, marked, median_of, without
 from advisor.sources.schema import DTOH, HTOD, MISSING
 
 #: The parts between returns of a kernel differ in size by less than this.
@@ -26,8 +26,7 @@ _SAME = 0.9
 _ALIKE = 1.5
 #: A boundary moves to where the device regularly idles longer than this, and this many times longer.
 PAUSE_NS, LONGER = 5_000, 2.0
-#: A step before the first return holds at least this much of a period; one after the last boundary this
-#: much.
+#: A step before the first return holds at least this much of a period; one after the last boundary this much.
 _WHOLE, ENDED = 0.9, 0.75
 #: A step shorter than this share of the usual one is dropped, unless it precedes the first.
 FRAGMENT = 0.5
@@ -68,11 +67,10 @@ def periodic_graphs(work: Work) -> Steps | None:
 
 
 def _with_inputs(work: Work, start: Array) -> Array:
-    """These host times, or earlier ones of copies to the device directly before them: the inputs of what
-    is launched."""
+    """These host times, or those of the copies to the device directly before: inputs of the launch."""
     order = work.by_launch
     place = np.arange(len(order))
-    other = np.maximum.accumulate(np.where(marked(len(work.ops), copied(work, HTOD))[order], -1, place))
+    other = np.maximum.accumulate(np.where(marked(len(work.ops), work.copied(HTOD))[order], -1, place))
     at = np.searchsorted(work.launched[order], start)
     first = np.where(at > 0, other[np.maximum(at - 1, 0)] + 1, at)
     return np.where(first < at, work.launched[order[np.minimum(first, len(order) - 1)]], start)
@@ -113,7 +111,7 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
     A kernel that comes once a layer returns regularly, too, but irregularly at the end of each step, so
     its irregular returns are evenly spaced; such kernels are skipped.
     """
-    main, seen = _kernels(work), set[int]()
+    main, seen = work.main_kernels, set[int]()
     for position in _returns(work, main):
         n = len(position)
         if n not in seen and n <= len(main) / MIN_LENGTH and _marks_steps(position, len(main), work.denoises):
@@ -123,19 +121,14 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
 
 def layer_sequences(work: Work) -> Iterator[Steps]:
     """Segmentations by the irregular returns of a kernel of every layer, those with fewest parts first."""
-    main = _kernels(work)
+    main = work.main_kernels
     ends = {len(last): last for p in _returns(work, main) for last in _ends_of_layers(p, len(main))}
     yield from (_by_kernel(work, main, ends[n]) for n in sorted(ends))
 
 
-def _kernels(work: Work) -> Array:
-    return work.main_stream[work.name[work.main_stream] >= 0]
-
-
 def _returns(work: Work, main: Array) -> Iterator[Array]:
-    """Positions among the kernels of the main stream of each name that comes often enough, the most
-    frequent first; of two equally frequent ones the earlier, since names are numbered in the order of
-    rows."""
+    """Positions among the kernels of the main stream of each name that comes often enough, the most frequent
+    first; of two equally frequent ones the earlier, since names are numbered in the order of rows."""
     if len(main) < MIN_LENGTH * MIN_REPEATS:
         return
     sequence = work.name[main]
@@ -160,7 +153,7 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
     if not len(main) or before[-1] < MIN_LENGTH * MIN_REPEATS or not work.trace.has("copies"):
         return
     for direction in (DTOH, HTOD):
-        at = np.flatnonzero(np.isin(main, copied(work, direction)))
+        at = np.flatnonzero(np.isin(main, work.copied(direction)))
         at = at[at > 0]
         # Copies without a kernel between are one event: the last of them ends a step, the first of
         # them begins one.
@@ -168,13 +161,6 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
         if len(returns) >= MIN_REPEATS and _marks_steps(returns, int(before[-1])):
             last = at[np.append(first[1:], len(at)) - 1] if direction == DTOH else at[first] - 1
             yield segmented(work, main[last], "copies", 0.5)
-
-
-def copied(work: Work, direction: int) -> Array:
-    """Positions of these copies on the main stream."""
-    copies = work.main_stream[work.ops.kind[work.main_stream] == Kind.COPY]
-    kind = work.trace.columns("copies", ("kind",))["kind"]
-    return np.asarray(copies[kind[work.ops.row[copies]] == direction])
 
 
 def segmented(work: Work, last: Array, method: Any, confidence: float, **more: Any) -> Steps:
@@ -287,8 +273,7 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
 
 
 def _recurs(period: Array) -> bool:
-    """True if uneven periods repeat as a group: blocks of different sizes inside a longer period, such as
-    the stages of a convolutional network."""
+    """True if uneven periods repeat as a group, such as the stages of a convolutional network."""
     usual, count = median_of(period), len(period)
     sizes = np.arange(2, count // MIN_REPEATS + 1)
     odd = period != usual
@@ -311,12 +296,95 @@ def _coincidences(marked: Array) -> Array:
     return np.asarray(np.rint(np.fft.irfft(np.abs(spectrum) ** 2, 2 * count))[:count])
 
 
-def inner_counts(steps: Steps, operations: Array) -> Array:
-    """How many of these operations each part holds, without the first and the last, which may be cut."""
-    return np.bincount(steps.op_step[operations] + 1, minlength=len(steps) + 1)[2:-1]
-
-
 def once_each(steps: Steps, operations: Array) -> bool:
     """True if each part holds one of these operations, as a layer holds one attention."""
-    held = inner_counts(steps, operations)
+    held = steps.held(operations)[1:-1]  # the first and the last may be cut
     return bool(len(held) and (held == 1).all())
+
+
+# --- steps of few kernels: between two waits of the host the same work runs, again and again ---------
+
+#: With fewer repetitions than this short work may as well be layers.
+_REPEATS = 8
+#: At least this share of the periods runs the same operations, in this share of the GPU time.
+_EQUAL, _TIME = 0.95, 0.8
+#: One kernel or two between waits may be a loop inside a step.
+_KERNELS = 3
+#: Each layer of a loop over experts reads back at least this many values.
+IN_A_LOOP = 3
+#: A pass waits at most this often: for its inputs, for its parts, for its result.
+_WAITS = 8
+
+
+def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
+    """The segmentation by the waits of the thread that feeds the main stream, if the work launched
+    between them is the same in period after period; None if a period repeats one thing, which may be
+    several passes, or contains one of the operations `attention`, as a layer does."""
+    main = work.main_stream
+    main = main[np.argsort(work.launched[main], kind="stable")]
+    api = work.ops.api[main]
+    if not (api >= 0).any():
+        return
+    thread, rows = work.calls["thread"], work.waits
+    rows = rows[thread[rows] == heaviest(thread[api[api >= 0]])]
+    place = np.full(len(work.ops), MISSING)
+    place[main] = np.arange(len(main))
+    last = np.sort(place[work.last_before(main, rows)])
+    code = _codes(work, main)
+    least = 1 if (work.ops.kind[main] == Kind.GRAPH_RUN).any() else _KERNELS
+    length = work.length[main]
+    for waits in range(1, min(_WAITS, len(last) // _REPEATS) + 1):
+        at = last[(len(last) - 1) % waits :: waits]
+        size = np.diff(at)
+        usual = int(np.sort(size)[len(size) // 2]) if len(size) >= _REPEATS else 0
+        if usual < 2:
+            continue
+        even = np.flatnonzero(size == usual)
+        held = at[even][:, None] + 1 + np.arange(usual)
+        typical = code[held[len(held) // 2]]
+        alike = (code[held] == typical).all(axis=1)
+        same, held = even[alike], held[alike]
+        odd = without(np.arange(len(size)), same)
+        if len(same) < _EQUAL * len(size) or constant_stride(odd, len(size)):
+            continue
+        once = np.isin(main[held[0]], attention).sum() == 1
+        loop = not once and not _again(typical) and (typical >= 0).sum() >= least
+        if loop and length[held].sum() >= _TIME * length.sum():
+            yield segmented(work, main[at], "waits", 0.7)
+        return
+
+
+def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
+    """The segmentation by waits without a copy, as at the end of an iteration, if each part routes tokens
+    to experts (operations `routing`) equally often and reads values back throughout: the number of
+    kernels of experts depends on their tokens."""
+    main = work.main_stream
+    main = main[np.argsort(work.launched[main], kind="stable")]
+    if not len(routing) or not (work.ops.api[main] >= 0).any():
+        return
+    read = np.isin(main, work.copied(DTOH))
+    behind = np.isin(main, work.last_before(main, work.waits))
+    last = np.flatnonzero(behind & ~read)
+    if len(last) < MIN_REPEATS:
+        return
+    part = np.searchsorted(last, np.arange(len(main)))
+    count = len(last) + 1
+    both = np.isin(main, routing), read
+    routed, reads = (np.bincount(part[mine], minlength=count)[1:-1] for mine in both)
+    if len(routed) and routed.min() > 0 and np.ptp(routed) == 0 and (reads >= IN_A_LOOP * routed).all():
+        yield segmented(work, main[last], "waits", 0.7)
+
+
+def _codes(work: Work, main: Array) -> Array:
+    """What each of these operations is: its kernel's name, or a kind of copy or memset (negative)."""
+    kind = work.ops.kind[main]
+    code = np.where(work.name[main] >= 0, work.name[main], -10 - kind)
+    code[kind == Kind.GRAPH_RUN] = len(work.heavy)
+    copies = kind == Kind.COPY
+    code[copies] = -100 - work.direction[main[copies]]
+    return np.asarray(code)
+
+
+def _again(code: Array) -> bool:
+    """True if it is the same thing several times."""
+    return any((code[n:] == code[:-n]).all() for n in range(1, len(code) // 2 + 1) if len(code) % n == 0)
