@@ -39,7 +39,7 @@ _TITLE = re.compile(
 )
 _RULE = re.compile(r"^[\s|+:=\-─━┼│├┤]*$")
 _BEGUN = re.compile(
-    r"(?m)^(?:Processing|Generating SQLite|NOTICE: Existing SQLite|\s*\*\* )"
+    r"(?m)^(?:Processing|Generating SQLite|NOTICE: Existing SQLite|[ \t]*\*\* )"
     r'|\A\s*\[\s*\{\s*"(?:Time \(%\)|Total|Start|PID|NVTX Range|Range)'
 )
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
