@@ -19,16 +19,18 @@ class RuleError(AdvisorError):
     """One or more rule files are wrong; the message holds one line a problem."""
 
 
-def near(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 1, cutoff: float = 0.6) -> str:
+def near(
+    name: str, known: Iterable[str], otherwise: str | None = None, *, most: int = 1, cutoff: float = 0.6
+) -> str:
     """The known names that are most like an unknown one, for the end of a message; where none is,
-    `otherwise`, or all of them. The cutoff of likeness is that of `difflib`."""
+    `otherwise`, or all of them if that is None. The cutoff of likeness is that of `difflib`."""
     from difflib import get_close_matches  # few runs need it
 
     names = list(known)
     found = [f"'{n}'" for n in get_close_matches(name, names, most, cutoff)]
-    return (
-        f"did you mean {' or '.join(found)}?" if found else otherwise or f"expected one of {', '.join(names)}"
-    )
+    if found:
+        return f"did you mean {' or '.join(found)}?"
+    return f"expected one of {', '.join(names)}" if otherwise is None else otherwise
 
 
 def invalid_choice(where: str, value: object, choices: Iterable[str]) -> InputError:

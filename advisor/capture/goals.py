@@ -202,7 +202,7 @@ def _variables(context: PlanContext) -> list[CaptureVariable]:
 
 
 def _pitfalls(context: PlanContext, options: Sequence[str]) -> Iterator[m.Pitfall]:
-    """Of the goal and the place, and of the options."""
+    """Pitfalls of the goal, the place and the options."""
     here = {*options, *map(name_of, options)}
     if context.goal.counters:
         here.add("first-samples")

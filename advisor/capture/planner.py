@@ -251,7 +251,7 @@ def _too_old(recording: nsys.Recording, cuda: str | None) -> str | None:
 def _pitfalls(
     options: Sequence[str], added: Collection[str], recording: nsys.Recording, about: Situation, old: bool
 ) -> Iterator[Pitfall]:
-    """Of the command, the findings and the tool."""
+    """Pitfalls of the command, the findings and the tool."""
     here = {*options, *map(nsys.name_of, options), *about.causes}
     if old:
         here.add("old-nsys")

@@ -22,7 +22,7 @@ from advisor.cli import messages
 from advisor.cli.main import VERBS, help_text
 from advisor.cli.messages import message
 from advisor.config import CHOICES, FLAGS, SETTINGS, checked
-from advisor.errors import AdvisorError, InputError
+from advisor.errors import AdvisorError, InputError, near
 from advisor.model.options import Flag, Setting, declared
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -131,10 +131,8 @@ def _refuse_mistyped(word: str) -> None:
     """Raise InputError for a misspelled verb, such as `advisor explian`."""
     if "." in word or os.sep in word or os.path.exists(word):
         return
-    from difflib import get_close_matches
-
-    if near := get_close_matches(word, VERBS, 1, 0.7):
-        raise InputError(f"'{word}' is neither a file nor a verb; did you mean '{near[0]}'?")
+    if hint := near(word, VERBS, "", cutoff=0.7):
+        raise InputError(f"'{word}' is neither a file nor a verb; {hint}")
 
 
 app = typer.Typer(

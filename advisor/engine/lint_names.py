@@ -135,7 +135,7 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     for loc, item in models_in(rule):
         if not isinstance(item, Action) or known is None or item.id in known:
             continue
-        if hint := near(item.id, known, " ", cutoff=0.8).strip():
+        if hint := near(item.id, known, "", cutoff=0.8):
             yield (*loc, "id"), f"unknown action {item.id}; {hint}"
 
 

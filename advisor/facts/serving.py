@@ -162,7 +162,7 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def rate_facts(
     a: Analysis, device: int, out: FactWriter, weight_bytes: int | None, parameters: int | None
 ) -> None:
-    """`weight_bytes` and `parameters` are those that one step reads, where the user gave them."""
+    """`weight_bytes` and `parameters` count the weights that one step reads, where the user gave them."""
     if not a.step_count:
         return
     times, decode = step_times(a), a.window_phases == "decode"

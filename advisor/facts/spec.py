@@ -138,7 +138,7 @@ class FactWriter:
         window: tuple[int, int] | None = None,
         tables: frozenset[str] = frozenset(),
     ) -> None:
-        """`tables` are those that the capture holds."""
+        """`tables` are the tables of the capture."""
         self.base = FactBase()
         self._scope = TRACE
         self._catalogue = catalogue

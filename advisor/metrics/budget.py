@@ -76,7 +76,7 @@ def device_gaps(
     trace: Trace, ops: Operations, op_step: Array, window: Window, migration: Array, others: Spans
 ) -> tuple[Gaps, Spans]:
     """Gaps and busy union of one device's operations (sorted by start) inside the window;
-    `migration` is a mask of those that move pages of unified memory, `others` when a process outside
+    `migration` is a mask of operations that move pages of unified memory, `others` when a process outside
     the capture has the device."""
     busy = union(ops.start, ops.end)
     idle = subtract(gaps(busy, window.start, window.end), window.holes)

@@ -20,7 +20,7 @@ from advisor.metrics.operations import (
     stream_captures,
 )
 from advisor.metrics.steps.model import Steps
-from advisor.model.arrays import Array, among, distinct, marked, median_of, ordered, sorting, where
+from advisor.model.arrays import Array, among, bounds_of, distinct, marked, median_of, ordered, sorting, where
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
@@ -212,10 +212,7 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
     due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
     began, process, called = ops.start[at][first], process[first], ops.api[at][first] >= 0
-    last = np.full(int(process.max()) + 1, _NEVER)
-    np.maximum.at(last, process, began)
-    earliest = np.full(len(last), np.iinfo(np.int64).max)
-    np.minimum.at(earliest, process, began)
+    earliest, last = bounds_of(int(process.max()) + 1, process, began, began)
     due = np.where((began == last[process]) | (began == earliest[process]) & ~called, 0, due)
     missing = np.maximum(due - np.bincount(replay, minlength=len(first)), 0)
     return int(due.sum()), int(missing.sum())

@@ -19,6 +19,7 @@ from advisor.model.arrays import (
     Array,
     among,
     begins_run,
+    bounds_of,
     distinct,
     marked,
     median_of,
@@ -44,7 +45,6 @@ _FEW = 1_000
 _DEPENDENT = re.compile("LaunchKernelEx")
 #: Calls that return when all work of one stream has ended; which one, the table of waits says.
 _WAITS_FOR_STREAM = re.compile(r"StreamSynchronize")
-_LAST = np.iinfo(np.int64).max
 #: By `Kind`, calls that issue none of it: no operation of a real capture has the id of one. AMD copies and
 #: fills with kernels.
 _IDLE_CALLS = (Call.SYNC, Call.FREE, Call.EVENT, Call.PROFILER)
@@ -242,9 +242,7 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
     # What was launched by one call comes as one.
     one = np.concatenate((ops.api[replayed], -1 - np.arange(len(at) - len(replayed))))
     _, first, of, count = np.unique(one, return_index=True, return_inverse=True, return_counts=True)
-    start, end = np.full(len(first), _LAST), np.full(len(first), -_LAST)
-    np.minimum.at(start, of, ops.start[at])
-    np.maximum.at(end, of, ops.end[at])
+    start, end = bounds_of(len(first), of, ops.start[at], ops.end[at])
     elsewhere = marked(len(first), of[ops.stream[at] != ops.stream[at[first]][of]])
     graph = first < len(replayed)
     name = np.zeros(len(first), np.int64)

@@ -105,16 +105,15 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = median_of(times[first]), median_of(times[last])
     grown = after - before
-    old, new, ratio = _like_kernels(a.kernels(device), inside, first[step], last[step])
-    mean = float((new - old).sum() / max(old.sum(), 1.0))
+    kernels, alike, mean = _of_like_kernels(a.kernels(device), inside, first[step], last[step], third, grown)
     idle = float(median_of((times - busy)[last]) - median_of((times - busy)[first]))
     return Drift(
         steps=count,
         change=grown / max(before, 1.0),
         order=rank_correlation(times),
-        kernels=_share(float((new - old).sum()) / third, grown),
+        kernels=kernels,
         idle=_share(idle, grown),
-        alike=alike_ratio(old, (ratio - 1) * np.sign(mean), abs(mean)),
+        alike=alike,
         kernel_change=mean,
         lost_ns=float(np.maximum(times - min(before, after), 0).sum()),
     )
@@ -138,30 +137,29 @@ def find_slow_steps(a: Analysis) -> SlowSteps | None:
     step, times, slow = found
     kernels = a.kernels(a.main_device)
     inside, _ = kernels.of_one_phase
-    at = np.clip(np.searchsorted(step, kernels.step[inside]), 0, len(step) - 1)
-    mine = step[at] == kernels.step[inside]
-    old, new, ratio = _like_kernels(
-        kernels, inside, mine & ~slow[at], mine & slow[at], (len(step) - count) / count
-    )
-    mean = float((new - old).sum() / max(old.sum(), 1.0))
-    grown = float(times[slow].mean() - times[~slow].mean())
-    return SlowSteps(
-        kernels=_share(float((new - old).sum()) / (len(step) - count), grown),
-        alike=alike_ratio(old, ratio - 1, mean) if mean > 0 else 0.0,
-        kernel_change=mean,
-    )
+    usual, slower = (marked(len(a.steps), step[mine])[kernels.step[inside]] for mine in (~slow, slow))
+    others, grown = len(step) - count, float(times[slow].mean() - times[~slow].mean())
+    part, alike, mean = _of_like_kernels(kernels, inside, usual, slower, others, grown, others / count)
+    return SlowSteps(kernels=part, alike=alike if mean > 0 else 0.0, kernel_change=mean)
 
 
 def _share(part: float, whole: float) -> float:
     return float(np.clip(part / whole, 0.0, 1.0)) if whole else 0.0
 
 
-def _like_kernels(
-    kernels: DeviceKernels, inside: Array | slice, first: Array, last: Array, times: float = 1.0
-) -> tuple[Array, Array, Array]:
-    """Time (ns) in the first and the last steps, and the ratio of the mean durations, of each kernel name
-    and launch shape that is called about equally often in both. `first` and `last` are masks over the
-    kernels `inside`; there are `times` as many first steps."""
+def _of_like_kernels(
+    kernels: DeviceKernels,
+    inside: Array | slice,
+    first: Array,
+    last: Array,
+    steps: int,
+    grown: float,
+    times: float = 1.0,
+) -> tuple[float, float, float]:
+    """What like kernels (one name and launch shape, called about equally often in the first and the last
+    steps) make of the time `grown` (ns) by which a step changes: their share of it, the share of their time
+    in those that change along with the rest, and by how much they all change. `first` and `last` are masks
+    over the kernels `inside`; there are so many first `steps`, `times` as many as last ones."""
     group = dense(call_key(kernels.name[inside], kernels.shape[inside]))[1]
     size = int(group.max(initial=-1)) + 1
     thirds = [(group[mine], kernels.length[inside][mine]) for mine in (first, last)]
@@ -169,7 +167,9 @@ def _like_kernels(
     calls = [np.bincount(of, minlength=size) * n for (of, _), n in zip(thirds, (1, times), strict=True)]
     like = (calls[0] > 0) & (np.abs(calls[1] - calls[0]) <= 0.1 * calls[0])
     old, new = time[0][like], time[1][like] * calls[0][like] * times / np.maximum(calls[1][like], 1)
-    return old, new, new / np.maximum(old, 1.0)
+    mean = float((new - old).sum() / max(old.sum(), 1.0))
+    change = (new / np.maximum(old, 1.0) - 1) * np.sign(mean)
+    return _share(float((new - old).sum()) / steps, grown), alike_ratio(old, change, abs(mean)), mean
 
 
 def rank_correlation(values: Array) -> float:

@@ -215,8 +215,8 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
 
 class Transfers(NamedTuple):
     """What a process posted, in order of time: `start` and `end` of the call that posts a transfer, `done`
-    when the program first saw it complete (MISSING if no mark with its id follows), `fetched` for those that
-    it fetches. `asking` are the ranges in which an engine waits for transfers or asks for their state."""
+    when the program first saw it complete (MISSING if no mark with its id follows), `fetched` if the process
+    fetches it. `asking` are the ranges in which an engine waits for transfers or asks for their state."""
 
     start: Array
     end: Array

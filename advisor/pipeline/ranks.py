@@ -223,7 +223,7 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
 
 # --- sections of the document ----------------------------------------------------------------------
 
-#: Bins of a lane, and ranks that get one: those that cause most waiting.
+#: Bins of a lane, and how many ranks get one; the ranks that cause most waiting come first.
 _BINS, _LANES = 1_000, 8
 _SHOWN = 2
 
@@ -281,7 +281,7 @@ def _verdict(
     options: Sequence[Choice] | None = (),
 ) -> str:
     """One sentence on the job, in the form of a single capture's. `ranks` of `world` were read; `missing`
-    are those that were given and could not be. For `options` see the function."""
+    were given and could not be read. For `options` see the function."""
     workload = next((d.inputs[0].workload for d in diagnoses if d.inputs[0].workload), None)
     of = f"{ranks} of {world} ranks" if world > ranks else f"{ranks} rank{'s' * (ranks != 1)}"
     if workload and not workload.startswith(("LLM", "no GPU", "unknown")):

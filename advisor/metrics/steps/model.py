@@ -17,7 +17,7 @@ from advisor.knowledge.files import StepPatterns
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import ATTENTION, MATMUL, dense
 from advisor.metrics.operations import Operations, of_copies
-from advisor.model.arrays import Array, distinct, marked, merged, picked, where
+from advisor.model.arrays import Array, bounds_of, distinct, marked, merged, picked, where
 from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, MISSING, Call
 from advisor.sources.trace import Columns, Trace
@@ -288,15 +288,15 @@ def timed(
 def _gpu_bounds(work: Work, op_step: Array, count: int) -> tuple[Array, Array]:
     """First start and last end of each step on the main stream: work of other streams may reach
     into the next step. A single step is whole, and so is one without work on the main stream."""
-    inside = op_step >= 0
+    inside, of = op_step >= 0, (op_step, work.ops.start, work.ops.end)
     main = marked(len(work.ops), work.main_stream)
     main &= inside
     if count == 1:
         main = inside
-    first, last = _bounds(work.ops.start, work.ops.end, op_step, where(main), count)
+    first, last = bounds_of(count, *(v[where(main)] for v in of))
     bare = last == _FIRST
     if bare.any():
-        whole = _bounds(work.ops.start, work.ops.end, op_step, inside, count)
+        whole = bounds_of(count, *(v[inside] for v in of))
         first, last = np.where(bare, whole[0], first), np.where(bare, whole[1], last)
     return first, np.maximum.accumulate(last)
 
@@ -306,17 +306,9 @@ def _host_bounds(work: Work, op_step: Array, gpu_start: Array, gpu_end: Array) -
     if not issued.any():
         return gpu_start, gpu_end
     start, end = (work.calls[name][work.ops.api[issued]] for name in ("start", "end"))
-    first, last = _bounds(start, end, op_step[issued], slice(None), len(gpu_end))
+    first, last = bounds_of(len(gpu_end), op_step[issued], start, end)
     none = last == _FIRST
     return np.where(none, gpu_start, first), np.where(none, gpu_end, last)
-
-
-def _bounds(start: Array, end: Array, group: Array, chosen: Array | slice, count: int) -> tuple[Array, Array]:
-    """Least start and greatest end of each group among the chosen rows."""
-    first, last = np.full(count, _LAST), np.full(count, _FIRST)
-    np.minimum.at(first, group[chosen], start[chosen])
-    np.maximum.at(last, group[chosen], end[chosen])
-    return first, last
 
 
 def opaque_steps(
