@@ -1,8 +1,15 @@
 """What holds for every test."""
 
+import os
 import signal
+from pathlib import Path
 
 from hypothesis import settings
+
+# Programs that tests start, in whatever folder, use the same `advisor` as the tests, and `tests` itself,
+# however `advisor` was installed.
+ROOT = str(Path(__file__).resolve().parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
 
 # Speed is measured by benchmarks/; a busy machine must not fail a property.
 settings.register_profile("untimed", deadline=None)
