@@ -55,6 +55,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         stream=np.where(moved, ops.stream + streams, ops.stream), gap=np.where(moved, 0.0, ops.gap)
     )
     changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
+    changed = _joined_ahead(changed, moved, work)
     if lean < 0 and work.peak:
         taken = float(work.copied[moved].sum()) / (ACHIEVABLE * work.peak) * 1e9
         kernels = (work.kind == Kind.KERNEL) & ~moved
@@ -114,7 +115,27 @@ def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
         gap=np.where(gone, 0.0, ops.gap),
         latency=np.where(gone, NEVER, ops.latency),
     )
+    joins = changed.joins
+    changed = replace(changed, joins=joins.take(~gone[joins.op] & ~gone[joins.on]))
     return launched_ahead(fix, changed, work)
+
+
+def _joined_ahead(inputs: Inputs, moved: Array, work: Work) -> Inputs:
+    """What waited for one of the `moved` copies through an event waits for the one that was waited for
+    before it on the copy's stream, which is issued a step, or a layer, ahead. Uploads no longer wait for
+    kernels: they fill a second buffer."""
+    joins, ops = inputs.joins, inputs.ops
+    if not len(joins):
+        return inputs
+    on, kept = joins.on.copy(), ~(moved & (work.direction == HTOD))[joins.op]
+    waited = moved[joins.on]
+    kept &= ~waited
+    for stream in distinct(ops.stream[joins.on[waited]]).tolist():
+        mine = np.flatnonzero(waited & (ops.stream[joins.on] == stream))
+        known, at = np.unique(joins.on[mine], return_inverse=True)
+        on[mine] = known[np.maximum(at - 1, 0)]
+        kept[mine] = at > 0
+    return replace(inputs, joins=replace(joins, on=on).take(kept))
 
 
 def _at_rate(inputs: Inputs, work: Work, mine: Array, rate: float) -> Inputs:

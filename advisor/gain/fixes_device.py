@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
-from advisor.gain.inputs import Inputs
+from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
 from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
@@ -258,9 +258,33 @@ def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, 
 
 
 def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
+    """Transfers between two GPUs that need nothing of their step can be received a step ahead, as far as
+    its other work hides them: on a stream of their own, and in the optimistic reading before all kernels
+    of the step, where one rank alone cannot tell a cache to come from the result of a stage before."""
     mine = require(work.communication, "the replayed steps hold no collectives")
-    share = float(np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
-    return inputs.with_ops(duration=inputs.ops.duration * np.where(mine, 1 - share * work.exposed, 1.0))
+    share = np.full(len(work), np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
+    duration = inputs.ops.duration
+    ahead = _apart(inputs, work) | (_leading(inputs, work) if lean > 0 else False)
+    if ahead.any() and lean >= 0:
+        share[ahead] = min(float(duration[~mine].sum() / max(duration[ahead].sum(), 1.0)), 1.0)
+    return inputs.with_ops(duration=duration * np.where(mine, 1 - share * work.exposed, 1.0))
+
+
+def _apart(inputs: Inputs, work: Work) -> Array:
+    """Mask of the transfers between two GPUs that other streams wait for and that wait for none."""
+    joins = inputs.joins
+    if not len(joins):
+        return np.zeros(len(work), bool)
+    return work.transfers & marked(len(work), joins.on) & ~marked(len(work), joins.op)
+
+
+def _leading(inputs: Inputs, work: Work) -> Array:
+    """Mask of the transfers between two GPUs before which no other work of their step was issued."""
+    step = inputs.ops.step
+    other = np.flatnonzero(~work.transfers & (step != NONE))
+    first = np.full(int(step.max(initial=0)) + 1, len(step))
+    np.minimum.at(first, step[other], other)
+    return np.asarray(work.transfers & (step != NONE) & (np.arange(len(step)) < first[step]))
 
 
 def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:

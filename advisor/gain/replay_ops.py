@@ -17,6 +17,7 @@ from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.activity import RESOLVED_ERROR
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.collectives import kind_of
 from advisor.metrics.experts import Routing, adapter_kernels, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
@@ -135,6 +136,11 @@ class Work:
     @cached_property
     def communication(self) -> Array:
         return np.asarray(self.a.communication[self.at])
+
+    @cached_property
+    def transfers(self) -> Array:
+        """Mask of the kernels that send to or receive from one other GPU, as far as their names tell."""
+        return self.communication & self.select(lambda k: kind_of(k.operation) == "send-recv")
 
     def found_by(self, find: Callable[[Analysis, int], Array]) -> Array:
         """Mask of the operations that `find` gives for one of the devices; searched once."""

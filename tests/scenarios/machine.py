@@ -236,6 +236,12 @@ class Machine:
         self.export.sync(_ns(self.now), _ns(back - self.now), api=api, stream=stream, device=self._device)
         self.now = back + 1
 
+    def join(self, stream: int, on: int) -> None:
+        """What follows on one stream starts when all that was issued on the other has ended (an event)."""
+        self._free[stream] = max(self._free.get(stream, 0.0), self._free.get(on, 0.0))
+        self.call("cudaEventRecord_v3020", 1)
+        self.call("cudaStreamWaitEvent_v3020", 1)
+
     def read_back(self) -> None:
         """Fetches four bytes and waits for them, as `tensor.item()` does."""
         self.copy("DtoH", 4 / 1024, "pinned")
