@@ -13,7 +13,14 @@ from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import REFILL_NS
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
-from advisor.metrics.phases import longest_gap_of, once_ratio, pause_ns, slow_steps, slower_part
+from advisor.metrics.phases import (
+    held_by_prompts,
+    longest_gap_of,
+    once_ratio,
+    pause_ns,
+    slow_steps,
+    slower_part,
+)
 from advisor.metrics.waited import calls_by, exchanges, gap_name, issuers, loop_thread, os_time
 from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.model.parts import PARTS
@@ -86,17 +93,18 @@ FACTS = (
         Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, Need("no such gap ends where pages of unified memory migrate"))),
         Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=needs.GAPS, needs=(needs.FEEDER,)),
         Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**needs.GAPS, "copies": f"{needs.SPAN} {needs.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, Need("no such gap lies between a copy of data to the host and a copy back"))),
-        Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps"),
+        Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps; for decode also those that read prompts while sequences wait"),
         Entry("host.step_outliers", "count", "", "Steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
         Entry("host.step_outlier_ratio", "ratio", "", "Share of such steps", "host.step_outliers / steps of the phase"),
         Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=needs.GAPS, needs=(needs.FEEDER,)),
         Entry("host.pause_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time few slow steps among even ones lose in host gaps", "what host.steady_gap_ratio leaves out, over the idle time", columns=needs.GAPS, needs=(needs.FEEDER,)),
         Entry("host.step_p99_lost_ratio", "ratio", "", "What the slow steps cost at the 99th percentile: how much of that step is beyond the median", "(p99 - median) / p99"),
         Entry("host.step_rest_spread_ratio", "ratio", "", "How far the other steps are from the median at most", "max of |time - median| / median"),
-        Entry("host.slowest_step", "count", "", "The slowest step, counted from 0 over the capture", "steps of the phase that holds most steps"),
+        Entry("host.slowest_step", "count", "", "The slowest step, counted from 0 over the capture", "steps of the phase that holds most steps; for decode also those that read prompts while sequences wait"),
         Entry("host.slowest_step_lost_ms", "ms", "", "How much longer it takes than the median step", "time - median"),
         Entry("host.slowest_step_at", "text", "", "Where in the session its longest gap begins, or it does", "start of the longest idle gap inside it"),
         Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
+        Entry("host.step_outlier_prompt_ratio", "ratio", "", "How much of that lies in steps that read prompts", "excess of the steps of serving.stall_count / sum of the excess"),
         Entry("host.step_outlier_part", "text", "", "The part of the budget that holds more than half of what those steps cost", "its time in them beyond its median in the others", needs=(_MOST_OF_IT,)),
         Entry("host.step_outlier_part_ratio", "ratio", "", "How much of what those steps cost the part with most of it holds", "as above / sum of the excess", needs=(_MOST_OF_IT,)),
     ], columns=needs.STEP_COLUMNS, needs=needs.more_steps(3, "three steps of one phase")),
@@ -343,7 +351,8 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
 
 
 def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
-    if (found := slow_steps(a)) is None:
+    held = held_by_prompts(a)
+    if (found := slow_steps(a, held)) is None:
         return
     step, times, slow = found
     median = median_of(times)
@@ -354,7 +363,9 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     if longer > excess / 2 > 0:
         out.put("host.step_outlier_part", PARTS[part].words)
         out.put("host.step_outlier_part_ratio", min(longer / excess, 1.0))
+    reads = slow & np.isin(step, a.window_steps[held])
     out |= {
+        "host.step_outlier_prompt_ratio": (times - median)[reads].sum() / max(excess, 1.0),
         "host.step_max_over_median": times.max() / max(median, 1.0),
         "host.step_outliers": slow.sum(),
         "host.step_outlier_ratio": slow.mean(),

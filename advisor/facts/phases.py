@@ -32,8 +32,8 @@ from advisor.metrics.passes import (
     widened_caches,
     widened_weights,
 )
-from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, distinct, marked, median_of
+from advisor.metrics.phases import held_by_prompts, step_times
+from advisor.model.arrays import Array, distinct, marked, median_of, percentiles
 from advisor.model.facts import Scope
 
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
@@ -48,10 +48,14 @@ _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
 FACTS = (
     *group("device", needs.CUDA, [
         Entry("serving.mixed_step_count", "count", "kernels", "Steps in which prompts are read beside decodes", "phases of the steps", needs=(needs.STEPS,)),
+        Entry("serving.stall_count", "count", "kernels", "Steps that read prompts while sequences that are being decoded wait: besides their decodes, or alone between two decode steps of a server", "phases and sizes of the steps", needs=(needs.STEPS,)),
+        Entry("serving.stall_ms", "ms", "kernels", "How much later than usual a token comes for whose sequence such steps were in the way", "median of the waits beyond serving.decode_step_ms"),
+        Entry("serving.stall_decode_steps", "ratio", "kernels", "The same in decode steps", "serving.stall_ms / serving.decode_step_ms"),
+        Entry("serving.token_p99_ms", "ms", "kernels", "99th percentile of the time from one token of a sequence to the next", "decode step and steps of prompts before it"),
         Entry("serving.decode_step_ms", "ms", "kernels", "Median step of decodes alone", "step times by phase"),
         Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
-        Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window by which steps with prompts are longer than those without", "sum of the differences to serving.decode_step_ms"),
+        Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window for which such steps keep decoding sequences waiting", "sum of the differences of mixed steps to serving.decode_step_ms, and of the times of steps of prompts alone"),
         Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the window in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one", needs=(needs.KERNELS,)),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("no steps that read prompts beside steps of decodes alone"))),
     *group("phase", needs.CUDA, [
@@ -102,18 +106,36 @@ FACTS = (
 )  # fmt: skip
 
 
-def _mixed_steps(decode: Array, mixed: Array, times: Array, out: FactWriter, window: int) -> None:
-    """How much longer a step takes that reads prompts besides its decodes: the extra wait of their
-    sequences for a token."""
+def _prompt_steps(a: Analysis, phases: Array, times: Array, out: FactWriter, window: int) -> None:
+    """How long the sequences of decode steps wait for steps that read prompts, besides their decodes or
+    between them."""
+    decode, mixed = phases == "decode", phases == "mixed"
     out.put("serving.mixed_step_count", int(mixed.sum()))
-    if not decode.any() or not mixed.any():
+    held = held_by_prompts(a)
+    out.put("serving.stall_count", int(held.sum()))
+    if not decode.any() or not held.any():
         return
-    usual, with_prompts = median_of(times[decode]), median_of(times[mixed])
+    usual = median_of(times[decode])
+    if mixed.any():
+        with_prompts = median_of(times[mixed])
+        out |= {
+            "serving.mixed_step_ms": with_prompts / 1e6,
+            "serving.mixed_over_decode": with_prompts / max(usual, 1.0),
+        }
+    # A token waits for its own step and for the steps of prompts alone since the one before.
+    yields = np.flatnonzero(decode | mixed)
+    waited = np.diff(np.cumsum(np.where(decode | held, times, 0))[yields], prepend=0)
+    stalled = np.diff(np.cumsum(held)[yields], prepend=0) > 0
+    stall = median_of(np.maximum(waited[stalled] - usual, 0.0))
+    (slowest,) = percentiles(waited, 99)
     out |= {
         "serving.decode_step_ms": usual / 1e6,
-        "serving.mixed_step_ms": with_prompts / 1e6,
-        "serving.mixed_over_decode": with_prompts / max(usual, 1.0),
-        "serving.held_window_ratio": min(np.maximum(times[mixed] - usual, 0.0).sum() / window, 1.0),
+        "serving.stall_ms": stall / 1e6,
+        "serving.stall_decode_steps": stall / max(usual, 1.0),
+        "serving.token_p99_ms": slowest / 1e6,
+        "serving.held_window_ratio": min(
+            (np.maximum(times[mixed] - usual, 0.0).sum() + times[held & ~mixed].sum()) / window, 1.0
+        ),
     }
 
 
@@ -128,7 +150,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     phases, times = a.window_phases, step_times(a)
     decodes = phases == "decode"
     out.put("serving.decode_window_ratio", min(times[decodes].sum() / window, 1.0))
-    _mixed_steps(decodes, phases == "mixed", times, out, window)
+    _prompt_steps(a, phases, times, out, window)
     rows, kernels = budget.by_step[a.window_steps], a.kernels(device)
     step, distinct_phases = kernels.step, sorted(set(phases.tolist()))
     found = a.activity.get(device) if len(distinct_phases) == 1 else None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
+from advisor.knowledge.engine_signs import detect, engines
 from advisor.knowledge.files import KernelFamily, StepName, step_patterns
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
@@ -134,15 +135,61 @@ def step_times(a: Analysis) -> Array:
     return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
 
 
-def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
-    """Slow steps of the commonest phase: position in `a.steps`, time (ns) without start-up, the work of an
-    additional pass and what the profiler took more than usual, and whether the step is far slower than
-    the rest; None if fewer than three steps are certain."""
+def held_by_prompts(a: Analysis) -> Array:
+    """Mask of the window's steps that read prompts while sequences that are being decoded wait: those of
+    both phases, and those of prompts alone between two decode steps. After the latter more sequences are
+    decoded than came in with the prompts, by the range names; where these tell no sizes, kernels of a
+    serving engine run, and the decode steps between are not each time as many (which a benchmark of one
+    batch after the other makes)."""
+    phases = a.window_phases
+    held = np.asarray(phases == "mixed")
+    decode, prefill = np.flatnonzero(phases == "decode"), np.flatnonzero(phases == "prefill")
+    if not len(decode) or not len(prefill):
+        return held
+    after = np.searchsorted(decode, prefill)
+    between = (after > 0) & (after < len(decode))
+    prefill, after = prefill[between], after[between]
+    sizes = step_sizes(a, a.window_steps)
+    pairs = zip(prefill.tolist(), decode[after].tolist(), strict=True)
+    left = [_left_over(sizes, prompt, follows) for prompt, follows in pairs]
+    if None in left:
+        left = [_is_server(a) and not _in_turns(after)] * len(left)
+    held[prefill[np.array(left, bool)]] = True
+    return held
+
+
+def _is_server(a: Analysis) -> bool:
+    """Whether kernels or the command are of an engine that takes requests into a running batch."""
+    name = detect(dict.fromkeys(a.names.texts, 1.0), (), a.trace.capture.command).name
+    return name is not None and engines()[name].batch_limit is not None
+
+
+def _left_over(sizes: list[StepName | None], prompt: int, follows: int) -> bool | None:
+    """Whether more sequences are decoded in the step that follows than prompts were read; None if the names
+    do not tell."""
+    first, then = sizes[prompt] if sizes else None, sizes[follows] if sizes else None
+    came, decoded = first and (first.batch or first.context), then and (then.batch or then.generation)
+    return decoded > came if came and decoded else None
+
+
+def _in_turns(after: Array) -> bool:
+    """Whether three or more stretches of decode steps between prompts are equally long."""
+    stretches = np.diff(np.unique(after))
+    return len(stretches) >= 3 and bool((stretches == stretches[0]).all())
+
+
+def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
+    """Slow steps of the commonest phase, and of those marked `besides` if it is decode: position in
+    `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took more
+    than usual, and whether the step is far slower than the rest; None if fewer than three are certain."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
     names, count = np.unique(phases, return_counts=True)
-    mine = phases == names[np.argmax(count)]
+    commonest = names[np.argmax(count)]
+    mine = phases == commonest
+    extra = np.zeros(len(mine), bool) if besides is None or commonest != "decode" else besides
+    mine |= extra
     at = a.window_steps
     times = (step_times(a) + Coverage(a.stretches.lone).within(a.steps.begin[at], a.steps.gpu_end[at]))[mine]
     if a.main_device in a.budgets:
@@ -153,6 +200,7 @@ def slow_steps(a: Analysis) -> tuple[Array, Array, Array] | None:
         times = times - by_step[:, PARTS.index("startup")] - np.maximum(profiler - median_of(profiler), 0)
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
         more = size >= _MORE_WORK * median_of(size)
+        more &= ~extra[mine]
         times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)
     if len(times) < 3:
         return None

@@ -200,7 +200,10 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "startup.late_ratio",
         # host functions in a stream: see tests/scenarios/test_launching.py
         "launch.behind_function_ratio",
-        # a server's steps: see tests/scenarios/test_workloads.py
+        # a server's steps: see tests/scenarios/test_serving.py
+        "serving.stall_ms",
+        "serving.stall_decode_steps",
+        "serving.token_p99_ms",
         "serving.decode_step_ms",
         "serving.mixed_step_ms",
         "serving.mixed_over_decode",

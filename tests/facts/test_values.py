@@ -320,6 +320,7 @@ def test_steps_and_the_host(steps: FactBase) -> None:
             "host.step_outlier_ratio": 0.0,
             "host.step_outliers": 0,
             "host.step_outlier_time_ratio": 0.0,
+            "host.step_outlier_prompt_ratio": 0.0,
             "host.steady_gap_ratio": 0.6,
             "host.gap_once_ratio": 0.0,
             "host.gap_pieces_per_step": 10 / 19,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.machine import GEMM, PREFILL_ATTENTION, Machine
-from tests.scenarios.support import diagnosed, fact, severity
+from tests.scenarios.support import diagnosed, expect, fact, severity
 
 #: One layer that reads a prompt, in us.
 PREFILL_LAYER = ((GEMM, 150), (PREFILL_ATTENTION, 100), (GEMM, 150))
@@ -85,3 +85,92 @@ def test_texts_are_tokenized_between_the_batches_of_an_embedding_server(tmp_path
         assert found.gain is not None
         assert found.gain.speedup is not None
         assert "compute-on-device" not in {r.id for r in found.recommendations}
+
+
+def sglang(layers: int, batch: int = 32) -> Machine:
+    """20 decode steps of 0.24 ms; two prompts, `layers` of 0.4 ms each, are read before every fourth."""
+    m = Machine()
+    for i in range(20):
+        if i % 4 == 2:
+            with m.step("step[EXTEND bs=2 toks=8192]"):
+                m.layers(layers, PREFILL_LAYER)
+                m.wait()
+        with m.step(f"step[DECODE bs={batch} toks={batch}]"):
+            m.replay(4)
+            m.wait()
+    return m
+
+
+def test_prompts_alone_between_decodes_hold_them_up(tmp_path: Path) -> None:
+    """A token of 32 sequences waits for 120 layers of a prompt: 48 ms, 200 of its own steps."""
+    d = diagnosed(sglang(120), tmp_path)
+    expect(d, "prefill-holds-decode", never=("step-outliers",))
+    assert severity(d, "prefill-holds-decode") == "high"
+    assert fact(d, "serving.stall_count") == 5
+    usual, prompt = 0.2423, 120 * 0.4
+    assert fact(d, "serving.decode_step_ms") == pytest.approx(usual)
+    assert fact(d, "serving.stall_ms") == pytest.approx(prompt, rel=0.01)
+    assert fact(d, "serving.stall_decode_steps") == pytest.approx(prompt / usual, rel=0.01)
+    assert fact(d, "serving.token_p99_ms") == pytest.approx(prompt + usual, rel=0.01)
+    assert fact(d, "host.step_outlier_prompt_ratio") == pytest.approx(1.0)
+
+
+def test_short_prompts_alone_between_decodes_are_a_low_finding(tmp_path: Path) -> None:
+    d = diagnosed(sglang(4), tmp_path)
+    assert severity(d, "prefill-holds-decode") == "low"
+
+
+def test_a_chunk_that_fits_beside_the_decodes(tmp_path: Path) -> None:
+    """0.08 ms of prompts before a step of 0.24 ms."""
+    m = Machine()
+    for i in range(20):
+        if i % 4 == 2:
+            with m.step("step[EXTEND bs=1 toks=64]"):
+                m.layers(1, ((GEMM, 30), (PREFILL_ATTENTION, 20), (GEMM, 30)))
+                m.wait()
+        with m.step("step[DECODE bs=32 toks=32]"):
+            m.replay(4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "prefill-holds-decode") is None
+    assert severity(d, "step-outliers") is None
+
+
+def test_batches_one_after_the_other_wait_for_no_prompt_but_their_own(tmp_path: Path) -> None:
+    """A benchmark of latency: both prompts are read, both are decoded, again and again."""
+    d = diagnosed(sglang(120, batch=2), tmp_path)
+    assert severity(d, "prefill-holds-decode") is None
+    assert fact(d, "serving.stall_count") == 0
+
+
+def test_prompts_of_vllm_without_decodes_beside_them(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(20):
+        if i % 6 == 3:
+            with m.step("execute_context_1(4096)_generation_0(0)"):
+                m.layers(120, PREFILL_LAYER)
+                m.wait()
+        running = 16 + (i + 3) // 6
+        with m.step(f"execute_context_0(0)_generation_{running}({running})"):
+            m.replay(4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert severity(d, "prefill-holds-decode") == "high"
+    assert fact(d, "serving.stall_count") == 3
+
+
+@pytest.mark.parametrize(("at", "found"), [((2, 5, 11, 15), 4), ((2, 6, 10, 14), 0)])
+def test_steps_without_sizes_of_a_serving_engine(tmp_path: Path, at: tuple[int, ...], found: int) -> None:
+    """Prompts that come at uneven distances are requests; batches one after the other come evenly."""
+    m = Machine()
+    for i in range(20):
+        if i in at:
+            with m.step("prefill"):
+                m.layers(120, PREFILL_LAYER)
+                m.wait()
+        with m.step("decode_step"):
+            m.replay(4)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "serving.stall_count") == found
+    assert severity(d, "prefill-holds-decode") == ("high" if found else None)
