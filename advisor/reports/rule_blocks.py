@@ -274,7 +274,7 @@ def _recommendations(rule: RuleSpec) -> Iterator[Block]:
         text = f"{advice.action.strip().rstrip('.')} (effort {advice.effort}{only})"
         check = advice.verify
         notes = () if check is None else (f"verify: `{check.fact}` {CHANGES[check.expect]}",)
-        yield Item(text, "-", advice.id, tuple(notes))
+        yield Item(text, "-", advice.id, notes)
     for other in rule.alternatives:
         only = f", where {_all(rule, other.applies_when)}" if other.applies_when else ""
         by = f", what-if `{other.gain.what_if}`" if other.gain is not None else ""
