@@ -25,7 +25,7 @@ from advisor.engine.judge import (
 )
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
-from advisor.engine.values import UNKNOWN, thresholds
+from advisor.engine.values import UNKNOWN, k_and, thresholds
 from advisor.facts.spec import ENTITIES
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Reference, Related, Threshold
@@ -126,6 +126,8 @@ def finding_of(
     spec = rule.spec
     confidence = confidence_of(inference, spec, outcome)
     gains = zip(spec.gain.choices if spec.gain else (), rule.gain, strict=True)
+    # What is estimated may rest on what the capture does not show: its assumptions name that.
+    wanted = (gain for gain, tests in gains if _all_hold(inference, tests, scope) is not False)
 
     def related(symptom: Outcome) -> Related:
         about = by_code[symptom.code].spec
@@ -147,25 +149,25 @@ def finding_of(
         impact=impact_of(inference, spec, scope, ms_of),
         evidence=tuple(_evidence(inference, spec, outcome)),
         time_ranges=_time_ranges(inference, spec, scope),
-        gain=_asked(next((gain for gain, tests in gains if _may_hold(inference, tests, scope)), None)),
+        gain=_asked(next(wanted, None)),
         recommendations=_advice(inference, rule, scope),
         alternatives=tuple(
             Alternative(
                 action=item.id,
-                text=worded(inference, spec, item.action, scope),
+                text=_action(inference, spec, item, sure, scope),
                 effort=item.effort,
                 what_if=None if item.gain is None else item.gain.what_if,
                 gain=_asked(item.gain),
             )
-            for item in _first_texts(inference, spec.alternatives, rule.alternatives, scope)
+            for item, sure in applicable(inference, spec.alternatives, rule.alternatives, scope)
         ),
         explains=tuple(map(related, symptoms)),
         references=tuple(Reference(id=r) for r in spec.docs.references),
     )
 
 
-def _may_hold(inference: Inference, tests: Iterable[Test], scope: Scope) -> bool:
-    return all(inference.truth(test, scope) is not False for test in tests)
+def _all_hold(inference: Inference, tests: Iterable[Test], scope: Scope) -> bool | None:
+    return k_and(*(inference.truth(test, scope) for test in tests))
 
 
 def _asked(gain: GainSpec | None) -> Gain | None:
@@ -206,26 +208,37 @@ def _time_ranges(inference: Inference, spec: RuleSpec, scope: Scope) -> tuple[In
 
 
 def _advice(inference: Inference, rule: CompiledRule, scope: Scope) -> tuple[Advice, ...]:
-    """Recommendations that apply. One whose condition is unknown is kept, unless its text needs an
-    unknown value and another one remains."""
+    """Recommendations that apply; those whose text needs an unknown value only if no other remains."""
     found = []
-    for item in _first_texts(inference, rule.spec.recommendations, rule.applies, scope):
+    for item, sure in applicable(inference, rule.spec.recommendations, rule.applies, scope):
         verify = None
         if (asked := item.verify) is not None:
             fact = inference.view.fact(asked.fact, scope)
             now, unit = (None, "") if fact is None else (fact.value, fact.unit)
             verify = Verify(fact=asked.fact, expect=asked.expect, now=now, unit=unit)
-        action = worded(inference, rule.spec, item.action, scope)
-        found.append(Advice(id=item.id, action=action, effort=item.effort, verify=verify))
+        action = _action(inference, rule.spec, item, sure, scope)
+        condition = None if sure else item.if_unknown
+        advice = Advice(id=item.id, action=action, condition=condition, effort=item.effort, verify=verify)
+        found.append(advice)
     return tuple(a for a in found if UNKNOWN not in a.action) or tuple(found)
 
 
-def _first_texts(
+def _action(inference: Inference, spec: RuleSpec, item: Action, sure: bool, scope: Scope) -> str:
+    """The text of an action, behind its condition where the capture does not show whether that holds."""
+    text = worded(inference, spec, item.action, scope)
+    return text if sure else f"If {item.if_unknown}: {text}"
+
+
+def applicable(
     inference: Inference, items: Iterable[A], conditions: Iterable[tuple[Test, ...]], scope: Scope
-) -> Iterable[A]:
-    """The actions that apply: the first of several texts for one action."""
-    found: dict[str, A] = {}
+) -> Iterable[tuple[A, bool]]:
+    """The actions that apply, and whether that is sure: the first of several texts for one action, sure
+    ones before those with a condition that is not known. The latter apply only if they have words for it."""
+    found: dict[str, tuple[A, bool]] = {}
     for item, tests in zip(items, conditions, strict=True):
-        if item.id not in found and _may_hold(inference, tests, scope):
-            found[item.id] = item
+        sure = _all_hold(inference, tests, scope)
+        if sure and not found.get(item.id, (item, False))[1]:
+            found[item.id] = item, True
+        elif sure is None and item.if_unknown is not None:
+            found.setdefault(item.id, (item, False))
     return found.values()

@@ -186,11 +186,13 @@ class Verify(Frozen):
 
 
 class Advice(Frozen):
-    """One recommendation of a finding; `title` is the action in a few words."""
+    """One recommendation of a finding; `title` is the action in a few words, `condition` what has to hold
+    for it and the capture does not show (`action` begins with it)."""
 
     id: str
     title: str = ""
     action: str
+    condition: str | None = None
     options: tuple[Option, ...] = ()
     effort: Literal["low", "medium", "high"] = "medium"
     verify: Verify | None = None

@@ -273,8 +273,9 @@ def _recommendations(rule: RuleSpec) -> Iterator[Block]:
         only = f", where {_all(rule, advice.applies_when)}" if advice.applies_when else ""
         text = f"{advice.action.strip().rstrip('.')} (effort {advice.effort}{only})"
         check = advice.verify
-        notes = () if check is None else (f"verify: `{check.fact}` {CHANGES[check.expect]}",)
-        yield Item(text, "-", advice.id, notes)
+        notes = [] if check is None else [f"verify: `{check.fact}` {CHANGES[check.expect]}"]
+        notes += [f"where that is not known: if {advice.if_unknown}"] if advice.if_unknown else []
+        yield Item(text, "-", advice.id, tuple(notes))
     for other in rule.alternatives:
         only = f", where {_all(rule, other.applies_when)}" if other.applies_when else ""
         by = f", what-if `{other.gain.what_if}`" if other.gain is not None else ""

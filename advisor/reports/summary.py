@@ -99,8 +99,9 @@ def headline(diagnosis: Diagnosis) -> Finding | None:
 
 
 def fix(advice: Advice) -> str:
-    """The action in a few words."""
-    return advice.title or advice.id.replace("-", " ")
+    """The action in a few words, with the condition that the capture does not show."""
+    text = advice.title or advice.id.replace("-", " ")
+    return f"{text}, if {advice.condition}" if advice.condition else text
 
 
 def first_fix(finding: Finding) -> str:

@@ -247,9 +247,12 @@ def test_a_log_of_a_few_samples_is_not_judged(tmp_path: Path) -> None:
 
 
 def test_advice_on_a_log_of_an_unknown_program_is_to_look_at_it(tmp_path: Path) -> None:
-    """What the program is, the samples do not say: no batch of a server to raise, no KV cache to shrink."""
+    """What the program is, the samples do not say: batch, graphs and host are offered with what they take."""
     (low, *_) = judged(nvidia_smi, tmp_path, always(STARVED)).findings
-    assert [r.id for r in low.recommendations] == ["trace-cuda"]
+    offered = {r.id: r.condition for r in low.recommendations}
+    assert list(offered) == ["trace-cuda", "raise-batch-size", "enable-cuda-graphs", "record-gil"]
+    assert [a for a, condition in offered.items() if condition is None] == ["trace-cuda"]
+    assert all(r.action.startswith("If ") for r in low.recommendations[1:])
     (bursts, *_) = judged(nvidia_smi, tmp_path, 6 * ([HEALTHY] * 5 + [IDLE] * 5)).findings
     assert [r.id for r in bursts.recommendations] == ["spread-load"]
     full = judged(nvidia_smi, tmp_path, always(HEALTHY | {"memory": 79})).findings
