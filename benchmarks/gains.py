@@ -1,12 +1,13 @@
 """What-if estimates against step times measured without a profiler.
 
-usage: python benchmarks/gains.py [--traces DIR] [--write] [--quick]
+usage: python benchmarks/gains.py [--traces DIR] [--public DIR ...] [--write] [--quick]
 
 DIR holds labels.yaml and the captures (h200/*.sqlite.xz, default ../shared/traces). Prints, for
 every labelled pair, the predicted low, mid and high against the measured times, the share of pairs
 whose ranges meet, and the error of `step_after_ms.mid`; then the error of the unchanged replay, the
-`batch` entries, and how much each constant matters. `--write` writes docs/gain_calibration.md;
-`--quick` leaves the constants out.
+`batch` entries, how much each constant matters, and what `recorded.py` prints of the captures in
+tests/data/pairs and of the public ones that are at hand (`--public`, default DIR/wild). `--write`
+writes docs/gain_calibration.md; `--quick` leaves the constants out.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import diagnose, open_trace
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks import recorded  # noqa: E402
+
 DOCUMENT = ROOT / "docs" / "gain_calibration.md"
 #: What the project set itself: ranges that meet, error of the middle, width of the speed-up range.
 MEET, MEDIAN, WORST = 0.90, 0.05, 0.15
@@ -408,13 +412,31 @@ def widths(rows: list[Row], known: list[Row]) -> str:
     return table(head, lines)
 
 
-def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
+def as_recorded(row: Row) -> recorded.Recorded:
+    """A labelled pair as a row of the table by GPU, recorder and family."""
+    pair, found = row.pair, row.found
+    what = f"{' or '.join(pair.causes)}: {pair.change}"
+    return recorded.Recorded(
+        name=pair.capture,
+        gpu="NVIDIA H200",
+        recorder="nsys",
+        family=f"what-if {row.fix.what_if}",
+        top=(),
+        never=(),
+        said=(),
+        step=recorded.Held(pair.capture, "the step itself", pair.before, pair.before_band, found.before),
+        mends=(recorded.Held(pair.capture, what, pair.after, pair.after_band, found.after),),
+    )
+
+
+def document(captures: Captures, labels: dict[str, Any], quick: bool, places: list[recorded.Set]) -> str:
     wanted = list(pairs(labels))
     rows, known = rows_of(captures, wanted), rows_of(captures, wanted, known=True)
     firm = [r for r in rows if not r.pair.note]
     noted = [r for r in rows if r.pair.note]
     text = (ROOT / "benchmarks" / "gains.md").read_text(encoding="utf-8")
     odd = in_diagnosis(captures, firm)
+    held = [r for place in places for r in recorded.recorded(place)]
     parts: dict[str, Callable[[], str]] = {
         "verdicts": lambda: verdicts(firm),
         "pairs": lambda: pair_table(firm),
@@ -441,6 +463,10 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
                 for k, c in whatifs.catalogue().constants.items()
             ],
         ),
+        "classes": lambda: recorded.by_class([*(as_recorded(r) for r in rows), *held]),
+        "causes": lambda: recorded.every_cause(held),
+        "times": lambda: recorded.every_time(held),
+        "absent": lambda: recorded.absent(places) or "None.",
         "operations": lambda: f"{DIAGNOSIS_OPS:,}",
         "most": lambda: f"{MOST_OPS:,}",
     }
@@ -453,6 +479,7 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--traces", type=Path, default=ROOT.parent / "shared" / "traces")
+    parser.add_argument("--public", type=Path, nargs="*", help="default: DIR/wild")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
@@ -460,7 +487,9 @@ def main() -> None:
         sys.exit(f"{args.traces / 'labels.yaml'} not found; say where with --traces")
     begin = time.perf_counter()
     labels = yaml.safe_load((args.traces / "labels.yaml").read_text(encoding="utf-8"))
-    text = document(Captures(args.traces / "h200"), labels, args.quick)
+    public = args.public if args.public is not None else [args.traces / "wild"]
+    places = [*recorded.sets(recorded.COMMITTED), *recorded.public_sets(public)]
+    text = document(Captures(args.traces / "h200"), labels, args.quick, places)
     if args.write:
         DOCUMENT.parent.mkdir(exist_ok=True)
         DOCUMENT.write_text(text, encoding="utf-8")
