@@ -33,8 +33,8 @@ def diagnose(
 
     TRACE is an Nsight Systems export (.sqlite, also .xz or .gz; a Parquet or Arrow folder), a
     report (.nsys-rep, where nsys is installed), a PyTorch profiler trace (.json, .json.gz), tables
-    that `nsys stats` printed (text, CSV or JSON, several in one), a folder of these, or a diagnosis
-    saved with --format json, to show it in another format; - reads standard input.
+    that `nsys stats` or `key_averages()` printed (text, CSV, JSON, several in one), a folder of
+    these, or a diagnosis saved with --format json, to show it in another format; - reads standard input.
 
     Captures whose names (rank3.sqlite) or metadata say that they are ranks of one job get one
     diagnosis: who comes late, who waits. With --together an nsys capture gives the times, and a

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs
+from advisor.facts import needs, profiled_sums
 from advisor.facts.damage import damage_facts, error_facts, integrity_facts
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.knowledge.gpus import gpu_has
@@ -114,6 +114,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     trace, capture = a.trace, a.trace.capture
     out.put("capture.size_bytes", capture.size_bytes)
     if trace.summed:  # a missing table says nothing: it may not have been printed
+        out |= profiled_sums.recorder_facts(a)
         _workload(a, out)
         return
     _sampling(a, out)

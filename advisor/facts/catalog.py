@@ -24,6 +24,7 @@ from advisor.facts import (
     memory,
     operations,
     phases,
+    profiled_sums,
     provenance,
     serving,
     sums,
@@ -49,7 +50,7 @@ _DECLARED = (
     *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
     *provenance.FACTS, *operations.LAYER_FACTS, *operations.FACTS, *communication.FACTS,
-    *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS,
+    *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS, *profiled_sums.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}

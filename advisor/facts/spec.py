@@ -308,6 +308,7 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "launch.top_calls": ("Launch calls, share of the window", "call, count, a step, total:ms, share:ratio, p50:us, max:us"),
     "layers.parts": ("What a layer takes", "part, operation, a layer, time a layer:us, share:ratio"),
     "memory.places": ("Code that makes the allocator take device memory", "allocated from, times, taken:bytes"),
+    "operators.top": ("Operators, ranges and calls by the host's own time in them", "name, calls, time:ms, share:ratio, mean:us"),
     "operations.tail": ("Durations of the launch shape with the largest tail", "operation, kernel, calls, p50:us, p99:us, max:us, lost in tail:ms"),
     "origins.modules": ("GPU time by Python module", "module, objects, GPU work, self:ms, total:ms, share:ratio"),
     "origins.places": ("Code that launches the kernels", "launched from, kernels, time:ms, share:ratio"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from advisor.facts import needs
+from advisor.facts import profiled_sums as profiled
 from advisor.facts.device import FAMILY_SHARES, is_skinny
 from advisor.facts.phases import BY_NAME
 from advisor.facts.spec import Entry, FactWriter, Need, group
@@ -29,7 +30,7 @@ from advisor.metrics.kernels import (
     weight_bits,
     weighted_median,
 )
-from advisor.model.arrays import among, by_label, rows_at
+from advisor.model.arrays import Array, among, by_label, rows_at
 from advisor.model.facts import Scope
 from advisor.model.numbers import value_text
 from advisor.sources.schema import Call, Summed, base_name, classify
@@ -75,7 +76,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("sums.kernel_ms", "ms", "sums", "Time of all kernels", "sum over kernels and GPUs", needs=(_KERNELS,)),
         Entry("sums.kernel_mean_ns", "ns", "sums", "Mean kernel", "sum / count", needs=(_KERNELS,)),
-        Entry("sums.launch_over_kernel", "ratio", "sums", "Time that launching all kernels one by one takes at the usual length of a call, over the time of all kernels", "count x median of each launch call / sum of kernel times", needs=(_KERNELS, _API)),
+        Entry("sums.launch_over_kernel", "ratio", "sums", "Time that launching all kernels one by one takes at the usual length of a call, and where the sums count them the operators around the launches, over the time of all kernels", "count x median of each launch call (of means, at most 10 us), and own time of operators of up to 0.2 ms a call / sum of kernel times", needs=(_KERNELS, _API)),
         Entry("sums.launch_idle_ratio", "ratio", "sums", "Share of that time for which the GPU then has nothing to run, at least", "1 - 1 / sums.launch_over_kernel, at least 0; where no calls were printed, with 5 us a launch (nsys-profiling skill)", needs=(_KERNELS,)),
         Entry("sums.wait_ratio", "ratio", "sums", "Share of the recording in synchronize calls and blocking copies, at most", "sum / the larger of all kernel time and all time in CUDA calls; a copy call blocks without Async in its name, or from 20 us and five times the mean copy on", needs=(_API,)),
         Entry("sums.longest_wait", "text", "sums", "The waiting call with most time", "name, count and mean", needs=(_API, Need("no call of the sums waits"))),
@@ -101,8 +102,11 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
     if not a.trace.summed:
         return
     out = out.at(Scope(device=0))
-    kernels, calls, copies, sizes, ranges, _, queue = (sums_of(a.trace, report) for report in Summed)
-    steps, count, time = steps_of(ranges), float(kernels.count.sum()), float(kernels.total.sum())
+    kernels, calls, copies, sizes, ranges, _, queue = (
+        sums_of(a.trace, r) for r in Summed if r <= Summed.QUEUE
+    )
+    steps, time = steps_of(ranges), float(kernels.total.sum())
+    count = _kernel_count(kernels, calls)
     ways, of_sizes = (np.array([_direction(name) for name in sums.names], str) for sums in (copies, sizes))
     crossing = copies.take(among(ways, _CROSSING))
     out |= {
@@ -112,7 +116,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
     }
     if count:
         out |= {"capture.kernel_count": int(count), "capture.gpu_work_count": int(count + copies.count.sum())}
-        _kernels(a, kernels, steps, out)
+        _kernels(a, kernels, count, steps, out)
         _operations(a, kernels, out)
     if len(copies):
         moving, busy = float(crossing.total.sum()), float(copies.total.sum()) + time
@@ -136,7 +140,8 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         # DtoH copies of a few bytes, by their size or else their time.
         by = ((sizes, of_sizes, _SMALL_COPY), (copies, ways, _SMALL_COPY_NS))
         few = (s.count[(way == "DtoH") & (s.mean <= most)].sum() for s, way, most in by if len(s))
-        rates |= _calls(calls, crossing, kernels, next(few, np.nan), out)
+        rates |= _calls(calls, crossing, kernels, next(few, np.nan), profiled.host_total(a), out)
+    rates |= profiled.profiled_facts(a, waiting(calls, crossing), time + float(copies.total.sum()), out)
     if whole := steps or count / 100:
         per = f"_per_{'step' if steps else '100_kernels'}"
         out |= {name + per: number / whole for name, number in rates.items()}
@@ -146,31 +151,54 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0)
 
 
+def _kernel_count(kernels: Sums, calls: Sums) -> float:
+    """How many kernels ran: where rows were cut off, at least as many as were launched one by one."""
+    listed = float(kernels.count.sum())
+    if (kernels.count > 0).all():
+        return listed
+    kind = np.array([classify(n) for n in calls.names])
+    return max(listed, float(calls.count[kind == Call.LAUNCH].sum()) if len(calls) else 0.0)
+
+
+def waiting(calls: Sums, copies: Sums) -> Array:
+    """Which of the calls wait for the GPU; `copies` cross the link."""
+    if not len(calls):
+        return np.zeros(0, bool)
+    kind = np.array([classify(n) for n in calls.names])
+    moved = float(copies.mean.min()) if len(copies) else 0.0
+    slow = (calls.mean >= _BLOCKS_NS) & (calls.mean >= _BLOCKS_TIMES * moved)
+    named = np.array(["Async" not in n for n in calls.names])
+    return np.asarray((kind == Call.SYNC) | ((kind == Call.COPY) & (named | slow)))
+
+
 def _direction(operation: str) -> str:
     return next((d for pattern, d in _DIRECTIONS.items() if re.search(pattern, operation)), "other")
 
 
-def _calls(calls: Sums, copies: Sums, kernels: Sums, readable: float, out: FactWriter) -> dict[str, float]:
-    """Facts of CUDA calls; counts that become rates. `copies` cross the link, `readable` of them are small."""
+def _calls(
+    calls: Sums, copies: Sums, kernels: Sums, readable: float, host: float, out: FactWriter
+) -> dict[str, float]:
+    """Facts of CUDA calls; counts that become rates. `copies` cross the link, `readable` of them are small.
+    `host` is the time (ns) of the host in all it does, 0 where that was not printed."""
     kind = np.array([classify(n) for n in calls.names])
     whole, kernel_time = max(float(calls.total.sum()), 1.0), float(kernels.total.sum())
-    lasts, mean, of = max(whole, kernel_time), calls.mean, {c: kind == c for c in Call}
+    lasts, mean, of = max(whole, kernel_time, host), calls.mean, {c: kind == c for c in Call}
     first = np.where(of[Call.LAUNCH], _FIRST_LAUNCH_NS, _FIRST_NS)
     once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
     never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
     startup = np.where(never_again, calls.total, np.where(once, np.nan_to_num(calls.most), 0.0))
-    moved = float(copies.mean.min()) if len(copies) else 0.0
-    slow = (mean >= _BLOCKS_NS) & (mean >= _BLOCKS_TIMES * moved)
     named = np.array(["Async" not in n for n in calls.names])
     wide = np.array([("DeviceSynchronize" in n or "CtxSynchronize" in n) for n in calls.names])
-    waits, allocates = of[Call.SYNC] | (of[Call.COPY] & (named | slow)), of[Call.ALLOC] | of[Call.FREE]
+    waits, allocates = waiting(calls, copies), of[Call.ALLOC] | of[Call.FREE]
     graphs, eager = (calls.count[of[c]].sum() for c in (Call.GRAPH_LAUNCH, Call.LAUNCH))
-    usual = np.where(np.isnan(calls.median), mean, calls.median) * calls.count
+    usual = profiled.usual_call(calls) * calls.count
     out |= {
         "sums.startup_api_ratio": startup.sum() / whole,
         "sums.wait_ratio": calls.total[waits].sum() / lasts,
         "sums.allocation_ratio": calls.total[allocates].sum() / lasts,
-        "sums.launch_over_kernel": usual[of[Call.LAUNCH]].sum() / kernel_time if kernel_time else None,
+        "sums.launch_over_kernel": usual[of[Call.LAUNCH]].sum() / kernel_time
+        if kernel_time and not host  # else the operators around the launches count as well
+        else None,
         "capture.graph_launch_count": int(graphs),
         # Kernels of graphs are launched by no call of their own: 0 beyond the calls, 0 recorded.
         "capture.opaque_graph_ratio": float(graphs > 0 and kernels.count.sum() <= eager)
@@ -201,9 +229,10 @@ def _calls(calls: Sums, copies: Sums, kernels: Sums, readable: float, out: FactW
     }
 
 
-def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
-    total, count, names = float(kernels.total.sum()), float(kernels.count.sum()), a.names
-    if not total:
+def _kernels(a: Analysis, kernels: Sums, count: float, steps: int, out: FactWriter) -> None:
+    """`count`: kernels that ran, of which `kernels` may list some."""
+    total, names, listed = float(kernels.total.sum()), a.names, float(kernels.count.sum())
+    if not total or not listed:
         return
 
     def held(wanted: Callable[[KernelFamily], bool]) -> float:
@@ -220,16 +249,16 @@ def _kernels(a: Analysis, kernels: Sums, steps: int, out: FactWriter) -> None:
     compiled = small & names.mask(lambda k: "(Inductor" in k.operation)
     out |= {
         "sums.kernel_ms": total / 1e6,
-        "sums.kernel_mean_ns": total / count,
+        "sums.kernel_mean_ns": (total if count > listed else kernels.total[kernels.count > 0].sum()) / count,
         "sums.collective_ratio": exchanged / total,
         "sums.collective_above_least_ratio": np.maximum(1 - least / exchanged, 0.0) if exchanged else None,
         "sums.product_ratio": products / (total - exchanged) if total > exchanged else None,
         "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
-        "kernel.short_ratio": kernels.count[kernels.median < _SHORT_NS].sum() / count,
+        "kernel.short_ratio": kernels.count[kernels.median < _SHORT_NS].sum() / listed,
         "kernel.per_step": count / steps if steps else None,
         "kernel.top_operation_ratio": by_label(names.operations, kernels.total)[1][0][0] / total,
         "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),
-        "kernel.framework_ratio": kernels.count[names.mask(_of_framework)].sum() / count,
+        "kernel.framework_ratio": kernels.count[names.mask(_of_framework)].sum() / listed,
         "kernel.unmapped_ratio": unknown / total,
         "kernel.compiled_ratio": kernels.count[compiled].sum() / kernels.count[small].sum()
         if kernels.count[small].any()

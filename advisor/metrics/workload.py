@@ -94,6 +94,7 @@ def look(trace: Trace, names: Names, ranges: Ranges) -> WorkloadSigns:
     hits = list(ranges.matching(step_patterns().step).values())
     if trace.summed:
         written = tuple(sums_of(trace, Summed.RANGES).names)
+        operators = tuple(n for n in sums_of(trace, Summed.WHOLE).names if n not in written)
         hits = [hit for text in written if (hit := step_patterns().step(text))]
     features = {"named_phases": float(sum(hit.phase is not None for hit in hits))}
     duration, count = kernel_rows(trace, names)

@@ -37,7 +37,7 @@ class Recorder(Frozen):
     `nsys_options` is true if it takes the options of `nsys profile`, which advice then names.
     `backtraces` and `ranges` would record the source of the CUDA calls: the functions, and ranges around
     them. A tool of `samples_only` sees no kernels; one of `migrations` always records those of unified
-    memory."""
+    memory. `again` is what makes a capture with times of a run that was summed up."""
 
     clock: str = "times from the start of the capture"
     tables: dict[str, str] = Field(default_factory=dict)
@@ -46,6 +46,7 @@ class Recorder(Frozen):
     ranges: str | None = None
     samples_only: bool = False
     migrations: bool = False
+    again: str = ""
 
 
 class Capture(Frozen):

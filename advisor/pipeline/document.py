@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ _TABLE_ROWS = 200
 #: Texts of ranges in which a serving engine is searched for.
 _RANGES = 5_000
 _SUMS = "sums of the whole recording"
+_OPERATOR = re.compile(r"aten::|_C\w*::")
 #: From this share of graph launches without kernels on, kernels are missing because of them.
 HIDDEN = 0.01
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
@@ -347,11 +349,14 @@ def next_target(a: Analysis) -> m.NextTarget | None:
     # The kernel is not why a collective takes long: ncu would not help.
     family = next((f for f in times if f != "communication"), next(iter(times)))
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
+    measure = _measure(a.names.short[i], a.trace.capture.vendor)
+    if _OPERATOR.match(a.names.texts[i]):  # its kernel, which could be measured, is not known
+        measure = a.trace.capture.recorder.again
     return m.NextTarget(
         family=family,
         share=times[family] / total,
         kernel=a.names.texts[i],
-        command=_measure(a.names.short[i], a.trace.capture.vendor),
+        command=measure,
         why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in {int(calls[i])} calls",
         collectives_share=0.0 if family == "communication" else times.get("communication", 0.0) / total,
     )

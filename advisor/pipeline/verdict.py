@@ -21,8 +21,7 @@ _MOSTLY = 0.5
 
 
 _CAPTURE = (
-    "Sums do not say when anything ran: what waits and what a fix would win takes the capture itself "
-    "(nsys export --type=sqlite REPORT.nsys-rep; advisor REPORT.sqlite)."
+    "Sums do not say when anything ran: what waits and what a fix would win takes the capture itself ({})."
 )
 
 
@@ -46,10 +45,11 @@ def verdict(
         if rest := ranking.causes_behind(main, 2):
             sentence += f" Then: {', '.join(rest)}."
         if a.trace.summed:
-            sentence += f" {_CAPTURE}"
+            sentence += f" {_CAPTURE.format(a.trace.capture.recorder.again)}"
         return what + sentence
     if a.trace.summed:
-        return f"{what}Sums alone, and no fault that they can show. {_CAPTURE}"
+        capture = _CAPTURE.format(a.trace.capture.recorder.again)
+        return f"{what}Sums alone, and no fault that they can show{_bound(findings)}. {capture}"
     if samples_alone(a):
         return (
             f"GPU samples alone, and no fault that they can show{_bound(findings)}. Which kernels "

@@ -324,7 +324,7 @@ def _next(d: Diagnosis, room: int) -> str:
     if d.headline is not None and d.findings:  # some are left out by --select
         return _command("advisor show", d, f" {(headline(d) or d.findings[0]).rank}", room)
     if d.next_target is not None:
-        return f"the {d.next_target.command.partition(' ')[0]} line above"
+        return f"the {d.next_target.command.partition(' ')[0].rstrip(';')} line above"
     return f"capture again with {flags[0]}" if flags else "advisor rules list"
 
 

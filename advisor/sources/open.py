@@ -231,6 +231,12 @@ def _is_tables(found: Found) -> bool:
     return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
 
 
+def _is_profiler_table(found: Found) -> bool:
+    from advisor.sources.pasted.profiler_sums import is_profiler_table
+
+    return not found.name.endswith(REPORT_SUFFIXES) and is_profiler_table(found.head)
+
+
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
     from advisor.sources.pasted.printed_tables import is_text
@@ -327,6 +333,12 @@ RECOGNISERS: list[Recogniser] = [
     Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, True, (".sqlite",)),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
+    Recogniser(
+        "pytorch-table",
+        _is_profiler_table,
+        _reader("pasted.profiler_sums", "open_profiler_tables"),
+        reads=True,
+    ),
     Recogniser("nsys-stats", _is_tables, _TABLES, reads=True),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),

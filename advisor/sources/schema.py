@@ -90,7 +90,9 @@ ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
 
 
 class Summed(IntEnum):
-    """The subject of a row of `sums` (`sums.report`). QUEUE: from launch call to kernel, by kernel."""
+    """The subject of a row of `sums` (`sums.report`). QUEUE: from launch call to kernel, by kernel.
+    OPERATORS: the host's time in each operator, range and call itself. WHOLE: the host's time in operators
+    and ranges with all that they called. TOTALS: rows `HOST_TOTAL` and `GPU_TOTAL`, all of the recording."""
 
     KERNELS = 0
     CALLS = 1
@@ -99,7 +101,13 @@ class Summed(IntEnum):
     RANGES = 4
     HOST_CALLS = 5
     QUEUE = 6
+    OPERATORS = 7
+    WHOLE = 8
+    TOTALS = 9
 
+
+#: Names of the rows of `Summed.TOTALS`.
+HOST_TOTAL, GPU_TOTAL = "host", "GPU"
 
 #: Table -> its columns. Integers unless listed in `FLOAT_COLUMNS`.
 TABLES: dict[str, tuple[str, ...]] = {

@@ -22,7 +22,7 @@ from advisor.reading import UTF_16, decoded, hold
 from advisor.sources.packed import HEAD_BYTES
 from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, number
 from advisor.sources.schema import TABLES, Summed
-from advisor.sources.trace import InMemory
+from advisor.sources.trace import Columns, InMemory
 
 #: Name of the row for the part of a table that its shares show as missing.
 REST = "[rows that were not pasted]"
@@ -276,12 +276,26 @@ def _json_tables(text: str) -> tuple[str, list[_Raw]]:
     return "".join([*rest, text[at:]]), found
 
 
-RECORDER = Recorder(clock="no times: sums of the whole recording")
+RECORDER = Recorder(
+    clock="no times: sums of the whole recording",
+    again="nsys export --type=sqlite REPORT.nsys-rep; advisor REPORT.sqlite",
+)
 #: More than all reports of the longest known capture.
 _MOST_BYTES = 256 << 20
 #: A row of nvidia-smi, which begins with the time where the query does.
 _SMI_ROW = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+,")
 _VERSION = re.compile(r"nsight-systems(?:-cli)?/(\d{4}\.\d+(?:\.\d+)?)")
+
+
+def sums_columns(rows: Sequence[tuple[Summed, Row]]) -> tuple[Columns, list[str]]:
+    """The table `sums` of these rows, and the texts of its names."""
+    ids: dict[str, int] = {}
+    columns: Columns = {
+        "report": np.array([report for report, _ in rows], np.int64),
+        "name_id": np.array([ids.setdefault(row.name, len(ids)) for _, row in rows], np.int64),
+        **{n: np.array([row.values.get(n, math.nan) for _, row in rows]) for n in TABLES["sums"][2:]},
+    }
+    return columns, list(ids)
 
 
 class PastedTables(InMemory):
@@ -301,13 +315,7 @@ class PastedTables(InMemory):
             )
         super().__init__()
         rows = [(Summed[t.report.upper()], row) for t in tables for row in t.rows]
-        ids: dict[str, int] = {}
-        self._tables["sums"] = {
-            "report": np.array([report for report, _ in rows], np.int64),
-            "name_id": np.array([ids.setdefault(row.name, len(ids)) for _, row in rows], np.int64),
-            **{n: np.array([row.values.get(n, math.nan) for _, row in rows]) for n in TABLES["sums"][2:]},
-        }
-        self._texts = list(ids)
+        self._tables["sums"], self._texts = sums_columns(rows)
         version, torn = _VERSION.search(text), sum(t.torn for t in tables)
         what = "lines inside the tables that could not be read or be true"
         self.ledger.note("dropped", what, "sums", torn, len(rows) + torn)

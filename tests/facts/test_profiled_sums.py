@@ -1,0 +1,92 @@
+"""Facts of tables that count the host as well: values that can be read off the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advisor.facts.catalog import build_facts
+from advisor.metrics.analysis import Analysis
+from advisor.model.facts import FactBase, Scope
+from advisor.sources.open import open_trace
+from tests.facts.test_values import expect_values
+from tests.profiler_tables import Sum, call, kernel, of_range, operator, table
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+#: Four steps of 10 ms: 2 ms of operators, 1 of launches, 3 of waiting, 1 of loading, 2 of code between, 1 of
+#: compiling nothing; and 8 ms of kernels in all.
+ROWS = [
+    of_range("ProfilerStep*", 4, 10_000.0, own_us=3_000.0),
+    of_range(LOADER, 4, 1_000.0, own_us=1_000.0),
+    operator("aten::mm", 400, 20.0, inside=10.0, device=8_000.0),
+    operator("aten::item", 8, 0.0, inside=1_500.0),
+    operator("aten::_local_scalar_dense", 8, 0.0, inside=1_500.0),
+    call("cudaLaunchKernel", 400, 10.0),
+    call("cudaStreamSynchronize", 8, 1_500.0),
+    kernel("ampere_bf16_s16816gemm_bf16_64x64_ldg8_f2f_stages_64x5_tn", 400, 20.0),
+]
+
+
+def facts(folder: Path, rows: list[Sum], **options: object) -> FactBase:
+    path = folder / "table.txt"
+    path.write_text(table(rows, **options))
+    with open_trace(path) as trace:
+        return build_facts(Analysis(trace))
+
+
+def test_values(tmp_path: Path) -> None:
+    base = facts(tmp_path, ROWS)
+    expect_values(
+        base,
+        {
+            "capture.sums_only": True,
+            "capture.nsys_recorded": False,
+            "capture.step_count": 4,
+            "capture.kernel_count": 400,
+            "sums.host_ms": 40.0,
+            "sums.host_work_over_kernel": 28 / 8,
+            "sums.launch_over_kernel": (8 + 4) / 8,
+            "sums.busy_most_ratio": 0.2,
+            "sums.idle_least_ratio": 0.8,
+            "sums.loader_ratio": 0.1,
+            "sums.readbacks_per_step": 2,
+            "sums.readbacks": "aten::item, 8 calls",
+            "sums.once_ratio": 0,
+            "sums.wait_ratio": 0.3,
+            "sums.host_largest": f"ProfilerStep* 30 %, aten::mm 20 %, {LOADER[:52]}... 10 %",
+        },
+    )
+
+
+def test_what_ran_once_and_took_long(tmp_path: Path) -> None:
+    rows = [*ROWS, operator("aten::randn", 1, 300_000.0), call("cudaFree", 1, 60_000.0)]
+    base = facts(tmp_path, rows)
+    assert base.value("sums.once", Scope(device=0)) == "aten::randn, 300 ms"
+    assert base.value("sums.once_ratio", Scope(device=0)) == pytest.approx(300 / 400)
+
+
+def test_launches_that_wait_for_a_full_queue_are_no_work(tmp_path: Path) -> None:
+    """400 launches of 1 ms behind 400 kernels of 1 ms: the host works 10 us for each."""
+    rows = [
+        operator("aten::mm", 400, 5.0, device=400_000.0),
+        call("cudaLaunchKernel", 400, 1_000.0),
+        kernel("ampere_bf16_s16816gemm_bf16_64x64_ldg8_f2f_stages_64x5_tn", 400, 1_000.0),
+    ]
+    base = facts(tmp_path, rows)
+    assert base.value("sums.launch_over_kernel", Scope(device=0)) == pytest.approx(0.015)
+    assert base.value("sums.host_work_over_kernel", Scope(device=0)) == pytest.approx(0.015)
+
+
+def test_two_threads_have_no_profiled_time(tmp_path: Path) -> None:
+    """The backward pass runs beside its caller: the sum of both is no time that passed."""
+    rows = [r for r in ROWS if "Step" not in r.name] + [operator("AddmmBackward0", 4, 9.0)]
+    assert facts(tmp_path, rows).value("sums.busy_most_ratio", Scope(device=0)) is None
+
+
+def test_kernels_that_were_cut_off_are_counted_by_their_launches(tmp_path: Path) -> None:
+    rows = [kernel("sm80_gemm_kernel", 400, 20.0), kernel("small_kernel", 100, 2.0)]
+    rows = [rows[0], call("cudaLaunchKernel", 500, 5.0), rows[1]]
+    base = facts(tmp_path, rows, limit=2)
+    assert base.value("capture.kernel_count", Scope()) == 500
+    assert base.value("sums.kernel_mean_ns", Scope(device=0)) == pytest.approx(8_200_000 / 500)

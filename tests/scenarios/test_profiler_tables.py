@@ -1,0 +1,159 @@
+"""Printed tables of the PyTorch profiler: runs with one known fault each, healthy ones and near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import advisor
+from advisor.model.findings import Diagnosis
+from tests.profiler_tables import Sum, averages, call, kernel, of_range, operator, span, table
+from tests.scenarios.support import ranked
+from tests.test_kineto_captures import EXAMPLE, SHARED
+
+GEMM = "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
+FLASH = "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(Flash_fwd_params)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`steps` steps of the parts that follow, in us a step."""
+
+    steps: int = 10
+    #: Kernels of products and their time each.
+    products: int = 100
+    product_us: float = 200.0
+    small: int = 0
+    small_us: float = 2.0
+    #: What the host itself takes for the operator around each kernel, and for its launch.
+    operator_us: float = 8.0
+    launch_us: float = 5.0
+    reads: int = 0
+    read_us: float = 0.0
+    between_us: float = 0.0
+    loading_us: float = 0.0
+    graphs: bool = False
+
+    def rows(self) -> list[Sum]:
+        n, work = self.steps, self.products + self.small
+        gpu = n * (self.products * self.product_us + self.small * self.small_us)
+        rows = [
+            kernel(GEMM, n * self.products, self.product_us),
+            call("cudaGraphLaunch" if self.graphs else "cudaLaunchKernel",
+                 n if self.graphs else n * work, 20.0 if self.graphs else self.launch_us),
+        ]  # fmt: skip
+        if not self.graphs:
+            rows.append(operator("aten::mm", n * work, self.operator_us, inside=self.launch_us, device=gpu))
+        if self.small:
+            rows += [kernel(ADD, n * self.small, self.small_us), kernel(FLASH, n * 10, 20.0)]
+            rows.append(kernel("rms_norm_kernel<c10::BFloat16>(int)", n * 10, 2.0))
+        if self.reads:
+            rows += [operator("aten::item", n * self.reads, 1.0, inside=self.read_us + 4.0),
+                     operator("aten::_local_scalar_dense", n * self.reads, 4.0, inside=self.read_us),
+                     call("cudaStreamSynchronize", n * self.reads, self.read_us),
+                     kernel("Memcpy DtoH (Device -> Pageable)", n * self.reads, 1.5)]  # fmt: skip
+        if self.loading_us:
+            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+            rows.append(of_range(name, n, self.loading_us, own_us=self.loading_us))
+        host = sum(r.self_host for r in rows) / n
+        wall = max(host + self.between_us, gpu / n)
+        rows += [operator(f"aten::{name}", n, 2.0) for name in ("embedding", "layer_norm", "softmax")]
+        rows.append(of_range("ProfilerStep*", n, wall, own_us=self.between_us))
+        rows.append(span("ProfilerStep*", n, wall))
+        end = max(gpu / n - host - self.between_us, 0.0)
+        return [*rows, call("cudaDeviceSynchronize", 1, n * end)] if end else rows
+
+
+SCENES: dict[str, tuple[Scene, str | None, Sequence[str]]] = {
+    # products of 200 us keep the GPU busy: nothing to win on the host
+    "healthy": (Scene(), None, ("launches-outlast-kernels", "gpu-idle-in-sums", "host-waits")),
+    "launch-bound": (Scene(product_us=4.0, small=100), "launches-outlast-kernels", ("gpu-idle-in-sums",)),
+    "near miss: kernels as long as their launches": (
+        Scene(product_us=14.0), None, ("launches-outlast-kernels", "gpu-idle-in-sums")),
+    "graphs replay them": (Scene(product_us=4.0, graphs=True), None, ("launches-outlast-kernels",)),
+    "code between steps": (Scene(between_us=30_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
+    "near miss: little code between steps": (
+        Scene(between_us=24_000.0), None, ("gpu-idle-in-sums", "launches-outlast-kernels")),
+    "graphs and code between": (
+        Scene(graphs=True, between_us=30_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
+    "data loader": (Scene(loading_us=40_000.0), "loading-in-sums", ("launches-outlast-kernels",)),
+    "results read in every layer": (
+        Scene(products=20, product_us=100.0, reads=30, read_us=70.0), "readback-per-layer",
+        ("launches-outlast-kernels",)),
+    "near miss: one read a step": (
+        Scene(reads=1, read_us=500.0), None, ("readback-per-layer", "host-waits")),
+    "elementwise work": (Scene(product_us=100.0, small=2000, small_us=5.0, operator_us=1.0, launch_us=1.0),
+                         "unfused-elementwise", ("launches-outlast-kernels",)),
+}  # fmt: skip
+
+
+def told(folder: Path, rows: Sequence[Sum], **options: object) -> Diagnosis:
+    path = folder / "table.txt"
+    path.write_text(table(rows, **options))
+    return advisor.diagnose(path)
+
+
+@pytest.mark.parametrize(("scene", "first", "never"), SCENES.values(), ids=SCENES)
+def test_the_first_cause(tmp_path: Path, scene: Scene, first: str | None, never: Sequence[str]) -> None:
+    found = ranked(told(tmp_path, scene.rows()))
+    assert (found[0] if found else None) == first, found
+    assert not set(never) & set(found)
+
+
+@pytest.mark.parametrize("limit", [6, 10])
+def test_a_table_of_the_largest_rows_says_the_same(tmp_path: Path, limit: int) -> None:
+    rows = Scene(product_us=4.0, small=100).rows()
+    found = ranked(told(tmp_path, rows, limit=limit, order=lambda r: r.device))
+    assert found[0] == "launches-outlast-kernels"
+
+
+def test_the_data_loader_is_named(tmp_path: Path) -> None:
+    found = ranked(told(tmp_path, Scene(loading_us=40_000.0).rows()))
+    assert "loading-in-sums" in found
+    assert "loading-in-sums" not in ranked(told(tmp_path, Scene(loading_us=1_000.0).rows()))
+
+
+def test_first_time_work_is_named(tmp_path: Path) -> None:
+    rows = [*Scene().rows(), operator("aten::conv2d", 1, 3_000_000.0)]
+    assert "first-time-work" in ranked(told(tmp_path, rows))
+    rows = [*Scene().rows(), operator("aten::conv2d", 1, 30_000.0)]
+    assert "first-time-work" not in ranked(told(tmp_path, rows))
+
+
+def test_a_table_of_the_host_alone_says_what_it_hides(tmp_path: Path) -> None:
+    rows = [r for r in Scene().rows() if not r.gpu]
+    found = told(tmp_path, rows, backend=None)
+    assert found.findings[0].cause == "no-gpu-activity"
+    assert "no columns of the GPU" in found.findings[0].message
+    assert "record-cuda-activity" in [r.id for r in found.findings[0].recommendations]
+
+
+def test_a_trace_is_what_answers_more(tmp_path: Path) -> None:
+    found = told(tmp_path, Scene(product_us=4.0, small=100).rows())
+    assert "prof.export_chrome_trace" in found.verdict
+    assert "nsys export" not in found.verdict
+    ids = [r.id for r in found.findings[0].recommendations]
+    assert "export-trace" in ids
+    assert "export-again" not in ids
+
+
+#: Trace -> first causes of its own table; sums cannot tell what bounds a GPU that works all the time.
+AGREE = {
+    "decode_eager": {"launches-outlast-kernels"}, "decode_sync": {"launches-outlast-kernels"},
+    "hf_generate": {"launches-outlast-kernels"}, "decode_graph": {"unfused-elementwise"},
+    "prefill8b_bs4": {"unfused-elementwise", "gpu-fills-the-time"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_the_table_of_a_trace_says_what_the_trace_says(tmp_path: Path, name: str) -> None:
+    path = SHARED / "kineto" / f"{name}.json.gz"
+    path = EXAMPLE if name == "decode_graph" else path
+    if not path.is_file():
+        pytest.skip(f"{path} is not here")
+    found = ranked(told(tmp_path, averages(path)))
+    assert found[0] in AGREE[name], found
