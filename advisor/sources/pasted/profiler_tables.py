@@ -54,7 +54,7 @@ _DEVICE_TYPE = re.compile(r"(?i)cuda|hip|xpu|privateuse|mtia|^1$")
 
 class Operator(NamedTuple):
     """One row: times in ns over all its calls, without what it called (`self_`) and with; NaN without the
-    column. `on_device` is None where the table does not say whether it is work of the GPU itself."""
+    column. `on_device` is None if the table does not say whether it is work of the GPU itself."""
 
     name: str
     calls: float
