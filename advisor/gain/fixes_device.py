@@ -13,8 +13,14 @@ from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
-from advisor.metrics.kernels import ATTENTION, UNFUSED, is_simt_fp32, is_tf32
-from advisor.metrics.passes import cache_reorders, embedding_lookups, narrowed_weights, sampling_sorts
+from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
+from advisor.metrics.passes import (
+    cache_reorders,
+    embedding_lookups,
+    narrowed_weights,
+    quantised_inputs,
+    sampling_sorts,
+)
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, marked
 from advisor.sources.schema import Call
@@ -203,15 +209,18 @@ def _chained(
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: half of their time moves into other kernels. Products of attention on tensor cores wait
+    """Pessimistic: half of their time moves into other kernels, of quantisation, whose values these have in
+    registers, a quarter. Products of attention on tensor cores wait
     for the scores, which one kernel keeps: half of their time remains (pessimistic all, and a quarter of the
     kernels between; optimistic a quarter, as half of the scores are masked)."""
     which = fix.params["which"]
     pieces = which == "attention_pieces"
-    stays = (0.25 if pieces else 0.5) if lean < 0 else 0.0
+    stays = (0.25 if pieces or which == "quantisation" else 0.5) if lean < 0 else 0.0
     kernels: dict[str, Callable[[], Array]] = {
         "dequantisation": lambda: work.dequantising,
         "weight_casts": lambda: narrowed_weights(*work.placed, work.attention_pieces),
+        "quantisation": lambda: quantised_inputs(*work.placed),
+        "kv_combines": lambda: work.select(is_combining),
         "sampling_sorts": lambda: sampling_sorts(*work.placed),
         "attention_pieces": lambda: work.attention_pieces.inner,
         "cache_joins": lambda: work.cache_joins,

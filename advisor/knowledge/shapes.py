@@ -98,6 +98,7 @@ class Traits(Data):
     widens: Literal[True] | None = None
     log_softmax: Literal[True] | None = None
     scales_and_adds: Literal[True] | None = None
+    combines: Literal[True] | None = None
 
 
 class TraitEntry(Data):

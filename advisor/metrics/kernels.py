@@ -39,6 +39,16 @@ def is_dequantising(kernel: KernelFamily) -> bool:
     return kernel.operation == "dequantise"
 
 
+def is_quantising(kernel: KernelFamily) -> bool:
+    """Kernels that narrow values, or look for their scale, and compute nothing else."""
+    return kernel.family == "quantise" and not is_dequantising(kernel)
+
+
+def is_combining(kernel: KernelFamily) -> bool:
+    """Kernels that add up what attention made of the parts of a sequence (split-KV, flash decoding)."""
+    return kernel.family in ATTENTION and kernel.traits.get("combines") is True
+
+
 def is_product(kernel: KernelFamily) -> bool:
     return kernel.family in ("gemm", "gemv")
 

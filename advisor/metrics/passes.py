@@ -19,6 +19,7 @@ from advisor.metrics.kernels import (
     dense,
     is_helper,
     is_product,
+    is_quantising,
     launch_shape,
     weight_bits,
 )
@@ -27,6 +28,10 @@ from advisor.model.once import cached_property
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
+
+#: At most this many other kernels between one that quantises and the product that reads it: they pack
+#: scales, or sort tokens by expert.
+_BEFORE_PRODUCT = 3
 
 T = TypeVar("T")
 
@@ -227,6 +232,24 @@ def narrowed_weights(a: Analysis, at: Array, step: Array, attention: Pieces) -> 
     """The same for casts from FP32 to 16 bits, as automatic mixed precision makes them for a model held in
     FP32: casts of activations are shorter, or the product is bound by arithmetic."""
     return _converted(a, at, step, attention, _multiplies_16_bits, narrow=True)
+
+
+def quantised_inputs(a: Analysis, at: Array, step: Array) -> Array:
+    """Mask over operations, given as for `sampling_sorts`: kernels that only quantise what the following
+    matrix product reads, with few other kernels between."""
+    out = np.zeros(len(at), bool)
+    if not (quantising := a.names.mask(is_quantising)).any():
+        return out
+    q = in_order(a, at, step)
+    mine = quantising[q.name]
+    product = a.names.mask(lambda k: k.family in MATMUL and not is_helper(k))[q.name]
+    ends = np.flatnonzero(product)
+    if len(ends):
+        to = ends[np.minimum(np.searchsorted(ends, np.arange(len(q.of))), len(ends) - 1)]
+        between = np.cumsum(~mine & ~product)
+        near = (between[to] - between >= 0) & (between[to] - between <= _BEFORE_PRODUCT)
+        out[q.of[mine & near & (q.run == q.run[to])]] = True
+    return out
 
 
 def _converted(

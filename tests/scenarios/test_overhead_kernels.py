@@ -1,0 +1,111 @@
+"""Kernels that are overhead beside the kernels that need them: quantisation, combining of splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from advisor.model.findings import Diagnosis
+from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Kernel, Machine
+from tests.scenarios.support import diagnosed, fact, ranked, severity
+
+PER_TOKEN = Kernel(
+    "void vllm::per_token_group_quant_8bit_kernel<c10::BFloat16, c10::Float8_e4m3fn, false, false, float>()"
+)
+SCALE = Kernel("void per_tensor_absmax_kernel<__nv_bfloat16>(__nv_bfloat16 const*, float*, long)")
+COMPILED = Kernel("triton_red_fused__to_copy_abs_amax_clamp_div_reciprocal_3")
+NORM_QUANT = Kernel("void vllm::rms_norm_dynamic_per_token_quant_kernel<c10::BFloat16>()")
+PRODUCT = Kernel("void cutlass::device_kernel<scaled_mm_fp8_sm90<cutlass::float_e4m3_t>>()")
+CACHE = Kernel("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>()")
+COMBINE = Kernel(
+    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, 4, 7>(params)"
+)
+
+Layer = Sequence[tuple[Kernel, float]]
+
+
+def decode(layer: Layer) -> Machine:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(40, tuple(layer), call=10)
+            m.read_back()
+    return m
+
+
+def quantised(*kernels: tuple[Kernel, float], norm: Kernel = NORM) -> Layer:
+    """A layer of 100 us and what quantises the input of each of its four products."""
+    body: tuple[tuple[Kernel, float], ...] = (
+        (norm, 3), (PRODUCT, 20), (CACHE, 2), (DECODE_ATTENTION, 12), (PRODUCT, 15), (norm, 3), (PRODUCT, 20),
+        (SILU, 3), (PRODUCT, 22),
+    )  # fmt: skip
+    return [k for one in body for k in ((*kernels, one) if one[0] is PRODUCT else (one,))]
+
+
+def after_ms(d: Diagnosis, cause: str) -> float:
+    (gain,) = (f.gain for f in d.findings if f.cause == cause)
+    assert gain is not None
+    assert gain.step_after_ms is not None
+    return gain.step_after_ms.mid
+
+
+def without_ms(layer: Layer, folder: Path) -> float:
+    """The untraced step of the same program with these layers."""
+    (folder / "without").mkdir()
+    step = diagnosed(decode(layer), folder / "without").inputs[0].untraced_step_ms
+    assert step is not None
+    return step.mid
+
+
+@pytest.mark.parametrize("kernel", [PER_TOKEN, COMPILED])
+def test_a_kernel_that_quantises_before_each_product(tmp_path: Path, kernel: Kernel) -> None:
+    d = diagnosed(decode(quantised((kernel, 8))), tmp_path)
+    assert ranked(d)[0] == "unfused-quantise"
+    assert severity(d, "unfused-quantise") == "high"
+    assert fact(d, "kernel.quantise_ratio") == pytest.approx(32 / 132, rel=0.02)
+    assert after_ms(d, "unfused-quantise") == pytest.approx(without_ms(quantised(), tmp_path), rel=0.03)
+
+
+def test_the_search_for_the_scale_belongs_to_it(tmp_path: Path) -> None:
+    d = diagnosed(decode(quantised((SCALE, 3), (PER_TOKEN, 3))), tmp_path)
+    assert fact(d, "kernel.quantise_ratio") == pytest.approx(24 / 124, rel=0.02)
+    assert ranked(d)[0] == "unfused-quantise"
+
+
+def test_quantisation_inside_the_norm_is_no_fault(tmp_path: Path) -> None:
+    d = diagnosed(decode(quantised(norm=NORM_QUANT)), tmp_path)
+    assert fact(d, "kernel.quantise_ratio") == 0.0
+    assert ranked(d) == []
+
+
+def test_short_quantisation_beside_long_products_is_no_fault(tmp_path: Path) -> None:
+    d = diagnosed(decode(quantised((PER_TOKEN, 1.2))), tmp_path)
+    assert severity(d, "unfused-quantise") is None
+
+
+def test_what_quantises_the_cache_feeds_no_product(tmp_path: Path) -> None:
+    writes = [(CACHE, 2.0)] * 3
+    layer = [(NORM, 3.0), (GEMV, 20.0), (PER_TOKEN, 10.0), *writes, (DECODE_ATTENTION, 12.0), (GEMV, 40.0)]
+    d = diagnosed(decode(layer), tmp_path)
+    assert severity(d, "unfused-quantise") is None
+
+
+def attention(us: float, combine: float) -> Layer:
+    return (NORM, 3), (GEMV, 20), (CACHE, 2), (DECODE_ATTENTION, us), (COMBINE, combine), (GEMV, 40)
+
+
+def test_adding_up_splits_takes_as_long_as_attention(tmp_path: Path) -> None:
+    d = diagnosed(decode(attention(12, 11)), tmp_path)
+    assert ranked(d)[0] == "split-kv-combine"
+    assert fact(d, "kernel.kv_combine_ratio") == pytest.approx(11 / 12)
+    rest = [k for k in attention(12, 11) if k[0] is not COMBINE]
+    assert after_ms(d, "split-kv-combine") == pytest.approx(without_ms(rest, tmp_path), rel=0.03)
+
+
+@pytest.mark.parametrize(("us", "combine"), [(40, 5), (12, 5), (3, 2)])
+def test_splits_that_pay(tmp_path: Path, us: float, combine: float) -> None:
+    """Long contexts; adding up takes less than half as long; or next to nothing of the step."""
+    d = diagnosed(decode(attention(us, combine)), tmp_path)
+    assert severity(d, "split-kv-combine") is None
