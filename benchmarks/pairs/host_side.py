@@ -103,8 +103,8 @@ def collections() -> Iterator[Variant]:
 
 
 @contextmanager
-def _spinning(threads: int) -> Iterator[None]:
-    """Python threads that hold the interpreter's lock as long as they are let."""
+def _spinning() -> Iterator[None]:
+    """A Python thread that holds the interpreter's lock as long as it is let: 5 ms at a time."""
     stop = threading.Event()
 
     def spin() -> None:
@@ -112,27 +112,23 @@ def _spinning(threads: int) -> Iterator[None]:
         while not stop.is_set():
             x = (x * 31 + 7) % 1_000_003
 
-    running = [threading.Thread(target=spin, daemon=True) for _ in range(threads)]
-    for thread in running:
-        thread.start()
+    thread = threading.Thread(target=spin, name="spinner", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        for thread in running:
-            thread.join()
+        thread.join()
 
 
 def lock_holders() -> Iterator[Variant]:
     """Threads that hold Python's lock beside an eager loop and beside one of graph replays."""
-    loop = Decoding(Decoder("small", 8))
+    loop = Decoding(Decoder("short", 8))
     replay = loop.graph_step()
     host = ("launch-bound", "host-gap", "gil-contention", "slow-host", "cpu-contention", "host-overhead")
     gains = (Gain("|".join(host[1:]), "no thread that holds Python's lock", "gil_eager_free"),)
     yield Variant("gil_eager_free", "python threads", loop.step, ("launch-bound",), calls=6)
-    yield Variant(
-        "gil_eager_held", "python threads", loop.step, host, gains=gains, calls=4, around=lambda: _spinning(2)
-    )
+    yield Variant("gil_eager_held", "python threads", loop.step, host, gains=gains, calls=4, around=_spinning)
     gains = (Gain("|".join((*host[1:], "graph-replay-gaps")), gains[0].change, "gil_graph_free"),)
     yield Variant("gil_graph_free", "python threads", replay)
     yield Variant(
@@ -141,7 +137,7 @@ def lock_holders() -> Iterator[Variant]:
         replay,
         (*host[1:], "graph-replay-gaps", "gpu-idle"),
         gains=gains,
-        around=lambda: _spinning(2),
+        around=_spinning,
     )
 
 
