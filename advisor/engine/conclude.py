@@ -14,6 +14,7 @@ from advisor.engine.judge import (
     Duration,
     Withholders,
     as_sure,
+    common_scope,
     condition_docs,
     confidence_of,
     grading,
@@ -79,7 +80,11 @@ def conclude(
             healthy.append(entry)
     overruled.sort(key=lambda pair: (pair[0].code, pair[0].scope.sort_key()))
     findings = rank(
-        [finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of) for o in reported], rules.by_code
+        [
+            finding_of(inference, o, folded.get((o.code, o.scope), ()), ms_of).replaced(scope=scope)
+            for o, scope in as_one(inference, reported)
+        ],
+        rules.by_code,
     )
     if estimate is not None:
         findings = without_repeats(estimate(findings), rules.by_code, holds_in(inference))
@@ -115,6 +120,19 @@ def fold(inference: Inference) -> dict[tuple[str, Scope], tuple[Outcome, ...]]:
         if explained:
             folded[cause.code, cause.scope] = tuple(explained)
     return folded
+
+
+def as_one(inference: Inference, fired: Iterable[Outcome]) -> Iterator[tuple[Outcome, Scope]]:
+    """The outcomes with the scopes of their findings. Of those whose rule has one finding for all that share
+    a value of a fact, the first, with what all of their scopes have in common."""
+    alike: dict[tuple[object, ...], list[Outcome]] = {}
+    for outcome in fired:
+        name = inference.program.by_code[outcome.code].spec.then.one_for
+        shared = None if name is None else inference.view.fact(name, outcome.scope)
+        key = outcome.scope if shared is None else shared.value
+        alike.setdefault((outcome.code, key), []).append(outcome)
+    for group in alike.values():
+        yield group[0], common_scope([o.scope for o in group])
 
 
 def finding_of(

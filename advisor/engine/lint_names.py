@@ -50,6 +50,8 @@ def facts_used(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
             yield ("impact", "fact" if name == rule.impact.fact else "otherwise"), name
     if rule.severity.tail is not None:
         yield ("severity", "tail"), rule.severity.tail
+    if rule.then.one_for is not None:
+        yield ("then", "one_for"), rule.then.one_for
     for i, advice in enumerate(rule.recommendations):
         if advice.verify is not None:
             yield ("recommendations", i, "verify", "fact"), advice.verify.fact

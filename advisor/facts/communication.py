@@ -34,6 +34,8 @@ _WORLD = Need("the capture does not record how many ranks the job has", needs.AL
 _OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
 SAME_KERNELS = Need("less than half of the kernel time is in kernels that the other ranks run alike")
 
+WORK = Need("no kernels are what takes longer on the late ranks")
+
 _SIZED = {"kernels": f"{needs.SPAN} name_id", "collectives": "start device stream bytes"}
 _PACES = {"kernels": f"{needs.SPAN} name_id grid_x grid_y grid_z threads"}
 #: The columns that collectives are matched by.
@@ -84,6 +86,15 @@ FACTS = (
         Entry("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
         Entry("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
         Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=needs.GAPS),
+        Entry("rank.steady_ratio", "ratio", "", "How much less this rank waits than the others where it is late always, alone or together with other ranks; 0 where it is not", "1 - own waiting / waiting of the ranks that are not late, in collectives of both; the late ranks are those before the widest gap in the mean arrivals, if each waits for less than half as long as the rest"),
+        Entry("rank.late_names", "text", "", "This rank and those that are late together with it", "by rank.steady_ratio"),
+        Entry("rank.late_caused_ratio", "ratio", "", "Share of all waiting that these ranks cause", "sum of rank.caused_ratio"),
+        Entry("rank.late_by_ns", "ns", "", "How much later than the others these ranks come to the collectives that all of them share, on average", "mean waiting of the others minus their own"),
+        Entry("rank.late_work", "text", "", "What takes most longer on these ranks since the collective before", "largest difference of the means", columns=needs.GAPS),
+        Entry("rank.late_pattern", "text", "", "Why these ranks are late: data-parallel attention, experts, work, copies, pace, host, or waits for other work", "rank.late_work, the kernel family that takes most longer, and whether all kernels do", columns=needs.GAPS),
+        Entry("rank.late_family", "text", "", "The kernel family that takes most longer a step on these ranks", "time a step there minus that on the others", columns=_PACES, needs=(_OTHERS, WORK)),
+        Entry("rank.late_call_ns", "ns", "", "How long a kernel of this family takes on these ranks, on average", "time / calls", columns=_PACES, needs=(_OTHERS, WORK)),
+        Entry("rank.others_call_ns", "ns", "", "How long it takes on the other ranks, on average", "time / calls", columns=_PACES, needs=(_OTHERS, WORK)),
         Entry("rank.slower_ratio", "ratio", "", "How much longer its kernels take than the same kernels, launched as often and with the same shapes, on the other ranks; 0 where they take less", "time at its own medians / at the medians of the others - 1", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
         Entry("rank.slower_alike_ratio", "ratio", "", "Share of that kernel time in kernels that take longer by at least half of it, with the heaviest kernel or without it, whichever is less", "sum / compared kernel time", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
         Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),

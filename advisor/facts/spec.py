@@ -313,6 +313,7 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "origins.modules": ("GPU time by Python module", "module, objects, GPU work, self:ms, total:ms, share:ratio"),
     "origins.places": ("Code that launches the kernels", "launched from, kernels, time:ms, share:ratio"),
     "ranks.arrivals": ("Who comes last, and who waits", "rank, last, of, causes:ratio, late_on_average:ms, waits:ms, clock_offset:us"),
+    "ranks.families": ("Kernel families on the late ranks and on the others", "family, calls a step, late ranks a call:ms, others a call:ms, more a step:ms"),
     "ranks.late": ("What a rank did before the collectives it came last to", "since_the_collective_before, this_rank:ms, other_ranks:ms, more:ms"),
     "ranks.pace": ("Kernels beside the same ones of the other ranks", "kernel, share:ratio, this_rank:ms, other_ranks:ms, longer"),
     "ranks.parts": ("What late ranks did longer than the others", "since_the_collective_before, longer:ms, of_the_lateness:ratio"),

@@ -38,6 +38,7 @@ _KINDS = tuple(
 
 _UNKNOWN = "collective"
 
+QUEUED = "idle, work was queued"
 #: What a device does between two collectives -> idle parts of the budget.
 _LEAD_PARTS: dict[str, tuple[str, ...]] = {
     "idle, launching kernels": ("launch_latency", "launch_call", "graph_launch_call"),
@@ -45,7 +46,7 @@ _LEAD_PARTS: dict[str, tuple[str, ...]] = {
     "idle, copy and allocation calls": ("copy_call", "alloc"),
     "idle, Python GC and GIL": ("gc", "gil"),
     "idle, host code": ("host_gap", "host_between_launches", "os"),
-    "idle, work was queued": ("queued", "graph_internal"),
+    QUEUED: ("queued", "graph_internal"),
 }
 #: Kernels of experts, which take longer on the rank that more tokens are sent to.
 EXPERTS = "expert kernels"

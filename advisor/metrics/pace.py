@@ -42,6 +42,7 @@ class KernelPace(Struct, frozen=True):
     calls: float
     time: float
     median: float
+    family: str = ""
 
 
 def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
@@ -57,10 +58,17 @@ def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
     of[:, group] = name, shape
     steps = max(a.step_count, 1)
     most = np.argsort(-spread.total, kind="stable")[:_MOST]
-    columns = *of, spread.count / steps, spread.total / steps, spread.p50
+    columns, families = (*of, spread.count / steps, spread.total / steps, spread.p50), a.names.families
     return tuple(
-        KernelPace(crc32(f"{a.names.texts[i]} {shape_of}".encode()), a.names.short[i], *values)
-        for i, shape_of, *values in rows_at(most, *columns)
+        KernelPace(
+            key=crc32(f"{a.names.texts[i]} {shape_of}".encode()),
+            name=a.names.short[i],
+            calls=calls,
+            time=time,
+            median=median,
+            family=families[i],
+        )
+        for i, shape_of, calls, time, median in rows_at(most, *columns)
     )
 
 

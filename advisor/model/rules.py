@@ -178,12 +178,14 @@ class OtherCause(Strict):
 
 class Then(Strict):
     """`explains`: symptoms folded in. `overrules` and, in places, `overrules_where`: causes then left
-    out. `same_as`: of the two the one whose fix saves more remains; if they are equal, the other one."""
+    out. `same_as`: of the two the one whose fix saves more remains; if they are equal, the other one.
+    `one_for`: where the rule fires in several scopes with one value of this fact, that is one finding."""
 
     explains: Annotated[tuple[Kebab, ...], Items] = ()
     overrules: Annotated[tuple[Kebab, ...], Items] = ()
     overrules_where: Annotated[tuple[OtherCause, ...], Items, Field(max_length=4)] = ()
     same_as: Annotated[tuple[OtherCause, ...], Items, Field(max_length=4)] = ()
+    one_for: FactName | None = None
 
 
 class Requirement(Strict):

@@ -193,7 +193,7 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:
         if done.waits is None:
             return done.gains.with_gains(findings)
-        from advisor.ranks.late_ranks import with_arrivals
+        from advisor.ranks.gains import with_arrivals
 
         # Several ranks in one capture show what only all of them can.
         return with_arrivals(done.gains.with_gains(findings), done.waits, [done.gains.untraced])

@@ -34,8 +34,8 @@ from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, program_about
 from advisor.pipeline.given import parse_weights
 from advisor.pipeline.verdict import headline, to_do
-from advisor.ranks.job import Job, Part, conclude_job, listed, numbered, percent
-from advisor.ranks.late_ranks import rank_table
+from advisor.ranks.job import Job, Part, conclude_job, numbered, percent
+from advisor.ranks.late_ranks import listed, rank_table
 from advisor.ranks.reduction import RankSummary, decode, encode, rank_rows, renamed, trimmed
 from advisor.ranks.waiting import Waits
 

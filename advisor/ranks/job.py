@@ -22,7 +22,8 @@ from advisor.facts.spec import FactWriter
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows
-from advisor.ranks.late_ranks import TRANSFERS, job_facts, rank_call_facts, transfer_gain, with_arrivals
+from advisor.ranks.gains import transfer_gain, with_arrivals
+from advisor.ranks.late_ranks import TRANSFERS, job_facts, listed, rank_call_facts
 from advisor.ranks.reduction import RankSummary, whole_fact
 from advisor.ranks.waiting import Waits, reduce_ranks
 
@@ -230,8 +231,8 @@ def _milliseconds(parts: Sequence[Part]) -> Duration:
 
 # --- conclusions about each rank -> one for what holds on most ranks -------------------------------
 
-#: Ranks in a table of shares, and ranks that are named one by one.
-_SHARES, _NAMED = 16, 8
+#: Ranks in a table of shares.
+_SHARES = 16
 
 Item = TypeVar("Item", Finding, Healthy, NotEvaluated, Overruled)
 
@@ -315,15 +316,6 @@ def _extent(ranks: Sequence[int], total: int, world: int, shown: int | None, sha
         return f"On {on}{between}; the numbers are those of rank {shown}."
     others = [r for r in ranks if r != shown]
     return f"Also on {listed(others)}." if others else ""
-
-
-def listed(ranks: Sequence[int]) -> str:
-    """``ranks 1, 2 and 5``; the first ones if there are many."""
-    named = [str(r) for r in ranks[:_NAMED]]
-    if len(ranks) > _NAMED:
-        named.append(f"{len(ranks) - _NAMED} more")
-    text = ", ".join(named[:-1])
-    return f"rank{'s' * (len(ranks) > 1)} " + (f"{text} and {named[-1]}" if text else named[-1])
 
 
 def percent(shares: Sequence[float]) -> str:

@@ -1,19 +1,22 @@
-"""Who waits, who is late, and why: facts and a table of the ranks, and gains of the job without lateness."""
+"""Who waits, who is late, and why: facts and a table of the ranks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.spec import FactWriter
+from advisor.metrics.collectives import EXPERTS, KERNELS, QUEUED
+from advisor.model.arrays import Array
 from advisor.model.facts import Cell, Interval, Scope, Table, Value
-from advisor.model.findings import Budget, Finding
-from advisor.model.gain import Gain, Span, over_all
+from advisor.model.findings import Budget
 from advisor.model.parts import BUSY
+from advisor.ranks.late_group import UNSEEN, LateGroup
 from advisor.ranks.waiting import Late, Waits
 
 #: Facts about transfers, which take equally long on all ranks that share them: if ranks differ by less
@@ -22,8 +25,19 @@ TRANSFERS = ("comm.max_over_mean", "comm.excess_ratio", "comm.repeated_excess_ra
 _AGREE = 1.5
 #: Kernels shown beside those of other ranks.
 _FEW = 8
-#: The origin of a lateness before the first collective of the window.
-UNSEEN = "what lies before its window"
+#: GPUs are slower where most of their kernel time is, all of it by a like factor.
+_ALIKE = 0.5
+#: Ranks that are named one by one.
+_NAMED = 8
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """``ranks 1, 2 and 5``; the first ones if there are many."""
+    named = [str(r) for r in ranks[:_NAMED]]
+    if len(ranks) > _NAMED:
+        named.append(f"{len(ranks) - _NAMED} more")
+    text = ", ".join(named[:-1])
+    return f"rank{'s' * (len(ranks) > 1)} " + (f"{text} and {named[-1]}" if text else named[-1])
 
 
 def job_facts(
@@ -65,6 +79,7 @@ def job_facts(
             "rank.last_ratio": waits.last[i] / waits.judged if waits.judged else None,
             "rank.caused_ratio": caused,
             "rank.caused_over_even": caused * len(ranks),
+            "rank.steady_ratio": _steady(waits, i),
             "rank.wait_ratio": waits.window_share(i, int(waits.wait[i].sum())),
             "rank.left_out_count": waits.left_out[i] or None,
             "rank.began_later_ns": waits.began_later[i] if waits.left_out[i] else None,
@@ -78,12 +93,90 @@ def job_facts(
                 for k in pace.kernels
             ]
             own.table("ranks.pace", slower[:_FEW])
+        if (group := waits.groups[i]) is not None:
+            own |= _group_facts(waits, i, group)
+            own.table("ranks.families", family_rows(waits, group))
         if late is not None:
             own |= {"rank.late_ns": late.late / late.calls, "rank.late_part": late_part(late, rows.leads)}
             _late_table(own, rows.rank, late, rows.leads)
             waiting = [(a, b, f"the others wait {ns / 1e6:.3g} ms in all") for a, b, ns in late.worst]
             own.places("communication", [Interval(a, b, None, None, text) for a, b, text in waiting])
     _arrivals(out, waits)
+
+
+def _steady(waits: Waits, i: int) -> float:
+    """How much less a rank that is late together with others, or always, waits than the rest."""
+    group = waits.groups[i]
+    return 0.0 if group is None or i not in waits.together else group.steady[group.members.index(i)]
+
+
+def _group_facts(waits: Waits, i: int, group: LateGroup) -> dict[str, Value | None]:
+    """Facts about the ranks that rank i is late with, itself included."""
+    ranks = waits.ranks
+    part = group.part(ranks[i].leads)
+    own: dict[str, Value | None] = {
+        "rank.late_names": listed([ranks[k].rank for k in group.members]),
+        "rank.late_caused_ratio": sum(waits.caused[k] for k in group.members) / max(waits.total, 1),
+        "rank.late_by_ns": max(group.late, 0.0),
+        "rank.late_work": part,
+        "rank.late_pattern": pattern(waits, group),
+    }
+    if part in (KERNELS, EXPERTS) and (rows := family_rows(waits, group)):
+        family, _, theirs, others, _ = rows[0]
+        own |= {"rank.late_family": family, "rank.late_call_ns": theirs * 1e6}
+        own["rank.others_call_ns"] = None if others is None else others * 1e6
+    return own
+
+
+class FamilyRow(NamedTuple):
+    """A kernel family on the ranks that are late and on the others: calls a step, ms a call, and by how many
+    ms a step it takes longer there."""
+
+    family: str
+    calls: float
+    theirs: float
+    others: float | None
+    more: float
+
+
+def family_rows(waits: Waits, group: LateGroup) -> list[FamilyRow]:
+    """The kernel families, the one first that takes most longer on the ranks of the group."""
+    sides: list[dict[str, Array]] = []
+    for late in (True, False):
+        of = [r.paces for k, r in enumerate(waits.ranks) if (k in group.members) is late]
+        sums: dict[str, Array] = {}
+        for kernel in (kernel for paces in of for kernel in paces):
+            each = np.array([kernel.calls, kernel.time]) / len(of)
+            sums[kernel.family] = sums.get(kernel.family, np.zeros(2)) + each
+        sides.append(sums)
+    nowhere = np.zeros(2)
+    rows = []
+    for family, own in sides[0].items():
+        calls, time = own.tolist()
+        other_calls, other_time = sides[1].get(family, nowhere).tolist()
+        there = other_time / other_calls / 1e6 if other_calls else None
+        rows.append(FamilyRow(family, calls, time / calls / 1e6, there, (time - other_time) / 1e6))
+    return sorted(rows, key=lambda r: (-r.more, r.family))
+
+
+#: What is behind the lateness, by the kernel family that takes longer or by what the device did.
+_OF_FAMILY = {"attention": "data-parallel attention", "moe": "experts"}
+
+
+def pattern(waits: Waits, group: LateGroup) -> str | None:
+    """What makes these ranks late: their share of the requests (`data-parallel attention`), `experts`, other
+    `work`, `copies`, a slower `pace` of all kernels, the `host`, or work that `waits for other work`; None
+    if their windows do not show it."""
+    part = group.part(waits.ranks[group.members[0]].leads)
+    if part is None or part == UNSEEN:
+        return None
+    if part not in (KERNELS, EXPERTS):
+        return {"copies": "copies", QUEUED: "waits for other work"}.get(part, "host")
+    found = [waits.paces[k] for k in group.members]
+    if all(p is not None and p.slowdown > 1 and p.alike >= _ALIKE for p in found):
+        return "pace"
+    rows = family_rows(waits, group)
+    return "experts" if part == EXPERTS else _OF_FAMILY.get(rows[0].family if rows else "", "work")
 
 
 def late_part(late: Late, leads: Sequence[str]) -> str | None:
@@ -189,123 +282,3 @@ def rank_table(
         yield None if offset is None else offset / 1e3
 
     return Table(title="Ranks", columns=_HEADS, rows=tuple(tuple(row(i)) for i in range(len(waits.ranks))))
-
-
-# --- what the job wins where the late rank is mended, or where transfers are hidden ---------------
-# A replay takes one capture. Ranks that meet in collectives go at one pace: what a rank waits less is
-# what each step of all of them is shorter, unless the host was what they waited for all along.
-
-#: A smaller share of the step is no saving.
-_LEAST = 0.001
-
-_UNSEEN = (
-    "the reason is before its window; a capture that begins and ends together on all ranks would show it"
-)
-_PER_STEP = Gain(measure="latency", per="step")
-_BALANCED = (
-    "half to all of the waiting that uneven experts cause ends; every rank has them as slow as the "
-    "mean of all then",
-)
-_LATE = (
-    "between the surplus of the late rank shared out among all of them and that rank as early as "
-    "the last but one",
-    "all ranks go at one pace; waiting that another kernel hides, and what came before the "
-    "windows, is not counted",
-)
-
-
-_AS_FAST = (
-    "its kernels take as long as the same ones of the other ranks; between nine tenths of what that "
-    "ends and all by which the rank is later than the last but one",
-)
-#: In a job of four ranks, one of them slowed by 10 to 40 %, four times: within 11 % of the measured gain.
-_LEAST_OF_SLOWED, _TOWARDS_MOST = 0.9, 0.25
-
-
-def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
-    """Step time of the job without the lateness of this rank; `untraced`: without the profiler, if known."""
-    i = next(i for i, r in enumerate(waits.ranks) if r.rank == rank)
-    late = waits.late[i]
-    before = untraced or _before(waits)
-    if before is None:
-        return Gain(reason="these captures hold no steps in which it could be won")
-    if late is None:
-        return Gain(reason="it is last to no collective")
-    low, high = (_job_share(waits, ns) for ns in sorted((late.surplus, late.shared)))
-    if high < _LEAST:
-        return Gain(reason=_UNSEEN)
-    return _gain(_PER_STEP, before, (low, (low + high) / 2, high), _LATE)
-
-
-def pace_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -> Gain:
-    """Step time of the job with a GPU as fast as the others: before each collective its kernels take
-    less, and it comes with the last but one at best."""
-    gain = arrival_gain(waits, rank, untraced)
-    i = next(i for i, rows in enumerate(waits.ranks) if rows.rank == rank)
-    late, pace = waits.late[i], waits.paces[i]
-    if gain.step_before_ms is None or late is None or pace is None:
-        return gain
-    less = late.kernels * (1 - 1 / pace.slowdown)
-    share = _job_share(waits, int(np.minimum(late.ahead, less).sum()))
-    most = _job_share(waits, late.surplus)
-    mid = share + _TOWARDS_MOST * (most - share)
-    return _gain(_PER_STEP, gain.step_before_ms, (_LEAST_OF_SLOWED * share, mid, most), _AS_FAST)
-
-
-def expert_gain(waits: Waits, untraced: Span | None = None) -> Gain:
-    """Step time of the job with an equal amount of work for the experts of every rank; at least half of
-    that, since replicas balance the past load."""
-    shares = [waits.window_share(i, ns) for i, ns in enumerate(waits.experts)]
-    most = sum(shares) / max(len(shares), 1)
-    before = untraced or _before(waits)
-    if before is None or most < _LEAST:
-        return Gain(reason="these captures hold no steps in which it could be won")
-    return _gain(_PER_STEP, before, (most / 2, most * 3 / 4, most), _BALANCED)
-
-
-def _before(waits: Waits) -> Span | None:
-    """The step time of the ranks, one step alone counting as its window; None without steps."""
-    steps = [r.window_ns / r.steps / 1e6 for r in waits.ranks if r.steps]
-    return Span(low=min(steps), mid=sum(steps) / len(steps), high=max(steps)) if steps else None
-
-
-def transfer_gain(alone: Gain, transfer: float, exposed: float) -> Gain:
-    """The estimate for one rank by itself, which hides waiting as well, for its transfers only:
-    `transfer` and `exposed` are the shares of the window with and without the waiting."""
-    if alone.speedup is None or alone.step_before_ms is None or exposed <= 0:
-        return alone
-    part, speedup = min(transfer / exposed, 1.0), alone.speedup
-    low, mid, high = (part * (1 - 1 / max(s, 1.0)) for s in (speedup.low, speedup.mid, speedup.high))
-    assumption = f"{part:.0%} of the exposed time is transfer; the waiting for late ranks stays"
-    return _gain(alone, alone.step_before_ms, (low, mid, high), (*alone.assumptions, assumption))
-
-
-def with_arrivals(
-    findings: Iterable[Finding], waits: Waits, steps: Sequence[Span | None]
-) -> tuple[Finding, ...]:
-    """The findings, those about late ranks and uneven experts with the estimate for the job; `steps`:
-    of each capture without the profiler, ms."""
-    untraced = over_all(steps)
-    gains: dict[str, Callable[[int | None], Gain]] = {
-        "rank-arrival-skew": lambda rank: arrival_gain(waits, rank, untraced),
-        "one-gpu-slower": lambda rank: pace_gain(waits, rank, untraced),
-        "expert-imbalance": lambda _: expert_gain(waits, untraced),
-    }
-    return tuple(f.replaced(gain=gains[f.cause](f.scope.rank)) if f.cause in gains else f for f in findings)
-
-
-def _job_share(waits: Waits, ns: int) -> float:
-    """Share of the window that `ns` of waiting in the matched calls makes, mean over the ranks."""
-    count = len(waits.ranks)
-    return sum(waits.window_share(i, ns) for i in range(count)) / count
-
-
-def _gain(gain: Gain, before: Span, saved: tuple[float, float, float], assumptions: tuple[str, ...]) -> Gain:
-    low, mid, high = (min(s, 0.95) for s in saved)
-    after = Span(low=before.low * (1 - high), mid=before.mid * (1 - mid), high=before.high * (1 - low))
-    return gain.replaced(
-        step_before_ms=before,
-        step_after_ms=after,
-        speedup=Span(low=1 / (1 - low), mid=1 / (1 - mid), high=1 / (1 - high)),
-        assumptions=assumptions,
-    )

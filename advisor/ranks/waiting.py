@@ -4,17 +4,18 @@ the others is waiting for the rank that came last. And which rank runs the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.collectives import EXPERTS, KERNELS
+from advisor.metrics.collectives import EXPERTS
 from advisor.metrics.pace import KernelPace, alike_ratio
 from advisor.model.arrays import Array
 from advisor.ranks.align import UNKNOWN, Clock, RankRows, align
+from advisor.ranks.late_group import Calls, LateGroup, late_group, late_together
 from advisor.ranks.match import between_stages, match
 
 #: Calls of a kernel in a step may differ by this much between ranks that run the same program.
@@ -47,8 +48,9 @@ class Pace(Struct, frozen=True):
     kernels: tuple[SlowerKernel, ...]
 
 
-def paces(ranks: Sequence[RankRows]) -> list[Pace | None]:
-    """By rank; None if too little of its time can be compared."""
+def paces(ranks: Sequence[RankRows], together: Collection[int] = ()) -> list[Pace | None]:
+    """By rank, beside the others: of those that are late `together` (positions), none counts as another.
+    None if too little of its time can be compared."""
     if len(ranks) < 2:
         return [None] * len(ranks)
     tables = [{k.key: k for k in rows.paces} for rows in ranks]
@@ -62,7 +64,9 @@ def paces(ranks: Sequence[RankRows]) -> list[Pace | None]:
     found = []
     for i, own in enumerate(tables):
         usable = np.flatnonzero(like[i]).tolist()
-        beside = np.median(np.delete(medians, i, axis=0), axis=0)
+        rest = [k for k in range(len(ranks)) if k != i]
+        others = [k for k in rest if k not in together] or rest
+        beside = np.median(medians[others], axis=0)
         mine = [(own[shared[k]], float(beside[k])) for k in usable]
         found.append(_pace(own, [SlowerKernel(k.name, k.median, other, k.time) for k, other in mine]))
     return found
@@ -87,10 +91,7 @@ class Late(Struct, frozen=True):
     """What one rank did before the collectives to which it came last, in ns summed over them.
 
     `lead` is its own time by `RankRows.leads`, `others` the mean of the other ranks; `unseen` is
-    by how much it was late to collectives before which its window shows nothing. Of the waiting
-    with no other kernel beside it, the unseen left out, `ahead` is by collective what ends when this
-    rank comes with the last but one, and `kernels` how long its kernels ran since the one before;
-    `shared` is what ends when its lateness is spread evenly over all ranks.
+    by how much it was late to collectives before which its window shows nothing.
     """
 
     calls: int
@@ -98,15 +99,7 @@ class Late(Struct, frozen=True):
     lead: Array
     others: Array
     unseen: int
-    ahead: Array
-    kernels: Array
-    shared: int
     worst: tuple[tuple[int, int, int], ...]  # start, end in session time, waiting of the others
-
-    @property
-    def surplus(self) -> int:
-        """The waiting that ends if this rank comes with the last but one."""
-        return int(self.ahead.sum())
 
 
 class Waits(Struct, frozen=True, dict=True):
@@ -118,7 +111,9 @@ class Waits(Struct, frozen=True, dict=True):
     itself. `left_out` counts them by the rank whose window begins last; `began_later` is how long
     before it another had entered, at most, ns. Of the others `time` is their whole, `exposed` the
     part of the waits with no other kernel, and `experts` the part of that for which the kernels of
-    experts on the rank that came last took longer, ns.
+    experts on the rank that came last took longer, ns. `together` are the positions of the ranks
+    that are late together, and `groups` has for each rank those that it is late with, itself
+    included; None if nobody waits for them.
 
     Transfers between the stages of a pipeline are no collectives: nobody is late to them. All of
     their time is waiting for the neighbour, charged to no rank; `staged` is what is exposed of it.
@@ -135,6 +130,8 @@ class Waits(Struct, frozen=True, dict=True):
     caused: tuple[int, ...]
     last: tuple[int, ...]
     late: tuple[Late | None, ...]
+    together: tuple[int, ...]
+    groups: tuple[LateGroup | None, ...]
     left_out: tuple[int, ...]
     began_later: tuple[int, ...]
     staged: tuple[int, ...]
@@ -147,7 +144,7 @@ class Waits(Struct, frozen=True, dict=True):
     @cached_property
     def paces(self) -> list[Pace | None]:
         """How fast each rank runs the kernels that all of them run."""
-        return paces(self.ranks)
+        return paces(self.ranks, self.together)
 
     @property
     def total(self) -> int:
@@ -218,6 +215,10 @@ def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
     above_noise = longest - duration[calls[first]] > noise
     bare = np.minimum(wait, np.concatenate([duration[:0], *(r.exposed for r in ordered)]))[calls]
     uneven = _experts(ordered, calls, first, size, bare)
+    judged = Calls.taken(ordered, found.of[calls], calls, first, wait[calls], bare, ~above_noise)
+    together, leads = late_together(judged, count), next((r.leads for r in ordered), ())
+    alone = ((i,) if i not in together else together for i in range(count))
+    groups = {members: late_group(judged, members, leads) for members in alone} if len(first) else {}
 
     def by_rank(of: Array, values: Array | None = None) -> tuple[int, ...]:
         return tuple(int(v) for v in np.bincount(of, values, minlength=count))
@@ -234,7 +235,9 @@ def _of_collectives(ordered: tuple[RankRows, ...], one_clock: bool) -> Waits:
         int(duration[calls].sum()),
         by_rank(charged, by_collective),
         by_rank(charged[above_noise]),
-        _late(ordered, calls, first, size, wait, bare, charged, above_noise),
+        _late(ordered, calls, first, size, wait, charged, above_noise),
+        together,
+        tuple(groups.get(together if i in together else (i,)) for i in range(count)),
         by_rank(begun_last[left_out]),
         tuple(int(early[begun_last == i].max(initial=0)) for i in range(count)),
         (0,) * count,
@@ -273,7 +276,6 @@ def _late(
     first: Array,
     size: Array,
     wait: Array,
-    bare: Array,
     charged: Array,
     above_noise: Array,
 ) -> tuple[Late | None, ...]:
@@ -290,8 +292,6 @@ def _late(
     number = np.add.reduceat(known.astype(np.int64), first) - known[first]
     waited = np.add.reduceat(wait[calls], first)
     lateness = waited / np.maximum(size - 1, 1)
-    surplus = bare[np.minimum(first + 1, len(bare) - 1)]  # the shortest wait of the others
-    shared = np.add.reduceat(bare, first) / size
     out: list[Late | None] = [None] * len(ranks)
     for i, rows in enumerate(ranks):
         mine = np.flatnonzero(above_noise & (charged == i))
@@ -299,7 +299,6 @@ def _late(
             continue
         seen = mine[known[first[mine]] & (number[mine] > 0)]
         unseen = np.setdiff1d(mine, seen, assume_unique=True)
-        kernels = [name in (KERNELS, EXPERTS) for name in rows.leads]
         worst = mine[np.argsort(-waited[mine], kind="stable")[:50]]
         own = calls[first[worst]] - offset[i]
         places = (rows.start[own], (rows.start + rows.duration)[own], waited[worst])
@@ -309,9 +308,6 @@ def _late(
             values[first[seen]].sum(axis=0, dtype=np.int64),
             np.rint((total[seen] / number[seen][:, None]).sum(axis=0)).astype(np.int64),
             int(lateness[unseen].sum()),
-            surplus[seen],
-            values[first[seen]][:, kernels].sum(axis=1, dtype=np.int64),
-            int(shared[seen].sum()),
             tuple(zip(*(ns.tolist() for ns in places), strict=True)),
         )
     return tuple(out)

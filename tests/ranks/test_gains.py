@@ -11,7 +11,7 @@ import advisor
 from advisor.model.findings import Diagnosis, Gain
 from advisor.model.gain import Span, over_all
 from advisor.model.numbers import milliseconds
-from advisor.ranks.late_ranks import arrival_gain, transfer_gain
+from advisor.ranks.gains import arrival_gain, transfer_gain
 from advisor.ranks.waiting import reduce_ranks
 from advisor.reports.phrases import step_time
 from tests.builder import Export

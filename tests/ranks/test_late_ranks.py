@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.spec import FactWriter
+from advisor.metrics.pace import KernelPace
 from advisor.model.facts import Scope
 from advisor.ranks.late_ranks import job_facts
 from advisor.ranks.waiting import reduce_ranks
@@ -47,3 +50,44 @@ def test_one_rank_waits_for_the_other() -> None:
         },
         Scope(rank=1),
     )
+
+
+def test_two_ranks_are_late_together() -> None:
+    """Three ranks in ten collectives: rank 2 waits 40 us in each for ranks 0 and 1, whose kernels take 30 us
+    more and whose hosts 10; which of the two is last changes, and nobody notices 0.5 us."""
+    ends = [1_000.0 * i + 500 for i in range(10)]
+    kernels = {
+        0: KernelPace(1, "f", 2, 90_000, 45_000, "attention"),
+        2: KernelPace(1, "f", 2, 30_000, 15_000, "attention"),
+    }
+    late = [
+        replace(
+            rows(r, ends, [20.0 + 0.5 * (i % 2 == r) for i in range(10)], lead=[(100.0, 20.0)] * 10),
+            paces=(kernels[0],),
+        )
+        for r in (0, 1)
+    ]
+    early = replace(rows(2, ends, 60.0, lead=[(70.0, 10.0)] * 10), paces=(kernels[2],))
+    waits = reduce_ranks([*late, early])
+    out = FactWriter(CATALOGUE)
+    job_facts(out, waits, world_size=3, busy=[0.5])
+    own = {
+        "rank.late_names": "ranks 0 and 1",
+        "rank.late_caused_ratio": 1.0,
+        "rank.late_by_ns": 40_000 - 250,
+        "rank.late_work": "kernels",
+        "rank.late_pattern": "data-parallel attention",
+        "rank.late_family": "attention",
+        "rank.late_call_ns": 45_000,
+        "rank.others_call_ns": 15_000,
+        "rank.steady_ratio": 1 - 0.25 / 40,
+    }
+    expect_values(out.base, own, Scope(rank=0))
+    expect_values(out.base, own, Scope(rank=1))
+    expect_values(out.base, {"rank.steady_ratio": 0.0, "rank.late_names": "rank 2"}, Scope(rank=2))
+    group = waits.groups[0]
+    assert group is not None
+    assert group.members == waits.together == (0, 1)
+    # The mean of 0.25, 0.25 and 40 us of waiting less the 0.25 of a late one, and what the last one ends.
+    assert group.even == 10 * (40_500 // 3 - 250)
+    assert group.caught_up == 10 * 40_000

@@ -153,7 +153,7 @@ def test_a_rank_whose_host_is_slow(tmp_path: Path) -> None:
     """The late rank is named, and so is its own trouble; its effect on the others is no trouble of
     theirs."""
     found = diagnosed(job(host={1: 400}).write(tmp_path))
-    assert communication(found) == {"rank-arrival-skew": "medium"}
+    assert communication(found) == {"rank-arrival-skew": "high"}
     assert finding(found, "rank-arrival-skew").scope.rank == 1
     assert fact(found, "rank.late_part", 1) == "idle, host code"
     assert finding(found, "rank-arrival-skew").recommendations[0].id == "steady-late-host"
@@ -346,10 +346,10 @@ def test_without_collectives_nothing_is_said_of_ranks(tmp_path: Path) -> None:
 
 
 def test_thresholds_hold_for_the_job(tmp_path: Path) -> None:
-    options = Options(params=("COM102.min_over_even=99",))
+    options = Options(params=("COM102.min_wait=1",))
     found = diagnosed(job(more={2: 60}).write(tmp_path), options)
     assert "rank-arrival-skew" not in communication(found)
-    assert [t.value for t in found.thresholds if t.param == "min_over_even"] == [99]
+    assert [t.value for t in found.thresholds if t.code == "COM102" and t.param == "min_wait"] == [1]
 
 
 def test_collectives_inside_opaque_graphs_cannot_be_judged(tmp_path: Path) -> None:

@@ -1,0 +1,191 @@
+"""Ranks of one serving job that meet twice a layer, some of them later than the others: one fault, whose
+ranks, pattern and worth are known before it is diagnosed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from advisor.model.findings import Diagnosis, Finding
+from tests.ranks.cluster import Cluster
+from tests.ranks.support import diagnosed, fact, finding
+from tests.scenarios.machine import DECODE_ATTENTION, NORM, Kernel
+from tests.scenarios.support import ranked
+
+GATHER = Kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24)
+SCATTER = Kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24)
+PRODUCT = Kernel("nvjet_tst_64x16_64x16_4x1_v_bz_TNT", 132)
+EXPERTS = Kernel("void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u, 7168u, (deep_gemm::GemmType)2>()", 132)
+STEPS, LAYERS = 14, 10
+
+#: Microseconds by rank in a step and layer.
+Load = Callable[[int, int], Mapping[int, float]]
+
+
+def always(of: Mapping[int, float]) -> Load:
+    return lambda _, __: of
+
+
+EVEN = always({})
+
+
+def serving(
+    ranks: int,
+    *,
+    attention: Load = EVEN,
+    experts: Load = EVEN,
+    host: Load = EVEN,
+    pace: Mapping[int, float] | None = None,
+) -> Cluster:
+    """Decode steps of ten layers: attention of 15 us and experts of 60 us, `attention` and `experts` us more
+    on some ranks; `host` code before a layer; `pace`: how many times as long all kernels of a rank take."""
+    made = Cluster(ranks, seed=7)
+
+    def compute(kernel: Kernel, us: float, more: Mapping[int, float]) -> None:
+        slow = {r: us * (times - 1) for r, times in (pace or {}).items()}
+        made.compute(kernel, us, more={r: slow.get(r, 0.0) + more.get(r, 0.0) for r in range(ranks)})
+
+    for i in range(STEPS):
+        with made.step(f"decode_step {i}"):
+            for layer in range(LAYERS):
+                compute(NORM, 2, {})
+                compute(PRODUCT, 11, {})
+                made.host(host(i, layer))
+                compute(DECODE_ATTENTION, 15, attention(i, layer))
+                compute(PRODUCT, 11, {})
+                made.collective(GATHER, 15)
+                compute(EXPERTS, 60, experts(i, layer))
+                made.collective(SCATTER, 15)
+    return made
+
+
+def step_ms(d: Diagnosis) -> float:
+    return d.steps[0].mean_ms
+
+
+def told(d: Diagnosis) -> Finding:
+    """The one finding about late ranks, which comes first and holds the true time after it."""
+    late = finding(d, "rank-arrival-skew")
+    shown = [(f.cause, f.severity, f.scope.label()) for f in d.findings]
+    assert ranked(d)[0] == "rank-arrival-skew", shown
+    assert "rotating-waiting" not in ranked(d), shown
+    return late
+
+
+def holds(late: Finding, true_ms: float, rel: float) -> None:
+    after = late.gain.step_after_ms if late.gain else None
+    assert after is not None
+    assert after.low * 0.995 <= true_ms <= after.high * 1.005, (after, true_ms)
+    assert after.mid == pytest.approx(true_ms, rel=rel)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "late", "names"),
+    [
+        (4, (0, 1), "ranks 0 and 1"),
+        (4, (0, 2, 3), "ranks 0, 2 and 3"),
+        (4, (2,), "rank 2"),
+        (8, (1, 4, 6), "ranks 1, 4 and 6"),
+        (2, (1,), "rank 1"),
+    ],
+)
+def test_ranks_that_hold_the_long_requests(
+    tmp_path: Path, ranks: int, late: tuple[int, ...], names: str
+) -> None:
+    """Data-parallel attention: 120 us more of it in each layer of some ranks. Balanced, all have the mean."""
+    (tmp_path / "even").mkdir()
+    d = diagnosed(serving(ranks, attention=always(dict.fromkeys(late, 120.0))).write(tmp_path))
+    mean = dict.fromkeys(range(ranks), 120.0 * len(late) / ranks)
+    even = diagnosed(serving(ranks, attention=always(mean)).write(tmp_path / "even"))
+    found = told(d)
+    assert found.severity in ("medium", "high")
+    assert found.scope.rank == (late[0] if len(late) == 1 else None)
+    assert names in found.message
+    assert "attention" in found.message
+    assert "135 us" in found.message
+    assert fact(d, "rank.late_pattern", late[0]) == "data-parallel attention"
+    assert found.recommendations[0].id == "balance-ranks"
+    assert found.recommendations[0].action.startswith("Balance the requests")
+    holds(found, step_ms(even), 0.04)
+    assert "rank-arrival-skew" not in ranked(even)
+
+
+def test_loads_that_rise_from_rank_to_rank(tmp_path: Path) -> None:
+    """The mean of 120, 90, 40 and 10 us is 65."""
+    (tmp_path / "even").mkdir()
+    loads = dict(enumerate((120.0, 90.0, 40.0, 10.0)))
+    d = diagnosed(serving(4, attention=always(loads)).write(tmp_path))
+    even = diagnosed(serving(4, attention=always(dict.fromkeys(range(4), 65.0))).write(tmp_path / "even"))
+    found = told(d)
+    assert "ranks 0 and 1" in found.message
+    holds(found, step_ms(even), 0.04)
+
+
+def test_experts_of_two_ranks(tmp_path: Path) -> None:
+    """The tokens of every layer go to the experts of ranks 1 and 3."""
+    d = diagnosed(serving(4, experts=always({1: 90.0, 3: 90.0})).write(tmp_path))
+    assert ranked(d)[0] in ("rank-arrival-skew", "expert-imbalance")
+    found = finding(d, "rank-arrival-skew")
+    assert "ranks 1 and 3" in found.message
+    assert fact(d, "rank.late_pattern", 1) == "experts"
+    assert found.recommendations[0].id == "expert-balance"
+
+
+@pytest.mark.parametrize("late", [(1,), (0, 3), (0, 1, 3)])
+def test_hosts_of_some_ranks(tmp_path: Path, late: tuple[int, ...]) -> None:
+    (tmp_path / "steady").mkdir()
+    d = diagnosed(serving(4, host=always(dict.fromkeys(late, 150.0))).write(tmp_path))
+    steady = diagnosed(serving(4).write(tmp_path / "steady"))
+    found = finding(d, "rank-arrival-skew")
+    assert found.severity in ("medium", "high")
+    assert found.scope.rank == (late[0] if len(late) == 1 else None)
+    assert fact(d, "rank.late_pattern", late[0]) == "host"
+    assert found.recommendations[0].id == "steady-late-host"
+    holds(found, step_ms(steady), 0.10)
+
+
+@pytest.mark.parametrize("late", [(2,), (1, 2), (0, 1, 2)])
+def test_gpus_that_are_slower(tmp_path: Path, late: tuple[int, ...]) -> None:
+    """All kernels of some ranks take two fifths longer: boards, not requests."""
+    d = diagnosed(serving(4, pace=dict.fromkeys(late, 1.4)).write(tmp_path))
+    slow = finding(d, "one-gpu-slower")
+    assert slow.severity in ("medium", "high")
+    assert slow.scope.rank == (late[0] if len(late) == 1 else None)
+    assert fact(d, "rank.late_pattern", late[0]) == "pace"
+    assert "rank-arrival-skew" not in ranked(d)
+
+
+def test_lateness_that_really_moves(tmp_path: Path) -> None:
+    """In each layer of each step one rank at random has the long request."""
+    of = random.Random(3)
+    d = diagnosed(serving(4, attention=lambda _, __: {of.randrange(4): 120.0}).write(tmp_path))
+    assert "rank-arrival-skew" not in ranked(d)
+    assert finding(d, "rotating-waiting").severity != "info"
+    assert {fact(d, "rank.steady_ratio", r) for r in range(4)} == {0.0}
+
+
+def test_lateness_that_moves_between_two_of_four(tmp_path: Path) -> None:
+    """The long requests are on ranks 0 and 1 in turns: what is named holds for both."""
+    d = diagnosed(serving(4, attention=lambda i, layer: {(i + layer) % 2: 120.0}).write(tmp_path))
+    assert {"rank-arrival-skew", "rotating-waiting"} & set(ranked(d))
+
+
+def test_balanced_ranks(tmp_path: Path) -> None:
+    d = diagnosed(serving(4, attention=always(dict.fromkeys(range(4), 60.0))).write(tmp_path))
+    said = {f.cause for f in d.findings}
+    assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower", "expert-imbalance"} & said
+    assert {fact(d, "rank.steady_ratio", r) for r in range(4)} == {0.0}
+
+
+def test_little_more_on_two_ranks(tmp_path: Path) -> None:
+    """8 us of 130 in each layer: nothing to fix."""
+    d = diagnosed(serving(4, attention=always({0: 8.0, 1: 8.0})).write(tmp_path))
+    assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower"} & set(ranked(d))
+
+
+def test_no_board_is_close_to_slower_everywhere(tmp_path: Path) -> None:
+    d = diagnosed(serving(4, attention=always({0: 120.0, 1: 120.0})).write(tmp_path))
+    assert "one-gpu-slower" not in {h.cause for h in d.close}
