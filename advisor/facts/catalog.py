@@ -245,6 +245,7 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: communication.CrossRank | Non
     damage.window_facts(a, out)
     communication.turn_facts(a, out)
     waits.interruption_facts(a, out)
+    waits.request_facts(a, out)
     capture.capture_facts(a, out)  # waits for the budgets
     if ranks is None:
         communication.rank_facts(a, out)

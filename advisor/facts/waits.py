@@ -45,6 +45,7 @@ _OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHos
 _HOST_FUNCTION = re.compile(r"LaunchHostFunc|AddCallback")
 _NO_OTHERS = Need("the device idles in no such call")
 _NONE = Need("no stretch without a kernel is that long")
+_NO_WAIT = Need("the passes follow each other, or a cause is recorded for the time between them")
 _SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs.CPU_SWITCHES)
 
 FACTS = (
@@ -71,6 +72,17 @@ FACTS = (
     ], columns={"ranges": needs.RANGES, "python_calls": "start end thread text_id"}),
     *group("trace", needs.OSRT, [
         Entry("interruption.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of them", "where such calls hold half of them", needs=(needs.STEPS, _NONE, Need("the launching thread is in no operating-system call for half of them"))),
+    ], columns={"host_calls": "start end thread name_id"}),
+    *group("trace", needs.CUDA, [
+        Entry("requests.wait_ratio", "ratio", "kernels api_calls", "Share of the time from the first pass to the last in which perhaps no request came, which the window leaves out: every device is idle, and the thread that launches the next pass makes no call", "waits of 0.2 ms and more that vary widely from one to the next, or lie in calls that wait for events, without those that a range, garbage collection, start-up or work on a CPU explains; 0 for less than a tenth of the time, of the passes, or six"),
+        Entry("requests.wait_count", "count", "kernels api_calls", "How many such waits there are", "count"),
+        Entry("requests.wait_median_ms", "ms", "kernels api_calls", "The usual one of them", "median", needs=(needs.STEPS, _NO_WAIT)),
+        Entry("requests.wait_longest_ms", "ms", "kernels api_calls", "The longest of them", "max", needs=(needs.STEPS, _NO_WAIT)),
+        Entry("requests.passes_per_s", "count_per_s", "kernels api_calls", "Passes a second, these waits among them", "passes / time from the first pass to the last", needs=(needs.STEPS, _NO_WAIT)),
+        Entry("requests.busy_ratio", "ratio", "kernels api_calls", "Share of that time in which a device works", "union of all GPU work / time from the first pass to the last", needs=(needs.STEPS, _NO_WAIT)),
+    ], columns={"kernels": f"{needs.SPAN} {needs.JOIN}", "api_calls": needs.CALLS}, needs=(needs.STEPS,)),
+    *group("trace", needs.OSRT, [
+        Entry("requests.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of these waits", "where such calls hold half of them", needs=(needs.STEPS, _NO_WAIT, Need("the launching thread is in no operating-system call for half of them"))),
     ], columns={"host_calls": "start end thread name_id"}),
     *group("device", needs.CUDA, [
         Entry("sync.event_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for events", "sum of such waits / host side of the window"),
@@ -167,6 +179,26 @@ def interruption_facts(a: Analysis, out: FactWriter) -> None:
         names, time = os_time(a, feeder, found)
         if 2 * time.sum() > total:
             out.put("interruption.os_call", names[time.argmax()])
+
+
+def request_facts(a: Analysis, out: FactWriter) -> None:
+    """Waits between passes in which perhaps no request came."""
+    if not a.step_count:
+        return
+    found = a.arrivals
+    out.put("requests.wait_ratio", found.waits.total / found.length)
+    out.put("requests.wait_count", len(found.waits))
+    if not len(found.waits):
+        return
+    length = found.waits.end - found.waits.start
+    busy = Coverage(union(a.ops.start, a.ops.end)).within(*np.array([[found.first], [found.last]]))
+    out |= {
+        "requests.wait_median_ms": median_of(length) / 1e6,
+        "requests.wait_longest_ms": length.max() / 1e6,
+        "requests.passes_per_s": found.passes / (found.length / 1e9),
+        "requests.busy_ratio": int(busy[0]) / found.length,
+        "requests.os_call": found.call or None,
+    }
 
 
 # --- CUDA calls that issue, allocate and wait for nothing ------------------------------------------

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.metrics.activity import Activity, kernel_activity, launch_groups, launch_kinds
+from advisor.metrics.arrivals import Arrivals, find_arrivals
 from advisor.metrics.budget import DeviceBudget, device_budget
 from advisor.metrics.damage import earlier_work, find_damage, find_losses, find_thinned
 from advisor.metrics.host import HostStates, Ranges, Threads, capture_ranges, host_states
@@ -40,8 +41,16 @@ T = TypeVar("T")
 _SHARED = (
     "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
     "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "stretches", "runs",
+    "arrivals",
 )  # fmt: skip
-_OF_PROGRAM = ("startup", "damage", "pauses", "states", "stretches")  # but if it ran another program
+_OF_PROGRAM = (
+    "startup",
+    "damage",
+    "pauses",
+    "states",
+    "stretches",
+    "arrivals",
+)  # but if it ran another program
 
 
 def computed_by(make: Callable[[Analysis], T]) -> cached_property[T]:
@@ -67,7 +76,10 @@ class Analysis:
     span = computed_by(lambda a: activity_span(a.trace, a.ops))
     runs = computed_by(lambda a: find_runs(a.trace, a.ops, a.op_name))
     startup = computed_by(lambda a: find_startup(a, a.repeated))
-    stretches = computed_by(lambda a: find_stretches(a.trace, a.ops, a.repeated, a.selection, a.states))
+    arrivals: cached_property[Arrivals] = computed_by(find_arrivals)
+    stretches = computed_by(
+        lambda a: find_stretches(a.trace, a.ops, a.repeated, a.selection, a.states, a.arrivals.waits)
+    )
     damage = computed_by(lambda a: find_damage(a.trace, a.steps))
     losses = computed_by(lambda a: find_losses(a.trace, a.ops))
     earlier_work = computed_by(lambda a: earlier_work(a.trace, a.ops))
@@ -161,7 +173,8 @@ class Analysis:
     @cached_property
     def pauses(self) -> Spans:
         """Stretches that are left out of step times: neither busy nor idle."""
-        return joined(capture_ranges(self.trace), self.earlier_work, self.stretches.long, self.stretches.lone)
+        idle = self.stretches.long, self.stretches.lone, self.arrivals.waits
+        return joined(capture_ranges(self.trace), self.earlier_work, *idle)
 
     @cached_property
     def devices(self) -> list[int]:

@@ -4,14 +4,13 @@ the operating-system calls around it, and gaps in which it computes on the GPU's
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.knowledge.files import step_patterns
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
@@ -19,6 +18,9 @@ from advisor.metrics.operations import Kind, call_keys, join, of_copies
 from advisor.metrics.workload import OF_OWN_INPUTS
 from advisor.model.arrays import Array, among, constant, distinct, grouped, picked, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
 
 #: What a wait is for (`Waits.kind`).
 EVENT, STREAM, CONTEXT = range(3)
@@ -188,6 +190,8 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
 
 #: What is copied is data from this size on (bytes); less is a token or a flag (calibration#exchange).
 _DATA = 4096
+#: How steps are found if it is certain where they begin.
+_BEGIN_KNOWN = ("ranges", "graph launches", "pauses")
 #: The upload is computed from the download if it is at most this many times as large.
 _MORE = 4
 
@@ -205,7 +209,7 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
         return np.zeros(len(before), bool), np.zeros(len(before), bool)
     known = (before != MISSING) & (after != MISSING)
     both = known & data[before] & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
-    if a.steps.method == "ranges" and a.workload in OF_OWN_INPUTS:
+    if a.steps.method in _BEGIN_KNOWN and a.workload in OF_OWN_INPUTS:
         both &= ~budget.gaps.crosses_step
     return both, both & (copied[after] >= _DATA)
 

@@ -289,11 +289,11 @@ class Stretches(Struct, frozen=True):
 
 
 def find_stretches(
-    trace: Trace, ops: Operations, steps: Steps, selection: Selection, states: HostStates
+    trace: Trace, ops: Operations, steps: Steps, selection: Selection, states: HostStates, waits: Spans
 ) -> Stretches:
     """Stretches too long to be explained by the steps; none if the user names the window. A stretch half of
-    which is garbage collection, loading of data, start-up, the profiler's or inside a call has a known
-    cause, and is left out."""
+    which is garbage collection, loading of data, start-up, the profiler's, inside a call or among the
+    `waits` for requests has a known cause, and is left out."""
     if not steps.believed or len(steps) < 2 or selection.window or selection.nvtx:
         return Stretches()
     median = median_of(steps.time)
@@ -314,7 +314,7 @@ def find_stretches(
     held = among(call, _EXPLAIN) & (ended - begun > min(_LONG_NS, int(length.min())) // 10)
     named = states.cold, states.gc, states.gil, states.overhead, states.loading
     explained = [s for each in named for s in each.values()]
-    known = joined(capture_ranges(trace), union(begun[held], ended[held]), *explained)
+    known = joined(capture_ranges(trace), union(begun[held], ended[held]), waits, *explained)
     unknown = 2 * Coverage(known).within(found.start, found.end) < length
     start, end = found.start[unknown], found.end[unknown]
     # The call that issues the next work belongs to that work.

@@ -110,6 +110,10 @@ class Impact(Frozen):
         return "step" if has_steps else "window"
 
 
+#: The cause that goes before all others, though nothing is to be won: the GPU had no work.
+NO_REQUESTS = "waits-for-requests"
+
+
 class Related(Named):
     """Another rule related to this one, in one scope."""
 

@@ -11,7 +11,7 @@ from advisor.facts.capture import samples_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
-from advisor.model.findings import Finding, NotEvaluated
+from advisor.model.findings import NO_REQUESTS, Finding, NotEvaluated
 from advisor.model.gain import WORTH, Choice, Combined, Gain, Headline, Joint, Timed, ToDo
 from advisor.model.numbers import percent
 from advisor.model.rules import RuleSpec, judges_capture
@@ -33,6 +33,8 @@ def verdict(
 ) -> str:
     """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
+    if idle := next((f for f in findings if f.cause == NO_REQUESTS), None):
+        what += f"{idle.title}: {idle.message} In a pass: "
     main = ranking.worth_reporting(findings)
     if main:
         first = main[0]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from advisor.model.facts import Cell
-from advisor.model.findings import UNREADABLE, Advice, Diagnosis, Finding
+from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
 from advisor.model.gain import WORTH, ToDo, saved_terms
 from advisor.model.numbers import (
     amount,
@@ -77,13 +77,25 @@ def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Bloc
 
 def verdict(diagnosis: Diagnosis) -> str:
     """What to do and its gain: ``Use CUDA graphs: decode step 9.01 → 2.13 ms, 4.23 x (2.47 to 6.09)``;
-    without a fix the document's verdict."""
-    first = headline(diagnosis)
+    without a fix the document's verdict. Where perhaps no request came, that goes before."""
+    first, idle = headline(diagnosis), _without_requests(diagnosis)
     if first is None:
-        return diagnosis.verdict
+        return f"{_under_load(idle)}" if idle is not None else diagnosis.verdict
     found = in_program(diagnosis, first)  # a better capture is not all there is to do
     text, behind = (": ".join(filter(None, (_do(diagnosis, f), _win(diagnosis, f)))) for f in (first, found))
-    return text if found is first else f"{text}; in the program, {behind[:1].lower()}{behind[1:]}"
+    if found is not first:
+        text = f"{text}; in the program, {behind[:1].lower()}{behind[1:]}"
+    if idle is None:
+        return text
+    return f"{_under_load(idle)}; in a pass, {text[:1].lower()}{text[1:]}"
+
+
+def _under_load(idle: Finding) -> str:
+    return f"Record under load: perhaps no request came for {phrases.share_text(idle)} of the time"
+
+
+def _without_requests(d: Diagnosis) -> Finding | None:
+    return next((f for f in d.findings if f.cause == NO_REQUESTS), None)
 
 
 def in_program(diagnosis: Diagnosis, first: Finding) -> Finding:
@@ -175,7 +187,8 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     if busy:
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
-        load.append(f"GPU busy {percent_range(busy)}{of}")
+        in_pass = " in a pass" if _without_requests(d) else ""
+        load.append(f"GPU busy {percent_range(busy)}{of}{in_pass}")
     several = d.main_steps if len(d.main_steps) > 1 else ()
     medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in several)
     yield from b.labelled(
@@ -236,9 +249,11 @@ def _win(d: Diagnosis, first: Finding) -> str:
 
 def why(d: Diagnosis, whole: bool = False) -> str:
     """The problem: shortened to the first numbers, or `whole` as in the document."""
-    first = headline(d)
-    if first is None or whole:
-        return d.verdict if first is not None else ""
+    first, idle = headline(d), _without_requests(d)
+    if whole or (first is None and idle is None):
+        return d.verdict if first is not None or idle is not None else ""
+    first = idle or first
+    assert first is not None
     where = f" (rank {first.scope.rank})" if first.scope.rank is not None else ""
     kept, *sentences = f"{first.title}{where}: {first.message}".split(". ")
     for sentence in sentences:

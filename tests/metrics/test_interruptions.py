@@ -80,10 +80,13 @@ def test_what_is_named_or_comes_often_is_no_interruption(tmp_path: Path) -> None
     for _ in range(20):
         decode(often, 4)
         often.blocked(120_000, "epoll_wait")
-    for script, cause in ((collecting, "python-gc"), (often, "os-blocked"), (short, "os-blocked")):
+    for script, cause in ((collecting, "python-gc"), (short, "os-blocked")):
         folder = tmp_path / cause / str(id(script))
         folder.mkdir(parents=True)
         expect(diagnosed(script, folder), cause, never=("long-interruptions",))
+    expect(
+        diagnosed(often, tmp_path), also=("waits-for-requests",), never=("long-interruptions", "os-blocked")
+    )
 
 
 def test_a_capture_without_steps_has_none_to_lie_between(tmp_path: Path) -> None:

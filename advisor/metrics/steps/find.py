@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.metrics.steps import ranges, sequence
+from advisor.metrics.steps import apart, ranges, sequence
 from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
 from advisor.metrics.steps.sequence import DENOISER, FRAGMENT, MIN_REPEATS, SPREAD
 from advisor.model.arrays import Array, begins_run, distinct, median_of
@@ -304,6 +304,7 @@ def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
     if graphs := sequence.periodic_graphs(work):
         yield graphs
     yield from sequence.routed_sequences(work, work.of_kind("top-k"))
+    yield from apart.passes_apart(work, work.of_kind("attention"))
     yield from sequence.kernel_sequences(work)
     for kind in ("sampling", "loss", "embedding"):
         marker = by_kind.get(kind)

@@ -24,7 +24,7 @@ from advisor.sources.trace import Columns, Trace
 
 Method = Literal[
     "ranges", "markers", "Python functions", "graph launches", "kernel sequence", "copies",
-    "waits", "opaque graph launches", "single pass", "none",
+    "waits", "pauses", "opaque graph launches", "single pass", "none",
 ]  # fmt: skip
 
 #: At least this many operations in a step: fewer are a loop of two kernels.

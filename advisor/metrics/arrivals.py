@@ -1,0 +1,228 @@
+"""Times between the passes of a service in which perhaps no request came: the thread that launches the
+next pass makes no CUDA call, every device is idle, and these times either vary widely from one to the next
+or are spent in a call of the operating system that waits for events."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from advisor.knowledge.files import step_patterns
+from advisor.metrics.host import LONG_HOST_NS, capture_ranges, off_cpu
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
+from advisor.metrics.operations import calls_named
+from advisor.metrics.steps.model import Steps
+from advisor.metrics.waited import gap_name, os_time
+from advisor.metrics.workload import TRAINING
+from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
+
+#: Calls that wait for events on descriptors, for a connection or for a message (man-pages, section 2).
+EVENT_CALLS = r"epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|futex"
+#: Those that sleep for a time, and those that wait for another thread.
+SLEEP_CALLS = r"u?sleep|(?:clock_)?nanosleep"
+_LOCK_CALLS = r"pthread_cond_(?:timed|clock)?wait|sem_(?:timed|clock)?wait|sigwait\w*|mq_(?:timed)?receive"
+_EVENTS = re.compile(rf"(?:__)?(?:{EVENT_CALLS})(?:_\w+)?")
+_WAITS = re.compile(rf"(?:__)?(?:{EVENT_CALLS}|{SLEEP_CALLS}|{_LOCK_CALLS})(?:_\w+)?")
+#: Calls that ask whether work is done.
+_QUERIES = re.compile(r"(?:Event|Stream)Query")
+
+#: There is a pattern from so many waits on, in more than this share of the passes (fewer are interruptions),
+#: which take this share of the time (calibration#hst111).
+_LEAST, _FEW, _SHARE = 6, 0.1, 0.1
+#: A wait is one in the operating system if such calls cover this share of it.
+_COVERED = 0.8
+#: Waits vary widely if they differ from the one before by this factor (geometric mean), and do not come in
+#: two or three sizes: at least so many of the tenths that they fall into take up nine tenths of the range
+#: between the shortest and the longest (logarithms, without the outer tenths). The shortest, which together
+#: hold this share of the time, are left out: passes back to back.
+_FACTOR, _SIZES, _RANGE, _SHORTEST = 1.5, 4, 0.9, 0.03
+#: Between tokens of running sequences no request has to come: such waits are this many steps long.
+_BETWEEN_TOKENS = 3.0
+
+
+class Arrivals(Struct, frozen=True):
+    """`waits` are the times in which perhaps no request came; between `first` and `last` (ns) the ends of
+    `passes` passes lie. `call` is the call of the operating system that holds most of the waits, if any."""
+
+    waits: Spans = EMPTY
+    first: int = 0
+    last: int = 0
+    passes: int = 0
+    call: str = ""
+
+    @property
+    def length(self) -> int:
+        return max(self.last - self.first, 1)
+
+
+class _Waits(Struct, frozen=True):
+    """The longest time without a call before each of these steps, on the thread that launches it; `asked`:
+    before and after it the thread asks whether its work is done."""
+
+    step: Array
+    span: Spans
+    thread: Array
+    asked: Array
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def take(self, kept: Array) -> _Waits:
+        return _Waits(self.step[kept], _some(self.span, kept), self.thread[kept], self.asked[kept])
+
+    def covered(self, spans: Spans, share: float) -> Array:
+        """Which of them lie within these to this share at least."""
+        inside = Coverage(spans).within(*self.span)
+        return np.asarray(inside >= share * (self.span.end - self.span.start))
+
+
+def find_arrivals(a: Analysis) -> Arrivals:
+    """The waits of the whole capture; none if the user names the window, in training, and where steps are
+    not certain."""
+    steps, chosen = a.repeated, a.selection
+    if not steps.believed or len(steps) <= _LEAST or steps.method == "opaque graph launches":
+        return Arrivals()
+    if chosen.window or chosen.nvtx or a.program.kind == TRAINING:
+        return Arrivals()
+    found = _unexplained(a, _before_steps(a, steps))
+    first, last = int(steps.gpu_end[0]), int(steps.gpu_end[-1])
+    waits = found.take(_in_event_calls(a, found) | _vary(found))
+    if (
+        _between_tokens(waits, steps)
+        or len(waits) < max(_LEAST, _FEW * len(steps))
+        or waits.span.total < _SHARE * max(last - first, 1)
+    ):
+        return Arrivals()
+    return Arrivals(waits.span, first, last, len(steps) - 1, _call(a, waits))
+
+
+def _before_steps(a: Analysis, steps: Steps) -> _Waits:
+    """Every such time of `LONG_HOST_NS` and more in which no device works."""
+    calls = a.trace.columns("api_calls", ("start", "thread"))
+    at = np.flatnonzero((steps.op_step >= 0) & (a.ops.api >= 0))
+    begun = calls["start"][a.ops.api[at]]
+    order = np.lexsort((begun, steps.op_step[at]))
+    step, once = np.unique(steps.op_step[at][order], return_index=True)
+    begin, thread = begun[order][once], calls["thread"][a.ops.api[at[order]]][once]
+    idle = gaps(union(a.ops.start, a.ops.end), int(steps.gpu_end[0]), int(steps.gpu_end[-1]))
+    parts = [np.empty((5, 0), np.int64)]
+    for one in distinct(thread).tolist():
+        own, ranked = a.threads.of(one), np.maximum.accumulate(begin[thread == one])
+        free = np.flatnonzero(own.start[1:] - own.end[:-1] >= LONG_HOST_NS)
+        quiet = intersect(Spans(own.end[free], own.start[free + 1]), idle)
+        # It belongs to the next step of this thread, if it does not lie inside the one before.
+        follows = np.searchsorted(ranked, quiet.end, "left")
+        quiet, follows = _some(quiet, follows < len(ranked)), follows[follows < len(ranked)]
+        follows = step[thread == one][follows]
+        after = np.searchsorted(own.start, quiet.end, "left")
+        asks = calls_named(a.trace, own.row, _QUERIES)
+        asked = asks[np.minimum(after, len(asks) - 1)] & asks[np.maximum(after - 1, 0)]
+        between = quiet.start >= steps.gpu_end[np.maximum(follows - 1, 0)]
+        parts.append(np.stack((follows, *quiet, asked, np.full(len(follows), one)))[:, between])
+    follows, start, end, asked, of = np.concatenate(parts, axis=1)
+    longest = np.lexsort((start - end, follows))
+    kept = longest[np.unique(follows[longest], return_index=True)[1]]
+    kept = kept[end[kept] - start[kept] >= LONG_HOST_NS]
+    return _Waits(follows[kept], Spans(start[kept], end[kept]), of[kept], asked[kept] > 0)
+
+
+def _some(spans: Spans, kept: Array) -> Spans:
+    return Spans(spans.start[kept], spans.end[kept])
+
+
+def _unexplained(a: Analysis, found: _Waits) -> _Waits:
+    """Those that nothing recorded explains: garbage collection, loading, start-up, the profiler, polling
+    for own work, a thread that runs on its CPU or is in calls that do work, a range that names the work."""
+    kept = ~found.asked
+    for one in distinct(found.thread).tolist():
+        states = a.states.cold, a.states.gc, a.states.gil, a.states.loading
+        named = [by.get(one, EMPTY) for by in states]
+        known = [joined(capture_ranges(a.trace), *a.states.overhead.values(), *named)]
+        asleep = off_cpu(a.trace, one, waiting=True)
+        if one in a.states.os:
+            waiting, working = _calls_of_system(a, one, _WAITS)
+            asleep = waiting if asleep is None else joined(asleep, waiting)
+            known.append(working)
+        mine = found.thread == one
+        for spans in known:
+            kept &= ~mine | ~found.covered(spans, 0.5)
+        if asleep is not None:
+            kept &= ~mine | found.covered(asleep, 0.5)
+    found = found.take(kept)
+    for one in distinct(found.thread).tolist():
+        spans = _some(found.span, found.thread == one)
+        name = gap_name(a, one, spans)
+        if name and 2 * name.covered_ns > spans.total and step_patterns().role(name.text) != "waiting":
+            found = found.take(found.thread != one)
+    return found
+
+
+def _calls_of_system(a: Analysis, thread: int, wanted: re.Pattern[str]) -> tuple[Spans, Spans]:
+    """When a thread is in these calls of the operating system, and when in others."""
+    start, end, of, name_id = a.trace.columns("host_calls", ("start", "end", "thread", "name_id")).values()
+    ids = distinct(name_id)
+    hits = [
+        i for i, text in zip(ids.tolist(), a.trace.texts(ids.tolist()), strict=True) if wanted.fullmatch(text)
+    ]
+    mine, named = of == thread, among(name_id, hits)
+    inside, others = mine & named, mine & ~named
+    return union(start[inside], end[inside]), union(start[others], end[others])
+
+
+def _in_event_calls(a: Analysis, found: _Waits) -> Array:
+    """Which of them are spent in calls that wait for events."""
+    out = np.zeros(len(found), bool)
+    for one in distinct(found.thread).tolist():
+        if one in a.states.os:
+            events = _calls_of_system(a, one, _EVENTS)[0]
+            out |= (found.thread == one) & found.covered(events, _COVERED)
+    return out
+
+
+def _vary(found: _Waits) -> Array:
+    """Which of them vary widely from one to the next: all, where those do that hold nearly all of the time;
+    but short ones that are alike are work of the host between passes that follow each other."""
+    length = found.span.end - found.span.start
+    ranked = np.argsort(length, kind="stable")
+    long = np.sort(ranked[np.cumsum(length[ranked]) > _SHORTEST * length.sum()])
+    none = np.zeros(len(found), bool)
+    if len(long) < _LEAST or not _differ(length[long]):
+        return none
+    tenths = np.sort(np.diff(percentiles(np.log(length[long]), *range(10, 100, 10))))[::-1]
+    if np.searchsorted(np.cumsum(tenths), _RANGE * tenths.sum()) + 1 < _SIZES:
+        return none
+    short = np.flatnonzero(~marked(len(found), long))
+    return ~none if len(short) < 2 or _differ(length[short]) else marked(len(found), long)
+
+
+def _differ(length: Array) -> bool:
+    """True if these times differ from the one before by a large factor (geometric mean)."""
+    return bool(np.abs(np.diff(np.log(length))).mean() >= np.log(_FACTOR))
+
+
+def _between_tokens(waits: _Waits, steps: Steps) -> bool:
+    """True if most of them come before the next token of sequences, and are as short as work of the host, or
+    as a wait for another process."""
+    tokens = np.array(steps.phase)[waits.step] == "decode"
+    if 2 * tokens.sum() <= len(waits):
+        return False
+    work = steps.gpu_end[waits.step] - waits.span.end
+    wait = median_of(waits.span.end - waits.span.start)
+    return wait < _BETWEEN_TOKENS * median_of(work)
+
+
+def _call(a: Analysis, waits: _Waits) -> str:
+    """The call of the operating system that holds most of them: of the threads that launch, if one does."""
+    if not a.trace.has("host_calls"):
+        return ""
+    for one in distinct(waits.thread).tolist():
+        names, time = os_time(a, one, waits.span)
+        if 2 * time.sum() > waits.span.total:
+            return names[int(np.argmax(time))]
+    return ""
