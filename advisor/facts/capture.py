@@ -283,6 +283,8 @@ _WORDS = {
     "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
 }  # fmt: skip
 
+#: Start-up of a step in either half of the window is the same again if one takes this share of the other.
+_ALIKE = 0.5
 #: A part with less than this share of the capture is not named.
 _REST_SHARE = 0.005
 
@@ -297,7 +299,7 @@ STARTUP_FACTS = (
         Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": needs.CALLS}),
         Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
         Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices; 0 where a single step there has any", needs=(Need("fewer than six steps, or no device waits for start-up inside them"),)),
+        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices; 0 where a single step there has any, and none before it half as much or twice as much", needs=(Need("fewer than six steps, or no device waits for start-up inside them"),)),
         Entry("startup.in_window_ratio", "ratio", "", "Share of the window in which devices wait for start-up inside its steps", "mean over the devices of the start-up part of the budget"),
     ], columns={**needs.OPS, "api_calls": needs.CALLS}),
     *group("trace", needs.STEP_RANGES, [
@@ -332,8 +334,9 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
     out.put("capture.rest", ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= _REST_SHARE) or None)
     if a.step_count >= EVEN_STEPS and idle:
         by_step = sum(b.by_step[a.window_steps, PARTS.index("startup")] for b in a.budgets.values())
-        late = by_step[a.step_count // 2 :]
-        again = np.count_nonzero(late) > 1  # a single slow first launch does not come back
+        sooner, late = np.split(by_step, [a.step_count // 2])
+        # A single slow first launch does not come back.
+        again = np.count_nonzero(late) > 1 or min(sooner.max(), late.max()) >= _ALIKE * by_step.max()
         out.put("startup.late_ratio", late.sum() / by_step.sum() if again else 0.0)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
     out |= {f"startup.{kind}_ratio": length / span for kind, length in parts.items()}

@@ -7,14 +7,15 @@ or compilation. It is cold wherever it stands; cold time at the head of a captur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
+from advisor.metrics.autotuning import compiled, trials
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
-from advisor.metrics.kernels import MATMUL, dense
+from advisor.metrics.kernels import dense
 from advisor.metrics.operations import (
     CONTEXT_NS,
     Kind,
@@ -50,11 +51,6 @@ _UPLOAD_KERNELS = 3
 #: Initialisation after this share of the kernel time belongs to the work itself; a range named start-up,
 #: after the second share.
 _LATE, _LATE_RANGE = 0.5, 0.9
-#: Trials: at most this many kernels apart, of this many kernels, this many in all, and most of what runs
-#: there.
-_NEAR, _KERNELS, _TRIALS, _MOST = 16, 4, 12, 0.5
-#: A kernel that runs as often in a row through the rest of the capture is a benchmark.
-_BENCHMARK = 0.5
 #: The head of a capture is set aside up to where at least this share of it is cold.
 _COLD_HEAD = 0.5
 
@@ -152,7 +148,8 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     spans = ranges.rows([i for i, role in a.roles.items() if role == "startup"])
     for text, *times in zip(*(spans[n][:20].tolist() for n in ("text", "start", "end")), strict=True):
         events.append(Event("ranges", ranges.texts[text], *times))
-    tuned = [*_trials(a, calls, late), *_captured(trace, calls)]
+    tuned = [Event("autotuning", *row) for row in trials(a, calls, late, steps)]
+    tuned += _captured(trace, calls)
     events += tuned
     mine = [e for e in events if a.runs.since <= e.start < a.runs.until]
     first = min([first, *(e.start for e in events)])
@@ -171,9 +168,11 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     if len(teardown):
         events.append(Event("teardown", "frees and unloads", int(teardown.start[0]), int(teardown.end[-1])))
     events.sort(key=lambda e: e.start)
-    trials = np.array([(e.thread, e.start, e.end) for e in tuned], np.int64).reshape(-1, 3).T
+    tried = np.array([(e.thread, e.start, e.end) for e in tuned], np.int64).reshape(-1, 3).T
+    built = compiled(a, calls, found.get("modules", counted[:0]), first)
     columns = [(calls[n][counted], spans[n]) for n in ("thread", "start", "end")]
-    cold = union_by(*(np.concatenate((*some, more)) for some, more in zip(columns, trials, strict=True)))
+    parts_of = zip(columns, tried, built, strict=True)
+    cold = union_by(*(np.concatenate((*some, *more)) for some, *more in parts_of))
     opens = np.sort(np.concatenate((ops.start, [e.start for e in events])), kind="stable")  # one merge
     pauses = int((opens[np.searchsorted(opens, a.runs.ends)] - a.runs.ends).sum())
     return Startup(begin, end, int(last) - int(first) - pauses, tuple(events), cold, parts, teardown)
@@ -286,35 +285,6 @@ def _longest_calls(trace: Trace, calls: Columns, kind: str, rows: Array) -> list
     names = trace.texts(calls["name_id"][rows].tolist())
     times = calls["start"][rows].tolist(), calls["end"][rows].tolist()
     return [Event(kind, name, start, end) for name, start, end in zip(names, *times, strict=True)]
-
-
-def _trials(a: Analysis, calls: Columns, until: int) -> Iterator[Event]:
-    """Autotuning without a range: stretches in which kernels of the same product are tried one after the
-    other. Kernels that also run after `until` (ns) were chosen."""
-    ops, names = a.ops, a.names
-    at = np.flatnonzero(a.op_name >= 0)
-    at = at[~names.mask(lambda k: k.operation == "fill")[a.op_name[at]]]  # clears caches between trials
-    name = a.op_name[at]
-    same = name[1:] == name[:-1]
-    products = names.mask(lambda k: k.family in MATMUL)[name]
-    in_a_row = products & (np.append(same, False) | np.append(False, same))
-    last = np.zeros(len(names.ids), np.int64)
-    np.maximum.at(last, name, ops.end[at])
-    tried = np.flatnonzero(in_a_row & (last[name] <= until))
-    groups = np.split(tried, np.flatnonzero(np.diff(tried) > _NEAR) + 1)
-    found = [
-        (int(g[0]), int(g[-1]))
-        for g in groups
-        if len(g) >= _TRIALS and len(g) >= _MOST * (g[-1] - g[0] + 1) and len(distinct(name[g])) >= _KERNELS
-    ]
-    if not found or in_a_row[found[-1][1] + 1 :].mean() >= _BENCHMARK:
-        return
-    for first, end in ((at[i], at[j]) for i, j in found):
-        call = int(ops.api[first])
-        begun = ops.start[first] if call < 0 else calls["start"][call]
-        thread = MISSING if call < 0 else int(calls["thread"][call])
-        what = f"trials of kernels, {end - first + 1:,} operations"
-        yield Event("autotuning", what, int(begun), int(ops.end[end]), thread)
 
 
 def _parts(calls: Columns, found: dict[str, Array], events: list[Event]) -> dict[str, Spans]:

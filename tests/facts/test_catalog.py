@@ -185,6 +185,12 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "interruption.copy_ratio",
         "interruption.range",
         "interruption.os_call",
+        # waits between passes: see tests/scenarios/test_requests.py
+        "requests.wait_median_ms",
+        "requests.wait_longest_ms",
+        "requests.passes_per_s",
+        "requests.busy_ratio",
+        "requests.os_call",
         # kernels with clusters or local memory, which no capture here has: see tests/facts/test_values.py
         "kernel.cluster_ratio",
         "kernel.register_limit_ratio",

@@ -66,8 +66,9 @@ def test_passes_at_random_times(tmp_path: Path, name: str | None, run: Pass, see
     d = diagnosed(service(gaps, run, name=name), tmp_path)
     no_fault(d, 24)
     assert fact(d, "requests.wait_ratio", None) == pytest.approx(0.97, abs=0.03)
-    assert fact(d, "requests.wait_count", None) == 24
-    assert fact(d, "requests.wait_median_ms", None) == pytest.approx(np.median(gaps[1:]) / 1e3, rel=0.01)
+    waits = [us / 1e3 for us in gaps[1:] if us > 200]
+    assert fact(d, "requests.wait_count", None) == len(waits)
+    assert fact(d, "requests.wait_median_ms", None) == pytest.approx(np.median(waits), rel=0.01)
     assert fact(d, "requests.wait_longest_ms", None) == pytest.approx(max(gaps[1:]) / 1e3, rel=0.01)
     (step,) = d.steps
     assert step.mean_ms < 6  # the time of a pass alone
@@ -80,7 +81,7 @@ def test_the_load_is_told_before_all_else(tmp_path: Path) -> None:
     assert fact(d, "requests.passes_per_s", None) == pytest.approx(24 / seconds, rel=0.01)
     assert fact(d, "requests.busy_ratio", None) == pytest.approx(24 * 4.47e-3 / seconds, rel=0.02)
     assert verdict(d).startswith("Record under load: perhaps no request came for 9")
-    assert " passes a second keep the GPU busy for 5" in why(d)
+    assert " passes a second keep the GPU busy for 4.88 %" in why(d)
     assert d.verdict.startswith("Perhaps no request came")
 
 
