@@ -38,7 +38,7 @@ _LEAST, _FEW, _SHARE = 6, 0.1, 0.1
 #: A wait is one in the operating system if such calls cover this share of it.
 _COVERED = 0.8
 #: Waits vary widely if they differ from the one before by this factor (geometric mean), and do not come in
-#: two or three sizes: at least so many of the tenths that they fall into take up nine tenths of the range
+#: two or three sizes: this many of the tenths that they fall into, or more, take up nine tenths of the range
 #: between the shortest and the longest (logarithms, without the outer tenths). The shortest, which together
 #: hold this share of the time, are left out: passes back to back.
 _FACTOR, _SIZES, _RANGE, _SHORTEST = 1.5, 4, 0.9, 0.03

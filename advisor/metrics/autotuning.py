@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Trials: at most this many kernels apart, of this many kernels, this many in all, and most of what runs
 #: there.
 _NEAR, _KERNELS, _TRIALS, _MOST = 16, 4, 12, 0.5
-#: Of at least so many steps few are this share: what only they try comes back, of however few kernels.
+#: From this many steps on few are this share: what only they try comes back, of however few kernels.
 _STEPS, _SELDOM = 6, 0.35
 #: A single load after host code may be that of a library.
 _LOADS = 2
