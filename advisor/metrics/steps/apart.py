@@ -12,8 +12,8 @@ from advisor.metrics.steps.sequence import SPREAD, once_each, segmented
 from advisor.model.arrays import Array, median_of
 
 #: Passes stand apart if behind most of them the device idles for this long, ns, and for this many times as
-#: long as anywhere inside: host code between layers takes less. There are this many passes of one size or more, which
-#: hold this share of the operations (calibration#hst111).
+#: long as anywhere inside: host code between layers takes less. This many passes or more, this
+#: share of them of one size, hold this share of the operations (calibration#hst111).
 _APART_NS, _TIMES, _MOST = 500_000, 10.0, 0.5
 _LEAST, _EQUAL, _WHOLE = 6, 0.95, 0.9
 
