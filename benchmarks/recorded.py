@@ -23,9 +23,12 @@ from typing import Any
 
 import yaml
 
+from advisor.gain.estimate import Replayer
+from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Span
-from advisor.pipeline.diagnose import diagnose
+from advisor.pipeline.diagnose import diagnose, open_trace
+from advisor.pipeline.explain import parse_fixes
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The pairs that the tests hold the predictions to.
@@ -138,6 +141,11 @@ def estimate(d: Diagnosis, causes: str) -> Span | None:
     return None
 
 
+def whatif(path: Path, fix: str) -> Span:
+    """The step after a mend that the label names: what `advisor whatif --fix` says."""
+    return Replayer(Analysis(open_trace(path))).estimate(parse_fixes([fix], {})).after
+
+
 def held(found: Set, name: str, path: Path) -> Recorded:
     label, about = found.captures[name], found.about
     d = diagnose(path)
@@ -147,7 +155,8 @@ def held(found: Set, name: str, path: Path) -> Recorded:
         if after is None:  # its run failed
             continue
         what = f"{gain['causes'].replace('|', ' or ')}: {gain['change']}"
-        mends.append(Held(name, what, after["step_ms"], tuple(after["band"]), estimate(d, gain["causes"])))
+        said = whatif(path, gain["fix"]) if "fix" in gain else estimate(d, gain["causes"])
+        mends.append(Held(name, what, after["step_ms"], tuple(after["band"]), said))
     recorder = about.get("recorder", "PyTorch profiler")
     if (options := label.get("recorder", "default")) != "default":
         recorder += f" ({options})"

@@ -64,7 +64,7 @@ def logits() -> Iterator[Variant]:
         replay()
         scores.cpu()
 
-    gains = (Gain("pageable-copies|transfer-bound|blocking-sync", "tokens only", "logits_none"),)
+    gains = (Gain("transfer-bound", "tokens only", "logits_none"),)
     yield Variant("logits_none", "copies", replay, marks=False)
     yield Variant("logits_to_host", "copies", step, ("pageable-copies", "transfer-bound"), gains=gains)
 
@@ -113,10 +113,7 @@ def offload() -> Iterator[Variant]:
         fetch(0, copy_stream)
         gpu.join(None, waits_for=copy_stream)
 
-    gains = (
-        Gain("transfer-bound", "fetched a layer ahead", "offload_prefetched"),
-        Gain("transfer-bound", "weights on the device", "offload_resident"),
-    )
+    gains = (Gain("transfer-bound", "fetched a layer ahead", "offload_prefetched"),)
     top = ("transfer-bound", "waits-for-other-streams")
     yield Variant("offload_exposed", "offload", run(exposed, begin_exposed), top, gains=gains, calls=4)
 
@@ -133,9 +130,7 @@ def offload() -> Iterator[Variant]:
         begin_exposed()
         fetch(1, copy_stream)
 
-    yield Variant(
-        "offload_prefetched", "offload", run(prefetched, begin_prefetched), gains=gains[1:], calls=4
-    )
+    yield Variant("offload_prefetched", "offload", run(prefetched, begin_prefetched), calls=4)
 
 
 def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,8 +169,8 @@ def quantising() -> Iterator[Variant]:
         model.linear = linear(fused)
         yield Variant(names["fused"], "quantising", make(), calls=calls)
         model.linear = linear(_quantised)
-        gains = (Gain("unfused-elementwise|separate-dequantisation", "one kernel quantises", names["fused"]),)
-        top = ("unfused-elementwise", "separate-quantisation", "separate-dequantisation")
+        gains = (Gain("unfused-quantise|unfused-elementwise", "one kernel quantises", names["fused"]),)
+        top = ("unfused-quantise", "unfused-elementwise")
         yield Variant(names["separate"], "quantising", make(), top, gains=gains, calls=calls)
 
 
@@ -183,13 +178,16 @@ def precision() -> Iterator[Variant]:
     """Products in FP32, TF32 and BF16."""
     prompt = Prefill(Decoder("middle", 2, length=1024, dtype=torch.float32), 1024)
     gains = (
-        Gain("fp32-matmul", "TF32 products", "precision_tf32"),
+        Gain("fp32-matmul", "TF32 products", "precision_tf32", "tensor_rate:precision=tf32"),
         Gain("fp32-matmul", "BF16 products", "precision_bf16"),
     )
     torch.set_float32_matmul_precision("highest")
     yield Variant("precision_fp32", "precision", prompt.step, ("fp32-matmul",), gains=gains, calls=3)
     torch.set_float32_matmul_precision("high")
-    yield Variant("precision_tf32", "precision", prompt.step, never=("fp32-matmul", "launch-bound"), calls=4)
+    top = ("fp32-matmul", "compute-bound")
+    yield Variant(
+        "precision_tf32", "precision", prompt.step, top, ("launch-bound",), gains=gains[1:], calls=4
+    )
     del prompt
     prompt = Prefill(Decoder("middle", 2, length=1024), 1024)
     yield Variant("precision_bf16", "precision", prompt.step, ("compute-bound",), ("fp32-matmul",), calls=4)

@@ -68,7 +68,7 @@ def generates() -> Iterator[Variant]:
             f"hf_compiled_b{batch}",
             "generate",
             call(batch, cache_implementation="static"),
-            never=("launch-bound",),
+            top=("host-gap", "graph-replay-gaps", "launch-bound"),
             calls=1,
             steps_a_call=TOKENS,
             marks=False,

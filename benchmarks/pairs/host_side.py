@@ -224,12 +224,10 @@ def prefills() -> Iterator[Variant]:
         with record_function("decode"):
             decode()
 
-    gains = (
-        Gain("prefill-holds-decode", "prompts in pieces", "prefill_pieces"),
-        Gain("prefill-holds-decode", "prompts elsewhere", "prefill_none"),
-    )
     yield Variant("prefill_none", "prefills", none, never=("prefill-holds-decode",))
+    # A prompt and a decode step are two steps.
     yield Variant(
-        "prefill_whole", "prefills", whole, ("prefill-holds-decode",), gains=gains, calls=16, period=every
-    )
-    yield Variant("prefill_pieces", "prefills", pieces, gains=gains[1:], calls=8)
+        "prefill_whole", "prefills", whole, ("prefill-holds-decode",), calls=16, period=every,
+        steps_a_call=1 + 1 / every,
+    )  # fmt: skip
+    yield Variant("prefill_pieces", "prefills", pieces, steps_a_call=2)

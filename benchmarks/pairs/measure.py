@@ -21,16 +21,18 @@ ROUND_SECONDS = 0.2 if gpu.HERE else 0.0
 
 @dataclass(frozen=True)
 class Gain:
-    """The mend of `causes` (any of them) is the variant `after`."""
+    """The mend of `causes` (any of them, parted by |) is the variant `after`. `fix`: the what-if that
+    predicts it, with parameters as on the command line, where it is not the one of the finding."""
 
     causes: str
     change: str
     after: str
+    fix: str | None = None
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One loop. A call of `step` is one step, or `steps_a_call` of them.
+    """One loop. A call of `step` is one step, or `steps_a_call` of them (on the mean).
 
     `top`: causes one of which the diagnosis must put first (none given: no demand); `never`: causes
     that it must not say. `period`: after how many calls the loop repeats itself. `marks`: how the
@@ -46,7 +48,7 @@ class Variant:
     gains: tuple[Gain, ...] = ()
     calls: int = 8
     period: int = 1
-    steps_a_call: int = 1
+    steps_a_call: float = 1
     marks: bool = True
     batches: dict[int, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
@@ -117,6 +119,6 @@ def record(variant: Variant, folder: Path) -> dict[str, Any]:
         "calls_a_round": calls,
         "traced_steps": variant.calls * variant.steps_a_call,
         "recorder": " ".join(sorted(variant.options)) or "default",
-        "gains": [{"causes": g.causes, "change": g.change, "after": g.after} for g in variant.gains],
+        "gains": [{k: v for k, v in vars(g).items() if v} for g in variant.gains],
         "batches": {str(n): name for n, name in variant.batches.items()},
     }
