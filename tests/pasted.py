@@ -99,6 +99,31 @@ def as_chat(p: Printed) -> str:
     return "\n".join(" ".join(" ".join(row).split()) for row in _texts(p)) + "\n"
 
 
+#: Separators of thousands and of decimals.
+LOCALES = {
+    "en_US": (",", "."), "de_DE": (".", ","), "fr_FR": ("\u202f", ","), "fr_FR of 2017": ("\u00a0", ","),
+    "de_CH": ("\u2019", "."), "pl_PL": (" ", ","), "es_ES": ("", ","), "C": ("", "."), "C'": ("'", "."),
+}  # fmt: skip
+
+
+def in_locale(p: Printed, thousands: str, decimal: str) -> Printed:
+    """The same report with its numbers as a locale writes them."""
+
+    def text(cell: object) -> object:
+        if not isinstance(cell, int | float):
+            return cell
+        marks = str.maketrans({",": thousands, ".": decimal})
+        return f"{cell:,}".translate(marks)
+
+    return Printed(p.report, p.head, tuple(tuple(map(text, row)) for row in p.rows))
+
+
+def wrapped(text: str, width: int, strip: bool = False) -> str:
+    """As a terminal of this width shows it; a copy may lose the spaces at the ends of lines."""
+    parts = (line[i : i + width] for line in text.splitlines() for i in range(0, max(len(line), 1), width))
+    return "\n".join(part.rstrip() if strip else part for part in parts) + "\n"
+
+
 FORMATS: dict[str, Callable[[Printed], str]] = {
     "csv": as_csv,
     "semicolons": lambda p: as_csv(p, ";"),

@@ -11,8 +11,8 @@ import pytest
 from advisor.errors import InputError
 from advisor.metrics.kernels import Sums, sums_of
 from advisor.sources.open import open_trace
-from advisor.sources.pasted.printed_tables import REST
 from advisor.sources.pasted.profiler_tables import layout_of, read_profiler_tables
+from advisor.sources.pasted.raw_tables import REST
 from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, Summed
 from advisor.sources.trace import Trace
 from tests.profiler_tables import FORMS, Sum, as_csv, call, kernel, of_range, operator, span, table

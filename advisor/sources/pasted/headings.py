@@ -109,7 +109,15 @@ class Header(NamedTuple):
         return bool(self.fields & {"name", "range"}) and len(numbers) > ("duration" not in self.fields)
 
     def cells(self, line: str) -> list[str] | None:
-        return cells_of(line, self.delimiter) if self.delimiter else spaced(line, self.columns)
+        if self.delimiter:
+            return cells_of(line, self.delimiter)
+        cells = spaced(line, self.columns)
+        if cells is not None and re.search(r"\b\d{1,3} \d{3}\b", line):
+            from advisor.sources.pasted.locales import joined
+
+            wide = len(re.split(r"\s{2,}|\t", line.strip())) == len(self.columns)
+            return cells if wide else joined(line.split(), self.columns) or cells
+        return cells
 
 
 def header_of(line: str) -> Header | None:

@@ -9,24 +9,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import UTF_16, decoded, hold
 from advisor.sources.packed import HEAD_BYTES
-from advisor.sources.pasted.headings import TEXTS, Header, column_of, header_of, number
+from advisor.sources.pasted.headings import Header, column_of, header_of
+from advisor.sources.pasted.locales import marked
+from advisor.sources.pasted.raw_tables import RawTable, Row, Table
+from advisor.sources.pasted.wrapped import unwrapped
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns, InMemory
 
-#: Name of the row for the part of a table that its shares show as missing.
-REST = "[rows that were not pasted]"
-_CUT = 99.0
 #: Names of reports as nsys writes them, today's and those up to 2022, and the titles of 2020.
 _REPORT = re.compile(
     r"(?i)\b((?:cuda|nvtx|osrt|um|nccl|openmp|mpi)_\w{0,60}?(?:sum|trace))\b|\b(gpukernsum|cudaapisum|osrtsum|nvtxsum"
@@ -43,197 +41,33 @@ _BEGUN = re.compile(
     r'|\A\s*\[\s*\{\s*"(?:Time \(%\)|Total|Start|PID|NVTX Range|Range)'
 )
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_CALL = re.compile(r"^(?:cuda|hip)[A-Z]\w+|^cu[A-Z]\w+")
-
-Values = dict[str, float]
-
-
-class Row(NamedTuple):
-    """One line: its name and its numbers by field; times in ns, sizes in bytes."""
-
-    name: str
-    values: Values
-
-
-class Table(Struct):
-    """One table. `report` is the subject of its rows: kernels, calls, copies, sizes, ranges, host_calls,
-    or queue; `torn` counts unreadable lines inside it. Tables of one `kind` are one report of nsys."""
-
-    report: str
-    rows: list[Row] = field(default_factory=list)
-    torn: int = 0
-    kind: str = ""
 
 
 def read_tables(text: str) -> list[Table]:
     """The tables of a text, the first of each report; empty if it holds none."""
-    rest, raw = _json_tables(_ESCAPE.sub("", text))
-    raw += _text_tables(rest)
+    rest, raw = _json_tables(marked(_ESCAPE.sub("", text)))
+    raw += _text_tables(unwrapped(rest))
     found: dict[str, Table] = {}
     for one in sorted(raw, key=lambda r: r.derived):  # a report of its own before parts of others
+        one.settle()
+        if not one.cells:
+            continue
         for table in one.tables():
+            table.doubtful = one.doubtful
             table.kind = " ".join((table.report, *(sorted(one.header.fields) if one.derived else ())))
             if table.rows:
                 found.setdefault(table.report, table)
     return list(found.values())
 
 
-#: Times are 64-bit nanoseconds.
-_MOST_NS = 1 << 63
-
-
-class _Raw(Struct):
-    """A table as it appears in the text."""
-
-    header: Header
-    hint: str
-    cells: list[dict[str, Any]] = field(default_factory=list)
-    torn: int = 0
-
-    @property
-    def derived(self) -> bool:
-        """Whether its rows are also those of another report, split or joined differently."""
-        fields = self.header.fields
-        return bool(fields & {"category", "kernels.average", "duration"}) or {"name", "range"} <= fields
-
-    def add(self, cells: Sequence[str] | None) -> bool:
-        """Add one row; False if the cells do not form a row."""
-        columns = self.header.columns
-        if cells is None or len(cells) < len(columns):
-            return False
-        if len(cells) > len(columns):  # a name with the delimiter in it
-            cut = len(columns) - 1
-            cells = [*cells[:cut], self.header.delimiter.join(cells[cut:])]
-        row: dict[str, Any] = {}
-        try:
-            for column, cell in zip(columns, cells, strict=True):
-                if column is None or column.field == "word":
-                    continue
-                if column.field in TEXTS:
-                    row[column.field] = str(cell).strip().strip('"')
-                else:
-                    value = number(str(cell)) * column.scale
-                    if column.field and not (column.field == "count" and not value > 0):
-                        row[column.field] = value
-        except ValueError:
-            return False
-        possible = all(0 <= row.get(n, 0) < _MOST_NS for n in ("total", "average", "least", "most"))
-        if not (row.get("name") or row.get("range")) or not possible:
-            return False
-        self.cells.append(row)
-        return True
-
-    def tables(self) -> Iterator[Table]:
-        """The tables that it is made of: some reports join several."""
-        fields = self.header.fields
-        if "kernels.average" in fields:
-            yield from self._launches()
-        elif "duration" in fields:
-            yield from self._summed()
-        elif {"name", "range"} <= fields:
-            yield from self._of_largest_range()
-        elif "category" in fields:
-            kinds = {"CUDA_API": "calls", "CUDA_KERNEL": "kernels", "MEMORY_OPER": "copies"}
-            for category, report in kinds.items():
-                rows = [c for c in self.cells if str(c.get("category", "")).upper() == category]
-                yield Table(report, [_row(c) for c in rows], self.torn)
-        else:
-            yield Table(self._report(), [*map(_row, self.cells), *self._rest()], self.torn)
-
-    def _rest(self) -> Iterator[Row]:
-        """The missing part, by the shares, if only the first rows were pasted."""
-        shown = math.fsum(c.get("percent", math.nan) for c in self.cells)
-        total = math.fsum(c.get("total", math.nan) for c in self.cells)
-        if 0 < shown < _CUT and total > 0 and "range" not in self.cells[0]:
-            yield Row(REST, {"total": total * (100.0 - shown) / shown, "count": 0})
-
-    def _report(self) -> str:
-        names = [str(c.get("name", "")) for c in self.cells]
-        if "range" in self.header.fields:
-            return "ranges"
-        if any(c.bytes for c in self.header.columns if c) or "size" in self.hint:
-            return "sizes"
-        if names and all(n.startswith("[CUDA") for n in names):
-            return "copies"
-        for word, report in (("osrt", "host_calls"), ("operating", "host_calls"), ("api", "calls"),
-                             ("kern", "kernels"), ("mem", "copies")):  # fmt: skip
-            if word in self.hint:
-                return report
-        calls = sum(bool(_CALL.match(n)) for n in names)
-        if 2 * calls >= len(names):
-            return "calls"
-        plain = sum(bool(re.fullmatch(r"[a-z_][a-z0-9_]*", n)) and "kernel" not in n for n in names)
-        return "host_calls" if plain == len(names) and not _IS_KERNEL.search(" ".join(names)) else "kernels"
-
-    def _launches(self) -> Iterator[Table]:
-        """cuda_kern_exec_sum: time of the launch calls, the queue and the kernels, by kernel."""
-        for report in ("kernels", "queue"):
-            rows = []
-            for cells in self.cells:
-                count = cells.get(f"{report}.count", cells.get("count", math.nan))
-                values = {f.partition(".")[2]: v for f, v in cells.items() if f.startswith(report + ".")}
-                values |= {"count": count, "total": count * values.get("average", math.nan)}
-                if count > 0:
-                    rows.append(Row(cells["name"], values))
-            yield Table(report, rows, self.torn)
-
-    def _summed(self) -> Iterator[Table]:
-        """Reports with a line for every operation or call."""
-        by_name: dict[tuple[str, str], list[float]] = {}
-        for cells in self.cells:
-            name, copy = cells["name"], cells["name"].startswith("[CUDA")
-            report = "copies" if copy else "calls" if _CALL.match(name) else "kernels"
-            by_name.setdefault((report, name), []).append(cells["duration"])
-            if copy and not math.isnan(cells.get("bytes", math.nan)):
-                by_name.setdefault(("sizes", name), []).append(cells["bytes"])
-        for report in dict.fromkeys(r for r, _ in by_name):
-            rows = [Row(n, _statistics(sorted(v))) for (r, n), v in by_name.items() if r == report]
-            yield Table(report, rows, self.torn)
-
-    def _of_largest_range(self) -> Iterator[Table]:
-        """nvtx_kern_sum counts a kernel in every range around it, so only one kind of range is used."""
-        total: dict[str, float] = {}
-        for cells in self.cells:
-            kind = re.sub(r"\d+", "#", cells["range"])
-            total[kind] = total.get(kind, 0.0) + cells.get("total", 0.0)
-        largest = max(total, key=lambda k: total[k], default="")
-        rows = [_row(c) for c in self.cells if re.sub(r"\d+", "#", c["range"]) == largest]
-        yield Table("kernels", rows, self.torn)
-
-
-_IS_KERNEL = re.compile(
-    r"(?i)gemm|attention|norm|softmax|elementwise|nccl|reduce|_kernel|triton_|nvjet|cutlass"
-)
-
-
-def _row(cells: dict[str, Any]) -> Row:
-    """Total, count and mean follow from each other."""
-    values = {f: v for f, v in cells.items() if f not in TEXTS}
-    count, total = values.get("count", math.nan), values.get("total", math.nan)
-    average = values.get("average", math.nan)
-    if math.isnan(total):
-        values["total"] = count * average
-    if math.isnan(count):
-        values["count"] = round(total / average) if average else math.nan
-    # Since 2023 a range begins with its domain, which is empty for most.
-    return Row(cells.get("name") or cells["range"].removeprefix(":"), values)
-
-
-def _statistics(values: list[float]) -> Values:
-    n, total = len(values), math.fsum(values)
-    median = (values[(n - 1) // 2] + values[n // 2]) / 2
-    return {"count": n, "total": total, "average": total / n, "median": median,
-            "least": values[0], "most": values[-1]}  # fmt: skip
-
-
-def _text_tables(text: str) -> list[_Raw]:
-    found: list[_Raw] = []
-    now: _Raw | None = None
+def _text_tables(text: str) -> list[RawTable]:
+    found: list[RawTable] = []
+    now: RawTable | None = None
     hint, inside = "", False
     for line in text.splitlines():
         header = header_of(line)
         if header is not None:
-            now, inside = _Raw(header, hint), True
+            now, inside = RawTable(header, hint), True
             found.append(now)
             continue
         if not line.strip() or _RULE.match(line):
@@ -249,9 +83,9 @@ def _text_tables(text: str) -> list[_Raw]:
     return found
 
 
-def _json_tables(text: str) -> tuple[str, list[_Raw]]:
+def _json_tables(text: str) -> tuple[str, list[RawTable]]:
     """Arrays of objects in a text, and the text without them."""
-    found: list[_Raw] = []
+    found: list[RawTable] = []
     rest, at, decoder = [], 0, json.JSONDecoder()
     for hit in re.finditer(r"^\s*\[\s*\{", text, re.MULTILINE):
         if hit.start() < at:
@@ -268,7 +102,7 @@ def _json_tables(text: str) -> tuple[str, list[_Raw]]:
         if not header.is_known:
             continue
         hints = list(_REPORT.finditer(before))
-        raw = _Raw(header, (hints[-1][0] if hints else "").lower())
+        raw = RawTable(header, (hints[-1][0] if hints else "").lower())
         for row in rows:
             cells = ["" if row.get(k) is None else str(row.get(k)) for k in keys]
             raw.torn += not raw.add(cells)
@@ -319,6 +153,8 @@ class PastedTables(InMemory):
         version, torn = _VERSION.search(text), sum(t.torn for t in tables)
         what = "lines inside the tables that could not be read or be true"
         self.ledger.note("dropped", what, "sums", torn, len(rows) + torn)
+        two, doubtful = "numbers that can be read in two ways", sum(t.doubtful for t in tables)
+        self.ledger.note("doubted", f"{two}, read with a decimal point", "sums", doubtful, len(rows))
         self.capture = Capture(
             path=str(shown),
             format="nsys-stats",

@@ -15,8 +15,9 @@ from advisor.errors import InputError
 from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
-from advisor.sources.pasted.printed_tables import REST, Row, is_text, sums_columns
+from advisor.sources.pasted.printed_tables import is_text, sums_columns
 from advisor.sources.pasted.profiler_tables import Operator, ProfilerTable, has_headings, read_profiler_tables
+from advisor.sources.pasted.raw_tables import REST, Row
 from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, Summed
 from advisor.sources.trace import InMemory
 
