@@ -74,9 +74,8 @@ def joined(words: Sequence[str], columns: Sequence[Column | None]) -> list[str] 
             return None
         for way in WAYS[:2]:
             try:
-                row = {
-                    c.field: read(cell, way) * c.scale for c, cell in zip(columns, cells, strict=False) if c
-                }
+                known = zip(columns, cells, strict=False)
+                row = {c.field: read(cell, way) * c.scale for c, cell in known if c and c.field != "word"}
             except ValueError:
                 continue
             if adds_up(row) and _in_order(row):

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from advisor.errors import InputError
-from advisor.knowledge.files import kernel_families, step_patterns
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
 from advisor.sources.pasted.printed_tables import is_text, sums_columns
@@ -33,6 +32,12 @@ _COPY = re.compile(r"^(?:Memcpy ([HDP])to([HDP])|Copy([HDP])\w*?To([HDP])(?:ost|
 _SPAN = re.compile(
     r"^ProfilerStep[#*]|^## Call CompiledFxGraph|^Torch-Compiled Region|^nccl:|^DDP |^PL_|^\[pl\]"
     r"|^(?:Optimizer|FullyShardedDataParallel|DistributedDataParallel)\.|^CompiledFunction|^enumerate\("
+    r"|^execute_\w+\(|^step\[|^\[Executor\]|(?i:^(?:decode|prefill|forward|iteration|step)(?:[ _#:.-]\w*)?$)"
+)
+#: How names of kernels look; a range of the program may have any name.
+_KERNEL = re.compile(
+    r"(?i)^void |^_Z|[<(]|kernel|gemm|nccl|triton|cutlass|cudnn|flash|nvjet|cijk|_sm\d\d"
+    r"|^(?:ampere|volta|turing)"
 )
 _OPERATOR = re.compile(r"::|^\w+Backward\d*$|^torch_\w+$")
 #: Two views of the same time may differ by rounding; rows that were cut off are shown from this share on.
@@ -155,22 +160,16 @@ def _on_device(row: Operator) -> bool:
 
 def _is_span(name: str, on_host: set[str]) -> bool:
     """A range around GPU work. The host has it as well, as it has the launch of a Triton kernel."""
-    if _SPAN.match(name) or step_patterns().step(name) is not None:
-        return True
-    return name in on_host and _is_unknown([name])[0]
-
-
-def _is_unknown(names: Sequence[str]) -> list[bool]:
-    return [kernel.operation.startswith("other") for kernel in kernel_families().classify(names)]
+    return bool(_SPAN.match(name)) or (name in on_host and not _KERNEL.search(name))
 
 
 def _within(kernels: list[Operator], total: float) -> tuple[list[Operator], list[Operator]]:
     """The kernels, without rows that exceed the GPU's total together with them: ranges with names of their
-    own. The largest of an unknown name goes first."""
+    own. The largest whose name does not look like a kernel goes first."""
     spans: list[Operator] = []
     kept = sorted(kernels, key=lambda row: -row.self_device)
     while not math.isnan(total) and sum(row.self_device for row in kept) > total * _ROUNDING:
-        unknown = [row for row, is_ in zip(kept, _is_unknown([r.name for r in kept]), strict=True) if is_]
+        unknown = [row for row in kept if not _KERNEL.search(row.name)]
         if not unknown:
             break
         kept.remove(unknown[0])
