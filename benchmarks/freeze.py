@@ -33,7 +33,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from freeze_lines import OF_A_CAPTURE, ONCE
 from openpyxl import load_workbook
@@ -105,15 +104,6 @@ class Side:
     def close(self) -> None:
         """End the process."""
         self._server.communicate()
-
-
-class Difference(NamedTuple):
-    """`where` is the capture, `what` a stream, the exit code or a file."""
-
-    where: str
-    line: str
-    what: str
-    text: list[str]
 
 
 def differences(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
@@ -194,12 +184,13 @@ def placed(capture: Path, folder: Path) -> str:
 
 
 class Bench:
-    """Both versions, what to run, and what was found."""
+    """Both versions, and what to run; each difference is printed when it is found."""
 
-    def __init__(self, versions: Sequence[Path], scratch: Path, deadline: float, only: str) -> None:
+    def __init__(
+        self, versions: Sequence[Path], scratch: Path, deadline: float, only: str, lines: int
+    ) -> None:
         self.sides = [Side(v, scratch / name) for v, name in zip(versions, "ab", strict=True)]
-        self.deadline, self.only = deadline, only
-        self.found: list[Difference] = []
+        self.deadline, self.only, self.lines = deadline, only, lines
         self.done: Counter[str] = Counter()
 
     def compare(self, where: str, template: str, name: str = "") -> None:
@@ -210,7 +201,10 @@ class Bench:
             return
         before, after = (side.run(line.split(), side.folder(where)) for side in self.sides)
         self.done["compared"] += 1
-        self.found += [Difference(where, line, *each) for each in differences(before, after)]
+        for what, text in differences(before, after):
+            self.done["differing"] += 1
+            shown = "".join(f"\n    {each[:200]}" for each in text[: self.lines])
+            print(f"{where}: advisor {line}: {what}: {len(text)} lines{shown}", flush=True)
 
     def of_capture(self, capture: Path, number: int, options: dict[str, str]) -> None:
         """All command lines for a capture."""
@@ -280,7 +274,9 @@ def main(words: Sequence[str] | None = None) -> int:
     chosen = captures(args.captures)[:: args.every]
     versions = [args.before.absolute(), args.after.absolute()]
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(args.jobs) as pool:
-        benches = [Bench(versions, Path(name, str(i)), deadline, args.only) for i in range(args.jobs)]
+        benches = [
+            Bench(versions, Path(name, str(i)), deadline, args.only, args.lines) for i in range(args.jobs)
+        ]
         options = benches[0].options() if chosen else {}
         free = list(benches)
 
@@ -296,16 +292,12 @@ def main(words: Sequence[str] | None = None) -> int:
         list(pool.map(job, range(len(chosen)), chosen))
         for bench in benches:
             bench.close()
-    found = sorted(each for bench in benches for each in bench.found)
-    for each in found:
-        print(f"{each.where}: advisor {each.line}: {each.what}: {len(each.text)} lines")
-        print(*(f"    {line[:200]}" for line in each.text[: args.lines]), sep="\n")
     done = sum((bench.done for bench in benches), Counter[str]())
     print(
-        f"{done['compared']} command lines on {len(chosen)} captures: {len(found)} outputs differ, "
+        f"{done['compared']} command lines on {len(chosen)} captures: {done['differing']} outputs differ, "
         f"{done['left out']} command lines left out"
     )
-    return int(bool(found or not done["compared"]))
+    return int(bool(done["differing"] or not done["compared"]))
 
 
 if __name__ == "__main__":

@@ -248,20 +248,14 @@ def cli() -> str:
 
 def verbs() -> list[tuple[str, ...]]:
     """Every verb, and the verbs of verbs, as words."""
-    group = _group()
+    from advisor.cli.app import VERBS, app
+
+    group: Any = app
     found: list[tuple[str, ...]] = []
-    for name in group.list_commands(None):
+    for name in VERBS:
         found.append((name,))
         found += [(name, sub) for sub in getattr(group.get_command(None, name), "commands", ())]
     return found
-
-
-def _group() -> Any:
-    from typer.main import get_command
-
-    from advisor.cli.app import app
-
-    return get_command(app)
 
 
 def help_of(words: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from openpyxl import Workbook
 
-from advisor.cli.main import VERBS
+from advisor.cli.app import VERBS
 from tests.docs.scripts import script
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,17 +6,18 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from advisor.capture import goals
 from advisor.checklist.session import BACK, choose, need_terminal, write
-from advisor.cli.app import argument, goal_names, option, switch, takes
+from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
+from advisor.cli.options import PATH, Verb, asks, takes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines
@@ -27,21 +28,20 @@ from advisor.reports import listings
 from advisor.reports.output_file import write_atomic
 
 
-@takes(
-    "words engine phase where ranks iterations repeat input_len output_len delay duration without_graphs "
-    "nsys name command_file troubleshoot show format output force quiet",
-    files=(),
-    record=PlanRequest,
-    format=formats("Kind of plan."),
-    quiet="Commands only.",
-)
+@click.command(cls=Verb)
+@click.argument("words", metavar="[GOAL] [-- COMMAND...]", nargs=-1, shell_complete=offer(goal_names))
+@asks
+@click.option("--command-file", type=PATH, metavar="FILE", help="Write the options as nsys command file.")
+@click.option("--troubleshoot", is_flag=True, help="What to do when a capture fails.")
+@click.option("--list", "listed", is_flag=True, help="List goals, engines and places.")
+@takes("format output force quiet", files=(), format=formats("Kind of plan."), quiet="Commands only.")
 def capture(
     settings: Settings,
     request: dict[str, Any],
-    words: list[str] | None = argument("[GOAL] [-- COMMAND...]", None, autocompletion=goal_names),
-    command_file: Path | None = option("FILE", "Write the options as nsys command file."),
-    troubleshoot: bool = switch("--troubleshoot", "What to do when a capture fails."),
-    show: bool = switch("--list", "List goals, engines and places."),
+    words: Sequence[str],
+    command_file: Path | None,
+    troubleshoot: bool,
+    listed: bool,
 ) -> None:
     """Plan a capture: for a GOAL the nsys command, variables, and the advisor command after it.
 
@@ -51,8 +51,8 @@ def capture(
     """
     check_files(settings, others={"--command-file": command_file})
     if troubleshoot:
-        _troubles(words or [], settings)
-    elif show:
+        _troubles(words, settings)
+    elif listed:
         _listed(settings)
     else:
         if (release := request.get("release")) is not None:
@@ -60,7 +60,7 @@ def capture(
             if found is None:
                 raise InputError(f"--nsys: '{release}' is not a release like 2023.4 (see nsys --version)")
             request["release"] = int(found[1]), int(found[2])
-        _planned(words or [], request, settings, command_file)
+        _planned(words, request, settings, command_file)
 
 
 def _listed(settings: Settings) -> None:
@@ -75,7 +75,7 @@ def _listed(settings: Settings) -> None:
     deliver_one(found, listings.goals, "Goals of captures", settings)
 
 
-def _planned(words: list[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
+def _planned(words: Sequence[str], request: dict[str, Any], settings: Settings, file: Path | None) -> None:
     """The plan from the arguments and options; asks for what is missing."""
     known = [g.id for g in capture_goals().goals]
     if not words:
@@ -94,7 +94,7 @@ def _planned(words: list[str], request: dict[str, Any], settings: Settings, file
     deliver_one(made, listings.plan, made.title, settings, settings.verbosity)
 
 
-def _troubles(words: list[str], settings: Settings) -> None:
+def _troubles(words: Sequence[str], settings: Settings) -> None:
     """Walk through the tree at a terminal, else print it or the part below a symptom."""
     if len(words) > 1:
         raise InputError(f"--troubleshoot takes one symptom; '{words[1]}' is too much")
@@ -106,16 +106,15 @@ def _troubles(words: list[str], settings: Settings) -> None:
     deliver_one(tree, listings.troubles, "When a capture fails", settings)
 
 
+@click.command(cls=Verb)
+@click.argument("trace", metavar="TRACE", type=PATH)
+@click.option("--strict", is_flag=True, help="Exit 1 on a finding of medium or above.")
 @takes(
-    "trace serving_engine rules param strict redact format output force verbose",
+    "serving_engine rules param redact format output force verbose",
     format=formats("Kind of report."),
     verbose="Every option, reason and advice.",
 )
-def doctor(
-    settings: Settings,
-    trace: Path = argument("TRACE"),
-    strict: bool = switch("--strict", "Exit 1 on a finding of medium or above."),
-) -> None:
+def doctor(settings: Settings, trace: Path, strict: bool) -> int:
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
@@ -125,8 +124,7 @@ def doctor(
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
     deliver_one(found, listings.checkup, "Checkup of a capture", settings, settings.verbosity)
-    if strict and any(f.severity in ("medium", "high") for f in found.findings):
-        raise typer.Exit(1)
+    return int(strict and any(f.severity in ("medium", "high") for f in found.findings))
 
 
 #: The answer, "back", or None if there is nothing to ask.

@@ -3,14 +3,15 @@ routing; ``baseline``, diagnoses kept by name to compare with."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from advisor.cli import deliver
-from advisor.cli.app import HELP, GreedyCommand, argument, option, switch, takes, verb_group
 from advisor.cli.messages import message
+from advisor.cli.options import NAME_OR_FILE, Several, Verb, Verbs, takes
 from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError, invalid_choice
@@ -22,21 +23,24 @@ if TYPE_CHECKING:
     from advisor.pipeline.compare import CompareOptions
     from advisor.reports.experiment_blocks import Document
 
-Texts = list[str] | None
+Texts = Sequence[str]
 
 
-class _Sides(GreedyCommand):
-    greedy: ClassVar[frozenset[str]] = frozenset(("--before", "--after", "--learned", "--perfect"))
-
-
-compare_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-moe_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-@compare_app.command("compare", cls=_Sides, context_settings=HELP)
+@click.command(cls=Verb)
+@click.argument("sources", metavar="BEFORE AFTER", nargs=-1, type=NAME_OR_FILE)
+@click.option("--before", cls=Several, metavar="TRACE...", help="Several captures of the one side.")
+@click.option("--after", cls=Several, metavar="TRACE...", help="Several captures of the other side.")
+@click.option("--context", is_flag=True, help="SHORT LONG: which operations grow with the context.")
+@click.option("--tokens", metavar="SHORT,LONG", help="Context lengths, for --context.")
+@click.option("--frameworks", is_flag=True, help="[NAME=]TRACE...: serving engines side by side.")
+@click.option(
+    "--throughput", multiple=True, metavar="NAME=TOK_S", help="Measured throughput, for --frameworks."
+)
+@click.option("--batch", multiple=True, metavar="NAME=N", help="Sequences a step, for --frameworks.")
+@click.option("--gate", metavar="PCT", help="Slow-down that is a regression (5 %).")
+@click.option("--noise-floor", metavar="PCT", help="What must be certain of it (2 %).")
 @takes(
-    "sources before after context tokens frameworks throughput batch gate noise_floor fail_on folder "
-    "window nvtx phase rules param engine redact format output html xlsx force quiet verbose",
+    "fail_on folder window nvtx phase rules param engine redact format output html xlsx force quiet verbose",
     files=("folder",),
     fail_on=one_of("Exit 1 for it, and for not-comparable.", "regression"),
     quiet="The verdict alone.",
@@ -44,17 +48,17 @@ moe_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 )
 def compare(
     settings: Settings,
-    sources: Texts = argument("BEFORE AFTER", None),
-    before: Texts = option("TRACE...", "Several captures of the one side."),
-    after: Texts = option("TRACE...", "Several captures of the other side."),
-    context: bool = switch("--context", "SHORT LONG: which operations grow with the context."),
-    tokens: str | None = option("SHORT,LONG", "Context lengths, for --context."),
-    frameworks: bool = switch("--frameworks", "[NAME=]TRACE...: serving engines side by side."),
-    throughput: Texts = option("NAME=TOK_S", "Measured throughput, for --frameworks."),
-    batch: Texts = option("NAME=N", "Sequences a step, for --frameworks."),
-    gate: str | None = option("PCT", "Slow-down that is a regression (5 %)."),
-    noise_floor: str | None = option("PCT", "What must be certain of it (2 %)."),
-) -> None:
+    sources: Texts,
+    before: Texts,
+    after: Texts,
+    context: bool,
+    tokens: str | None,
+    frameworks: bool,
+    throughput: Texts,
+    batch: Texts,
+    gate: str | None,
+    noise_floor: str | None,
+) -> int:
     """Compare two sides: what changed, by how much, and is it more than noise?
 
     Each source is a capture (any format that advisor reads), a diagnosis saved with --format json,
@@ -68,7 +72,7 @@ def compare(
         raise InputError("--context and --frameworks answer different questions; give one")
     if settings.fail_on and not plain:
         raise InputError("--fail-on regression judges before against after; nothing else")
-    named = [*(sources or ()), *(before or ()), *(after or ())]
+    named = [*sources, *before, *after]
     formats = format_names("findings" if plain else "document")
     if settings.format not in formats:
         raise invalid_choice("--format", settings.format, formats)
@@ -90,13 +94,24 @@ def compare(
             else:
                 document = run.compare(*both, options, progress)
     _deliver(document, settings)
-    if document.kind == "comparison":
-        raise typer.Exit(_gate(document, settings.fail_on))
+    return _gate(document, settings.fail_on) if document.kind == "comparison" else 0
 
 
-@moe_app.command("moe", cls=_Sides, context_settings=HELP)
+@click.command(cls=Verb)
+@click.argument("runs", metavar="[LEARNED PERFECT]", nargs=-1, type=NAME_OR_FILE)
+@click.option("--learned", cls=Several, metavar="RUN...", help="Several runs with the learned router.")
+@click.option("--perfect", cls=Several, metavar="RUN...", help="Several runs with perfect routing.")
+@click.option("--unit", metavar="tok/s|req/s|ms", help="What bare numbers are.")
+@click.option("--metric", metavar="NAME", help="Compare this number of the reports.")
+@click.option(
+    "--traces",
+    nargs=2,
+    type=NAME_OR_FILE,
+    metavar="LEARNED PERFECT",
+    help="Captures of both: expert kernels, balance.",
+)
 @takes(
-    "runs learned perfect unit metric traces param redact format output html xlsx force quiet verbose",
+    "param redact format output html xlsx force quiet verbose",
     files=("folder",),
     format=deliver.formats("Kind of report."),
     quiet="The verdict alone.",
@@ -104,12 +119,12 @@ def compare(
 )
 def moe(
     settings: Settings,
-    runs: Texts = argument("[LEARNED PERFECT]", None),
-    learned: Texts = option("RUN...", "Several runs with the learned router."),
-    perfect: Texts = option("RUN...", "Several runs with perfect routing."),
-    unit: str | None = option("tok/s|req/s|ms", "What bare numbers are."),
-    metric: str | None = option("NAME", "Compare this number of the reports."),
-    traces: tuple[str, str] | None = option("LEARNED PERFECT", "Captures of both: expert kernels, balance."),
+    runs: Texts,
+    learned: Texts,
+    perfect: Texts,
+    unit: str | None,
+    metric: str | None,
+    traces: tuple[str, str] | None,
 ) -> None:
     """Does uneven routing hold a mixture of experts back?
 
@@ -205,7 +220,7 @@ def sides(
     sources: Texts, before: Texts, after: Texts, names: str = "BEFORE AFTER"
 ) -> tuple[list[str], list[str]]:
     """The two sides: two sources, or the words after --before and --after."""
-    given, left, right = list(sources or ()), list(before or ()), list(after or ())
+    given, left, right = list(sources), list(before), list(after)
     if left or right:
         # One side by option, the other as a plain argument.
         if len(given) == 1 and not left:
@@ -225,7 +240,7 @@ def engines(sources: Texts, before: Texts, after: Texts) -> list[tuple[str | Non
     """``NAME=TRACE`` or ``TRACE`` for each column."""
     if before or after:
         raise InputError("--frameworks takes captures side by side, not --before and --after")
-    given = list(sources or ())
+    given = list(sources)
     if len(given) < 2:
         raise InputError("--frameworks: give two or more captures, [NAME=]TRACE each")
     out: list[tuple[str | None, str]] = []
@@ -239,7 +254,7 @@ def engines(sources: Texts, before: Texts, after: Texts) -> list[tuple[str | Non
 def numbers(texts: Texts, option: str) -> dict[str, float]:
     """``NAME=31.7`` -> {"NAME": 31.7}"""
     out = {}
-    for text in texts or ():
+    for text in texts:
         name, _, value = text.rpartition("=")
         try:
             out[name] = float(value)
@@ -262,21 +277,21 @@ def lengths(text: str | None) -> tuple[int, int] | None:
 
 # --- kept diagnoses -----------------------------------------------------------------------------
 
-baseline_app = verb_group("Keep diagnoses by name.")
+
+@click.group(cls=Verbs)
+def baseline() -> None:
+    """Keep diagnoses by name."""
 
 
-@baseline_app.command("save")
-@takes(
-    "name source folder window nvtx phase redact force",
-    files=("folder",),
-    force="Replace what has this name.",
-)
-def save_baseline(settings: Settings, name: str = argument("NAME"), source: str = argument("TRACE")) -> None:
+@baseline.command("save")
+@click.argument("name", metavar="NAME")
+@click.argument("source", metavar="TRACE", type=NAME_OR_FILE)
+@takes("folder window nvtx phase redact force", files=("folder",), force="Replace what has this name.")
+def save_baseline(settings: Settings, name: str, source: str) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
-    from advisor.reports import json_report
-    from advisor.reports.listings import baseline
+    from advisor.reports import json_report, listings
 
     folder, force = settings.folder, settings.force
     path = store.path_of(name, folder)
@@ -288,10 +303,10 @@ def save_baseline(settings: Settings, name: str = argument("NAME"), source: str 
     with deliver.Progress(name) as progress:
         found = load(source, CompareOptions(settings, folder), progress)
     write_into_folder(path, json_report.render(found), force)
-    deliver.show(baseline(f"{name}, saved as {path}", found))
+    deliver.show(listings.baseline(f"{name}, saved as {path}", found))
 
 
-@baseline_app.command("list")
+@baseline.command("list")
 @takes("folder format output force", files=("folder",), format=deliver.formats("Kind of list."))
 def list_baselines(settings: Settings) -> None:
     """One line a baseline: name, capture, steps, verdict."""
@@ -305,13 +320,14 @@ def list_baselines(settings: Settings) -> None:
     deliver.deliver_one(listed, baselines, "Baselines", settings)
 
 
-@baseline_app.command("show")
+@baseline.command("show")
+@click.argument("name", metavar="NAME")
 @takes(
-    "name folder format output force verbose",
+    "folder format output force verbose",
     files=("folder",),
     format=deliver.formats("Kind of report.", "findings"),
 )
-def show_baseline(settings: Settings, name: str = argument("NAME")) -> None:
+def show_baseline(settings: Settings, name: str) -> None:
     """Print the diagnosis that is saved under NAME."""
     from advisor.compare import store
     from advisor.reports.diagnosis_blocks import TextOptions, report

@@ -12,7 +12,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli.messages import message
+from advisor.cli.messages import message, standard_output
 from advisor.cli.paths import check_exists, is_pipe
 from advisor.errors import InputError
 from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
@@ -120,7 +120,7 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
         console.width = min(max(known, MIN_WIDTH), MAX_WIDTH)
         page = Page(console.width, console.encoding.lower().startswith("utf"))
         write(page)
-        with _standard_output(), console.capture() as capture:
+        with standard_output(), console.capture() as capture:
             print_lines(console, page.lines)
         text = capture.get()
     else:
@@ -128,7 +128,7 @@ def write_page(write: Callable[[Page], None], output: Path | None = None, force:
         write(page := Page(width, encoding.lower().startswith("utf")))
         text = "".join(f"{line.plain}\n" for line in page.lines)
     # Written here: rich answers a closed pipe with exit code 1, which has a meaning here.
-    with _standard_output():
+    with standard_output():
         sys.stdout.write(text)
         sys.stdout.flush()
 
@@ -138,24 +138,10 @@ def write_bytes(data: bytes | Iterable[bytes], output: Path | None, force: bool 
     if output is not None and output != STDOUT:
         write_atomic(output, data, force)
         return
-    with _standard_output():
+    with standard_output():
         sys.stdout.flush()
         sys.stdout.buffer.writelines((data,) if isinstance(data, bytes) else data)
         sys.stdout.buffer.flush()
-
-
-@contextmanager
-def _standard_output() -> Iterator[None]:
-    """A reader that has gone away is not an error; a full disk or a closed stream is one. Either way the
-    rest of the buffer is discarded: it would be written again at exit."""
-    try:
-        yield
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            raise InputError(
-                f"standard output: cannot be written ({error.strerror}); redirect it or use -o FILE"
-            ) from error
 
 
 class Notes(logging.Handler):

@@ -1,21 +1,17 @@
-"""``advisor diagnose``: captures in, ranked advice out. It does not import typer."""
+"""``advisor diagnose``: captures in, ranked advice out."""
 
 from __future__ import annotations
 
 import gc
-import os
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli import messages
-from advisor.cli.deliver import Progress, check_files, deliver, notes_printed, save, settings_of, write_bytes
-from advisor.cli.main import VERBS
+from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
 from advisor.cli.messages import errors, message
-from advisor.config import FLAGS, SETTINGS, Settings
+from advisor.config import Settings
 from advisor.errors import AdvisorError, InputError, near
 from advisor.reading import held, parse_saved, read_text, similar
 from advisor.reports.output_file import STDOUT
@@ -26,75 +22,7 @@ if TYPE_CHECKING:
     from advisor.reports.blocks import Report
 
 
-#: Options of `advisor diagnose`, in the order of --help.
-OPTIONS = (
-    "traces format output html xlsx review force window nvtx phase weight_bytes unprofiled_step acceptance "
-    "gpu_metrics gpu_metrics_offset serving_engine together rules select ignore param engine baseline folder "
-    "sensitivity redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
-    "quiet verbose"
-)
-
-
-def run_plain(words: Sequence[str]) -> int | None:
-    """Run a command line of captures and flags, spelled out, without typer, whose import takes longer than
-    reading a small capture: the exit code. None for any other line, which typer has to read."""
-    if not words or "_ADVISOR_COMPLETE" in os.environ:
-        return None
-    given = list(words)
-    if given[0] == "diagnose":
-        given.pop(0)
-    elif given[0] in VERBS or not (given[0].startswith("-") or os.path.exists(given[0])):
-        return None  # another verb, or a mistyped one
-    names = OPTIONS.split()
-    known = {name: FLAGS[name] for name in names if name in FLAGS}
-    if (line := _parsed(given, known)) is None:
-        return None
-    traces, typed = line
-    with notes_printed():
-        choices = {name: setting.flag.choices for name, setting in known.items()}
-        settings = settings_of(typed, names, tuple(SETTINGS), choices)
-        code = diagnose(replace(settings, strict=messages.debug), traces)
-        sys.stdout.flush()
-    return code
-
-
-def _parsed(words: Sequence[str], known: dict[str, Any]) -> tuple[list[Path], dict[str, Any]] | None:
-    """Captures, and values of flags by name; None if a word is not exactly one of them."""
-    names = {f"--{name.replace('_', '-')}": name for name in known}
-    names |= {short: name for name, setting in known.items() for short in setting.flag.short}
-    traces: list[Path] = []
-    typed: dict[str, Any] = {}
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith("-") or word == "-":
-            traces.append(Path(word))
-            continue
-        flag, equals, value = word.partition("=")
-        name = names.get(flag)
-        if name is None or (equals and not flag.startswith("--")):
-            return None
-        setting = known[name]
-        if setting.kind == "bool":
-            if equals:
-                return None
-            typed[name] = True
-            continue
-        if not equals:
-            value = next(rest, "-")
-        if value.startswith("-"):
-            return None
-        if setting.kind == "int":
-            if not (value.isascii() and value.isdigit()) or int(value) < (setting.flag.at_least or 0):
-                return None
-            typed[name] = int(value)
-        elif setting.kind == "list":
-            typed.setdefault(name, []).append(value)
-        else:
-            typed[name] = value
-    return traces, typed
-
-
-def diagnose(settings: Settings, traces: list[Path] | None, review: Path | None = None) -> int:
+def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None = None) -> int:
     """Captures and folders of captures in, the report on stdout or in a file; the exit code."""
     from advisor.cli.paths import as_pair, expand
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import gc
 import sys
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from advisor.cli import deliver
-from advisor.cli.app import argument, fix_names, option, switch, takes, verb_group
+from advisor.cli.completion import fix_names, offer
 from advisor.cli.messages import message
+from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, takes, typed
 from advisor.cli.paths import as_pair, check_exists, is_pipe
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -20,17 +23,10 @@ from advisor.reading import READING, read_text
 from advisor.reports.output_file import STDOUT, SUFFIXES, check_ending, check_target
 
 if TYPE_CHECKING:
+    from advisor.metrics.stats.summaries import NameStyle
     from advisor.reports.layout import Page
 
 
-class Names(StrEnum):
-    full = "full"
-    base = "base"
-    mangled = "mangled"
-    operation = "operation"
-
-
-TimeUnit = StrEnum("TimeUnit", ["nsec", "usec", "msec", "sec"])
 REPORTS = (
     "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
     "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
@@ -39,21 +35,43 @@ REPORTS = (
 _REPORT = f"Any of {', '.join(REPORTS)}, or nsys' name of one; kernels:base has base names"
 
 
+@click.command(cls=Verb)
+@click.argument("traces", metavar="TRACE", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--report",
+    "-r",
+    "reports",
+    multiple=True,
+    metavar="NAME",
+    help=f"{_REPORT} (default: kernels).",
+    shell_complete=offer(lambda: REPORTS),
+)
+@click.option(
+    "--names",
+    type=OneOf(["full", "base", "mangled", "operation"]),
+    default="full",
+    help="How kernels are named (default full).",
+)
+@click.option(
+    "--timeunit",
+    type=OneOf(["nsec", "usec", "msec", "sec"]),
+    help="Unit of times (default: nsec, in text what suits).",
+)
+@click.option("--limit", type=WholeNumber(0), metavar="N", help="First N rows; 0: all, as csv and json.")
+@click.option("--raw", is_flag=True, help="Keep names in csv as they are: formulas, control characters.")
 @takes(
-    "traces report names timeunit format limit raw window nvtx phase together redact output force",
+    "format window nvtx phase together redact output force",
     files=(),
     format=one_of("Kind of output.", *format_names("document"), "csv"),
 )
 def stats(
     settings: Settings,
-    traces: list[Path] = argument("TRACE"),
-    report: list[str] | None = option(
-        "NAME", f"{_REPORT} (default: kernels).", None, "--report", "-r", autocompletion=lambda: list(REPORTS)
-    ),
-    names: Names = option(None, "How kernels are named.", Names.full),
-    timeunit: TimeUnit | None = option(None, "Unit of times (default: nsec, in text what suits)."),
-    limit: int | None = option("N", "First N rows; 0: all, as csv and json.", min=0),
-    raw: bool = switch("--raw", "Keep names in csv as they are: formulas, control characters."),
+    traces: Sequence[Path],
+    reports: Sequence[str],
+    names: NameStyle,
+    timeunit: str | None,
+    limit: int | None,
+    raw: bool,
 ) -> None:
     """Print tables of a capture.
 
@@ -67,17 +85,17 @@ def stats(
     trace, settings = as_pair(traces, settings)
     is_pipe(trace)
     with deliver.Progress(trace.name) as progress:
-        tables = stats_tables(trace, report or ["kernels"], settings, names.value, progress)
+        tables = stats_tables(trace, list(reports) or ["kernels"], settings, names, progress)
     if settings.format == "text":
 
         def write(page: Page) -> None:
             for table in tables:
-                printed.render(page, table, timeunit and timeunit.value, limit)
+                printed.render(page, table, timeunit, limit)
 
         deliver.write_page(write, settings.output, settings.force)
         return
     kept = [t.head(limit or None) for t in tables]
-    unit = timeunit.value if timeunit else "nsec"
+    unit = timeunit or "nsec"
     if settings.format == "csv":
         text = printed.csv_text(kept, unit, raw)
         deliver.write_bytes(text.encode("utf-8", "backslashreplace"), settings.output, settings.force)
@@ -86,17 +104,15 @@ def stats(
         deliver.deliver(printed.report(name, kept, unit), settings)
 
 
+@click.command(cls=Verb)
+@click.argument("trace", metavar="[TRACE]", required=False, type=PATH)
+@click.option("--match", default="", metavar="TEXT", help="Only facts whose name holds TEXT: sync., _p50.")
 @takes(
-    "trace match window nvtx phase weight_bytes redact format output force",
+    "window nvtx phase weight_bytes redact format output force",
     files=(),
     format=deliver.formats("Kind of list."),
 )
-def facts(
-    settings: Settings,
-    given: list[str],
-    trace: Path | None = argument("[TRACE]", None),
-    match: str = option("TEXT", "Only facts whose name holds TEXT: sync., _p50.", ""),
-) -> None:
+def facts(settings: Settings, trace: Path | None, match: str) -> None:
     """List the facts that rules may use; with TRACE, their values and where those come from."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.reports.listings import FactList, FactValues, catalogue, values
@@ -106,44 +122,48 @@ def facts(
         is_pipe(trace)
         from advisor.pipeline.diagnose import diagnose
 
-        facts = [f for f in diagnose(trace, settings).facts if match in f.name]
-        found = FactValues(capture=trace.name if settings.redact else str(trace), facts=tuple(facts))
+        matching = tuple(f for f in diagnose(trace, settings).facts if match in f.name)
+        found = FactValues(capture=trace.name if settings.redact else str(trace), facts=matching)
         deliver.deliver_one(found, values, f"Facts of {trace.name}", settings)
         return
-    if needing := [n for n in given if n not in ("format", "output", "force")]:
-        raise InputError(f"--{needing[0].replace('_', '-')} needs a TRACE")
+    if needing := typed("match", "format", "output", "force"):
+        raise InputError(f"{needing[0]} needs a TRACE")
     listed = FactList.of(s for name, s in EVERY_FACT.items() if match in name)
     deliver.deliver_one(listed, catalogue, "Facts", settings)
 
 
+@click.command(cls=Verb)
+@click.argument("traces", metavar="TRACE", nargs=-1, type=PATH)
+@click.option(
+    "--fix",
+    "fixes",
+    multiple=True,
+    metavar="NAME[:param=value]",
+    help="A what-if, a code or a cause, in order.",
+    shell_complete=offer(fix_names),
+)
+@click.option("--list", "listed", is_flag=True, help="Show the what-ifs.")
 @takes(
-    "traces fix list_ together format output force window phase weight_bytes unprofiled_step rules redact",
+    "together format output force window phase weight_bytes unprofiled_step rules redact",
     files=(),
     format=deliver.formats("Kind of report."),
 )
-def whatif(
-    settings: Settings,
-    traces: list[Path] | None = argument("TRACE", None),
-    fix: list[str] | None = option(
-        "NAME[:param=value]", "A what-if, a code or a cause, in order.", autocompletion=fix_names
-    ),
-    list_: bool = switch("--list", "Show the what-ifs."),
-) -> None:
+def whatif(settings: Settings, traces: Sequence[Path], fixes: Sequence[str], listed: bool) -> None:
     """Predict the step time after a change, by replaying the capture without the cause.
 
     Several --fix are applied in order, and each shows what it wins after those before it.
     """
-    deliver.check_files(settings, traces or ())
-    if list_:
+    deliver.check_files(settings, traces)
+    if listed:
         from advisor.gain.whatifs import catalogue
         from advisor.model.explanation import WhatIfList
         from advisor.reports.listings import whatifs
 
         known = catalogue().whatifs
-        listed = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
-        deliver.deliver_one(listed, whatifs, "What-ifs", settings)
+        every = WhatIfList(whatifs={name: spec.model_dump() for name, spec in known.items()})
+        deliver.deliver_one(every, whatifs, "What-ifs", settings)
         return
-    if not traces or not fix:
+    if not traces or not fixes:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
     from advisor.pipeline.explain import whatif as ask
     from advisor.reports.finding_text import whatif as said
@@ -151,21 +171,23 @@ def whatif(
     trace, settings = as_pair(traces, settings)
     is_pipe(trace)
     with deliver.Progress(trace.name) as progress:
-        report = ask(trace, fix, settings, progress)
+        report = ask(trace, fixes, settings, progress)
     deliver.deliver_one(report, said, "What a change wins", settings)
 
 
-app = verb_group("Write what was found for other viewers.")
+@click.group(cls=Verbs)
+def export() -> None:
+    """Write what was found for other viewers."""
 
 
-@app.command()
-@takes("trace output force window nvtx phase rules redact gaps with_trace", files=())
-def perfetto(
-    settings: Settings,
-    trace: Path = argument("TRACE"),
-    gaps: int = option("N", "Idle gaps to draw.", 1_000, min=0),
-    with_trace: bool = switch("--with-trace", "Write the capture itself as well, as one trace."),
-) -> None:
+@export.command()
+@click.argument("trace", metavar="TRACE", type=PATH)
+@takes("output force window nvtx phase rules redact", files=())
+@click.option(
+    "--gaps", type=WholeNumber(0), default=1_000, metavar="N", help="Idle gaps to draw (default 1000)."
+)
+@click.option("--with-trace", is_flag=True, help="Write the capture itself as well, as one trace.")
+def perfetto(settings: Settings, trace: Path, gaps: int, with_trace: bool) -> None:
     """Write what Perfetto (ui.perfetto.dev) opens: an overlay, or the whole capture.
 
     Findings as named ranges, the largest idle gaps cut into the parts of the budget, steps, and
@@ -201,13 +223,12 @@ def perfetto(
         message(f"wrote {target} ({size}): open it at https://ui.perfetto.dev, which reads it locally")
 
 
-@takes("source target check force quiet", files=(), force="Replace an existing OUT.", quiet="Say nothing.")
-def redact(
-    settings: Settings,
-    source: Path = argument("IN"),
-    target: Path = argument("OUT"),
-    check: Path | None = option("FILE", "Fail where a line of FILE is still in the copy."),
-) -> None:
+@click.command(cls=Verb)
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("target", metavar="OUT", type=PATH)
+@click.option("--check", type=PATH, metavar="FILE", help="Fail where a line of FILE is still in the copy.")
+@takes("force quiet", files=(), force="Replace an existing OUT.", quiet="Say nothing.")
+def redact(settings: Settings, source: Path, target: Path, check: Path | None) -> None:
     """Copy the nsys SQLite export IN to OUT without what is private in it; IN stays as it is.
 
     Environment variables, the list of processes, program output, attached files, folders, names of
@@ -235,10 +256,17 @@ def redact(
         deliver.show(redacted(str(source), str(target), done))
 
 
-def mcp(
-    root: list[Path] | None = option("DIR", "Folder that may be read (repeatable; here)."),
-    redact: bool = switch("--redact", "Take paths, names and secrets out of every answer."),
-) -> None:
+@click.command(cls=Verb)
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    type=PATH,
+    metavar="DIR",
+    help="Folder that may be read (repeatable; here).",
+)
+@click.option("--redact", is_flag=True, help="Take paths, names and secrets out of every answer.")
+def mcp(roots: Sequence[Path], redact: bool) -> None:
     """Serve diagnose, show, explain, whatif, compare, doctor, plan and stats to agents.
 
     Speaks the Model Context Protocol on standard input and output; an agent starts it. Reads only,
@@ -247,9 +275,9 @@ def mcp(
     from advisor.agents.server import serve
     from advisor.agents.tools import Tools
 
-    roots = root or [Path.cwd()]
-    for folder in roots:
+    folders = list(roots) or [Path.cwd()]
+    for folder in folders:
         if not folder.is_dir():
             raise InputError(f"--root: {folder} is not a folder")
     gc.enable()  # a server lives long
-    serve(Tools(roots, redact))
+    serve(Tools(folders, redact))

@@ -1,4 +1,4 @@
-"""``advisor diagnose`` and ``demo`` (the bundled capture), for typer; ``show``: one finding in full;
+"""``advisor diagnose`` and ``demo`` (the bundled capture); ``show``: one finding in full;
 ``explain``: a rule, or why it fired or not; ``rules``: list, check, test and document rules."""
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from advisor.cli.app import argument, option, rule_names, takes, verb_group
+from advisor.cli.completion import offer, rule_names
 from advisor.cli.deliver import Progress, check_files, check_one, deliver, deliver_one, formats, write_bytes
-from advisor.cli.diagnosis import OPTIONS, report
 from advisor.cli.diagnosis import diagnose as run
+from advisor.cli.diagnosis import report
+from advisor.cli.messages import say
+from advisor.cli.options import PATH, Verb, Verbs, takes, typed
 from advisor.config import Settings
 from advisor.errors import InputError, RuleError, near
 
@@ -23,12 +25,17 @@ if TYPE_CHECKING:
     from advisor.model.rules import RuleSpec
 
 
-@takes(OPTIONS)
-def diagnose(
-    settings: Settings,
-    traces: list[Path] | None = argument("TRACE...", None),
-    review: Path | None = option("FILE", "Start from an earlier one, or a folder with a history."),
-) -> None:
+@click.command(cls=Verb)
+@click.argument("traces", metavar="TRACE...", nargs=-1, type=PATH)
+@takes(
+    "format output html xlsx force window nvtx phase weight_bytes unprofiled_step acceptance gpu_metrics "
+    "gpu_metrics_offset serving_engine together rules select ignore param engine baseline folder sensitivity "
+    "redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top quiet verbose"
+)
+@click.option(
+    "--review", type=PATH, metavar="FILE", help="Start from an earlier one, or a folder with a history."
+)
+def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None) -> int:
     """Find out what holds the GPU back in one or more captures.
 
     TRACE is an Nsight Systems export (.sqlite, also .xz or .gz; a Parquet or Arrow folder), a
@@ -42,24 +49,29 @@ def diagnose(
 
     Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
     """
-    raise typer.Exit(run(settings, traces, review))
+    return run(settings, traces, review)
 
 
+@click.command(cls=Verb)
 @takes("format output engine force quiet verbose")
-def demo(settings: Settings) -> None:
+def demo(settings: Settings) -> int:
     """Diagnose the capture that ships with advisor."""
     from advisor.knowledge.files import demo_capture
 
     # The shorter of both: the path is the title of the report, and part of the next command.
     path = str(demo_capture())
-    raise typer.Exit(report([Path(min(os.path.relpath(path), path, key=len))], settings))
+    return report([Path(min(os.path.relpath(path), path, key=len))], settings)
 
 
-app = verb_group("List, check, test and document rules.")
-Directories = list[Path] | None
+@click.group(cls=Verbs)
+def rules() -> None:
+    """List, check, test and document rules."""
 
 
-@app.command("list")
+directories = click.argument("directories", metavar="[DIR...]", nargs=-1, type=PATH)
+
+
+@rules.command("list")
 @takes("rules format output force", files=(), format=formats("Kind of list."))
 def list_(settings: Settings) -> None:
     """One line a rule: code, cause, title, kind."""
@@ -77,8 +89,9 @@ def deliver_list(rules: Sequence[RuleSpec], settings: Settings) -> None:
     deliver(Report(rules, lambda _: lines(rules), "Rules", many=True), settings)
 
 
-@app.command()
-def check(directories: Directories = argument("[DIR...]", None)) -> None:
+@rules.command()
+@directories
+def check(directories: Sequence[Path]) -> None:
     """Check our rules, and those in DIR, against the catalogues; all problems at once."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.lint import check_rules
@@ -99,19 +112,29 @@ def check(directories: Directories = argument("[DIR...]", None)) -> None:
         parts=IMPACT_PARTS,
         references=references(),
     )
-    found = check_rules(known, builtin_dir(), *(directories or ()))
-    typer.echo(f"{amount(len(found), 'rule')} checked, no problem found")
+    found = check_rules(known, builtin_dir(), *directories)
+    say(f"{amount(len(found), 'rule')} checked, no problem found")
 
 
-@app.command()
-@takes("code directory fact cause force", files=())
-def new(
-    settings: Settings,
-    code: str = argument("CODE"),
-    directory: Path = option("DIR", "Folder of the two files.", Path("rules/own"), "--into"),
-    fact: str = option("NAME", "The number that it asks for; see advisor facts.", "launch.idle_ratio"),
-    cause: str | None = option("NAME", "Name of the cause, such as queue-full."),
-) -> None:
+@rules.command()
+@click.argument("code", metavar="CODE")
+@click.option(
+    "--into",
+    "directory",
+    type=PATH,
+    default=Path("rules/own"),
+    metavar="DIR",
+    help="Folder of the two files (default rules/own).",
+)
+@click.option(
+    "--fact",
+    default="launch.idle_ratio",
+    metavar="NAME",
+    help="The number that it asks for (default launch.idle_ratio); see advisor facts.",
+)
+@click.option("--cause", metavar="NAME", help="Name of the cause, such as queue-full.")
+@takes("force", files=())
+def new(settings: Settings, code: str, directory: Path, fact: str, cause: str | None) -> None:
     """Write a rule and its cases, which pass check and test, as a start."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import new_rule
@@ -140,28 +163,29 @@ def new(
     paths = [directory / f"{code}.yaml", directory / f"{code}{CASES_SUFFIX}"]
     for path, text in zip(paths, texts, strict=True):
         write_bytes(text.encode(), path, settings.force)
-    typer.echo(f"{paths[0]}\n{paths[1]}")
-    typer.echo(f"Next: advisor rules check {directory}; advisor rules test {directory}")
+    say(f"{paths[0]}\n{paths[1]}")
+    say(f"Next: advisor rules check {directory}; advisor rules test {directory}")
 
 
-@app.command("test")
-@takes("directories engine", files=(), engine="Inference engine (default python).")
-def run_cases(settings: Settings, directories: Directories = argument("[DIR...]", None)) -> None:
+@rules.command("test")
+@directories
+@takes("engine", files=(), engine="Inference engine (default python).")
+def run_cases(settings: Settings, directories: Sequence[Path]) -> None:
     """Run the cases beside our rules, and beside those in DIR."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import run_all
     from advisor.engine.load import builtin_dir, load_rules, refuse
     from advisor.model.numbers import amount
 
-    rules = load_rules(builtin_dir(), *(directories or ()))
+    loaded = load_rules(builtin_dir(), *directories)
     units = {name: spec.unit for name, spec in EVERY_FACT.items()}
-    runs = run_all(rules, engine=settings.engine or "python", units=units)
+    runs = run_all(loaded, engine=settings.engine or "python", units=units)
     refuse(problem for run in runs for problem in run.all_problems)
     cases = amount(sum(len(run.results) for run in runs), "case")
-    typer.echo(f"{cases} of {amount(len(runs), 'rule')} passed")
+    say(f"{cases} of {amount(len(runs), 'rule')} passed")
 
 
-@app.command()
+@rules.command()
 @takes("output force", files=())
 def schema(settings: Settings) -> None:
     """The JSON Schema of a rule file, for editors."""
@@ -171,7 +195,7 @@ def schema(settings: Settings) -> None:
     write_bytes(f"{text}\n".encode(), settings.output, settings.force)
 
 
-@app.command()
+@rules.command()
 @takes("rules output force", files=())
 def docs(settings: Settings) -> None:
     """The documentation of all rules in Markdown."""
@@ -185,32 +209,31 @@ def docs(settings: Settings) -> None:
     write_bytes("\n".join([write(index(found), 1), *pages]).encode(), settings.output, settings.force)
 
 
+@click.command(cls=Verb)
+@click.argument("code", metavar="[CODE]", required=False, shell_complete=offer(rule_names))
+@click.option(
+    "--trace", "-t", "traces", multiple=True, type=PATH, metavar="TRACE", help="Why it fired there."
+)
 @takes(
-    "code trace together window nvtx phase weight_bytes serving_engine rules param engine redact format "
-    "output force verbose",
+    "together window nvtx phase weight_bytes serving_engine rules param engine redact format output force "
+    "verbose",
     format=formats("Kind of answer."),
     verbose="Every place, branch and number.",
 )
-def explain(
-    settings: Settings,
-    given: list[str],
-    code: str | None = argument("[CODE]", None, autocompletion=rule_names),
-    trace: list[Path] | None = option("TRACE", "Why it fired there.", None, "--trace", "-t"),
-) -> None:
+def explain(settings: Settings, code: str | None, traces: Sequence[Path]) -> None:
     """Explain a rule, by CODE, cause or words of its title: what, why, when harmless, how to fix, how
     to verify. Without CODE: list the rules.
 
     With --trace: why it fired in that capture, down to the facts with both numbers and where they
     come from; or why not and how far it missed; or what is missing and what would supply it.
     """
-    if trace:
+    if traces:
         if code is None:
             raise InputError("--trace needs a CODE; 'advisor explain' lists them")
-        _answer(code, trace, settings)
+        _answer(code, traces, settings)
         return
-    about = ("rules", "verbose", "format", "output", "force", "together")
-    if needing := [n for n in given if n not in about]:
-        raise InputError(f"--{needing[0].replace('_', '-')} asks about a capture; add --trace TRACE")
+    if needing := typed("rules", "verbose", "format", "output", "force", "together"):
+        raise InputError(f"{needing[0]} asks about a capture; add --trace TRACE")
     _page(code, settings)
 
 
@@ -234,18 +257,17 @@ def _page(code: str | None, settings: Settings) -> None:
         deliver_one(rule, blocks, rule.code, settings, references())
 
 
+@click.command(cls=Verb)
+@click.argument("trace", metavar="TRACE", type=PATH)
+@click.argument("code", metavar="[N|CODE]", required=False, shell_complete=offer(rule_names))
+@click.argument("last", metavar="", required=False, shell_complete=offer(rule_names))
 @takes(
-    "trace code last window nvtx phase weight_bytes unprofiled_step acceptance serving_engine "
-    "rules param engine redact together format output force verbose",
+    "window nvtx phase weight_bytes unprofiled_step acceptance serving_engine rules param engine redact "
+    "together format output force verbose",
     format=formats("Kind of answer."),
     verbose="How sure, and why, as well.",
 )
-def show(
-    settings: Settings,
-    trace: Path = argument("TRACE"),
-    code: str | None = argument("[N|CODE]", None, autocompletion=rule_names),
-    last: str | None = argument("", None, autocompletion=rule_names),
-) -> None:
+def show(settings: Settings, trace: Path, code: str | None, last: str | None) -> None:
     """Show one finding of a capture in full: its numbers, what proves it, where it is, what to do
     about it and how to verify that.
 
@@ -260,7 +282,7 @@ def show(
     _answer((last if settings.pair else code) or "1", traces, settings, full=True)
 
 
-def _answer(code: str, traces: list[Path], settings: Settings, full: bool = False) -> None:
+def _answer(code: str, traces: Sequence[Path], settings: Settings, full: bool = False) -> None:
     """The outcome of a rule for a capture, or two recordings of one program; in `full` with its findings."""
     from advisor.cli.paths import as_pair
     from advisor.pipeline.explain import explain

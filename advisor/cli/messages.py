@@ -1,10 +1,13 @@
-"""Messages on stderr."""
+"""Messages on stderr, and the guard of what is written to stdout."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from advisor.errors import InputError
 
 #: Whether `--debug` was given: tracebacks, and every error is raised.
 debug = False
@@ -35,3 +38,23 @@ def errors(lines: Sequence[str]) -> None:
             found = [f"{reason} ({len(found)} captures): {names}, ..."]
         for line in found:
             message(f"error: {line}")
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """A reader that has gone away is not an error; a full disk or a closed stream is one. Either way the
+    rest of the buffer is discarded: it would be written again at exit."""
+    try:
+        yield
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(
+                f"standard output: cannot be written ({error.strerror}); redirect it or use -o FILE"
+            ) from error
+
+
+def say(text: str) -> None:
+    """Print a text on stdout."""
+    with standard_output():
+        print(text, flush=True)

@@ -9,11 +9,11 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from advisor.cli.app import argument, option, switch, takes, verb_group
 from advisor.cli.deliver import Progress, check_files, deliver_one, formats, show
 from advisor.cli.messages import message
+from advisor.cli.options import NAME_OR_FILE, PATH, Verb, Verbs, takes
 from advisor.cli.paths import check_exists, hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -25,23 +25,33 @@ if TYPE_CHECKING:
     from advisor.model.review import Checklist, History
 
 
+@click.command(cls=Verb)
+@click.argument("traces", metavar="[TRACE...]", nargs=-1, type=PATH)
+@click.option(
+    "--session", type=NAME_OR_FILE, metavar="NAME|FILE", help="Keep the answers here (default: advisor)."
+)
+@click.option("--resume", is_flag=True, help="Go on with a session.")
+@click.option("--answers", type=PATH, metavar="FILE", help="Answers: id: yes|no|n/a|later.")
+@click.option("--no-input", is_flag=True, help="Ask nothing.")
+@click.option("--all", "every", is_flag=True, help="Ask also what the capture answers.")
+@click.option("--short", is_flag=True, help="The eight steps that matter most.")
+@click.option("--list", "listed", is_flag=True, help="List the questions and stop.")
 @takes(
-    "traces session resume answers no_input every short list_ serving_engine rules param redact format "
-    "output xlsx force verbose",
+    "serving_engine rules param redact format output xlsx force verbose",
     format=formats("Kind of result."),
     force="Replace FILE, or start a session over.",
     verbose="Why and how of all.",
 )
 def checklist(
     settings: Settings,
-    traces: list[Path] | None = argument("[TRACE...]", None),
-    session: str | None = option("NAME|FILE", "Keep the answers here (default: advisor)."),
-    resume: bool = switch("--resume", "Go on with a session."),
-    answers: Path | None = option("FILE", "Answers: id: yes|no|n/a|later."),
-    no_input: bool = switch("--no-input", "Ask nothing."),
-    every: bool = switch("--all", "Ask also what the capture answers."),
-    short: bool = switch("--short", "The eight steps that matter most."),
-    list_: bool = switch("--list", "List the questions and stop."),
+    traces: Sequence[Path],
+    session: str | None,
+    resume: bool,
+    answers: Path | None,
+    no_input: bool,
+    every: bool,
+    short: bool,
+    listed: bool,
 ) -> None:
     """Go through what a sound performance analysis takes, before, during and after a capture.
 
@@ -53,16 +63,16 @@ def checklist(
     from advisor.checklist.session import need_terminal, restore, shortened
     from advisor.reports import review_blocks as reports
 
-    asks = not (no_input or list_)
+    asks = not (no_input or listed)
     if asks:
         need_terminal("add --no-input, and --answers FILE if there are answers")
-    place = _place(traces or [], settings, session, resume, asks)
-    diagnoses, known = _known_from(traces or [], settings)
+    place = _place(traces, settings, session, resume, asks)
+    diagnoses, known = _known_from(traces, settings)
     named = None if place is None else place.name if settings.redact else str(place)
     done = items.checklist(known, named, settings.rules)
     if resume and place is not None:
         done = restore(place, done)
-    if not list_:
+    if not listed:
         done = _answered(done, answers, no_input, every, place, short)
         if settings.xlsx is not None:
             from advisor.reports.workbook import book as workbook
@@ -71,7 +81,7 @@ def checklist(
     shown = shortened(done) if short else done
     title = "Checklist of a performance analysis"
     deliver_one(shown, reports.checklist, title, settings, settings.verbosity)
-    if place is not None and not list_:
+    if place is not None and not listed:
         print(f"Saved in {place}.", file=sys.stderr)
 
 
@@ -139,33 +149,37 @@ def _answered(
         raise KeyboardInterrupt from None
 
 
-app = verb_group("Read decisions back, and follow findings from review to review.")
+@click.group(cls=Verbs)
+def review() -> None:
+    """Read decisions back, and follow findings from review to review."""
+
+
 FOLDER = "Folder of the history (.advisor)."
 TODAY = "2026-11-22 (default: today)."
 
 
-@app.command("import")
-@takes("workbook format output force", files=(), format=formats("Kind of result."))
-def import_(settings: Settings, workbook: Path = argument("XLSX")) -> None:
+@review.command("import")
+@click.argument("workbook", metavar="XLSX", type=PATH)
+@takes("format output force", files=(), format=formats("Kind of result."))
+def import_(settings: Settings, workbook: Path) -> int:
     """Read owners, decisions, due dates and checklist answers from a workbook of --xlsx.
 
     A cell that cannot be understood is named on stderr, and the exit code is then 2; the rest is
     read. The next workbook starts from them with: advisor diagnose TRACE --xlsx FILE --review XLSX
     """
     from advisor import __version__
-    from advisor.reports.review_blocks import review
+    from advisor.reports import review_blocks
     from advisor.reports.workbook.review_sheet import read
 
     check_files(settings, [workbook])
     check_exists(workbook)
     found = read(workbook, __version__)
-    deliver_one(found, review, f"Review of {found.workbook}", settings)
+    deliver_one(found, review_blocks.review, f"Review of {found.workbook}", settings)
     if not any(d.touched for d in found.decisions):
         message(f"note: {workbook}: nothing is decided in it yet")
     for problem in found.problems:
         message(f"error: {workbook}: {problem.cell}: {problem.text}")
-    if found.problems:
-        raise typer.Exit(2)
+    return 2 if found.problems else 0
 
 
 def day_of(text: str | None, option: str = "--date") -> str:
@@ -176,14 +190,16 @@ def day_of(text: str | None, option: str = "--date") -> str:
         raise InputError(f"{option}: invalid value '{text}'; expected a day like 2026-11-22") from None
 
 
-@app.command()
-@takes("sources review names day redact folder", files=("folder",), folder=FOLDER)
+@review.command()
+@click.argument("sources", metavar="TRACE...", nargs=-1, required=True, type=NAME_OR_FILE)
+@click.option(
+    "--review", "decisions", type=PATH, metavar="FILE", help="Workbook or JSON with what was decided."
+)
+@click.option("--names", default="", metavar="A,B", help="Who was there.")
+@click.option("--date", "day", metavar="DAY", help=TODAY)
+@takes("redact folder", files=("folder",), folder=FOLDER)
 def record(
-    settings: Settings,
-    sources: list[str] = argument("TRACE..."),
-    review: Path | None = option("FILE", "Workbook or JSON with what was decided."),
-    names: str = option("A,B", "Who was there.", ""),
-    day: str | None = option("DAY", TODAY, None, "--date"),
+    settings: Settings, sources: Sequence[str], decisions: Path | None, names: str, day: str | None
 ) -> None:
     """Record a review of TRACE... (captures, or saved diagnoses) in the history.
 
@@ -197,7 +213,7 @@ def record(
 
     folder, today = settings.folder, day_of(day)
     before = baseline.read_history(folder)
-    decided = earlier_review(review) if review is not None else None
+    decided = earlier_review(decisions) if decisions is not None else None
     found: list[Diagnosis] = []
     hold_pipes(sources)
     for source in dict.fromkeys(sources):
@@ -208,22 +224,21 @@ def record(
     _show(settings, today)
 
 
-@app.command()
-@takes("day folder format output force", files=("folder",), folder=FOLDER, format=formats("Kind of result."))
-def status(settings: Settings, day: str | None = option("DAY", TODAY, None, "--date")) -> None:
+@review.command()
+@click.option("--date", "day", metavar="DAY", help=TODAY)
+@takes("folder format output force", files=("folder",), folder=FOLDER, format=formats("Kind of result."))
+def status(settings: Settings, day: str | None) -> None:
     """Print what is new, worse, better, closed and overdue since the last review."""
     check_files(settings)
     _show(settings, day_of(day))
 
 
-@app.command()
-@takes("finding reason until folder", files=("folder",), folder=FOLDER)
-def suppress(
-    settings: Settings,
-    finding: str = argument("FINDING"),
-    reason: str = option("TEXT", "Why it can be ignored.", ...),
-    until: str = option("DAY", "Last day: 2027-01-31.", ...),
-) -> None:
+@review.command()
+@click.argument("finding", metavar="FINDING")
+@click.option("--reason", required=True, metavar="TEXT", help="Why it can be ignored.")
+@click.option("--until", required=True, metavar="DAY", help="Last day: 2027-01-31.")
+@takes("folder", files=("folder",), folder=FOLDER)
+def suppress(settings: Settings, finding: str, reason: str, until: str) -> None:
     """Let FINDING (LCH101@device=0, as status prints it) fail no gate until a day."""
     from advisor.compare import baseline
 

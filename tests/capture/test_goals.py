@@ -12,7 +12,7 @@ import yaml
 from advisor.capture.goals import plan, troubles
 from advisor.capture.nsys_options import flag_of, joined, merged, options_in, spelled
 from advisor.capture.request import again
-from advisor.cli.main import VERBS
+from advisor.cli.app import VERBS
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge, data_dir, references

@@ -296,14 +296,11 @@ def test_every_command_of_ours_exists() -> None:
 
 def check_command(command: str) -> None:
     """The verb and the options of a command line of ours."""
-    from typer.main import get_command
-
-    from advisor.cli.app import app
-    from advisor.cli.main import VERBS
+    from advisor.cli.app import VERBS, app
 
     words = command.split("#")[0].split()
     verb = words[1] if words[1] in VERBS else "diagnose"
-    found: Any = get_command(app).get_command(None, verb)  # type: ignore[attr-defined]
+    found: Any = app.get_command(None, verb)
     rest = words[2:]
     while hasattr(found, "commands") and rest:
         found, rest = found.commands[rest[0]], rest[1:]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 import advisor
 from advisor.cli.app import app
@@ -126,7 +125,7 @@ def test_a_flag_a_key_and_an_argument_are_one_declaration(key: str, tmp_path: Pa
 
 
 def options_of_verbs() -> Iterator[tuple[str, Any]]:
-    group: Any = get_command(app)
+    group: Any = app
     for verb in group.list_commands(None):
         command = group.get_command(None, verb)
         for name, each in getattr(command, "commands", {"": command}).items():

@@ -1,4 +1,4 @@
-"""Command lines that are read without typer mean what they mean with it."""
+"""What `advisor diagnose` is asked for, and what a short one imports."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from advisor.cli.app import run_verb
-from advisor.cli.diagnosis import run_plain
+from advisor.cli.main import main
+from advisor.config import Settings
 
 CAPTURE = Path(__file__).parents[2] / "examples" / "captures" / "decode_graph_opaque.sqlite.xz"
 
@@ -27,59 +27,58 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.setattr("advisor.cli.diagnosis.report", report)
     monkeypatch.chdir(tmp_path)
-    for name in ("a.sqlite", "b.sqlite"):
+    for name in ("a.sqlite", "b.sqlite", "-c.sqlite"):
         (tmp_path / name).touch()
     return calls
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "settings"),
     [
-        "a.sqlite",
-        "diagnose a.sqlite",
-        "diagnose a.sqlite b.sqlite -v",
-        "a.sqlite -q --top 3",
-        "a.sqlite --format=json -o out.json",
-        "--output-format json a.sqlite",
-        "a.sqlite --select SYN,LCH --select KRN --ignore CAP",
-        "a.sqlite --window 5s/7s --phase decode --weight-bytes 16e9 --sensitivity",
-        "a.sqlite --rules a.sqlite --param SYN101.min_idle=0.1 --param LCH101.x=y=z",
-        "a.sqlite --html page.html --xlsx book.xlsx --force --jobs 0 --fail-on high",
-        "a.sqlite --top 3 --top 4",
-    ],
-)
-def test_a_line_means_the_same_with_and_without_typer(line: str, asked: list[Any]) -> None:
-    words = line.split()
-    assert run_plain(words) == run_verb(words) == 1
-    assert asked[0] == asked[1]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "", "--help", "explain SYN101", "demo", "dignose a.sqlite", "a.sqlite --help", "a.sqlite --unknown",
-        "a.sqlite --top", "a.sqlite --top x", "a.sqlite --top=-1", "a.sqlite -oout.json", "a.sqlite -qv",
-        "a.sqlite --format -q", "a.sqlite --quiet=1", "a.sqlite -- b.sqlite", "a.sqlite --forma json",
-        "a.sqlite --review b.json --xlsx c.xlsx",
+        ("a.sqlite", {}),
+        ("a.sqlite -q --top 3", {"quiet": True, "top": 3}),
+        ("-qoout.json a.sqlite --format=json", {"quiet": True, "output": Path("out.json"), "format": "json"}),
+        ("--output-format json a.sqlite", {"format": "json"}),
+        ("a.sqlite --select SYN,LCH --select KRN --ignore CAP",
+         {"select": ("SYN,LCH", "KRN"), "ignore": ("CAP",)}),
+        ("a.sqlite --window 5s/7s --phase decode --weight-bytes 16e9 --sensitivity",
+         {"window": "5s/7s", "phase": "decode", "weight_bytes": "16e9", "sensitivity": True}),
+        ("a.sqlite --rules a --param SYN101.min_idle=0.1 --param LCH101.x=y=z",
+         {"rules": (Path("a"),), "params": ("SYN101.min_idle=0.1", "LCH101.x=y=z")}),
+        ("a.sqlite --html page.html --xlsx book.xlsx --force --jobs 0 --fail-on high",
+         {"html": Path("page.html"), "xlsx": Path("book.xlsx"), "force": True, "fail_on": "high"}),
+        ("a.sqlite --top 3 --top 4", {"top": 4}),
+        ("--gpu-metrics smi.csv a.sqlite", {"gpu_metrics": Path("smi.csv")}),
     ],
 )  # fmt: skip
-def test_any_other_line_is_left_to_typer(line: str, asked: list[Any]) -> None:
-    assert run_plain(line.split()) is None
+def test_a_line_with_and_without_the_verb(line: str, settings: dict[str, Any], asked: list[Any]) -> None:
+    words = line.split()
+    assert main(words) == main(["diagnose", *words]) == 1
+    assert asked[0] == asked[1] == ([Path("a.sqlite")], Settings(**settings), False, None)
+
+
+def test_several_captures_and_a_name_that_begins_with_a_dash(asked: list[Any]) -> None:
+    assert main(["a.sqlite", "--", "-c.sqlite", "b.sqlite"]) == 1
+    assert asked[0][0] == [Path("a.sqlite"), Path("-c.sqlite"), Path("b.sqlite")]
+
+
+def test_a_review_is_passed_on(asked: list[Any]) -> None:
+    assert main(["a.sqlite", "--review", "b.json", "--xlsx", "c.xlsx"]) == 1
+    assert asked[0][3] == Path("b.json")
+
+
+@pytest.mark.parametrize("line", ["", "--help", "explain SYN101", "dignose a.sqlite", "a.sqlite --top"])
+def test_other_lines_diagnose_nothing(line: str, asked: list[Any]) -> None:
+    main(line.split())
     assert asked == []
 
 
-def test_completion_is_left_to_typer(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_ADVISOR_COMPLETE", "complete_bash")
-    assert run_plain(["a.sqlite"]) is None
-    assert asked == []
-
-
-def test_a_diagnosis_as_text_needs_neither_typer_nor_pydantic(tmp_path: Path) -> None:
+def test_a_diagnosis_as_text_needs_no_pydantic(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from advisor.cli.main import main\n"
         "code = main(sys.argv[1:])\n"
-        "print(*sorted({'typer', 'pydantic', 'yaml', 'pandas', 'rich.text', 'numpy.ma'} & set(sys.modules)),"
+        "print(*sorted({'pydantic', 'yaml', 'pandas', 'rich.text', 'numpy.ma'} & set(sys.modules)),"
         " file=sys.stderr)\n"
     )
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}

@@ -116,10 +116,19 @@ def test_every_verb_has_help(run: Run, capsys: Captured, verb: str) -> None:
         (("a.sqlite", "--html", "x.pdf"), "--html x.pdf: the name must end with .html or .htm"),
         (("a.sqlite", "-q", "-v"), "-q and -v contradict each other"),
         (("a.sqlite", "--nonsense"), "unknown option --nonsense"),
-        (("whatif", "--lst"), "unknown option --lst; did you mean --list"),
-        (("rules", "chek"), "'chek' is not a verb; did you mean 'check'"),
+        (("whatif", "--lst"), "unknown option --lst; did you mean --list, --rules? (see 'advisor whatif"),
+        (("a.sqlite", "-qz"), "unknown option -z (see 'advisor diagnose --help')"),
+        (("rules", "chek"), "'chek' is not a verb; did you mean 'check' or 'schema'? (see 'advisor rules"),
+        (("rules", "zzz"), "'zzz' is not a verb (see 'advisor rules --help')"),
         (("stats",), "TRACE is missing (see 'advisor stats --help')"),
-        (("a.sqlite", "--window"), "--window: expected a value"),
+        (("review", "suppress", "x"), "--reason is missing (see 'advisor review suppress --help')"),
+        (("a.sqlite", "--window"), "--window: expected a value (see 'advisor diagnose --help')"),
+        (("a.sqlite", "--quiet=1"), "--quiet takes no value (see 'advisor diagnose --help')"),
+        (("moe", "--traces", "a"), "--traces: expected 2 values (see 'advisor moe --help')"),
+        (("compare", "--before", "a", "--after"), "--after: expected a value (see 'advisor compare --help')"),
+        (("compare", "--before", "-q", "a"), "--before: expected a value (see 'advisor compare --help')"),
+        (("a.sqlite", "--jobs", "-1"), "--jobs: expected a number greater than or equal to 0 (see"),
+        (("stats", "a.sqlite", "--names", "x"), "--names: invalid value 'x'; expected one of full, base,"),
         (("explain", "LCH101", "x"), "too many arguments: x"),
         (("denid.sqlite",), "no such file or folder; did you mean 'denied.sqlite'?"),
         (("a.sqlite", "--select", "LCH999"), "--select: no rule has the code LCH999"),
@@ -152,6 +161,11 @@ def test_an_internal_error_is_one_line_unless_debugged(run: Run, capsys: Capture
     for args in (("--debug", "bug.sqlite"), ("bug.sqlite", "--debug")):
         with pytest.raises(ZeroDivisionError):
             run(*args)
+
+
+def test_debug_behind_two_dashes_belongs_to_the_command(run: Run, capsys: Captured) -> None:
+    assert run("capture", "tail", "--format", "json", "--", "python", "serve.py", "--debug") == 0
+    assert "python serve.py --debug" in capsys.readouterr().out
 
 
 def test_short_reports_name_their_captures(run: Run, capsys: Captured, tmp_path: Path) -> None:
@@ -271,12 +285,9 @@ def test_every_option_is_documented(run: Run, capsys: Captured) -> None:
 
 
 def every_command() -> list[Any]:
-    from typer.main import get_command
+    from advisor.cli.app import VERBS, app
 
-    from advisor.cli.app import app
-    from advisor.cli.main import VERBS
-
-    group: Any = get_command(app)
+    group: Any = app
     commands = [group.get_command(None, name) for name in VERBS]
     return [sub for c in commands for sub in getattr(c, "commands", {"": c}).values()]
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
+from click import BadOptionUsage
 
-from advisor.cli.app import spread
 from advisor.cli.compare_verbs import lengths, numbers, percent, sides
 from advisor.cli.main import main
+from advisor.cli.options import one_value_each
 from advisor.compare import store
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
@@ -425,11 +426,16 @@ def test_a_diagnosis_does_not_mention_comparisons(run: Run, capsys: Captured) ->
 
 
 def test_list_options_take_what_follows() -> None:
-    wanted = ("--before", "--after")
-    assert spread(["--before", "a", "b", "-q", "c"], wanted) == ["--before", "a", "--before", "b", "-q", "c"]
-    assert spread(["x", "--before=a", "y"], wanted) == ["x", "--before=a", "y"]
-    assert spread(["--before", "a", "--", "--after", "b"], wanted) == ["--before", "a", "--", "--after", "b"]
-    assert spread(["--before", "--after", "b"], wanted) == ["--before", "--after", "b"]
+    def read(*words: str) -> list[str]:
+        return one_value_each(words, ("--before", "--after"))
+
+    assert read("--before", "a", "b", "-q", "c") == ["--before", "a", "--before", "b", "-q", "c"]
+    assert read("--before", "-", "--after", "b") == ["--before", "-", "--after", "b"]
+    assert read("x", "--before=a", "y") == ["x", "--before=a", "y"]
+    assert read("--before", "a", "--", "--after", "b") == ["--before", "a", "--", "--after", "b"]
+    for line in ("--before --after b", "--before -q", "a --before", "--before -- a"):
+        with pytest.raises(BadOptionUsage):
+            read(*line.split())
 
 
 def test_percentages_lengths_numbers() -> None:
@@ -441,4 +447,4 @@ def test_percentages_lengths_numbers() -> None:
     for bad in ("2048,1", "a,b", "1", "1,2,3"):
         with pytest.raises(InputError):
             lengths(bad)
-    assert sides(["a"], None, ["b", "c"]) == (["a"], ["b", "c"])
+    assert sides(["a"], [], ["b", "c"]) == (["a"], ["b", "c"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.cli.main import VERBS
+from advisor.cli.app import VERBS
 from advisor.compare.change_facts import EVERY_FACT
 from advisor.config import SETTINGS
 from advisor.engine.cases import run_all

@@ -175,7 +175,7 @@ def test_importing_is_light() -> None:
         env={**os.environ, "PYTHONPATH": root},
     )
     loaded = set(output.stdout.split())
-    assert not loaded & {"pandas", "rich", "yaml", "openpyxl", "typer", "dask", "pyarrow"}
+    assert not loaded & {"pandas", "rich", "yaml", "openpyxl", "click", "dask", "pyarrow"}
     assert "msgspec" not in loaded
 
 
