@@ -2,7 +2,8 @@
 
 Every uncertain quantity (the profiler's cost of a launch, the gap between graph nodes, the effect of a fix,
 the noise between two runs) is moved to both ends of its range while the others stay in the middle, on both
-sides alike. Independent errors add in quadrature, here of logarithms, since a speed-up is a ratio.
+sides alike. Independent errors add in quadrature, here of logarithms, since a speed-up is a ratio. Whatever
+is assumed, no untraced step takes longer than the traced one or less than the GPU alone needs.
 """
 
 from __future__ import annotations
@@ -31,18 +32,22 @@ from advisor.gain.profiler import (
 )
 from advisor.gain.replay import StepTimes
 from advisor.gain.replay_ops import NoEstimate, Work
+from advisor.gain.spread import error_of_mean, error_of_ratio, ratio_noise, span
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import union_by
-from advisor.model.arrays import distinct, percentiles
+from advisor.metrics.operations import Kind
+from advisor.metrics.phases import step_times
+from advisor.model.arrays import Array
 from advisor.model.findings import Span
 
-#: Interquartile range of a normal distribution over its standard deviation.
-_IQR = 1.349
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
 _HALVINGS = 10
 #: Number of inputs that are kept: the scenarios of a few fixes.
 _KEPT = 16
+#: Replays with wider gaps between graph nodes than traced foretell steps after a fix (0.5 % off in the
+#: median of the labelled pairs), and speed-ups that are a tenth (logarithm) too high beside the traced step.
+_KEEPS = 7 / 8
 _NO_WAITS = Waits.none()
 
 
@@ -108,11 +113,41 @@ class Replayer:
         """Mean step time under a scenario. A known unprofiled step time is met without a fix; the part of
         it that no cost of tracing explains shrinks in proportion with the time that fixes remove."""
         replayed = self._replayed(fixes, scenario)
-        if self.unprofiled_ns is None:
-            return replayed
         before = self._replayed((), replace(scenario, leans=()))
+        if self.unprofiled_ns is None:
+            return self._possible(before, replayed)
         scaled = replayed * (self.unprofiled_ns / before) ** min(replayed / before, 1.0)
         return float(max(scaled, min(replayed, self.bound_ns(fixes, scenario))))
+
+    def _possible(self, before: float, after: float) -> float:
+        """Step time with fixes if the one without them is what it can be: between what the kernels and the
+        traced step took. What `before` was too long by goes out of the time that fixes remove, so that the
+        rest takes as long as replayed; but fixes keep `_KEEPS` of their speed-up (its logarithm)."""
+        step = min(max(before, self._kernels_ns), self.traced_ns)
+        if step >= before or after >= before:
+            return step * (after / before) if before > 0.0 else after
+        return min(after, step * (after / before) ** _KEEPS)
+
+    @cached_property
+    def traced_ns(self) -> float:
+        """Mean time of all steps of the window as captured; without steps that of the one pass."""
+        if self.excerpt.of == "step":
+            return float(step_times(self.a).mean())
+        return float(recorded_times(self.a, self.excerpt).mean())
+
+    @cached_property
+    def _kernels_ns(self) -> float:
+        """Time in which kernels ran in a mean step of the window, as long as they are untraced."""
+        ops, steps = self.a.ops, self.a.window_steps
+        mine = np.flatnonzero((ops.kind == Kind.KERNEL) & np.isin(self.a.steps.op_step, steps))
+        return min(self._busy_ns(mine) / self.inflation / len(steps), self.traced_ns)
+
+    def _busy_ns(self, at: Array) -> float:
+        """How long the busiest device ran these operations in the window, ns."""
+        ops, window = self.a.ops, self.a.window
+        start, end = np.maximum(ops.start[at], window.start), np.minimum(ops.end[at], window.end)
+        busy = union_by(ops.device[at], start, np.maximum(start, end)).values()
+        return float(max((spans.total for spans in busy), default=0))
 
     def _replayed(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
         key = (tuple(f.key for f in fixes), scenario)
@@ -139,14 +174,9 @@ class Replayer:
     @cached_property
     def _recorded_busy(self) -> float:
         """Busy time of the busiest device in a measured step, over the summed time of all operations."""
-        ops = self.a.ops
         at = self.taken.inputs.ops.at[self.times.measured(self.taken.inputs)[0]]
-        window = self.a.window
-        start, end = np.maximum(ops.start[at], window.start), np.minimum(ops.end[at], window.end)
-        busy = union_by(ops.device[at], start, np.maximum(start, end)).values()
-        longest = max((spans.total for spans in busy), default=0)
-        total = float((ops.end[at] - ops.start[at]).sum())
-        return longest / max(total, 1.0) / len(self.excerpt.measured)
+        total = float(self.a.ops.length[at].sum())
+        return self._busy_ns(at) / max(total, 1.0) / len(self.excerpt.measured)
 
     @cached_property
     def middle(self) -> Scenario:
@@ -197,7 +227,7 @@ class Replayer:
         shortened only if the unprofiled step took less than the GPU itself would need."""
         bound = self._bound(fixes, scenario)
         if self.unprofiled_ns is None:
-            return bound
+            return min(bound, self.step_ns(fixes, scenario))
         return bound * min(self.unprofiled_ns / self._bound((), replace(scenario, leans=())), 1.0)
 
     def _bound(self, fixes: Sequence[Fix], scenario: Scenario) -> float:
@@ -220,24 +250,34 @@ class Replayer:
 
     @cached_property
     def noise(self) -> float:
-        """Relative spread of the captured step times of one phase, as a measure of the variation between
-        runs: interquartile range over 1.349 (standard deviation below four steps), at least the noise
-        floor; that of most programs if one pass alone is timed."""
+        """Relative error of the mean step: that of the captured steps, and what two runs differ by; that of
+        most programs if one pass alone is timed."""
         if self.excerpt.alone:
             return constant("lone_noise")
-        steps = self.a.steps
         time = recorded_times(self.a, self.excerpt).astype(float)
-        phase = np.array([steps.phase[i] for i in self.excerpt.measured.tolist()])
-        spread, weight = 0.0, 0.0
-        for one in distinct(phase).tolist():
-            mine = time[phase == one]
-            if len(mine) < 2:
-                continue
-            low, high = percentiles(mine, 25, 75)
-            one_spread = float(high - low) / _IQR if len(mine) >= 4 else float(mine.std(ddof=1))
-            spread += one_spread * len(mine)
-            weight += float(mine.sum())
-        return max(spread / weight if weight else 0.0, constant("noise"))
+        mean = float(time.mean())
+        return math.hypot(error_of_mean(time, self._phase) / mean if mean > 0 else 0.0, self._between_runs)
+
+    @cached_property
+    def _between_runs(self) -> float:
+        """What a step varies by between two runs, relative: the CPU copies what is not pinned."""
+        copied = float(self.taken.inputs.ops.duration[self.work.pageable].sum()) / self.work.steps
+        return math.hypot(constant("noise"), constant("pageable_spread") * min(copied / self.traced_ns, 1.0))
+
+    @cached_property
+    def _phase(self) -> Array:
+        """The phase of each measured step."""
+        return np.array([self.a.steps.phase[i] for i in self.excerpt.measured.tolist()])
+
+    def _ratio_noise(self, fixes: Sequence[Fix]) -> float:
+        """Relative error of a speed-up: steps vary together before and after a fix, so that what is spread
+        alike cancels."""
+        if self.excerpt.alone:
+            return self.noise
+        before, after = (self.times.each(self.inputs(f, self.middle_of(f))) for f in ((), fixes))
+        if not len(before) == len(after) == len(self._phase):
+            return self.noise
+        return math.hypot(error_of_ratio(before, after, self._phase), self._between_runs)
 
     # ------------------------------------------------------------ estimates
 
@@ -246,8 +286,13 @@ class Replayer:
         return self._before_ms(self._befores(self._ends(())))
 
     def _before_ms(self, befores: Sequence[float]) -> Span:
-        noise = 0.0 if self.unprofiled_ns else self.noise
-        return _span(self.step_ns((), self.middle), befores, noise).in_ms()
+        """The step without a fix, within what is possible; a measured one is known."""
+        step = self.step_ns((), self.middle)
+        if self.unprofiled_ns is not None:
+            return Span(low=step, mid=step, high=step).in_ms()
+        wide = span(step, befores, self.noise)
+        low, high = max(wide.low, self._kernels_ns), min(wide.high, self.traced_ns)
+        return wide.replaced(low=low, high=high).in_ms()
 
     def _befores(self, ends: Sequence[Scenario]) -> list[float]:
         """Step times under these scenarios without a fix."""
@@ -271,17 +316,18 @@ class Replayer:
             raise NoEstimate("the replayed steps would hold no work")
         throughput = any(is_throughput(fix) for fix in fixes)
         times = work_times(fixes)
-        noise, model = self.noise, constant("model_error")
+        model = constant("model_error")
+        noise = self.noise if throughput else self._ratio_noise(fixes)
 
         def ratio(new: float, news: Sequence[float]) -> Span:
             sure = math.hypot(noise, model)
             if throughput:
                 # Another load is another run, whose host may be slower as far as it matters.
                 sure = math.hypot(sure, min(constant("host_run_spread"), max(math.log(after / bound), 0.0)))
-            return _span(
+            return span(
                 times * before / new,
                 [times * b / x for b, x in zip(befores, news, strict=True)],
-                sure if throughput else _ratio_noise(before, new, sure),
+                sure if throughput else ratio_noise(before, new, sure),
             )
 
         speedup, most = ratio(after, afters), ratio(bound, bounds)
@@ -293,8 +339,8 @@ class Replayer:
             # More work shortens no step, so the gain is at most the increase of the work.
             others = [fix for fix in fixes if not is_throughput(fix)]
             high = min(high, times * (self.estimate(others).speedup.high if others else 1.0))
-        least_ns = _span(bound, bounds, model)
-        after_ns = _span(after, afters, model)
+        least_ns = span(bound, bounds, model)
+        after_ns = span(after, afters, model)
         return Estimate(
             before=self._before_ms(befores),
             after=after_ns.replaced(low=max(after_ns.low, least_ns.low)).in_ms(),
@@ -310,11 +356,7 @@ class Replayer:
         middle = self.middle_of(fixes)
         leans = middle.leans
         out = []
-        if self.unprofiled_ns is not None:
-            near = [self.unprofiled_ns * (1 + x) for x in (-self.noise, self.noise)]
-            low, high = (replace(self._scenario_for(x), leans=leans) for x in near)
-            out.append((low, high))
-        elif has_launches(inputs):
+        if self.unprofiled_ns is None and has_launches(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
         # A step without graphs shows nothing of the gap between the nodes that it would have.
         known = self.unprofiled_ns is not None and not has_launches(inputs)
@@ -337,19 +379,3 @@ def is_throughput(fix: Fix) -> bool:
 def work_times(fixes: Sequence[Fix]) -> float:
     """How many times as much work a step does with these fixes."""
     return math.prod((fix.number("n") for fix in fixes if is_throughput(fix)), start=1.0)
-
-
-def _span(middle: float, ends: Sequence[float], noise: float) -> Span:
-    """Middle value with the range of independent deviations (logarithms): pairs of `ends`, and noise."""
-    down = up = noise**2
-    logs = [math.log(e / middle) if e > 0 and middle > 0 else 0.0 for e in ends]
-    for a, b in zip(logs[::2], logs[1::2], strict=True):
-        down += min(a, b, 0.0) ** 2
-        up += max(a, b, 0.0) ** 2
-    return Span(low=middle * math.exp(-math.sqrt(down)), mid=middle, high=middle * math.exp(math.sqrt(up)))
-
-
-def _ratio_noise(before: float, after: float, noise: float) -> float:
-    """Noise of a ratio of two step times. The variation of a step is at most what the fix removes, so a
-    fix that removes little keeps a narrow range."""
-    return min(noise, max(math.log(before / after), 0.0)) if before > 0 and after > 0 else 0.0

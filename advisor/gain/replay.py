@@ -220,13 +220,17 @@ class StepTimes:
 
     def mean(self, inputs: Inputs) -> float:
         """Mean time of the measured steps in a replay, ns; no stream can run its work in less."""
+        each = self.each(inputs)
+        return max(float(each.mean()) if len(each) else 0.0, self.busiest(inputs))
+
+    def each(self, inputs: Inputs) -> Array:
+        """Time of each measured step in a replay, ns."""
         ends = self.ends(inputs)
         # A pass that is alone begins where the replay does.
         begins = np.concatenate(([inputs.origin.min(initial=np.inf)], ends[:-1]))
         at = self._excerpt.measured - self._excerpt.first
         at = at[np.isfinite(begins[at])]  # a damaged capture may begin with steps that left no work
-        mean = float((ends[at] - begins[at]).mean()) if len(at) else 0.0
-        return max(mean, self.busiest(inputs))
+        return np.asarray(ends[at] - begins[at])
 
     def busiest(self, inputs: Inputs) -> float:
         """Busy time of the busiest stream in a measured step, ns: nodes in branches of a graph overlap,

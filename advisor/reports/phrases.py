@@ -115,6 +115,8 @@ def step_time(entries: Sequence[Input]) -> str:
     if step is None:
         return text
     low, mid, high = (milliseconds(x) for x in (step.low, step.mid, step.high))
+    if low == high == milliseconds(fsum(traced) / len(traced)):
+        return f"{text}, the same untraced"
     if step.low == step.high:
         return f"{text}, {mid} ms untraced, as given"
     text += f", about {mid} ms ({low} to {high}) untraced"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from advisor.gain import estimate
+from advisor.gain import spread
+from advisor.gain.estimate import Replayer
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate
 from tests.builder import Export
@@ -22,34 +25,87 @@ SGEMM = Kernel("ampere_sgemm_128x64_tn")
 def test_errors_add_in_quadrature() -> None:
     # Ends at 10 % and 20 % below and above, noise of 5 %.
     ends = [math.exp(-0.1), math.exp(0.1), math.exp(-0.2), math.exp(0.2)]
-    span = estimate._span(1.0, ends, 0.05)
+    span = spread.span(1.0, ends, 0.05)
     width = math.sqrt(0.1**2 + 0.2**2 + 0.05**2)
     assert (span.low, span.mid, span.high) == pytest.approx((math.exp(-width), 1.0, math.exp(width)))
 
 
 def test_an_end_counts_to_the_side_where_it_lies() -> None:
     # Both ends of the one quantity lie above, so only the farther of them widens the range.
-    span = estimate._span(1.0, [math.exp(0.1), math.exp(0.3)], 0.0)
+    span = spread.span(1.0, [math.exp(0.1), math.exp(0.3)], 0.0)
     assert (span.low, span.high) == pytest.approx((1.0, math.exp(0.3)))
 
 
 def test_noise_cannot_exceed_what_a_fix_removes() -> None:
-    assert estimate._ratio_noise(100.0, 50.0, 0.05) == 0.05
-    assert estimate._ratio_noise(100.0, 99.0, 0.05) == pytest.approx(math.log(100 / 99))
-    assert estimate._ratio_noise(100.0, 100.0, 0.05) == 0.0
+    assert spread.ratio_noise(100.0, 50.0, 0.05) == 0.05
+    assert spread.ratio_noise(100.0, 99.0, 0.05) == pytest.approx(math.log(100 / 99))
+    assert spread.ratio_noise(100.0, 100.0, 0.05) == 0.0
 
 
-def test_noise_is_the_spread_of_the_steps(tmp_path: Path) -> None:
-    """Steps of 100, 100, 110, 120, 120 us: quartiles 100 and 120, mean 110."""
+def steps_of(lengths: Sequence[float], folder: Path, busy: float = 20) -> Replayer:
+    """Steps of so many us, each with one kernel of `busy` us at its end."""
     export, at = Export().gpu().process(1), 0
-    for i, length in enumerate((100, 100, 100, 110, 120, 120)):
-        export.range(f"iteration {i}", at, at + length * US - 1)
-        end = at + length * US
-        export.launch(at=at, dur=5 * US, kernel_start=end - 20 * US, kernel_dur=20 * US)
+    for i, length in enumerate((lengths[0], *lengths)):
+        export.range(f"iteration {i}", at, at + round(length * US) - 1)
+        end = at + round(length * US)
+        export.launch(at=at, dur=5 * US, kernel_start=end - round(busy * US), kernel_dur=round(busy * US))
         at = end
-    r = replayer(export, tmp_path)
-    assert r.noise == pytest.approx(20 / 1.349 / 110)
+    return replayer(export, folder)
+
+
+def test_noise_is_the_error_of_the_mean_and_what_two_runs_differ_by(tmp_path: Path) -> None:
+    """Nine steps in three blocks of means 100, 110 and 120 us: 10 / sqrt(3) of 110."""
+    r = steps_of([90, 100, 110, 100, 110, 120, 110, 120, 130], tmp_path)
+    assert r.noise == pytest.approx(math.hypot(10 / math.sqrt(3) / 110, FLOOR))
     assert replayer(scenes.eager(), tmp_path).noise == FLOOR
+
+
+def test_what_comes_at_a_rhythm_is_no_noise(tmp_path: Path) -> None:
+    """Every fourth of sixteen steps takes twice as long: each block of four holds one."""
+    assert steps_of([100, 100, 100, 200] * 4, tmp_path).noise == FLOOR
+
+
+def test_half_of_a_window_that_is_slower_is_noise(tmp_path: Path) -> None:
+    r = steps_of([100] * 8 + [120] * 8, tmp_path)
+    assert r.noise > 4 * FLOOR / 2
+
+
+def test_two_runs_copy_pageable_memory_at_rates_of_their_own(tmp_path: Path) -> None:
+    """A copy of all but the whole step: a tenth of it."""
+    noise = []
+    for memory in ("pinned", "pageable"):
+        m = Machine()
+        for i in range(8):
+            with m.step(f"decode_step {i}"):
+                m.copy("HtoD", 19_500, memory, gb_per_s=20)
+                m.launch(GEMM, 20)
+                m.wait()
+        noise.append(replayer(m.export, tmp_path).noise)
+    assert noise[0] == pytest.approx(FLOOR, abs=1e-3)
+    assert noise[1] == pytest.approx(math.hypot(FLOOR, 0.1), abs=5e-3)
+
+
+@pytest.mark.parametrize("busy", [60.0, 99.9])
+def test_an_untraced_step_is_no_longer_than_the_traced_one_nor_shorter_than_its_kernels(
+    tmp_path: Path, busy: float
+) -> None:
+    before = steps_of([90, 110] * 6 if busy < 90 else [100] * 12, tmp_path, busy).untraced_ms()
+    assert before.low >= busy / 1e3
+    assert before.low <= before.mid <= before.high <= 0.1 + 1e-12
+
+
+def test_what_both_share_of_a_spread_cancels() -> None:
+    time, phase = np.array([90.0, 90, 110, 110]), np.array(["decode"] * 4)
+    assert spread.error_of_mean(time, phase) == pytest.approx(10)
+    assert spread.error_of_ratio(time, time / 2, phase) == pytest.approx(0.0)
+    assert spread.error_of_ratio(time, np.full(4, 50.0), phase) == pytest.approx(10 / 100)
+
+
+def test_each_phase_has_a_mean_of_its_own() -> None:
+    """Steps of 10 and of 100 that do not vary leave nothing in doubt."""
+    time, phase = np.array([10.0, 10, 100, 10, 10, 100]), np.array(["a", "a", "b", "a", "a", "b"])
+    assert spread.error_of_mean(time, phase) == 0.0
+    assert spread.error_of_mean(np.array([10.0]), np.array(["a"])) == 0.0
 
 
 def test_a_gap_that_goes(tmp_path: Path) -> None:

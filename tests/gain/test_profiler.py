@@ -209,7 +209,8 @@ def test_operators_between_two_launches_are_no_host_code_that_a_graph_leaves(tmp
 
 
 def test_the_pytorch_profiler_makes_gaps_between_nodes_longer(tmp_path: Path) -> None:
-    """0.4 us captured: 0.1 is the least that tracing shows, 0.5 the most without it."""
+    """0.4 us captured: 0.1 is the least that tracing shows, 0.5 the most without it. But no step takes
+    longer untraced than traced."""
     trace = Profile().gpu().process(1)
     for step in range(6):
         now = step * 400 * US
@@ -218,7 +219,7 @@ def test_the_pytorch_profiler_makes_gaps_between_nodes_longer(tmp_path: Path) ->
         trace.sync(at=now + 11 * US, dur=230 * US)
     r = shown(trace, tmp_path)
     times = [step_us(r, scenario=Scenario(0.0, x)) for x in (0.0, 0.5, 1.0)]
-    assert times == pytest.approx([r.captured_ns / US + x for x in (-0.3, -0.1, 0.1)])
+    assert times == pytest.approx([r.captured_ns / US + x for x in (-0.3, -0.1, 0.0)])
 
 
 def test_a_step_is_never_shorter_than_its_kernels(tmp_path: Path) -> None:
