@@ -95,7 +95,7 @@ def test_jobs_of_several_ranks(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
     ranks = sorted(tmp_path.rglob("*.sqlite"))
-    d = diagnose_ranks(ranks)
+    d = diagnose_ranks([(None, path) for path in ranks])
     assert len(d.inputs) == len(ranks)
     check(d, tmp_path)
 

@@ -126,7 +126,7 @@ class Replayer:
         step = min(max(before, self._kernels_ns), self.traced_ns)
         if step >= before or after >= before:
             return step * (after / before) if before > 0.0 else after
-        return min(after, step * (after / before) ** _KEEPS)
+        return min(after, step * math.pow(after / before, _KEEPS))
 
     @cached_property
     def traced_ns(self) -> float:
