@@ -28,6 +28,8 @@ PRIOR = 6
 #: Deductions from a confidence: for an estimate that may be anything, and for a step that may be all
 #: tracing.
 UNSURE = 0.1
+#: Factor of a confidence if the fix may save less than half of its estimate, by what tracing cost.
+PERHAPS_TRACED = 0.85
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0}
 
 #: (part of the budget, scope, share) -> milliseconds of the window, if known.
@@ -174,7 +176,8 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
     """What an estimate adds to the confidence of a finding; nothing without one.
 
     range     1 - 0.1 w, where the ends of the range of what the fix saves lie w of the step apart
-    profiler  1 - 0.1 p, where tracing may explain the share p of the step"""
+    profiler  1 - 0.1 p, where tracing may explain the share p of the step
+    half      0.85 if what tracing cost leaves open whether the fix saves half of the middle estimate"""
     if gain is None or gain.speedup is None:
         return ()
     low, high = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.high))
@@ -184,11 +187,13 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
         factors.append(
             Factor("profiler", 1 - UNSURE * traced, f"tracing may explain {percent(traced)} of the step")
         )
+    if gain.traced:
+        factors.append(Factor("half", PERHAPS_TRACED, "it may be less than half of that without tracing"))
     return tuple(factors)
 
 
 def predicted(finding: Finding, prediction: Prediction) -> Finding:
-    """The finding with its estimates; at most medium, and it says so, if tracing alone may have caused it."""
+    """The finding with its estimates; it says so if tracing alone may have caused it."""
 
     def of(wanted: Gain | None) -> Gain | None:
         return next((found for ask, found in prediction.others if ask == wanted), None)
@@ -196,10 +201,7 @@ def predicted(finding: Finding, prediction: Prediction) -> Finding:
     asked = (o.replaced(gain=of(o.gain)) for o in finding.alternatives)
     others = (o for o in asked if o.gain is None or o.gain.speedup is None or o.gain.speedup.mid >= LEAST)
     found = finding.replaced(gain=prediction.gain, alternatives=tuple(others))
-    if not prediction.doubt or (terms := found.ranking) is None:
-        return found
-    ranking = terms.replaced(cap=least(terms.cap, "medium"))
-    return found.replaced(message=f"{found.message} {prediction.doubt}", ranking=ranking)
+    return found.replaced(message=f"{found.message} {prediction.doubt}") if prediction.doubt else found
 
 
 def as_sure(finding: Finding) -> Finding:

@@ -39,7 +39,7 @@ def saved_of(gain: Gain | None) -> float | None:
     """Share of the step that the fix saves, alone or as part of several; None without an estimate."""
     if gain is None or gain.speedup is None:
         return None
-    return saved_by(gain.speedup) if gain.joint is None else gain.joint.part
+    return saved_by(gain.speedup, gain.traced) if gain.joint is None else gain.joint.part
 
 
 def severity_of(terms: Ranking, held: float, saved: float | None) -> Severity:
@@ -71,8 +71,6 @@ def graded(finding: Finding) -> Finding:
         tier=0 if finding.invalidates else 2 if known.cap == "info" else 1,
     )
     severity = severity_of(known, max(held, known.tail), saved)
-    if finding.joint is not None or (finding.gain is not None and finding.gain.of == "window"):
-        severity = least(severity, "medium")  # the fix needs others; or no step was seen to repeat
     return finding.replaced(severity=severity, score=ranking.score, ranking=ranking)
 
 

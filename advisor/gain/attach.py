@@ -105,7 +105,7 @@ class Gains:
         if self._replayer is None or len(fixes) < 2:
             return tuple(findings)
         found = combine(self._replayer, fixes)
-        saved = saved_by(found.speedup)
+        saved = saved_by(found.speedup, found.traced)
         if saved < max(HOLDS_MUCH, *(JOINTLY * (share or 0.0) for share in alone)):
             return tuple(findings)
         codes = tuple(dict.fromkeys(findings[i].code for i in held))
@@ -118,17 +118,19 @@ class Gains:
                 step_before_ms=found.step_before_ms,
                 step_after_ms=found.step_after_ms,
                 speedup=found.speedup,
+                traced=found.traced,
                 part=saved * share / sum(held.values()),
             )
             joined[i] = findings[i].replaced(gain=gain.replaced(joint=joint))
         return tuple(joined)
 
     def _saved_alone(self, finding: Finding) -> float | None:
-        """Share of the step that a fix which makes it shorter saves; None without an estimate."""
+        """Share of the step that a fix which makes it shorter saves, on average of the middle and the low
+        end: what may be nothing is little. None without an estimate."""
         gain = finding.gain
         if gain is None or gain.measure != "latency" or gain.speedup is None:
             return None
-        return saved_by(gain.speedup) if self._of(finding) is self else None
+        return saved_by(gain.speedup, traced=True) if self._of(finding) is self else None
 
     def prediction(self, finding: Finding) -> Prediction:
         """What the fix of a finding and its alternatives would gain in this capture."""
@@ -193,6 +195,7 @@ class Gains:
             step_before_ms=found.before,
             step_after_ms=found.after,
             speedup=found.speedup,
+            traced=found.traced,
             assumptions=assumptions(self._replayer, [fix]),
         )
 
@@ -224,7 +227,7 @@ class Gains:
             other = self._estimate(make_fix(spec.instead_of, {})) if spec.instead_of else None
             if isinstance(estimate, str) or isinstance(other, Estimate):
                 continue
-            saved = saved_by(estimate.speedup)
+            saved = saved_by(estimate.speedup, estimate.traced)
             if saved >= WORTH:
                 found.append(Choice(what_if=name, title=spec.option, saved=saved, speedup=estimate.speedup))
         return tuple(sorted(found, key=lambda c: (-c.saved, c.what_if)))
@@ -304,6 +307,7 @@ def combine(replayer: Replayer, fixes: Sequence[Fix]) -> Combined:
         step_before_ms=found.before,
         step_after_ms=found.after,
         speedup=found.speedup,
+        traced=found.traced,
         bound_ms=found.bound,
         bound_speedup=found.bound_speedup,
         assumptions=assumptions(replayer, used),

@@ -40,6 +40,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
+from advisor.model.gain import share_saved
 
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
 _HALVINGS = 10
@@ -53,7 +54,8 @@ _NO_WAITS = Waits.none()
 
 class Estimate(Struct, frozen=True):
     """Predicted step times, ms, before and after some fixes. `bound` is the time that the GPU itself then
-    needs: no faster host makes a step shorter or a gain larger than `bound_speedup` (Amdahl)."""
+    needs: no faster host makes a step shorter or a gain larger than `bound_speedup` (Amdahl). `traced`: the
+    unknown cost of tracing launches alone leaves open whether the fix saves half of the middle estimate."""
 
     before: Span
     after: Span
@@ -61,6 +63,7 @@ class Estimate(Struct, frozen=True):
     bound: Span
     bound_speedup: Span
     measure: str
+    traced: bool = False
 
 
 class Replayer:
@@ -348,7 +351,17 @@ class Replayer:
             bound=least_ns.in_ms(),
             bound_speedup=most,
             measure="throughput" if throughput else "latency",
+            traced=self._by_tracing(fixes, before / after),
         )
+
+    def _by_tracing(self, fixes: Sequence[Fix], speedup: float) -> bool:
+        """Whether the fix may save less than half of the middle estimate if tracing launches cost as much as
+        it can, or nothing, and all else is as in the middle."""
+        if self.unprofiled_ns is not None or not has_launches(self.taken.inputs):
+            return False
+        ends = (replace(self.middle_of(fixes), launch=x) for x in (0.0, 1.0))
+        least = min(self._befores([s])[0] / self.step_ns(fixes, s) for s in ends)
+        return share_saved(least) < share_saved(speedup) / 2.0
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""

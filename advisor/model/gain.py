@@ -53,34 +53,41 @@ HELD_FACTOR = 0.3
 Timed = Literal["step", "window"]
 
 
-def saved_terms(speedup: Span) -> tuple[float, ...]:
-    """The terms whose mean is `saved_by`: the share saved, 1 - 1 / speed-up, at the middle of the range;
-    before it that at the low end, if that is less than half."""
-    low, mid = (max(0.0, 1.0 - 1.0 / s) if s > 0 else 0.0 for s in (speedup.low, speedup.mid))
-    return (low, mid) if low < mid / 2.0 else (mid,)
+def share_saved(speedup: float) -> float:
+    """1 - 1 / speed-up; 0 for a fix that makes the step longer."""
+    return max(0.0, 1.0 - 1.0 / speedup) if speedup > 0 else 0.0
 
 
-def saved_by(speedup: Span) -> float:
+def saved_terms(speedup: Span, traced: bool = False) -> tuple[float, ...]:
+    """The terms whose mean is `saved_by`: the share saved at the middle of the range, and before it that at
+    the low end where what tracing cost leaves open whether the fix saves half of it (`traced`)."""
+    mid = share_saved(speedup.mid)
+    return (share_saved(speedup.low), mid) if traced else (mid,)
+
+
+def saved_by(speedup: Span, traced: bool = False) -> float:
     """Share of the untraced step that a fix saves."""
-    terms = saved_terms(speedup)
+    terms = saved_terms(speedup, traced)
     return round(sum(terms) / len(terms), 9)
 
 
 class Joint(Frozen):
     """The gain of the fixes of several causes of which none alone gains much: where host and device take
     about the same time, a faster one waits for the other. `part` is this finding's part of the share that
-    they save, by the shares that the causes hold."""
+    they save, by the shares that the causes hold; `traced` as of a `Gain`."""
 
     codes: tuple[str, ...]
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span
+    traced: bool = False
     part: float
 
 
 class Gain(Frozen):
     """The gain of a fix, or the `reason` for having none. `why_more`: why it exceeds the time of its cause;
-    `of`: what is timed."""
+    `of`: what is timed; `traced`: the unknown cost of tracing launches alone leaves open whether the fix
+    saves half of the middle estimate."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
@@ -90,6 +97,7 @@ class Gain(Frozen):
     step_before_ms: Span | None = None
     step_after_ms: Span | None = None
     speedup: Span | None = None
+    traced: bool = False
     why_more: str | None = None
     assumptions: tuple[str, ...] = ()
     reason: str | None = None
@@ -125,13 +133,15 @@ class CombinedStep(Frozen):
 
 class Combined(Frozen):
     """The gain of the top fixes together: no time is counted twice. The bound is the time that the GPU
-    itself then needs: no step is shorter, no speed-up larger, whatever the host. `of`: what is timed."""
+    itself then needs: no step is shorter, no speed-up larger, whatever the host. `of`: what is timed;
+    `traced` as of a `Gain`."""
 
     steps: tuple[CombinedStep, ...]
     of: Timed = "step"
     step_before_ms: Span
     step_after_ms: Span
     speedup: Span
+    traced: bool = False
     bound_ms: Span
     bound_speedup: Span
     assumptions: tuple[str, ...] = ()

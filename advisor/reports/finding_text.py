@@ -279,10 +279,10 @@ def ranking_text(finding: Finding) -> str:
     share = f"{terms.share:.4f}"
     gain = finding.gain
     if (joint := finding.joint) is not None:
-        whole = f"{saved_by(joint.speedup):.4f}"
+        whole = f"{saved_by(joint.speedup, joint.traced):.4f}"
         why = f"part of {whole} that {' and '.join(joint.codes)} save together = {share}"
     elif terms.share_from == "gain" and gain is not None and gain.speedup is not None:
-        ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup)]
+        ends = [f"{saved:.4f}" for saved in saved_terms(gain.speedup, gain.traced)]
         why = f"1 - 1 / {gain.speedup.mid:.3f}" if len(ends) == 1 else f"mean of {' and '.join(ends)}"
         why += f" = {share}" + (" (throughput)" if terms.throughput else "")
     else:

@@ -291,7 +291,7 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         for f, gain in gains
         if gain.joint is None and gain.speedup is not None and gain.measure != "throughput"
         # The share saved counts the low end of the estimate, too.
-        if len(saved_terms(gain.speedup)) > 1
+        if len(saved_terms(gain.speedup, gain.traced)) > 1
     ]
     if wide:
         text = "from wide ranges: the mean of their middle and their low end"

@@ -106,13 +106,19 @@ def test_severity_by_what_the_fix_saves(speedup: float, severity: str) -> None:
     assert one.severity == severity
 
 
-def test_of_a_wide_range_the_mean_of_its_low_end_and_its_middle_counts() -> None:
-    """4 x saves 0.75 and 1.1 x 0.0909, less than half of that: 0.4205."""
+def test_the_middle_of_a_range_counts_and_with_its_low_end_where_tracing_made_it_wide() -> None:
+    """4 x saves 0.75 and 1.1 x 0.0909, on average 0.4205."""
     wide = Gain(measure="latency", speedup=Span(low=1.1, mid=4.0, high=8.0))
-    (one,) = rank([finding("ABC101", 0.9, gain=wide, confidence=0.5)], {})
-    assert one.ranking is not None
-    assert one.ranking.saved == pytest.approx(0.42045, abs=1e-5)
-    assert one.score == pytest.approx(0.210227, abs=1e-6)
+    for gain, saved in ((wide, 0.75), (wide.replaced(traced=True), 0.42045)):
+        (one,) = rank([finding("ABC101", 0.9, gain=gain, confidence=0.5)], {})
+        assert one.ranking is not None
+        assert one.ranking.saved == pytest.approx(saved, abs=1e-5)
+        assert one.score == pytest.approx(saved / 2, abs=1e-5)
+
+
+def test_an_estimate_of_a_window_without_steps_is_as_severe_as_what_it_saves() -> None:
+    (one,) = rank([finding("ABC101", 0.9, gain=latency(2.0).replaced(of="window"))], {})
+    assert one.severity == "high"
 
 
 def test_severity_by_own_levels_and_cap() -> None:
@@ -225,6 +231,7 @@ def test_a_wide_range_and_what_tracing_may_explain_lower_it() -> None:
         step_after_ms=Span(low=4.0, mid=4.0, high=4.0),
     )
     assert [round(t.factor, 6) for t in estimate_factors(gain)] == [0.96, 0.95]
+    assert [t.factor for t in estimate_factors(gain.replaced(traced=True))][2:] == [0.85]
     assert estimate_factors(Gain(reason="none")) == estimate_factors(None) == ()
     one = finding("ABC100", 0.3, gain=gain, confidence=0.8, ranking=Ranking(confidence=0.8))
     sure = as_sure(one)
