@@ -177,7 +177,7 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
 
     range     1 - 0.1 w, where the ends of the range of what the fix saves lie w of the step apart
     profiler  1 - 0.1 p, where tracing may explain the share p of the step
-    half      0.85 if what tracing cost leaves open whether the fix saves half of the middle estimate"""
+    half      0.85 if it may save less than half of the middle estimate, by what tracing launches cost"""
     if gain is None or gain.speedup is None:
         return ()
     low, high = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.high))

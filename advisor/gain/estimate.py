@@ -40,7 +40,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
-from advisor.model.gain import share_saved
+from advisor.model.gain import HOLDS_MUCH, share_saved
 
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
 _HALVINGS = 10
@@ -55,7 +55,7 @@ _NO_WAITS = Waits.none()
 class Estimate(Struct, frozen=True):
     """Predicted step times, ms, before and after some fixes. `bound` is the time that the GPU itself then
     needs: no faster host makes a step shorter or a gain larger than `bound_speedup` (Amdahl). `traced`: the
-    unknown cost of tracing launches alone leaves open whether the fix saves half of the middle estimate."""
+    unknown cost of tracing launches makes the range wide."""
 
     before: Span
     after: Span
@@ -344,24 +344,24 @@ class Replayer:
             high = min(high, times * (self.estimate(others).speedup.high if others else 1.0))
         least_ns = span(bound, bounds, model)
         after_ns = span(after, afters, model)
+        speedup = Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid))
         return Estimate(
             before=self._before_ms(befores),
             after=after_ns.replaced(low=max(after_ns.low, least_ns.low)).in_ms(),
-            speedup=Span(low=max(speedup.low, least), mid=speedup.mid, high=max(high, speedup.mid)),
+            speedup=speedup,
             bound=least_ns.in_ms(),
             bound_speedup=most,
             measure="throughput" if throughput else "latency",
-            traced=self._by_tracing(fixes, before / after),
+            traced=self._by_tracing(speedup),
         )
 
-    def _by_tracing(self, fixes: Sequence[Fix], speedup: float) -> bool:
-        """Whether the fix may save less than half of the middle estimate if tracing launches cost as much as
-        it can, or nothing, and all else is as in the middle."""
+    def _by_tracing(self, speedup: Span) -> bool:
+        """Whether the range is wide, and the unknown cost of tracing launches may be much of the step."""
         if self.unprofiled_ns is not None or not has_launches(self.taken.inputs):
             return False
-        ends = (replace(self.middle_of(fixes), launch=x) for x in (0.0, 1.0))
-        least = min(self._befores([s])[0] / self.step_ns(fixes, s) for s in ends)
-        return share_saved(least) < share_saved(speedup) / 2.0
+        least, most = sorted(self._befores([replace(self.middle, launch=x) for x in (0.0, 1.0)]))
+        wide = share_saved(speedup.low) < share_saved(speedup.mid) / 2.0
+        return wide and share_saved(most / least) >= HOLDS_MUCH
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""

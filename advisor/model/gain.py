@@ -60,7 +60,7 @@ def share_saved(speedup: float) -> float:
 
 def saved_terms(speedup: Span, traced: bool = False) -> tuple[float, ...]:
     """The terms whose mean is `saved_by`: the share saved at the middle of the range, and before it that at
-    the low end where what tracing cost leaves open whether the fix saves half of it (`traced`)."""
+    the low end where the unknown cost of tracing launches makes the range wide (`traced`)."""
     mid = share_saved(speedup.mid)
     return (share_saved(speedup.low), mid) if traced else (mid,)
 
@@ -86,8 +86,8 @@ class Joint(Frozen):
 
 class Gain(Frozen):
     """The gain of a fix, or the `reason` for having none. `why_more`: why it exceeds the time of its cause;
-    `of`: what is timed; `traced`: the unknown cost of tracing launches alone leaves open whether the fix
-    saves half of the middle estimate."""
+    `of`: what is timed; `traced`: it may save less than half of the middle estimate, as the capture does
+    not show what tracing its launches cost."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
