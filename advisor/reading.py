@@ -52,9 +52,9 @@ class Reading:
         """Return freed memory, which the C library keeps for new arrays, to the system: now and then,
         after much was read, because each time takes some ms."""
         if self.saves_memory and self.count > _LARGE and monotonic() - self._trimmed > _OFTEN_S:
-            from advisor import malloc
+            from advisor import process
 
-            malloc.give_back()
+            process.give_back()
             self._trimmed = monotonic()
 
 

@@ -15,7 +15,7 @@ MAX_LINES = 400
 
 #: From the bottom to the top; packages of one row do not import each other.
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors", "cache", "malloc"),
+    ("errors", "cache", "process"),
     ("reading", "scratch"),
     ("model",),
     ("knowledge",),
@@ -37,7 +37,7 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 ONLY: dict[str, set[str]] = {
     "errors": set(),
     "model": set(),
-    "sources": {"model", "errors", "malloc", "reading", "scratch"},
+    "sources": {"model", "errors", "process", "reading", "scratch"},
     "metrics": {"sources", "model", "knowledge", "errors"},
     "facts": {"metrics", "sources", "model", "knowledge", "errors"},
     "reports": {"model", "errors", "reading"},

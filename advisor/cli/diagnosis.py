@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import date
@@ -91,8 +90,6 @@ def diagnosed(
         return [found[0]], found[1], True
     done: list[Diagnosis] = []
     unread: list[str] = []
-    if len(paths) > 1:
-        gc.enable()  # frees the memory of one capture before the last is read
     for path in paths:
         try:
             done += _read(path, settings) if path in saved else [_one(path, settings, drawn)]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -279,5 +278,4 @@ def mcp(roots: Sequence[Path], redact: bool) -> None:
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"--root: {folder} is not a folder")
-    gc.enable()  # a server lives long
     serve(Tools(folders, redact))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import io
 import os
 import signal
@@ -15,18 +13,11 @@ from typing import NoReturn
 
 import click
 
+from advisor import process
 from advisor.cli import completion, messages
 from advisor.cli.app import app
 from advisor.cli.messages import message
 from advisor.errors import AdvisorError, InputError
-
-# pydantic searches all installed packages for plugins, which takes longer than `--help` does.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-# Matrices here are tall and thin: the threads of OpenBLAS mostly wait for each other, busily. One takes
-# an eighth of the processor time for the triangle of 130,000 samples, and starts sooner.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Huge pages are cleared whole for each array that lives a moment.
-os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
 
 def main(args: Sequence[str]) -> int:
@@ -132,11 +123,7 @@ def _terminate(number: int, _frame: object) -> NoReturn:
 
 def run() -> None:
     """Console script."""
-    # A command leaves few reference cycles, and collecting them takes an eighth of a short one.
-    gc.disable()
-    from advisor import malloc
-
-    malloc.keep()
+    process.set_up()
     _open_streams()
     # A job that is cancelled must not leave unpacked captures and workers behind.
     for name in ("SIGTERM", "SIGHUP"):
@@ -154,13 +141,6 @@ def run() -> None:
         code = 128 + int(sent.args[0])
     finally:
         _close_streams()
-    threads = sys.modules.get("threading")
-    if threads is None or threads.active_count() == 1:
-        # Python would collect garbage once more and tear down all modules, a fifth of the time of a short
-        # command.
-        atexit._run_exitfuncs()
-        os._exit(code)
-    gc.freeze()  # without the collection, at least
     sys.exit(code)
 
 

@@ -154,9 +154,9 @@ class Trace:
         if self.threads is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            from advisor import malloc
+            from advisor import process
 
-            malloc.expect(_TIMES * self.capture.size_bytes)
+            process.expect(_TIMES * self.capture.size_bytes)
             self.threads = ThreadPoolExecutor(2)
         for table in tables:
             if self.has(table) and table not in self._kept:

@@ -1,4 +1,4 @@
-"""Memory settings of the C library; without glibc nothing happens."""
+"""Settings of the process: memory of the C library; without glibc nothing happens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 HEAP = """
-from advisor import malloc
+from advisor import process
 
-malloc.keep()
-malloc.expect(3 << 30)
+process.set_up()
+process.expect(3 << 30)
 huge = used = 0
 parts = open("/proc/self/smaps").read().split("VmFlags:")
 for part, after in zip(parts, parts[1:]):
@@ -34,12 +34,12 @@ def test_what_is_expected_lies_in_huge_pages_and_takes_no_memory_yet() -> None:
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from advisor import malloc
+    from advisor import process
 
     class Other:
         """Without any of glibc's own functions."""
 
     monkeypatch.setattr("ctypes.CDLL", lambda _: Other())
-    malloc.keep()
-    malloc.expect(1 << 20)
-    malloc.give_back()
+    process.set_up()
+    process.expect(1 << 20)
+    process.give_back()
