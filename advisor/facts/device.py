@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from advisor.facts.spec import PART_MEANINGS, Entry, FactWriter, Need, group
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
-from advisor.metrics.collectives import processes_wait_ns
+from advisor.metrics.collectives import processes_wait_ns, slowed_beside
 from advisor.metrics.intervals import union_by
 from advisor.metrics.kernels import (
     ATTENTION,
@@ -77,6 +77,11 @@ FACTS = (
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
         Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),
+        Entry("launch.process_beside_ratio", "ratio", "kernels", "Share of the window in which work of several of these processes runs at once", "as launch.process_overlap_ratio, over the window", needs=(_SEVERAL,)),
+        Entry("launch.process_slowed_ratio", "ratio", "kernels", "How much longer kernels take beside the work of another process than the same kernels of the same process alone", "mean durations by kernel and launch shape, at least five calls each way", needs=(_SEVERAL, Need("no kernel runs often enough both beside the work of another process and alone"))),
+        Entry("launch.process_held_ratio", "ratio", "kernels api_calls", "Share of the window in which work of one process waits for, or runs beside, that of another", "launch.process_wait_ratio + launch.process_beside_ratio", needs=(_SEVERAL,)),
+        Entry("launch.process_sharing", "text", "kernels", "How these processes share the device", "in time slices where launch.process_overlap_ratio is at most 5 %", needs=(_SEVERAL,)),
+        Entry("launch.process_steps", "text", "kernels", "How many steps each of these processes makes, and how long the median one is", "steps found for each process by itself", needs=(_SEVERAL,)),
         Entry("launch.process_wait_ratio", "ratio", "kernels api_calls", "Share of the window in which a process has work queued and none running while that of another runs", "from the end of a launch call to the start of its work, outside the process's own work and inside that of others", needs=(_SEVERAL,)),
         Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
         Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
@@ -176,6 +181,25 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     _places(a, device, budget, out)
 
 
+#: Work of processes that overlaps for at most this share of the busy time takes turns (UTL110); of so many
+#: processes the steps are named.
+_IN_TURNS, _NAMED = 0.05, 3
+
+
+def _steps_of_each(a: Analysis, processes: Sequence[int]) -> str:
+    """``100 in 12 steps of 2.31 ms``, by the steps of each process."""
+    out = []
+    for process in processes[:_NAMED]:
+        own = a.of_process(process)
+        found = (
+            f"in {own.step_count} steps of {median_of(step_times(own)) / 1e6:.4g} ms"
+            if own.step_count
+            else ""
+        )
+        out.append(f"{process} {found or 'in no steps'}")
+    return ", ".join(out) + (f" and {len(processes) - _NAMED} more" if len(processes) > _NAMED else "")
+
+
 def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
@@ -185,7 +209,17 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())
         out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1)
-        out.put("launch.process_wait_ratio", processes_wait_ns(a, mine, own, budget.window) / window)
+        beside, turns = (apart - budget.busy_ns) / window, apart / max(budget.busy_ns, 1) - 1 <= _IN_TURNS
+        out.put("launch.process_beside_ratio", beside)
+        waits = processes_wait_ns(a, mine, own, budget.window) / window
+        out.put("launch.process_wait_ratio", waits)
+        out.put("launch.process_held_ratio", min(waits + beside, 1.0))
+        out.put(
+            "launch.process_sharing",
+            "the device switches between them in time slices" if turns else "they share its SMs",
+        )
+        out.put("launch.process_slowed_ratio", slowed_beside(a, mine, own))
+        out.put("launch.process_steps", _steps_of_each(a, list(own)))
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows, graphs = (calls_by(a, a.feeder(device), kind) for kind in (Call.LAUNCH, Call.GRAPH_LAUNCH))
     host = max(a.host_window[1] - a.host_window[0], 1)

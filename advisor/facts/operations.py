@@ -18,7 +18,8 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
-from advisor.metrics.pace import MIN_CALLS, SLOW, alone_ratio, like_calls, longer_by_place, trend_ratio
+from advisor.metrics.like import MIN_CALLS, SLOW, alone_ratio, like_calls, two_modes
+from advisor.metrics.pace import trend_ratio
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array, among, by_number, distinct, marked, median_of, percentiles, rows_at
@@ -26,6 +27,8 @@ from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
+#: A tail that loses less than this share of the window is told by no rule (`min_lost` of KRN103 is the least).
+_TOLD = 0.002
 _LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
 _SHAPES = 10
 _SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
@@ -68,9 +71,9 @@ FACTS = (
 
 
 def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
-    """Tails are taken among similar calls: one kernel, one launch shape, the same kernels before and
-    after it. A GEMM of one shape serves projections of different depth, and only its place in the
-    sequence tells them apart. A call that takes longer at the same place of every step is not slow.
+    """Tails are taken among similar calls: one process, kernel and launch shape, the same kernels before and
+    after it, places in the step that take as long. A GEMM of one shape serves projections of different depth,
+    and only its place in the sequence tells them apart. Slow calls of a group of two modes are no tail.
 
     `waits` is the time that each collective waited for a later rank, if other ranks show it: such a call
     is not slow.
@@ -84,15 +87,14 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     family_of = dict(zip(operations, a.names.families, strict=True))
     of_operation = np.searchsorted(labels, [operations[n] for n in of_name])
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
-    # A collective that takes longer at its place waits for another rank there.
-    longer = np.where(a.communication[like.at], 0, longer_by_place(a, like))
-    if waits is not None:
-        longer[a.communication[like.at]] = np.maximum(waits, 0)
-    if longer.any():
-        duration = duration - longer
+    if waits is not None and len(waits):
+        duration = duration.copy()
+        duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
     window = a.window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
+    for one in np.flatnonzero(frequent & (spread.tail >= _TOLD * window)).tolist():
+        frequent[one] = not two_modes(a, device, like, one, duration)
     calls, behind = by_number(group), np.cumsum(spread.count)  # of each group, one after the other
     slow = np.flatnonzero(duration > SLOW * spread.p50[group])
     largest = np.argsort(-total, kind="stable")[:_KEPT]
@@ -132,7 +134,10 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         of_worst = slow[group[slow] == worst]
         if len(of_worst):
             own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[of_worst]))
-        times = (v[worst] / 1e3 for v in (spread.p50, spread.p99, spread.maximum))
+        # Each a duration that was recorded.
+        recorded = np.sort(like.duration[group == worst])
+        ranks = (np.ceil(q * len(recorded)).astype(int) - 1 for q in (0.5, 0.99, 1.0))
+        times = (recorded[rank] / 1e3 for rank in ranks)
         kernel, lost = shorten(a.names.texts[of_name[worst]], 60), spread.tail[worst] / 1e6
         own.table("operations.tail", [[labels[i], kernel, spread.count[worst], *times, lost]])
 

@@ -103,6 +103,14 @@ class Analysis:
         """The analysis of another device; metrics of the whole trace are shared."""
         return self if device == self.main_device else kept(self, "view", device, lambda: self._view(device))
 
+    def of_process(self, process: int) -> Analysis:
+        """The analysis of another process on this device, by its own steps."""
+        if process == self.main_process:
+            return self
+        view = self._view(self.main_device)
+        view.__dict__["main_process"] = process
+        return view
+
     def _view(self, device: int) -> Analysis:
         view = Analysis(self.trace, self.selection, device)
         runs = self.runs.on(device, self.ops)

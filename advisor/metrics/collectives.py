@@ -12,7 +12,7 @@ from msgspec import Struct
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union, union_by
-from advisor.metrics.kernels import nth_alike
+from advisor.metrics.kernels import launch_shape, nth_alike
 from advisor.metrics.operations import combinations, of_copies
 from advisor.metrics.window import Window
 from advisor.model.arrays import Array, begins_run, distinct, rows_at
@@ -326,6 +326,35 @@ def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window
         for process, spans in queued.items()
     ]
     return window.cut(joined(*waits)).total
+
+
+#: A kernel is beside the work of another process, or apart from it, with this share of its time; so many
+#: calls of each kind are compared.
+_BESIDE, _COMPARED = 0.5, 5
+
+
+def slowed_beside(a: Analysis, mine: Array, own: Mapping[int, Spans]) -> float | None:
+    """How much longer kernels take beside the work of other processes than the same ones alone, over the time
+    of those that ran beside it; None if no kernel is seen often enough both ways. Arguments as above."""
+    kernels = mine[a.op_name[mine] >= 0]
+    beside = np.zeros(len(kernels))
+    for process in own:
+        here = a.ops.process[kernels] == process
+        others = Coverage(joined(*(spans for other, spans in own.items() if other != process)))
+        at = kernels[here]
+        beside[here] = others.within(a.ops.start[at], a.ops.end[at]) / np.maximum(a.ops.length[at], 1)
+    shape = launch_shape(a.trace, a.ops.row[kernels])
+    _, group = combinations(a.ops.process[kernels], a.op_name[kernels], shape)
+    length, shared = a.ops.length[kernels], beside >= _BESIDE
+    count, total = (
+        np.stack([np.bincount(group[m], w[m], int(group.max(initial=-1)) + 1) for m in (shared, ~shared)])
+        for w in (np.ones(len(group)), length)
+    )
+    both = (count >= _COMPARED).all(axis=0)
+    if not both.any():
+        return None
+    alone = total[1][both] / count[1][both] * count[0][both]
+    return float(total[0][both].sum() / max(alone.sum(), 1.0) - 1)
 
 
 # --- devices whose work has nothing to do with that of others -------------------------------------

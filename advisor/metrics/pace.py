@@ -1,5 +1,5 @@
-"""Calls of the same kernels: how fast they run in the last steps beside the first and on the devices of a
-job, and which of them are slow."""
+"""Calls of the same kernels: how fast they run in the last steps beside the first, and on the devices of a
+job."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS
-from advisor.metrics.intervals import Coverage, Spans, intersect, union, union_by
-from advisor.metrics.kernels import Distribution, call_key, dense, distribution, launch_shape, nth_alike
-from advisor.metrics.operations import Kind
+from advisor.metrics.kernels import call_key, dense, distribution, launch_shape
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import slow_steps
-from advisor.model.arrays import Array, among, distinct, marked, median_of, picked, rows_at, sorting, where
-from advisor.sources.schema import MISSING, Call
+from advisor.model.arrays import Array, marked, median_of, rows_at
 
 #: A kernel changes like the rest where it changes by at least this part of the mean change.
 _LIKE = 0.5
@@ -202,177 +199,3 @@ def trend_ratio(duration: Array) -> float | None:
     whole = float(np.maximum(duration - median_of(duration), 0).sum())
     left = sum(float(np.maximum(p - m, 0).sum()) for p, m in zip(parts, medians, strict=True))
     return max(1.0 - left / whole, 0.0) if whole else 0.0
-
-
-# --- calls that may be compared, and the slow ones among them -------------------------------------
-
-#: A call is slow when it takes this many times the median of comparable calls.
-SLOW = 1.5
-#: Below this many comparable calls a percentile is not meaningful.
-MIN_CALLS = 20
-
-
-class LikeCalls(Struct, frozen=True):
-    """Kernels of one device in the window, grouped by what they may be compared with.
-
-    `at` are positions in `Analysis.ops`, `group` and `duration` (ns) have one entry for each of
-    them; `name` (position in `Analysis.names`) and `spread` one for each group.
-    """
-
-    at: Array
-    group: Array
-    duration: Array
-    name: Array
-    spread: Distribution
-
-    def __len__(self) -> int:
-        return len(self.name)
-
-
-def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
-    """The device's calls by kernel, launch shape and neighbours: a GEMM of one shape serves projections of
-    different depth, and only its place in the sequence tells them apart.
-
-    Groups of fewer than `least` calls are joined into one for each kernel and launch shape.
-    """
-    kernels = a.kernels(device)
-    at, name, duration, shape = kernels.at, kernels.name, kernels.length, kernels.shape
-    place = _place(name, shape, a.ops.stream[at])
-    keys, group = dense(place)
-    if least:
-        rare = np.bincount(group)[group] < least
-        # Numbered behind the places, so that the two do not mix.
-        group[rare] = dense(call_key(name, shape)[rare])[1] + len(keys)
-        keys, group = dense(group)
-    of_name = np.zeros(len(keys), np.int64)
-    of_name[group] = name
-    return LikeCalls(at, group, duration, of_name, distribution(group, duration, len(keys)))
-
-
-def _place(name: Array, shape: Array, stream: Array) -> Array:
-    """A key of each call's kernel, launch shape and neighbours on its stream."""
-    call = call_key(name, shape)
-    order = sorting(stream)  # calls are sorted by start within a stream
-    ranked = call[order]
-    key = ranked * np.uint64(0xC2B2AE3D27D4EB4F)
-    for places, added, by in ((1, 1, 0x165667B19E3779F9), (-1, 2, 0x27D4EB2F165667C5)):
-        neighbour = ranked + np.uint64(added)
-        neighbour *= np.uint64(by)
-        key ^= np.roll(neighbour, places)
-    call[order] = key
-    return call
-
-
-#: With fewer calls the shortest one proves little about a place in the step.
-_PLACE_CALLS = 5
-#: Entries of a table of all places; if there are more, only places in use get an entry.
-_MOST_PLACES = 1 << 18
-
-
-def longer_by_place(a: Analysis, like: LikeCalls) -> Array:
-    """By how much (ns) even the shortest call at a place of the steps exceeds the median of its group; 0 if
-    steps are unknown. The first call of a group in a step is one place, the second another."""
-    out = np.zeros(len(like.at), np.int64)
-    step = picked(a.steps.op_step, like.at)
-    inside = where(step >= 0)
-    step, group, duration = step[inside], like.group[inside], like.duration[inside]
-    if not len(step):
-        return out
-    nth = nth_alike(step, group)  # calls are sorted by start
-    wide = int(nth.max()) + 1
-    place = group * np.int64(wide)
-    place += nth
-    places = (int(group.max()) + 1) * wide
-    known, place = dense(place) if places > _MOST_PLACES else (np.arange(places), place)
-    least = np.full(len(known), np.iinfo(np.int64).max)
-    np.minimum.at(least, place, duration)
-    least = np.where(np.bincount(place, minlength=len(known)) >= _PLACE_CALLS, least, 0)
-    excess = np.maximum(least - like.spread.p50[known // wide], 0).astype(np.int64)
-    out[inside] = excess[place]
-    return out
-
-
-def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
-    """Share (0..1) of the time of slow calls (positions in `ops`) with nothing else on the device."""
-    own = union(a.ops.start[slow], a.ops.end[slow])
-    other = marked(len(a.ops), a.device_ops(device)) & ~marked(len(a.ops), slow)
-    shared = intersect(own, union(a.ops.start[other], a.ops.end[other])).total
-    return 1.0 - shared / max(own.total, 1)
-
-
-def slow_calls(like: LikeCalls) -> Array:
-    """Mask over the calls that take more than `SLOW` times the median of their like."""
-    return np.asarray(like.duration > SLOW * like.spread.p50[like.group])
-
-
-def alone_ratios(a: Analysis, device: int, like: LikeCalls, slow: Array) -> Array:
-    """`alone_ratio` of every group at once; 1 where a group has no slow call. Slow calls of one
-    group that overlap each other count as company here."""
-    everything, at = a.device_ops(device), like.at[slow]
-    company = shared_spans(a.ops.start[everything], a.ops.end[everything])
-    shared = Coverage(company).within(a.ops.start[at], a.ops.end[at])
-    whole, part = (np.bincount(like.group[slow], v, len(like)) for v in (like.duration[slow], shared))
-    return np.asarray(1.0 - part / np.maximum(whole, 1))
-
-
-def shared_spans(start: Array, end: Array) -> Spans:
-    """Where at least two of the intervals (sorted by start) run."""
-    reach = np.maximum.accumulate(end)[:-1]
-    return union(start[1:], np.minimum(end[1:], reach))
-
-
-def coincidences(a: Analysis, device: int, like: LikeCalls) -> dict[str, Array]:
-    """For each call, what coincided with it: a synchronize call, an allocation or free call, a copy, a
-    kernel of another stream, the first iteration.
-
-    Calls into CUDA are those of the kernel's process, on any thread; copies and other streams' kernels
-    those on the same device. The first iteration is the first step of the capture, or the group's first
-    call if no steps were found; a steady window holds none of it.
-    """
-    ops, at = a.ops, like.at
-    start, end = ops.start[at], ops.end[at]
-    everything = np.flatnonzero(ops.device == device)
-    copy = everything[ops.kind[everything] == Kind.COPY]
-    out = {
-        "sync": _during_calls(a, at, (Call.SYNC,)),
-        "alloc": _during_calls(a, at, (Call.ALLOC, Call.FREE)),
-        "copy": _touches(union(ops.start[copy], ops.end[copy]), start, end),
-        "stream": _other_streams(a, everything[a.op_name[everything] >= 0], at),
-    }
-    steps = a.steps
-    if len(steps):
-        step = steps.op_step[at]
-        out["first"] = (step == 0) | ((step == MISSING) & (start < steps.gpu_start[0]))
-    else:
-        out["first"] = marked(len(at), np.unique(like.group, return_index=True)[1])
-    return out
-
-
-def _during_calls(a: Analysis, at: Array, kinds: tuple[Call, ...]) -> Array:
-    out = np.zeros(len(at), bool)
-    start, end, process, call = a.trace.columns("api_calls", ("start", "end", "process", "call")).values()
-    chosen = among(call, kinds)
-    for one, spans in union_by(process[chosen], start[chosen], end[chosen]).items():
-        here = np.flatnonzero(a.ops.process[at] == one)
-        out[here] = _touches(spans, a.ops.start[at[here]], a.ops.end[at[here]])
-    return out
-
-
-def _touches(spans: Spans, start: Array, end: Array) -> Array:
-    return np.asarray(Coverage(spans).within(start, end) > 0)
-
-
-def _other_streams(a: Analysis, kernels: Array, at: Array) -> Array:
-    """Whether kernels of other streams run at the same time: more overlap than on the own stream."""
-    ops = a.ops
-    stream = (ops.process.astype(np.int64) << 32) | (ops.stream.astype(np.int64) & 0xFFFFFFFF)
-    count = _overlapping(ops.start[kernels], ops.end[kernels], ops.start[at], ops.end[at])
-    for one in distinct(stream[at]).tolist():
-        own, here = kernels[stream[kernels] == one], np.flatnonzero(stream[at] == one)
-        count[here] -= _overlapping(ops.start[own], ops.end[own], ops.start[at[here]], ops.end[at[here]])
-    return count > 0
-
-
-def _overlapping(start: Array, end: Array, lo: Array, hi: Array) -> Array:
-    """How many of the intervals (sorted by start) overlap each [lo, hi)."""
-    return np.searchsorted(start, hi, "left") - np.searchsorted(np.sort(end), lo, "right")

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.engine.load import builtin_dir, load_rule
 from advisor.metrics.intervals import Spans
-from advisor.metrics.pace import coincidences, like_calls, longer_by_place, shared_spans, slow_calls
+from advisor.metrics.like import coincidences, like_calls, shared_spans, slow_calls
 from advisor.metrics.stats.spread import TailLimits
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -146,9 +146,9 @@ def test_calls_ahead_of_the_first_step_are_of_the_first_iteration(tmp_path: Path
     assert a.ops.start[like.at[first]].tolist() == [10_000, 100_000, 300_000, 500_000]
 
 
-@pytest.mark.parametrize(("steps", "longer"), [(5, 20_000), (4, 0)])
+@pytest.mark.parametrize(("steps", "apart"), [(5, True), (4, False)])
 def test_five_calls_show_that_a_place_of_the_steps_takes_longer(
-    tmp_path: Path, steps: int, longer: int
+    tmp_path: Path, steps: int, apart: bool
 ) -> None:
     """The third of four like calls in each step takes 30 us, the others 10."""
     export = Export().gpu().process(1)
@@ -157,9 +157,24 @@ def test_five_calls_show_that_a_place_of_the_steps_takes_longer(
         for n, us in enumerate((10, 10, 30, 10)):
             at = i * STEP + 1_000 + n * 10_000
             export.launch(at=at, kernel="k", kernel_start=at + 100_000 * (n + 1), kernel_dur=us * 1_000)
-    a = analysis(export, tmp_path, window="0s/")
+    like = like_calls(analysis(export, tmp_path, window="0s/"), 0)
+    assert slow_calls(like).any() != apart
+    longest = like.duration[like.group == like.group[np.argmax(like.duration)]]
+    assert (longest == 30_000).all() == apart
+
+
+def test_processes_with_the_same_kernels_are_not_mixed(tmp_path: Path) -> None:
+    export = Export().gpu()
+    for pid, us in ((1, 10), (2, 30)):
+        export.process(pid)
+        for i in range(30):
+            at = i * STEP + pid * 100_000
+            export.launch(at=at, kernel="k", kernel_start=at + 10_000, kernel_dur=us * 1_000)
+    a = analysis(export, tmp_path)
     like = like_calls(a, 0)
-    assert longer_by_place(a, like).max() == longer
+    assert not slow_calls(like).any()
+    pairs = set(zip(like.group.tolist(), a.ops.process[like.at].tolist(), strict=True))
+    assert len(pairs) == len(like)
 
 
 def test_a_hidden_tail_is_flagged(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pandas as pd
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.layers import find_layers
+from advisor.metrics.like import MIN_CALLS, LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.metrics.operations import Kind
 from advisor.metrics.origins import module_tree
-from advisor.metrics.pace import MIN_CALLS, LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.metrics.stats.summaries import Query, largest_first, sums
 from advisor.model.arrays import Array
 
@@ -151,7 +151,7 @@ class TailLimits(NamedTuple):
 
 
 def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
-    """Percentiles of similar calls (see :mod:`advisor.metrics.pace`), largest tail score first.
+    """Percentiles of similar calls (see :mod:`advisor.metrics.like`), largest tail score first.
 
     The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
     or more; the columns after it give the share of them, and of all calls, that coincides with something.
