@@ -188,13 +188,23 @@ def causes_behind(main: Sequence[Finding], most: int) -> list[str]:
 
 
 def without_fault(
-    options: Sequence[Choice] | None, load: str, captures: str, bound: str = "", of: Timed = "step"
+    options: Sequence[Choice] | None,
+    load: str,
+    captures: str,
+    bound: str = "",
+    of: Timed = "step",
+    unowned: Mapping[str, float] | None = None,
 ) -> str:
     """The verdict without a fault: possible improvements (`options`; None if nothing can be predicted
-    from the `captures`), or how busy the GPU is (`load`)."""
+    from the `captures`), or how busy the GPU is (`load`); and what holds much of the step though no
+    finding above info is about it (`unowned`: its name and share)."""
+    yet = ", ".join(f"{name} ({percent(share)})" for name, share in (unowned or {}).items())
     if options:
         offered = ", ".join(f"{o.title} {times(o.speedup.mid)} x" for o in options)
-        return f"No fault{bound}. Options: {offered}."
+        held = f"; no finding above info is about {yet} of the {of}" if yet else ""
+        return f"No fault{bound}{held}. Options: {offered}."
+    if yet:
+        return f"No finding above info is about {yet} of the {of}: {load}{bound}."
     if options is None:
         return f"No fault found: {load}{bound}. What a fix would win cannot be predicted from {captures}."
     return f"Nothing to fix above {percent(WORTH)} of the {of}: {load}{bound}."

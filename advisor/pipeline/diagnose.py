@@ -242,7 +242,8 @@ def assemble(done: Analysed) -> Diagnosis:
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
-        verdict=verdict(analysis, findings, found.not_evaluated, options) + unmeasured(analysis, facts),
+        verdict=verdict(analysis, findings, found.not_evaluated, options, facts)
+        + unmeasured(analysis, facts),
         headline=headline(findings, rules, done.gains.combined),
         do=to_do(findings, rules, combined),
         options=options or (),

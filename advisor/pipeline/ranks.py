@@ -33,7 +33,7 @@ from advisor.model.gain import Choice
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, analyse, assemble, program_about
 from advisor.pipeline.given import parse_weights
-from advisor.pipeline.verdict import headline, to_do
+from advisor.pipeline.verdict import headline, large_parts, to_do
 from advisor.ranks.job import Job, Part, conclude_job, numbered, percent
 from advisor.ranks.late_ranks import listed, rank_table
 from advisor.ranks.reduction import RankSummary, decode, encode, rank_rows, renamed, trimmed
@@ -297,7 +297,8 @@ def _verdict(
     if not busy:
         return f"No GPU work was recorded, so nothing can be judged.{tail}"
     load = f"the GPUs are busy {percent(busy)} of the window"
-    return late + without_fault(options, load, "these captures") + tail
+    held = [(p.part, p.share) for d in diagnoses for b in d.budget for p in b.parts]
+    return late + without_fault(options, load, "these captures", unowned=large_parts(held)) + tail
 
 
 def _options(summaries: Sequence[RankSummary]) -> tuple[Choice, ...] | None:

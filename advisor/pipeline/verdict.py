@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from shlex import quote
 
 from advisor.engine import rank as ranking
@@ -12,12 +12,22 @@ from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import NO_REQUESTS, Finding, NotEvaluated
-from advisor.model.gain import WORTH, Choice, Combined, Gain, Headline, Joint, Timed, ToDo
+from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, Timed, ToDo
 from advisor.model.numbers import percent
+from advisor.model.parts import PARTS
 from advisor.model.rules import RuleSpec, judges_capture
 
 #: From this share of the window on, decode is mostly matrix products.
 _MOSTLY = 0.5
+#: Kernels that only serve others: from this share of the window on a verdict names them.
+_OVERHEAD_HOLDS = 0.05
+_OVERHEAD = {
+    "kernel.quantise_window_ratio": "kernels that only quantise",
+    "kernel.dequantise_window_ratio": "kernels that only widen quantised values",
+    "kernel.weight_cast_window_ratio": "casts of weights",
+    "kernel.kv_combine_window_ratio": "kernels that add up split attention",
+    "kernel.adapter_window_ratio": "kernels of adapters",
+}
 
 
 _CAPTURE = (
@@ -30,6 +40,7 @@ def verdict(
     findings: tuple[Finding, ...],
     not_evaluated: tuple[NotEvaluated, ...],
     options: Sequence[Choice] | None = (),
+    facts: FactBase | None = None,
 ) -> str:
     """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
@@ -64,7 +75,29 @@ def verdict(
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not be judged." if lacking else ""
     of: Timed = "step" if a.step_count else "window"
-    return what + without_fault(options, load, "this capture", _bound(findings), of) + unknown
+    return (
+        what
+        + without_fault(options, load, "this capture", _bound(findings), of, _unowned(a, facts))
+        + unknown
+    )
+
+
+def large_parts(shares: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The parts of budgets besides compute that hold a tenth or more, in words, each with its largest share,
+    the largest first."""
+    large = sorted((share, part) for part, share in shares if part != "compute" and share >= HOLDS_MUCH)
+    return dict(reversed({PARTS[part].words: share for share, part in large}.items()))
+
+
+def _unowned(a: Analysis, facts: FactBase | None) -> dict[str, float]:
+    """What holds much of the window besides its work, by name: parts of the budgets, and kernels that are
+    overhead alone."""
+    held = large_parts((part, b.share(part)) for b in a.budgets.values() for part in PARTS)
+    for fact in facts or ():
+        name = _OVERHEAD.get(fact.name)
+        if name is not None and float(fact.value) >= _OVERHEAD_HOLDS:
+            held[name] = max(float(fact.value), held.get(name, 0.0))
+    return held
 
 
 def unmeasured(a: Analysis, facts: FactBase) -> str:

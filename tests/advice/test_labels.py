@@ -12,7 +12,7 @@ import yaml
 
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.model.findings import SEVERITIES, Diagnosis
-from advisor.model.gain import LEAST, WORTH
+from advisor.model.gain import HOLDS_MUCH, LEAST, WORTH
 from tests.test_captures import DATA, EXAMPLES, SHARED, diagnosed
 
 DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
@@ -142,6 +142,8 @@ def check_states(d: Diagnosis) -> None:
     if "Nothing to fix" in d.verdict:
         assert d.options == ()
         assert all(f.ranking is None or (f.ranking.saved or 0) < WORTH for f in d.findings)
+        parts = [p for b in d.budget for p in b.parts if p.part != "compute"]
+        assert all(p.share < HOLDS_MUCH for p in parts), "a part of the budget that no finding is about"
     if d.combined is not None:
         assert all(step.marginal_share > -0.001 for step in d.combined.steps)
 

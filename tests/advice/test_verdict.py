@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from advisor.engine.rank import without_fault
+from advisor.pipeline.verdict import large_parts
 from advisor.reports import summary
 from tests.builder import Export
 from tests.scenarios.machine import Kernel, Machine
@@ -54,3 +58,12 @@ def test_start_up_first_leaves_room_for_what_is_wrong_with_the_program(tmp_path:
     second = d.findings[1]
     assert f"In the program: {second.title}: {second.message}" in d.verdict
     assert f"in the program, {summary.first_fix(second)}" in summary.verdict(d)
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.10, True), (0.099, False)])
+def test_nothing_to_fix_is_not_said_of_a_part_of_a_tenth(share: float, named: bool) -> None:
+    parts = large_parts([("compute", 0.8), ("htod", share)])
+    assert list(parts) == (["HtoD copies"] if named else [])
+    said = without_fault((), "the GPU is busy 90 % of the window", "this capture", unowned=parts)
+    assert ("Nothing to fix" in said) is not named
+    assert ("HtoD copies (10 %) of the step" in said) is named
