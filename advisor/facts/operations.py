@@ -27,8 +27,8 @@ from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
-#: A tail that loses less than this share of the window is told by no rule (`min_lost` of KRN103 is the least).
-_TOLD = 0.002
+#: Tails that lose less than this share of the window are in no finding (`min_lost` of KRN103 is the least).
+_LEAST_LOST = 0.002
 _LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
 _SHAPES = 10
 _SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
@@ -93,7 +93,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         spread = distribution(group, duration, len(like))
     window = a.window.nonzero_length
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
-    for one in np.flatnonzero(frequent & (spread.tail >= _TOLD * window)).tolist():
+    for one in np.flatnonzero(frequent & (spread.tail >= _LEAST_LOST * window)).tolist():
         frequent[one] = not two_modes(a, device, like, one, duration)
     calls, behind = by_number(group), np.cumsum(spread.count)  # of each group, one after the other
     slow = np.flatnonzero(duration > SLOW * spread.p50[group])

@@ -109,8 +109,8 @@ def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
 
 
 #: Slow calls that come again and again as often, at about one length and beside nothing else, are another
-#: product of the same kernel: in this share of the steps (at least so many), or of the distances between
-#: them where there are no steps, if they are this share of the calls.
+#: product of the same kernel: in this share of the steps, of which there are five or more, or of the
+#: distances between them where there are no steps, if they are this share of the calls.
 _REGULAR, _LEAST_TIMES, _OFTEN, _ONE_LENGTH = 0.8, 5, 0.2, 1.25
 
 

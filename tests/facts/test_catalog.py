@@ -206,6 +206,8 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "startup.late_ratio",
         # host functions in a stream: see tests/scenarios/test_launching.py
         "launch.behind_function_ratio",
+        # processes beside each other: see tests/scenarios/test_tails.py
+        "launch.process_slowed_ratio",
         # a server's steps: see tests/scenarios/test_serving.py
         "serving.stall_ms",
         "serving.stall_decode_steps",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.machine import GEMM, PREFILL_ATTENTION, Machine
+from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, SILU, Machine
 from tests.scenarios.support import diagnosed, expect, fact, severity
 
 #: One layer that reads a prompt, in us.
@@ -87,13 +87,20 @@ def test_texts_are_tokenized_between_the_batches_of_an_embedding_server(tmp_path
         assert "compute-on-device" not in {r.id for r in found.recommendations}
 
 
+#: A layer of 0.4 ms that reads prompts as an engine runs it.
+PROMPT_LAYER = (
+    (NORM, 4), (GEMM, 90), (PREFILL_ATTENTION, 100), (GEMM, 50), (NORM, 4), (GEMM, 90), (SILU, 12),
+    (GEMM, 50),
+)  # fmt: skip
+
+
 def sglang(layers: int, batch: int = 32) -> Machine:
     """20 decode steps of 0.24 ms; two prompts, `layers` of 0.4 ms each, are read before every fourth."""
     m = Machine()
     for i in range(20):
         if i % 4 == 2:
             with m.step("step[EXTEND bs=2 toks=8192]"):
-                m.layers(layers, PREFILL_LAYER)
+                m.layers(layers, PROMPT_LAYER)
                 m.wait()
         with m.step(f"step[DECODE bs={batch} toks={batch}]"):
             m.replay(4)
@@ -148,7 +155,7 @@ def test_prompts_of_vllm_without_decodes_beside_them(tmp_path: Path) -> None:
     for i in range(20):
         if i % 6 == 3:
             with m.step("execute_context_1(4096)_generation_0(0)"):
-                m.layers(120, PREFILL_LAYER)
+                m.layers(120, PROMPT_LAYER)
                 m.wait()
         running = 16 + (i + 3) // 6
         with m.step(f"execute_context_0(0)_generation_{running}({running})"):
@@ -166,7 +173,7 @@ def test_steps_without_sizes_of_a_serving_engine(tmp_path: Path, at: tuple[int, 
     for i in range(20):
         if i in at:
             with m.step("prefill"):
-                m.layers(120, PREFILL_LAYER)
+                m.layers(120, PROMPT_LAYER)
                 m.wait()
         with m.step("decode_step"):
             m.replay(4)
