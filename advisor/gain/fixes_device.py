@@ -112,7 +112,7 @@ def _fewer_bytes(
 
 def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Products get faster by the ratio of the rates, as far as their kernels come near to the new one.
-    Optimistic: as near as to the old rate. Skinny ones wait for their bytes."""
+    Skinny ones wait for their bytes."""
     to: Precision = str(fix.params["precision"])  # type: ignore[assignment]
     simt = work.select(is_simt_fp32)
     of: dict[Precision, Array] = {"fp32": simt}
@@ -130,7 +130,7 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
         old = work.flop_per_s(precision)
         if not old or not new:
             raise NoEstimate(f"the rate of this GPU in {to if old else precision} is not known")
-        ratio = min(old / new * constant("rate_loss") ** (1 - lean), 1.0)
+        ratio = min(old / new * _rate_loss(lean), 1.0)
         least = max(_BYTES[to] / _BYTES[precision], ratio)
         factor[mine] = np.where(work.select(is_skinny), least, ratio)[mine]
     if to == "bf16":
@@ -138,15 +138,21 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 
 
+def _rate_loss(lean: int) -> float:
+    """How much further products stay below the new rate than below the old one."""
+    return float(constant("rate_loss") ** {-1: 2.0, 0: 1.0, 1: -0.25}[lean])
+
+
 def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Array:
     """The remaining time of kernels besides products in FP32, if these hold most of the products' time:
-    half for kernels on values of 32 bits, except their start and end (pessimistic: three quarters). Mixed
+    half for kernels on values of 32 bits, except their start and end (pessimistic: three quarters;
+    optimistic: a third, as measured on H100 and H200, whose caches then hold more of the values). Mixed
     precision leaves norms, softmax and losses in FP32: of a training step three quarters remain (half to
     all). Attention in FP32 makes three products in TF32 of each; at most half of its time remains."""
     ops, factor = inputs.ops, np.ones(len(inputs.ops))
     if 2 * ops.duration[products].sum() < ops.duration[work.matmul].sum():
         return factor
-    stays = {-1: 0.75, 0: 0.5, 1: 0.5}[lean]
+    stays = {-1: 0.75, 0: 0.5, 1: 1 / 3}[lean]
     if work.a.program.kind == TRAINING:
         stays = {-1: 1.0, 0: 0.75, 1: 0.5}[lean]
     moved = UNFUSED | {"reduction"}
@@ -156,7 +162,7 @@ def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Arr
     old, new = work.flop_per_s("tf32"), work.flop_per_s("bf16")
     if old and new:
         attention = work.select(lambda k: k.family in ATTENTION and k.traits.get("precision") == "fp32")
-        factor[attention] = min(old / 3 / new * constant("rate_loss") ** (1 - lean), 0.5)
+        factor[attention] = min(old / 3 / new * _rate_loss(lean), 0.5)
     return factor
 
 

@@ -144,8 +144,9 @@ def sampling_sorts(a: Analysis, at: Array, step: Array) -> Array:
 
 
 class Pieces(Struct, frozen=True):
-    """Attention that runs as a product, kernels with a softmax among them, and a product. `inner` and
-    `products` are masks over the given operations; `count` is the number of pieces."""
+    """Attention that runs as a product, kernels with a softmax among them, and a product. `inner` (what runs
+    between, and long copies just before) and `products` are masks over the given operations; `count` is the
+    number of pieces."""
 
     inner: Array
     products: Array
@@ -175,15 +176,19 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
         masks = (a.names.mask(lambda k, one=one: k.operation == one) for one in operations)
         return np.asarray(np.logical_and.reduce([within(mask[q.name]) > 0 for mask in masks]))
 
-    def between(most: int, others: Array) -> Array:
-        """Which products have at most this many kernels between, long ones, and none of the others."""
+    def between(most: int, others: Array, besides: Array | int = 0) -> Array:
+        """Which products have at most this many kernels between, long ones (with those `besides`, ns), and
+        none of the others."""
         near = product[first] & product[second] & (q.run[first] == q.run[second])
         near &= (second - first - 1 <= most) & (within(others) == 0)
-        return np.asarray(near & (within(q.length) >= _SCORES * (q.length[first] + q.length[second])))
+        long = within(q.length) + besides >= _SCORES * (q.length[first] + q.length[second])
+        return np.asarray(near & long)
 
     small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[q.name]
     by_hand, softmaxes = some(*_BY_HAND), within(softmax[q.name])
-    found = between(_BETWEEN, ~small)
+    is_copy = a.names.mask(lambda k: k.operation == "copy / layout change")[q.name]
+    begin, copied = _copies_before(q, first, is_copy)
+    found = between(_BETWEEN, ~small, copied)
     found &= (softmaxes == 1) | (softmaxes == 0) & by_hand  # linear attention has two, of queries and keys
     if found.any():
         kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
@@ -198,11 +203,26 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
         back &= np.arange(len(first)) > last[q.run[first]]
         found |= back & (np.bincount(kind, back) == len(forward))[kind]
     edge = np.zeros(len(q.of) + 1, np.int64)
-    edge[first[found] + 1] += 1
-    edge[second[found]] -= 1
+    np.add.at(edge, np.append(first[found] + 1, begin[found]), 1)
+    np.add.at(edge, np.append(second[found], first[found]), -1)
     inner = marked(len(at), q.of[np.cumsum(edge[:-1]) > 0])
     products = marked(len(at), q.of[np.append(first[found], second[found])])
     return Pieces(inner, products, int(found.sum()))
+
+
+def _copies_before(q: KernelOrder, products: Array, is_copy: Array) -> tuple[Array, Array]:
+    """Where the copies just before each product begin, and what they take, ns: those of half its length or
+    more. So long are keys and values that are repeated for the heads that share them, where a step reads more
+    of them than it computes; what only changes a layout is shorter."""
+    index = np.arange(len(q.of))
+    if not len(products):
+        return products, products
+    following = products[np.minimum(np.searchsorted(products, index), len(products) - 1)]
+    long = is_copy & (2 * q.length >= q.length[following]) & (q.run == q.run[following])
+    begin = np.maximum.accumulate(np.where(long, -1, index))[np.maximum(products - 1, 0)] + 1
+    begin = np.minimum(begin, products)
+    total = np.append(0, np.cumsum(q.length))
+    return begin, total[products] - total[begin]
 
 
 def _operators(a: Analysis, at: Array, names: Collection[str]) -> Array:

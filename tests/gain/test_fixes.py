@@ -511,8 +511,8 @@ SKINNY = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(int)"
 
 def test_products_at_the_rate_of_tensor_cores(tmp_path: Path) -> None:
     """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products come a third as
-    far again below the higher rate. One of few columns waits for its bytes, half of them in BF16, and so
-    does the addition."""
+    far again below the higher rate, at best 6 % nearer. One of few columns waits for its bytes, half of
+    them in BF16, and so does the addition, a third of whose time stays at best."""
     export = scenes.kernels((SGEMM, 100), (SKINNY, 40), (scenes.ADD, 20))
     before = after(export, tmp_path)
     tf32 = after(export, tmp_path, fix("tensor_rate", precision="tf32"))
@@ -520,7 +520,9 @@ def test_products_at_the_rate_of_tensor_cores(tmp_path: Path) -> None:
     bf16 = after(export, tmp_path, fix("tensor_rate"))
     assert before - bf16 == pytest.approx(100 * (1 - 1.3 * 66.9 / 989.4) + (40 + 20) / 2, rel=1e-6)
     best = after(export, tmp_path, fix("tensor_rate"), lean=1)
-    assert before - best == pytest.approx(100 * (1 - 66.9 / 989.4) + (40 + 20) / 2, rel=1e-6)
+    assert before - best == pytest.approx(
+        100 * (1 - 1.3**-0.25 * 66.9 / 989.4) + 40 / 2 + 20 * 2 / 3, rel=1e-6
+    )
     with pytest.raises(NoEstimate, match="no products that this changes"):
         after(export, tmp_path, fix("tensor_rate", precision="fp8"))
 

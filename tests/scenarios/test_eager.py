@@ -120,6 +120,63 @@ def test_attention_in_pieces_of_any_length(between: Script, form: dict[str, bool
     assert of(fused, "unfused-attention") is None
 
 
+def cached(p: Eager, *, repeated: float) -> None:
+    """A decode step over a long cache: copies of `repeated` us give each head keys and values of its own."""
+    for _ in range(12):
+        linear(p, 30, eager.GEMV)
+        for _ in range(2):
+            p.op("aten::copy_", eager.CONTIGUOUS, repeated)
+        p.op("aten::bmm", eager.GEMV, 60, [[512, 1, 128], [512, 128, 4096]])
+        p.op("aten::mul", eager.SCALE, 2)
+        p.op("aten::_softmax", eager.SOFTMAX, 5)
+        p.op("aten::bmm", eager.GEMV, 60, [[512, 1, 4096], [512, 4096, 128]])
+        linear(p, 20, eager.GEMV)
+        linear(p, 60, eager.GEMV)
+
+
+def fused(p: Eager) -> None:
+    for _ in range(12):
+        linear(p, 30, eager.GEMV)
+        p.op("aten::_flash_attention_forward", DECODE, 40)
+        linear(p, 20, eager.GEMV)
+        linear(p, 60, eager.GEMV)
+
+
+@FORMS
+def test_keys_and_values_that_every_decode_step_repeats(form: dict[str, bool], tmp_path: Path) -> None:
+    """The scores of one token are short, the copies three times as long as the products that read them."""
+    d = recorded(lambda p: cached(p, repeated=180), tmp_path, form)
+    assert ranked(d)[0] == "unfused-attention"
+    low, mid, high = promised(of(d, "unfused-attention"))
+    made = 12 * 0.150
+    assert mid == pytest.approx(made, rel=0.15)
+    assert low < made < high
+    assert of(recorded(fused, tmp_path, form), "unfused-attention") is None
+
+
+@FORMS
+def test_copies_that_only_change_the_layout_before_attention(form: dict[str, bool], tmp_path: Path) -> None:
+    """Less than half of the product that reads them; and attention whose scores are short costs little."""
+    d = recorded(lambda p: cached(p, repeated=28), tmp_path, form)
+    assert fact(d, "kernel.attention_pieces_per_step") == 0
+    assert of(d, "unfused-attention") is None
+
+
+@FORMS
+def test_long_copies_before_a_product_without_a_softmax(form: dict[str, bool], tmp_path: Path) -> None:
+    def script(p: Eager) -> None:
+        for _ in range(12):
+            for _ in range(2):
+                p.op("aten::copy_", eager.CONTIGUOUS, 180)
+            p.op("aten::bmm", eager.GEMM, 60, HEADS)
+            p.op("aten::mul", eager.SCALE, 2)
+            p.op("aten::bmm", eager.GEMM, 60, HEADS)
+
+    d = recorded(script, tmp_path, form)
+    assert fact(d, "kernel.attention_pieces_per_step") == 0
+    assert of(d, "unfused-attention") is None
+
+
 def softmax_backward(p: Eager) -> None:
     p.op("aten::copy_", eager.TO_FP32, 520)
     p.op("aten::_softmax_backward_data", eager.SOFTMAX_BACKWARD, 900)
