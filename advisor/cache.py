@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
 from tempfile import NamedTemporaryFile
@@ -21,11 +22,6 @@ from time import time
 from typing import Any, TypeVar
 
 from advisor import __version__
-
-try:
-    from _blake2 import blake2b  # without OpenSSL, which hashlib loads
-except ImportError:
-    from hashlib import blake2b
 
 _T = TypeVar("_T")
 
