@@ -17,7 +17,9 @@ A capture takes half a minute of processor time: `--only` names captures or comm
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import hashlib
 import io
 import json
 import os
@@ -83,8 +85,10 @@ class Side:
         job = {"words": words, "folder": str(folder), "out": str(out), "err": str(err), "seconds": LIMIT_S}
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        print(json.dumps(job), file=self._server.stdin, flush=True)
-        code = self._server.stdout.readline().strip()
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer
+            print(json.dumps(job), file=self._server.stdin, flush=True)
+        if not (code := self._server.stdout.readline().strip()):
+            raise SystemExit(f"{self.home}: its process ended; does this version start?")
         given = {"exit code": code.encode(), "stdout": out.read_bytes(), "stderr": err.read_bytes()}
         given |= {str(path.relative_to(folder)): path.read_bytes() for path in self._new(folder)}
         return {name: self._plain(text, folder) for name, text in given.items()}
@@ -125,7 +129,7 @@ def _lines(data: bytes) -> list[str]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return [f"{len(data)} bytes, others than before"]
+        return [f"{len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}"]
     # A page is a few long lines: one a tag shows what differs.
     return (text.replace("><", ">\n<") if text.startswith("<!doctype") else text).splitlines()
 
@@ -201,6 +205,7 @@ class Bench:
             return
         before, after = (side.run(line.split(), side.folder(where)) for side in self.sides)
         self.done["compared"] += 1
+        self.done["ended"] += int(before["exit code"]) < 0
         for what, text in differences(before, after):
             self.done["differing"] += 1
             shown = "".join(f"\n    {each[:200]}" for each in text[: self.lines])
@@ -295,7 +300,7 @@ def main(words: Sequence[str] | None = None) -> int:
     done = sum((bench.done for bench in benches), Counter[str]())
     print(
         f"{done['compared']} command lines on {len(chosen)} captures: {done['differing']} outputs differ, "
-        f"{done['left out']} command lines left out"
+        f"{done['left out']} command lines left out, {done['ended']} ended after {LIMIT_S} s"
     )
     return int(bool(done["differing"] or not done["compared"]))
 

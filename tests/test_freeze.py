@@ -64,6 +64,19 @@ def test_verbs_are_read_from_the_help() -> None:
     ]
 
 
+def test_bytes_that_are_no_text_count() -> None:
+    ((name, lines),) = freeze.differences({"x.sqlite": b"\xff\x00"}, {"x.sqlite": b"\xff\x01"})
+    assert name == "x.sqlite"
+    assert [line[:18] for line in lines] == ["-2 bytes, SHA-256 ", "+2 bytes, SHA-256 "]
+
+
+def test_a_version_that_does_not_start_is_no_agreement(tmp_path: Path) -> None:
+    (tmp_path / "old" / "advisor").mkdir(parents=True)
+    (tmp_path / "old" / "advisor" / "__init__.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(SystemExit, match="does this version start"):
+        freeze.main([str(tmp_path / "old"), str(tmp_path / "old"), "--only=--version", "--jobs", "1"])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are copies of one")
 def test_two_versions_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of this one and a copy that says another version, only that differs."""
