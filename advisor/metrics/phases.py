@@ -42,6 +42,8 @@ _FEW_TOKENS = 256
 #: (of keys and values, at least); in prefill a block takes 64 or 128 tokens of a head, which makes
 #: one or less for up to 64 heads.
 _DECODE_BLOCKS = 4.0
+#: A benchmark generates this many tokens or more; a scheduler may let prompts in more often.
+_GENERATION = 8
 
 
 def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
@@ -173,9 +175,9 @@ def _left_over(sizes: list[StepName | None], prompt: int, follows: int) -> bool 
 
 
 def _in_turns(after: Array) -> bool:
-    """Whether three or more stretches of decode steps between prompts are equally long."""
+    """Whether three or more stretches between prompts are alike, and as long as generations."""
     stretches = np.diff(np.unique(after))
-    return len(stretches) >= 3 and bool((stretches == stretches[0]).all())
+    return len(stretches) >= 3 and bool((stretches == max(stretches[0], _GENERATION)).all())
 
 
 def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
