@@ -21,6 +21,7 @@ from advisor.facts import (
     damage,
     device,
     host,
+    load,
     memory,
     operations,
     phases,
@@ -50,7 +51,7 @@ _DECLARED = (
     *copies.FACTS, *memory.FACTS,
     *activity.FACTS, *phases.FACTS, *serving.FACTS,
     *provenance.FACTS, *operations.LAYER_FACTS, *operations.FACTS, *communication.FACTS,
-    *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS, *profiled_sums.FACTS,
+    *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS, *profiled_sums.FACTS, *load.FACTS,
 )  # fmt: skip
 
 CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}
@@ -240,6 +241,7 @@ def build_facts(
 def _of_trace(a: Analysis, out: FactWriter, ranks: communication.CrossRank | None) -> None:
     serving.side_facts(a, out)
     sums.sums_facts(a, out)
+    load.load_facts(a, out)
     provenance.stack_facts(a, out)
     provenance.match_facts(a, out)
     damage.window_facts(a, out)

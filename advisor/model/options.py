@@ -73,6 +73,7 @@ class Options:
     gpu_metrics_offset: Annotated[
         str | None, Flag("TIME", "Where that log begins in session time: 1.5s.")
     ] = None
+    log: Annotated[Path | None, Flag("FILE", "Log or /metrics of the server in TRACE: its load.")] = None
     serving_engine: Annotated[
         str | None, Flag("NAME[@VERSION]", "Serving engine, where the capture hides it.")
     ] = None

@@ -45,7 +45,7 @@ def open_trace(path: str | Path) -> Trace:
 
 
 def opened(path: str | Path, chosen: Options) -> Trace:
-    """The capture, with the samples of another log if one is given, and redacted if requested."""
+    """The capture, with samples or load of another log if one is given, and redacted if requested."""
     trace = open_trace(path)
     try:
         if chosen.gpu_metrics is not None:
@@ -54,6 +54,10 @@ def opened(path: str | Path, chosen: Options) -> Trace:
 
             offset = chosen.gpu_metrics_offset
             trace = with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
+        if chosen.log is not None:
+            from advisor.sources.open import with_load
+
+            trace = with_load(trace, chosen.log)
         if chosen.redact:
             from advisor.capture.redact_text import without_private
 
@@ -78,7 +82,7 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
         analysis = Analysis(trace, selection)
         if chosen.together is not None:
             say(f"reading {chosen.together.name}")
-            beside = dataclasses.replace(chosen, gpu_metrics=None)
+            beside = dataclasses.replace(chosen, gpu_metrics=None, log=None)
             analysis.other = Analysis(open_.enter_context(opened(chosen.together, beside)))
         say("reading")
         analysis.provenance.check()

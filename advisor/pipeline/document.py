@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
+from advisor.facts.load import is_load_alone
 from advisor.facts.needs import combine, reason, remedy
 from advisor.knowledge.engine_signs import Program, ServingEngine, action_title, detect, named, options_for
 from advisor.knowledge.files import titled
@@ -44,7 +45,7 @@ def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | No
     whole = a.startup.capture_length / 1e6
 
     def ms_of(part: str, scope: Scope, share: float | None) -> float | None:
-        if share is None or a.trace.summed:
+        if share is None or a.trace.summed or is_load_alone(a):
             return None
         own = a if scope.device is None else a.on(scope.device)
         return share * (whole if part == "capture" else own.window.length / 1e6 / max(own.step_count, 1))
@@ -92,6 +93,13 @@ def with_options(
         )
 
     return tuple(titled(advised(f)) for f in findings)
+
+
+def _without_steps(a: Analysis) -> str | None:
+    """What stands in for steps where a capture has none by its kind."""
+    if a.trace.summed:
+        return _SUMS
+    return "the load of a server, by its own words" if is_load_alone(a) else None
 
 
 Remedy = Callable[[str], str | None]
@@ -206,10 +214,10 @@ def input_of(a: Analysis, serving: ServingEngine) -> m.Input:
         window_ns=(window.start, window.end),
         window_method=window.method,
         steps=len(a.window_steps) or (len(a.repeated) if a.repeated.level != "layer" else 0) or None,
-        step_method=a.repeated.method if len(a.repeated) else _SUMS if a.trace.summed else None,
+        step_method=a.repeated.method if len(a.repeated) else _without_steps(a),
         step_confidence=a.repeated.confidence if len(a.repeated) else None,
         step_levels=dict(a.steps.levels),
-        workload=a.workload,
+        workload="LLM serving" if is_load_alone(a) else a.workload,
         workload_confidence=a.program.confidence or None,
         kernels_per_step=kernels / a.step_count if a.step_count and kernels else None,
         busy_share=float(np.mean(busy)) if busy else None,

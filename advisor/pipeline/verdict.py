@@ -8,6 +8,7 @@ from shlex import quote
 from advisor.engine import rank as ranking
 from advisor.engine.rank import without_fault
 from advisor.facts.capture import samples_alone
+from advisor.facts.load import is_load_alone
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
@@ -67,6 +68,11 @@ def verdict(
         return (
             f"GPU samples alone, and no fault that they can show{_bound(findings)}. Which kernels "
             "run, what the GPU waits for and what a fix would win takes a trace."
+        )
+    if is_load_alone(a):
+        return (
+            f"A server's log alone, and no fault that it can show{_bound(findings)}. What the GPU runs, "
+            "what it waits for and what a fix would win takes a capture."
         )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."

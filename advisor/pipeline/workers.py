@@ -197,8 +197,9 @@ def _gone(client: Any) -> str | None:
 def _absolute(task: Task) -> Task:
     """Workers run in other folders, and may run on other machines that share the files."""
     given = task.options
-    log = given.gpu_metrics and given.gpu_metrics.absolute()
-    options = replace(given, rules=tuple(folder.absolute() for folder in given.rules), gpu_metrics=log)
+    samples, log = (path and path.absolute() for path in (given.gpu_metrics, given.log))
+    rules = tuple(folder.absolute() for folder in given.rules)
+    options = replace(given, rules=rules, gpu_metrics=samples, log=log)
     return task._replace(path=str(Path(task.path).absolute()), options=options)
 
 

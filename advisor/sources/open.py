@@ -82,6 +82,17 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 
+def with_load(trace: Trace, log: Path) -> Trace:
+    """`trace` with the load of its server, from the server's log or metrics; closing it closes both.
+    Raises InputError for a file that does not hold it."""
+    if not log.is_file():
+        what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
+        raise InputError(f"--log: {log}: {what}")
+    from advisor.sources.serving.server import WithLoad, open_server
+
+    return Trace(WithLoad(trace.source, open_server(log, log)))
+
+
 def needs_export(path: str | Path) -> bool:
     """True for a report that nsys must export first, which takes a while."""
     return str(path).endswith(REPORT_SUFFIXES)
@@ -237,6 +248,12 @@ def _is_profiler_table(found: Found) -> bool:
     return not found.name.endswith(REPORT_SUFFIXES) and is_profiler_table(found.head)
 
 
+def _is_server(found: Found) -> bool:
+    from advisor.sources.serving.server import is_server
+
+    return _is_text(found) and is_server(found.head)
+
+
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
     from advisor.sources.pasted.printed_tables import is_text
@@ -344,6 +361,7 @@ RECOGNISERS: list[Recogniser] = [
     Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
     Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
+    Recogniser("server", _is_server, _reader("serving.server", "open_server"), reads=True),
     Recogniser("kineto", _is_json, _reader("kineto.reader", "KinetoJson"), True, (".json",), _is_trace),
     Recogniser("samples", _is_log, _reader("samplers.log", "read_log"), reads=True),
     Recogniser("text", _is_text, _TABLES, reads=True),

@@ -109,6 +109,9 @@ class Summed(IntEnum):
 #: Names of the rows of `Summed.TOTALS`.
 HOST_TOTAL, GPU_TOTAL = "host", "GPU"
 
+#: `load.kind`: a line about all requests, about a step of those that decode, about prompts.
+LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL = range(3)
+
 #: Table -> its columns. Integers unless listed in `FLOAT_COLUMNS`.
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": (
@@ -168,6 +171,12 @@ TABLES: dict[str, tuple[str, ...]] = {
     "gpu_switches": ("time", "device", "context", "process", "kind"),
     "network": ("start", "end", "nic", "kind", "value"),
     "overheads": ("start", "end", "process", "thread", "kind_id"),
+    # What a serving engine says of its load, a row a line of its log; NaN if a line does not say it. `kind`
+    # is LOAD_BOTH, LOAD_DECODE or LOAD_PREFILL; shares are 0 to 1; `accepted`: tokens of one verification.
+    "load": (
+        "kind", "replica", "running", "waiting", "prompt_per_s", "output_per_s", "cache_used", "prefix_hit",
+        "accepted", "acceptance", "graph", "step_ms", "token_ms", "queue_ms",
+    ),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
     "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from tests.builder import Export
 
-ALL = frozenset(TABLES) - {"sums"}  # which are a source of their own
+ALL = frozenset(TABLES) - {"sums", "load"}  # which are sources of their own
 CUDA = frozenset({"kernels", "api_calls", "ranges", "copies"})
 GC = "no garbage-collection ranges are recorded"
 
@@ -153,7 +153,7 @@ def test_every_option_that_is_named_is_known(name: str) -> None:
             if option.startswith("--trace="):
                 assert set(option[8:].split(",")) <= sources
             else:
-                assert option in flags | variables | {"--weight-bytes", "--acceptance", "--together"}
+                assert option in flags | variables | {"--weight-bytes", "--acceptance", "--together", "--log"}
 
 
 def test_a_reason_names_what_was_looked_for_first() -> None:

@@ -163,7 +163,7 @@ class NsysExport:
         if table in special:
             return special[table]()
         # nsys samples stacks, it does not time functions.
-        if table in ("python_calls", "python_rows", "modules", "sums"):
+        if table in ("python_calls", "python_rows", "modules", "sums", "load"):
             return False
         for raw, fills in nsys.JOINED_TABLES.get(table) or (nsys.ROW_TABLES[table],):
             # Rows without a start or an end, as in a mangled export, have no place in time.

@@ -1,0 +1,106 @@
+"""The load of a serving engine by what it says of it: requests, tokens, cache, graphs, replicas."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from advisor.model.arrays import Array
+from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL, TABLES
+from advisor.sources.trace import Trace
+
+#: Lines that are compared have numbers of requests that differ by at most this share.
+_LIKE = 0.35
+#: The least number of lines on each side of a comparison.
+_FEWEST = 3
+
+
+class Load(Struct):
+    """Columns of the table `load`; NaN for what a line does not say."""
+
+    kind: Array
+    replica: Array
+    running: Array
+    waiting: Array
+    prompt_per_s: Array
+    output_per_s: Array
+    cache_used: Array
+    prefix_hit: Array
+    accepted: Array
+    acceptance: Array
+    graph: Array
+    step_ms: Array
+    token_ms: Array
+    queue_ms: Array
+
+    @property
+    def counted(self) -> Array:
+        """Lines that count requests."""
+        return ~np.isnan(self.running)
+
+    @property
+    def active(self) -> Array:
+        """Lines about requests that decode and give tokens."""
+        decodes = self.counted & (self.kind != LOAD_PREFILL) & (self.running > 0) & (self.output_per_s > 0)
+        return np.asarray(decodes)
+
+    @property
+    def per_token_ms(self) -> Array:
+        """Time (ms) of one more token of each request; NaN if no request decodes."""
+        ms = np.full(len(self.running), np.nan)
+        at = self.active
+        ms[at] = self.running[at] / self.output_per_s[at] * 1e3
+        return ms
+
+    @property
+    def behind_prompts(self) -> Array:
+        """Of the active lines, those with prompts: in the line itself, or in lines since the last one."""
+        at = self.active
+        own = (self.kind == LOAD_BOTH) & (np.nan_to_num(self.prompt_per_s) > np.nan_to_num(self.output_per_s))
+        prompts = np.cumsum(self.kind == LOAD_PREFILL)
+        before = np.zeros(len(at), bool)
+        rows = np.flatnonzero(self.kind != LOAD_PREFILL)
+        before[rows] = np.diff(prompts[rows], prepend=0) > 0
+        return np.asarray(at & (own | before))
+
+
+def load_of(trace: Trace) -> Load:
+    columns = trace.columns("load", TABLES["load"])
+    return Load(**{name: np.asarray(columns[name], float) for name in TABLES["load"]})
+
+
+def slowdown(load: Load, slow: Array, usual: Array) -> float | None:
+    """How many times as long a token takes on the lines `slow` as on `usual` ones with about as many
+    requests; None with fewer than three lines on a side."""
+    ms = load.per_token_ms
+    slow, usual = slow & ~np.isnan(ms), usual & ~np.isnan(ms)
+    if slow.sum() < _FEWEST:
+        return None
+    ratios = []
+    for i in np.flatnonzero(slow):
+        near = usual & (np.abs(load.running - load.running[i]) <= _LIKE * load.running[i])
+        if near.sum() >= _FEWEST:
+            ratios.append(ms[i] / np.median(ms[near]))
+    return float(np.median(ratios)) if len(ratios) >= _FEWEST else None
+
+
+def context_slowdown(load: Load) -> float | None:
+    """The same for lines whose requests hold at least twice the cache of the shortest third."""
+    held = load.cache_used / np.maximum(load.running, 1)
+    at = load.active & ~load.behind_prompts & (held > 0)
+    if at.sum() < 2 * _FEWEST:
+        return None
+    short = np.quantile(held[at], 1 / 3)
+    return slowdown(load, at & (held >= 2 * short), at & (held <= short))
+
+
+def eager(load: Load) -> tuple[Array, Array]:
+    """Decode lines without a CUDA graph, and with one."""
+    at = load.active & (load.kind == LOAD_DECODE)
+    return at & (load.graph == 0), at & (load.graph == 1)
+
+
+def by_replica(load: Load) -> dict[int, float]:
+    """Mean number of requests of each replica that is named."""
+    at = load.counted & ~np.isnan(load.replica)
+    return {int(r): float(load.running[at & (load.replica == r)].mean()) for r in np.unique(load.replica[at])}

@@ -1,0 +1,247 @@
+"""Lines that serving engines log about their load, and about themselves when they start -> rows and settings.
+
+vLLM (V0 and V1), SGLang, TensorRT-LLM (iteration log, and iteration statistics as JSON lines), llama.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct, field
+
+from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
+
+Row = dict[str, float]
+
+#: The beginning of a line that tells the engine; and what the line holds.
+_VLLM = re.compile(
+    r"Avg prompt throughput:\s*([\d.]+) tokens/s, Avg generation throughput:\s*([\d.]+) tokens/s"
+)
+_SGLANG = re.compile(r"\b(Decode|Prefill) batch[,.\s]\D*?#|\b(Decode|Prefill) batch\b.*#running-req")
+_TRTLLM = re.compile(r"\biter = \d+,.*(?:num_scheduled_requests|currank_total_requests)")
+_LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)")
+_SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
+_PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
+_RETRACTED = re.compile(r"#retracted_reqs:?\s*=?\s*(\d+)")
+_NUMBER = r"\s*[:=]\s*['\"]?(-?\d+(?:\.\d+)?)"
+_ENGINES = {
+    "vllm": r"\bvLLM (?:API server|server)|\bLLM engine \(v|\bvllm\.|Avg generation throughput: ",
+    "sglang": r"\bsglang\b|\bServerArgs\(|server_args=|Decode batch|Prefill batch",
+    "tensorrt-llm": r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm",
+    "native": r"\bllama_(?:perf|print_timings|context|model)|\bllama\.cpp\b|\bslot (?:release|print_timing)",
+}  # fmt: skip
+_VERSION = re.compile(
+    r"(?:vLLM API server version|LLM engine \(v|sglang(?:==| version:? ?)|TensorRT[- ]LLM version:)"
+    r"\s*v?(\d+\.\d+[\w.+]*)"
+)
+#: Setting -> the names that engines give it where they list their arguments.
+_SETTINGS = {
+    "batch_limit": r"max_num_seqs|max_running_requests|max_batch_size|n_parallel|max_num_sequences",
+    "token_budget": r"max_num_batched_tokens|chunked_prefill_size|max_num_tokens",
+    "tensor_parallel": r"tensor_parallel_size|tp_size|tensor_parallelism",
+    "largest_graph": r"max_(?:cudagraph_)?capture_size|cuda_graph_max_b(?:s(?:_decode)?|atch_size)",
+    "drafted": r"num_speculative_tokens|speculative_num_draft_tokens|max_draft_len",
+    "cache_tokens": r"max_total_num_tokens",
+}  # fmt: skip
+_SETTING = {name: re.compile(rf"['\"]?\b(?:{names})['\"]?{_NUMBER}") for name, names in _SETTINGS.items()}
+_OPTION = {
+    name: re.compile(rf"--(?:{names.replace('_', '[-_]')})[ =](\d+)") for name, names in _SETTINGS.items()
+}
+_CACHE_SIZE = re.compile(r"GPU KV cache size:\s*([\d,]+) tokens|Maximum concurrency for [\d,]+ tokens")
+_GRAPH_SIZES = re.compile(
+    r"(?:Capture cuda graph bs|cudagraph_capture_sizes['\"]?:?)\s*[:=]?\s*\[([\d, ]+)\]"
+)
+_NO_GRAPHS = re.compile(
+    r"(?:enforce_eager|disable_cuda_graph)['\"]?\s*[:=]\s*True|--enforce-eager|--disable-cuda-graph\b"
+)
+_LONGEST_LINE = 50_000
+
+
+class ServerLog(Struct):
+    """What a log holds: rows in the order of its lines, settings by our names, the engine and its release.
+    `torn` counts lines of the load that could not be read, `preempted` requests that lost their cache."""
+
+    rows: list[Row] = field(default_factory=list)
+    settings: dict[str, float] = field(default_factory=dict)
+    engine: str | None = None
+    version: str | None = None
+    torn: int = 0
+    preempted: int = 0
+
+
+def has_load(line: str) -> bool:
+    """True for a line of one of these kinds."""
+    return any(p.search(line) for p in (_VLLM, _SGLANG, _TRTLLM, _LLAMA)) or (
+        "iterLatencyMS" in line or '"predicted_per_second"' in line
+    )
+
+
+def read_log(text: str) -> ServerLog:
+    """All that the lines say; without rows if none is known."""
+    log = ServerLog()
+    for line in text.splitlines():
+        if len(line) > _LONGEST_LINE:
+            continue
+        if log.engine is None:
+            log.engine = next((e for e, sign in _ENGINES.items() if re.search(sign, line)), None)
+        if log.version is None and (hit := _VERSION.search(line)):
+            log.version = hit[1]
+        _read_settings(line, log)
+        _read_line(line, log)
+    return log
+
+
+def _read_line(line: str, log: ServerLog) -> None:
+    for sign, read in _READERS:
+        if re.search(sign, line):
+            rows = list(read(line))
+            log.rows += rows
+            log.torn += not rows
+            return
+    if _SPECULATION.search(line):
+        share = _find(r"[Dd]raft acceptance rate:\s*([\d.]+)", line)
+        in_percent = re.search(r"[Dd]raft acceptance rate:\s*[\d.]+%", line)
+        accepted = _find(r"Mean acceptance length:\s*([\d.]+)", line)
+        log.rows.append(_row(LOAD_BOTH, accepted=accepted, acceptance=_share(share) if in_percent else share))
+    if _PREEMPTED.search(line):
+        counted = _RETRACTED.search(line)
+        log.preempted += int(counted[1]) if counted else 1
+
+
+def _read_settings(line: str, log: ServerLog) -> None:
+    for name, pattern in _SETTING.items():
+        hit = pattern.search(line) or _OPTION[name].search(line)
+        if hit and float(hit[1]) > 0:
+            log.settings.setdefault(name, float(hit[1]))
+    if (hit := _CACHE_SIZE.search(line)) and hit[1]:
+        log.settings["cache_tokens"] = float(hit[1].replace(",", ""))
+    if hit := _GRAPH_SIZES.search(line):
+        sizes = [int(n) for n in hit[1].split(",") if n.strip()]
+        log.settings["largest_graph"] = float(max(sizes, default=0))
+    if _NO_GRAPHS.search(line):
+        log.settings["no_graphs"] = 1.0
+
+
+def _find(pattern: str, line: str) -> float | None:
+    hit = re.search(pattern, line)
+    return float(hit[1].replace(",", "")) if hit else None
+
+
+def _row(kind: int, **values: float | None) -> Row:
+    return {"kind": float(kind), **{name: v for name, v in values.items() if v is not None}}
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _vllm(line: str) -> Iterator[Row]:
+    hit = _VLLM.search(line)
+    running = _find(r"Running:\s*(\d+) reqs", line)
+    if hit is None or running is None:
+        return
+    hits = _find(r"Prefix cache hit rate:\s*(?:GPU:\s*)?([\d.]+)%", line)
+    yield _row(
+        LOAD_BOTH,
+        replica=_find(r"Engine (\d+):", line),
+        running=running,
+        waiting=_find(r"(?:Waiting|Pending):\s*(\d+) reqs", line),
+        prompt_per_s=float(hit[1]),
+        output_per_s=float(hit[2]),
+        cache_used=_share(_find(r"GPU KV cache usage:\s*([\d.]+)%", line)),
+        prefix_hit=_share(hits),
+    )
+
+
+def _sglang(line: str) -> Iterator[Row]:
+    decodes = "Decode batch" in line
+    running = _find(r"#running-req:?\s*(\d+)", line)
+    if running is None:
+        return
+    cached, new = _find(r"#cached-token:?\s*(\d+)", line), _find(r"#new-token:?\s*(\d+)", line)
+    hits = _share(_find(r"cache hit rate:?\s*([\d.]+)%", line))
+    if cached is not None and new is not None and cached + new:
+        hits = cached / (cached + new)
+    graph = re.search(r"cuda graph:?\s*(True|False)", line)
+    yield _row(
+        LOAD_DECODE if decodes else LOAD_PREFILL,
+        replica=_find(r"\bDP(\d+)\b", line),
+        running=running,
+        waiting=_find(r"#queue-req:?\s*(\d+)", line),
+        output_per_s=_find(r"gen throughput \(token/s\):?\s*([\d.]+)", line),
+        prompt_per_s=_find(r"input throughput \(token/s\):?\s*([\d.]+)", line),
+        cache_used=_find(r"(?:^|[ ,])token usage:?\s*([\d.]+)", line),
+        prefix_hit=hits,
+        accepted=_find(r"accept len:?\s*([\d.]+)", line),
+        graph=float(graph[1] == "True") if graph and decodes else None,
+    )
+
+
+def _trtllm(line: str) -> Iterator[Row]:
+    new, context = (_find(rf"'num_{what}_tokens': (\d+)", line) for what in ("generation", "ctx"))
+    step = _find(r"(?:host_step_time|prev_device_step_time|iter_latency_ms) = ([\d.]+) ?ms", line)
+    running = _find(r"num_scheduled_requests: (\d+)", line)
+    if running is None:
+        return
+    waits = re.search(r"currank_total_requests = (\d+)/(\d+)", line)
+    yield _row(
+        LOAD_PREFILL if context and not new else LOAD_BOTH if context else LOAD_DECODE,
+        replica=_find(r"\brank = (\d+)", line),
+        running=running,
+        waiting=max(float(waits[1]) - running, 0.0) if waits else None,
+        output_per_s=new / step * 1e3 if new and step else None,
+        prompt_per_s=context / step * 1e3 if context and step else None,
+        step_ms=step,
+    )
+
+
+def _statistics(line: str) -> Iterator[Row]:
+    """Iteration statistics of TensorRT-LLM, and answers of llama.cpp's server with their `timings`."""
+    try:
+        found: Any = json.loads(line[line.index("{") : line.rindex("}") + 1])
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(found, dict):
+        return
+    if isinstance(timings := found.get("timings", found), dict) and "predicted_per_second" in timings:
+        number = {k: float(v) for k, v in timings.items() if isinstance(v, int | float)}
+        yield _row(LOAD_DECODE, running=1.0, output_per_s=number.get("predicted_per_second"),
+                   prompt_per_s=number.get("prompt_per_second"))  # fmt: skip
+        return
+    active = found.get("numActiveRequests")
+    if not isinstance(active, int | float):
+        return
+    cache, batch = found.get("kvCacheStats") or {}, found.get("inflightBatchingStats") or {}
+    step, made = found.get("iterLatencyMS"), batch.get("numGenRequests")
+    blocks, used = cache.get("maxNumBlocks"), cache.get("usedNumBlocks")
+    yield _row(
+        LOAD_PREFILL if batch.get("numCtxTokens") and not made else LOAD_BOTH,
+        running=float(active),
+        waiting=found.get("numQueuedRequests"),
+        cache_used=used / blocks if blocks and used is not None else None,
+        prefix_hit=cache.get("cacheHitRate"),
+        output_per_s=made / step * 1e3 if made and step else None,
+        prompt_per_s=batch.get("numCtxTokens", 0) / step * 1e3 if step else None,
+        step_ms=step,
+    )
+
+
+def _llama(line: str) -> Iterator[Row]:
+    for hit in _LLAMA.finditer(line):
+        ms, count = float(hit[2]), float(hit[3])
+        if ms and hit[1] == "eval":
+            yield _row(LOAD_DECODE, running=1.0, output_per_s=count / ms * 1e3)
+        elif ms:
+            yield _row(LOAD_PREFILL, running=1.0, prompt_per_s=count / ms * 1e3)
+
+
+_READERS: tuple[tuple[str, Callable[[str], Iterator[Row]]], ...] = (
+    (_VLLM.pattern, _vllm),
+    (_SGLANG.pattern, _sglang),
+    (_TRTLLM.pattern, _trtllm),
+    ("iterLatencyMS|\"predicted_per_second\"", _statistics),
+    (_LLAMA.pattern, _llama),
+)  # fmt: skip

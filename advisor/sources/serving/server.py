@@ -1,0 +1,102 @@
+"""A server's log or metrics as a source: it fills the table `load` and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from advisor.errors import InputError
+from advisor.model.capture import Capture, Recorder
+from advisor.reading import decoded
+from advisor.sources.schema import TABLES
+from advisor.sources.serving.log_lines import ServerLog, has_load, read_log
+from advisor.sources.serving.metrics_text import is_metrics, read_metrics
+from advisor.sources.trace import Around, Columns, InMemory, Source
+
+RECORDER = Recorder(clock="no times: lines in their order", samples_only=True)
+FORMAT, METRICS = "server-log", "server-metrics"
+_MOST_BYTES = 512 << 20
+_TITLES = {
+    "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "native": "llama.cpp", "tgi": "TGI",
+    "triton-server": "Triton",
+}  # fmt: skip
+#: A command as each engine is started, from which the engine and its options are known.
+_COMMANDS = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server", "tensorrt-llm": "trtllm-serve"}
+
+
+class ServerLoad(InMemory):
+    """The load of one server, of all its replicas. `settings` of its start-up are options of the capture."""
+
+    def __init__(self, shown: Path, text: str) -> None:
+        super().__init__()
+        log, kind = parse(text)
+        if not log.rows:
+            raise InputError(
+                f"{shown}: no server's log with lines about its load; give the part with lines such as "
+                "'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), or a scrape of /metrics"
+            )
+        self._tables["load"] = {
+            name: np.array([row.get(name, math.nan) for row in log.rows], float) for name in TABLES["load"]
+        }
+        self.ledger.note("dropped", "lines of the load that could not be read", "load", log.torn,
+                         len(log.rows) + log.torn)  # fmt: skip
+        settings = log.settings | {"preempted": float(log.preempted)}
+        self.capture = Capture(
+            path=str(shown),
+            format=kind,
+            recorder=RECORDER,
+            size_bytes=len(text.encode("utf-8", "replace")),
+            producer=_TITLES.get(log.engine or "", "a serving engine"),
+            producer_version=log.version,
+            command=_command(log),
+            options={name: f"{value:g}" for name, value in settings.items()},
+        )
+
+
+class WithLoad(Around):
+    """`source` with the load of the server that ran in it. What the source knows of itself goes first."""
+
+    def __init__(self, source: Source, log: ServerLoad) -> None:
+        super().__init__(source)
+        self._log = log
+        self.ledger.update(log.ledger)
+        self.capture = source.capture.replaced(
+            options={**log.capture.options, **source.capture.options},
+            command=source.capture.command or log.capture.command,
+        )
+
+    def tables(self) -> frozenset[str]:
+        return self._source.tables() | {"load"}
+
+    def read_columns(self, table: str, columns: Sequence[str]) -> Columns:
+        return (self._log if table == "load" else self._source).read_columns(table, columns)
+
+
+def _command(log: ServerLog) -> tuple[str, ...]:
+    """A command that starts such a server, with its release."""
+    if log.engine not in _COMMANDS:
+        return ()
+    return (_COMMANDS[log.engine], *((f"{log.engine}=={log.version}",) if log.version else ()))
+
+
+def parse(text: str) -> tuple[ServerLog, str]:
+    """What the text holds, and whether it is a log or metrics."""
+    if is_metrics(text):
+        return read_metrics(text), METRICS
+    return read_log(text), FORMAT
+
+
+def open_server(path: Path, shown: Path) -> ServerLoad:
+    """Raises InputError if no line tells of the load."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError(f"{shown}: too large for a server's log (more than {_MOST_BYTES >> 20} MiB)")
+    return ServerLoad(shown, decoded(path.read_bytes()))
+
+
+def is_server(head: bytes) -> bool:
+    """True if the beginning of a file holds such lines."""
+    text = head.decode("utf-8", "replace")
+    return is_metrics(text) or any(map(has_load, text.splitlines()))

@@ -1,0 +1,142 @@
+"""Logs of serving engines with one known fault each, healthy ones, and near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import advisor
+from advisor.errors import InputError
+from advisor.model.findings import Diagnosis
+from tests.kineto_builder import Profile
+from tests.scenarios.support import fact, ranked
+from tests.server_logs import ENGINES, Moment, Server, llama, sglang, vllm
+
+BUSY = Moment(running=16, output=800.0)
+#: 24 tokens a second less for each request once prompts are read.
+PROMPTS = [BUSY, replace(BUSY, output=350.0, prompt=9000.0)] * 8
+MILD = [BUSY, replace(BUSY, output=640.0, prompt=9000.0)] * 8
+LONG = [Moment(running=16, output=800.0, cache=0.1)] * 6 + [Moment(running=16, output=400.0, cache=0.6)] * 6
+SHORT = [Moment(running=16, output=800.0, cache=0.1)] * 6 + [Moment(running=16, output=640.0, cache=0.6)] * 6
+FULL = Moment(running=64, waiting=20, output=2400.0)
+CLIFF = [Moment(running=48, output=2400.0)] * 8 + [Moment(running=80, output=1500.0, graph=False)] * 4
+REPLICAS = [Moment(running=n, output=40.0 * n, replica=i) for _ in range(6) for i, n in enumerate((30, 6))]
+EVEN = [Moment(running=n, output=40.0 * n, replica=i) for _ in range(6) for i, n in enumerate((20, 16))]
+IDLE = [Moment(running=0, output=0.0)] * 8 + [BUSY] * 4
+
+
+def of(moments: Sequence[Moment] | Moment, **settings: object) -> Server:
+    return Server(moments=[moments] * 12 if isinstance(moments, Moment) else moments, **settings)  # type: ignore[arg-type]
+
+
+#: Engine and server -> its only cause; None if nothing is wrong.
+SCENES: dict[str, tuple[str, Server, str | None]] = {
+    **{f"{e} healthy": (e, of(BUSY), None) for e in ENGINES},
+    **{f"{e} idle": (e, of(IDLE), "server-without-requests")
+       for e in ("vllm", "vllm-v0", "statistics", "prometheus")},
+    **{f"{e} at its limit": (e, of(FULL), "batch-limit-reached") for e in ("vllm", "vllm-v0", "sglang")},
+    **{f"{e} near its limit": (e, of(replace(FULL, running=60)), None) for e in ("vllm", "sglang")},
+    **{f"{e} at its limit, few wait": (e, of([FULL] * 3 + [replace(FULL, waiting=0)] * 9), None)
+       for e in ("vllm", "sglang")},
+    **{f"{e} cache full": (e, of(replace(FULL, cache=0.98, running=40)), "kv-cache-full")
+       for e in ("vllm", "vllm-v0", "sglang", "statistics", "prometheus")},
+    **{f"{e} cache nearly full": (e, of(replace(FULL, cache=0.9, running=40)), None)
+       for e in ("vllm", "sglang")},
+    "vllm-v0 preempts": ("vllm-v0", of(BUSY, preempted=5), "kv-cache-full"),
+    "sglang retracts": ("sglang", of(BUSY, preempted=5), "kv-cache-full"),
+    "prometheus preempts": ("prometheus", of(BUSY, preempted=5), "kv-cache-full"),
+    "sglang beyond graphs": ("sglang", of(CLIFF, limit=128), "decode-beyond-graphs"),
+    "sglang within graphs": ("sglang", of([replace(m, graph=True) for m in CLIFF], limit=128), None),
+    "vllm without graphs": ("vllm", of(BUSY, no_graphs=True), "decode-beyond-graphs"),
+    "vllm-v0 without graphs": ("vllm-v0", of(BUSY, no_graphs=True), "decode-beyond-graphs"),
+    **{f"{e} prompts": (e, of(PROMPTS), "prompts-starve-decodes")
+       for e in ("vllm", "sglang", "trtllm", "statistics")},
+    **{f"{e} few prompts": (e, of(MILD), None) for e in ("vllm", "sglang", "trtllm", "statistics")},
+    "sglang rejects": ("sglang", of(replace(BUSY, accepted=1.3), drafted=4), "drafts-rejected"),
+    "sglang accepts": ("sglang", of(replace(BUSY, accepted=2.9), drafted=4), None),
+    "vllm rejects": ("vllm", of(replace(BUSY, accepted=1.3)), "drafts-rejected"),
+    "vllm accepts": ("vllm", of(replace(BUSY, accepted=2.1)), None),
+    **{f"{e} long contexts": (e, of(LONG), "slower-with-context") for e in ("vllm", "sglang")},
+    **{f"{e} contexts": (e, of(SHORT), None) for e in ("vllm", "sglang")},
+    **{f"{e} uneven": (e, of(REPLICAS), "uneven-replicas") for e in ("vllm", "sglang", "prometheus")},
+    **{f"{e} even": (e, of(EVEN), None) for e in ("vllm", "sglang", "prometheus")},
+}  # fmt: skip
+
+
+def told(folder: Path, text: str) -> Diagnosis:
+    path = folder / "server.log"
+    path.write_text(text)
+    return advisor.diagnose(path)
+
+
+@pytest.mark.parametrize(("engine", "server", "cause"), SCENES.values(), ids=SCENES)
+def test_the_cause(tmp_path: Path, engine: str, server: Server, cause: str | None) -> None:
+    found = ranked(told(tmp_path, ENGINES[engine](server)))
+    assert found == ([cause] if cause else [])
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(SCENES) >= 40
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-v0", "sglang", "trtllm", "statistics"])
+def test_time_per_token_and_requests(tmp_path: Path, engine: str) -> None:
+    found = told(tmp_path, ENGINES[engine](of(BUSY)))
+    assert fact(found, "load.token_ms", None) == pytest.approx(20.0, rel=0.01)
+    assert fact(found, "load.running", None) == 16
+    assert fact(found, "load.output_per_s", None) == pytest.approx(800.0, rel=0.01)
+
+
+def test_metrics_give_means_between_the_first_and_the_last_scrape(tmp_path: Path) -> None:
+    found = told(tmp_path, ENGINES["prometheus"](of(BUSY)))
+    assert fact(found, "load.token_ms", None) == pytest.approx(20.0, rel=0.01)
+
+
+def test_timings_of_llama(tmp_path: Path) -> None:
+    found = told(tmp_path, llama(of(replace(BUSY, output=100.0))))
+    assert fact(found, "load.token_ms", None) == pytest.approx(10.0, rel=0.01)
+
+
+def test_advice_names_the_option_of_the_engine_and_its_release(tmp_path: Path) -> None:
+    (first, *_) = told(tmp_path, vllm(of(FULL))).findings
+    assert any("--max-num-seqs" in o.line for r in first.recommendations for o in r.options)
+    (first, *_) = told(tmp_path, sglang(of(FULL))).findings
+    assert any("--max-running-requests" in o.line for r in first.recommendations for o in r.options)
+
+
+def test_a_wide_split_for_few_requests_is_noted(tmp_path: Path) -> None:
+    found = told(tmp_path, vllm(of(Moment(running=2, output=100.0), tensor_parallel=8)))
+    assert "split-too-wide" in [f.cause for f in (*found.findings,)] + [h.cause for h in found.healthy]
+
+
+def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    text = vllm(of(BUSY)).replace("Running: 16 reqs", "Running: many reqs", 2)
+    assert fact(told(tmp_path, text), "load.lines", None) == 10
+
+
+def test_a_log_without_load_says_so_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text("INFO 11-05 13:20:01 [api_server.py:1896] vLLM API server version 0.11.0\nINFO ready\n")
+    with pytest.raises(InputError) as caught:
+        advisor.diagnose(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_log_beside_a_capture_adds_its_load(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(vllm(of(FULL)))
+    trace = Profile().process(100)
+    for i in range(200):
+        trace.launch(
+            at=10_000 * i, dur=5_000, kernel="gemm", kernel_start=10_000 * i + 6_000, kernel_dur=3_000
+        )
+    path = trace.write(tmp_path / "trace.json")
+    alone, both = advisor.diagnose(path), advisor.diagnose(path, advisor.Options(log=log))
+    assert set(ranked(both)) - set(ranked(alone)) == {"batch-limit-reached"}
+    assert fact(both, "load.logged", None) is True
+    assert fact(alone, "load.logged", None) is False
+    with pytest.raises(InputError, match="no server's log"):
+        advisor.diagnose(path, advisor.Options(log=path))
