@@ -48,7 +48,7 @@ class Judgement(Struct, frozen=True):
         return {
             "tool": self.tool,
             "findings": tuple(map(titled, self.found.findings)),
-            "healthy": self.found.healthy,
+            "healthy": tuple(h for h in self.found.healthy if h.applies),
             "not_evaluated": self.found.not_evaluated,
             "facts": tuple(self.inference.facts),
             "thresholds": with_sources(self.found.thresholds),

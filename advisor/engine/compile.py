@@ -103,6 +103,7 @@ class CompiledRule(Struct, frozen=True):
     alternatives: tuple[tuple[Test, ...], ...]
     doubts: tuple[tuple[Test, ...], ...]
     same_as: tuple[tuple[Test, ...], ...]
+    looks_at: tuple[Test, ...]
     gain: tuple[tuple[Test, ...], ...]
 
     @property
@@ -300,6 +301,7 @@ class _Builder:
             applies=self.each(("recommendations",), rule.recommendations, "applies_when"),
             alternatives=self.each(("alternatives",), rule.alternatives, "applies_when"),
             doubts=self.each(("doubts",), rule.doubts, "when"),
+            looks_at=self.tests(("looks_at",), rule.looks_at),
             same_as=self.each(("then", "same_as"), rule.then.same_as, "when"),
             gain=self.each(("gain",), rule.gain.choices if rule.gain else (), "applies_when"),
         )

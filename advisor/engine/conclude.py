@@ -74,7 +74,7 @@ def conclude(
         else:
             reported.append(outcome)
     for entry in in_order(inference):
-        if cause := by.of_health(entry.scope):
+        if entry.applies and (cause := by.of_health(entry.scope)):
             withheld.append((entry, cause))
         else:
             healthy.append(entry)

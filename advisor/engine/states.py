@@ -1,20 +1,23 @@
-"""The states of rules that are no finding: in order, close to a finding, or not judged; and what each part
-of the budget ends in: findings that speak of it, or a sentence why there are none.
+"""The states of rules that are no finding, and what each part of the budget ends in: findings that speak of
+it, or a sentence why there are none.
 
-=============  =================================================================================
-in order       looked at and quiet, and what the rule is about holds little of the step; notes
-               that fired stand here too
-close          quiet, but a number lies within a fifth of its threshold, or what the rule is
-               about holds 3 % of the step and more: no tick
-not judged     facts are missing, or something stopped the rule: a guard, a cause that overrules
-               it, or a capture that cannot be believed or is too short
-=============  =================================================================================
+===============  ===============================================================================
+in order         quiet: what the rule looks at is there, and holds little of the step
+close            quiet, and numbers that differ by a tenth of their thresholds would make it a
+                 finding
+observed         a note that fired, or quiet although what the rule is about holds 3 % of the
+                 step and more: seen, no fault, and no tick
+does not apply   quiet, and what the rule looks at is not in the capture
+not judged       facts are missing, or something stopped the rule: a guard, a cause that
+                 overrules it, or a capture that cannot be believed or is too short
+===============  ===============================================================================
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from advisor.engine.compile import CompiledRule, Test
 from advisor.engine.infer import Inference
@@ -24,13 +27,13 @@ from advisor.engine.reasons import Explainer, fact_text, nearest_first, obstacle
 from advisor.engine.values import k_or, placeholders
 from advisor.facts.spec import PART_MEANINGS
 from advisor.model.facts import Scope
-from advisor.model.findings import SEVERITIES, Budget, Finding, Healthy, NotEvaluated, Part
+from advisor.model.findings import SEVERITIES, Budget, Finding, Healthy, NotEvaluated, Part, State
 from advisor.model.gain import WORTH
 from advisor.model.parts import BUSY
 from advisor.model.rules import RuleSpec
 
 #: A number is close to its threshold up to this share of the threshold.
-NEAR = 0.2
+NEAR = 0.1
 
 
 def in_order(inference: Inference) -> Iterator[Healthy]:
@@ -43,31 +46,52 @@ def in_order(inference: Inference) -> Iterator[Healthy]:
         elif _known(inference, spec, outcome):
             template = spec.healthy
         if template is not None:
+            state = state_of(inference, outcome)
             looked_at = (b for b in outcome.branches if outcome.state == "quiet" or b.truth)
             yield Healthy(
                 code=spec.code,
                 cause=spec.cause,
                 scope=outcome.scope,
                 text=worded(inference, spec, template, outcome.scope),
-                close=outcome.state == "quiet" and is_close(inference, spec, outcome),
+                state=state,
+                close=state == "close",
                 conditions=condition_docs(c for b in looked_at for c in b.conditions),
             )
 
 
-def is_close(inference: Inference, spec: RuleSpec, quiet: Outcome) -> bool:
-    """Whether a quiet rule is too close to be healthy: its time is not small, or it failed by little."""
-    impact = impact_of(inference, spec, quiet.scope)
+def state_of(inference: Inference, outcome: Outcome) -> State:
+    """The state of a note that fired, or of a quiet rule."""
+    rule = inference.program.by_code[outcome.code]
+    if outcome.state == "fired":
+        return "observed"
+    tests = (inference.truth(test, outcome.scope) for test in rule.looks_at)
+    if _of_another_kind(outcome) or (rule.looks_at and True not in tests):
+        return "does not apply"
+    impact = impact_of(inference, rule.spec, outcome.scope)
     share = None if impact is None or impact.part == "capture" else impact.share
-    if share is not None and share >= WORTH:
-        return True
     worth = share is None or share >= (1 - NEAR) * WORTH
-    return worth and any(_near(branch.conditions) for branch in quiet.branches)
+    if worth and any(_near(branch.conditions) for branch in outcome.branches):
+        return "close"
+    return "observed" if share is not None and share >= WORTH else "in order"
 
 
 def _near(conditions: Iterable[Checked]) -> bool:
     """Whether only numbers fail, each within `NEAR` of its threshold."""
     failed = [shortfall(c) for c in conditions if not c.truth]
     return bool(failed) and all(off is not None and off <= NEAR for off in failed)
+
+
+def by_state(entries: Iterable[Healthy]) -> dict[str, Any]:
+    """The fields of a diagnosis that hold the rules that are no finding."""
+    given = tuple(entries)
+    away = tuple(h for h in given if not h.applies)
+    there = {h.code for h in given if h.applies}
+    return {
+        "healthy": tuple(h for h in given if h.state in ("in order", "close")),
+        "observed": tuple(h for h in given if h.state == "observed"),
+        "not_applicable": away,
+        "does_not_apply": len({h.code for h in away} - there),
+    }
 
 
 def heaviest_first(entries: Iterable[Healthy], by_code: Mapping[str, CompiledRule]) -> tuple[Healthy, ...]:

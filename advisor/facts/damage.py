@@ -130,6 +130,7 @@ FACTS = (
         Entry("capture.window_work_count", "count", "", "GPU operations in the window", "rows of kernels, copies, memsets and graph_runs that overlap it", columns=needs.OPS, windowed=True),
         Entry("capture.window_busy_ms", "ms", "", "GPU busy time in the window, over all devices", "union of the GPU operations of each device", columns=needs.OPS, windowed=True),
         Entry("capture.window_busy_ratio", "ratio", "", "Share of the window in which a device is busy, as the mean of the devices", "capture.window_busy_ms over the windows of all devices", columns=needs.OPS, windowed=True),
+        Entry("capture.steps_busy_ratio", "ratio", "", "The same where the window holds a whole step; 0 where it holds none", "capture.window_busy_ratio", columns=needs.OPS, windowed=True),
         Entry("capture.step_levels", "text", "", "What repeats inside a step, and how often: pieces of a graph, numbered ranges, a run of kernels", "graph launches and ranges that come equally often in four of five steps; the longest run of kernels that returns after an equal number in three of four returns and fills half of a step of the usual size", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("nothing repeats inside a step")), windowed=True),
     ], columns=needs.GAPS, windowed=False),
 )  # fmt: skip
@@ -311,6 +312,7 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
         "capture.window_work_count": sum(len(a.device_ops(d)) for d in a.devices),
         "capture.window_busy_ms": inside / 1e6,
         "capture.window_busy_ratio": inside / length if length else None,
+        "capture.steps_busy_ratio": inside / length if length and a.step_count else 0.0,
         "capture.window_chosen": bool(chosen.window or chosen.nvtx or chosen.phase),
         "capture.outside_work_ratio": outside / (inside + outside) if inside + outside else 0.0,
         "capture.whole_work_window": _whole(a, by_device),

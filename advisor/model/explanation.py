@@ -77,11 +77,12 @@ class FactSource(Frozen):
 
 class ScopeExplanation(Frozen):
     """The outcome in one scope; quiet is `close` if little was lacking, not judged if `stopped_by`
-    something."""
+    something; it `applies` if what the rule looks at is there."""
 
     scope: Scope = Scope()
     state: State
     close: bool = False
+    applies: bool = True
     stopped_by: str | None = None
     message: str | None = None
     rank: int | None = None

@@ -183,14 +183,24 @@ class Overruled(Named):
     scope: Scope = Scope()
 
 
+#: How a rule that is no finding stands; see `advisor.engine.states`.
+State = Literal["in order", "close", "observed", "does not apply"]
+
+
 class Healthy(Named):
-    """Examined and found healthy, with the numbers that show it. If it is `close`, a number is near its
-    threshold or holds at least 3 % of the step: neither a finding nor healthy."""
+    """Examined and no finding, with the numbers that show it. Only what is `in order` is healthy: if it is
+    `close`, a tenth of a threshold would make it a finding; what is `observed` is not small and no
+    fault; of what `does not apply` nothing is in the capture."""
 
     scope: Scope = Scope()
     text: str
+    state: State = "in order"
     close: bool = False
     conditions: tuple[ConditionDoc, ...] = ()
+
+    @property
+    def applies(self) -> bool:
+        return self.state != "does not apply"
 
 
 class NotEvaluated(Named):
@@ -303,7 +313,9 @@ class Baseline(Frozen):
 
 
 class Diagnosis(Shown):
-    """`sensitivity` is null if it was not requested, empty if no verdict would change."""
+    """`healthy` is in order or close to a finding; `observed` is seen and no fault; `does_not_apply` counts
+    the rules of `not_applicable` that apply nowhere in the capture. `sensitivity` is null if it was not
+    requested, empty if no verdict would change."""
 
     schema_version: int = SCHEMA_VERSION
     tool: Tool
@@ -315,6 +327,9 @@ class Diagnosis(Shown):
     findings: tuple[Finding, ...] = ()
     overruled: tuple[Overruled, ...] = ()
     healthy: tuple[Healthy, ...] = ()
+    observed: tuple[Healthy, ...] = ()
+    not_applicable: tuple[Healthy, ...] = ()
+    does_not_apply: int = 0
     not_evaluated: tuple[NotEvaluated, ...] = ()
     budget: tuple[Budget, ...] = ()
     steps: tuple[StepSummary, ...] = ()
@@ -331,12 +346,12 @@ class Diagnosis(Shown):
 
     @property
     def ticks(self) -> tuple[Healthy, ...]:
-        """Healthy and not close to a finding."""
-        return tuple(h for h in self.healthy if not h.close)
+        """Healthy: looked at, and small."""
+        return tuple(h for h in self.healthy if h.state == "in order" and not h.close)
 
     @property
     def close(self) -> tuple[Healthy, ...]:
-        """No findings, but near a threshold or not small."""
+        """No findings, but a tenth of a threshold away from one."""
         return tuple(h for h in self.healthy if h.close)
 
     @property

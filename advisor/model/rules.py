@@ -313,7 +313,8 @@ class Needs(Strict):
 
 
 class RuleSpec(Strict):
-    """One file, one code, one cause."""
+    """One file, one code, one cause. A quiet rule is in order only where what it `looks_at` is there: where
+    one of these holds, or it names none."""
 
     schema: Literal[1]
     code: Annotated[str, StringConstraints(pattern=CODE_PATTERN)]
@@ -332,6 +333,7 @@ class RuleSpec(Strict):
     unless: Annotated[tuple[Guard, ...], Items, Field(max_length=8)] = ()
     then: Then = Then()
     requires: Annotated[tuple[Requirement, ...], Items, Field(max_length=12)] = ()
+    looks_at: Annotated[tuple[FactCondition, ...], Items, Field(max_length=6)] = ()
     impact: ImpactSpec | None = None
     severity: SeveritySpec = SeveritySpec()
     confidence: ConfidenceSpec

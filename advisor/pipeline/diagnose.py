@@ -210,7 +210,7 @@ def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
     from advisor import __version__
     from advisor.engine.rank import hidden, worth_doing, worth_reporting
-    from advisor.engine.states import answered, why_not
+    from advisor.engine.states import answered, by_state, why_not
     from advisor.knowledge.files import with_sources
     from advisor.metrics.phases import step_times
     from advisor.pipeline import document
@@ -254,7 +254,7 @@ def assemble(done: Analysed) -> Diagnosis:
         findings=findings,
         combined=combined,
         overruled=found.overruled,
-        healthy=found.healthy,
+        **by_state(found.healthy),
         not_evaluated=document.with_remedies(
             found.not_evaluated, document.remedies(analysis, facts, serving), analysis.trace.capture.recorder
         ),

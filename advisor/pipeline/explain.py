@@ -23,7 +23,7 @@ from advisor.engine.judge import (
 )
 from advisor.engine.load import builtin_dir, load_rule, load_rules
 from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
-from advisor.engine.states import is_close, stopper
+from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
 from advisor.gain.attach import combine
@@ -128,8 +128,9 @@ def _scope(
     common["stopped_by"] = None if stop is None else stop[0]
     if outcome.state not in ("fired", "overruled"):
         missing = (m.Missing(fact=n, why=explainer.why(n), remedy=remedy(n)) for n in outcome.missing)
-        close = outcome.state == "quiet" and not stop and is_close(inference, spec, outcome)
-        return m.ScopeExplanation(**common, missing=tuple(missing), close=close)
+        stands = state_of(inference, outcome) if outcome.state == "quiet" and not stop else None
+        close, applies = stands == "close", stands != "does not apply"
+        return m.ScopeExplanation(**common, missing=tuple(missing), close=close, applies=applies)
     folded, gain = fold(inference), None if finding is None else finding.gain
     causes = [by for by, symptoms in folded.items() if here in [(s.code, s.scope) for s in symptoms]]
     lost = inference.in_state("overruled")
@@ -199,7 +200,7 @@ def _sentence(
         by = first.explained_by[0]
         return f"{name} fired{where} and is folded into {by.code} {by.cause}, which explains it."
     if first.state == "fired":
-        return f"{name} holds{where}: it is listed among what is in order."
+        return f"{name} holds{where}: it is an observation, and no fault."
     if first.state == "overruled":
         by = first.overruled_by[0]
         but = f"but {by.code} {by.cause} overrules it: that cause explains the same better"
@@ -210,6 +211,7 @@ def _sentence(
         guard = next(r for r in first.reasons if r.kind == "guard" and r.holds is False)
         return f"{name} was not judged{where}: {guard.text}."
     near = " but is close" if first.close else ""
+    near = near if first.applies else ", and does not apply to this capture"
     return f"{name} did not fire{where}{near}: {obstacle(first.reasons)}."
 
 

@@ -18,7 +18,7 @@ from advisor.engine.conclude import MAX_RANGES, MAX_ROWS, conclude
 from advisor.engine.infer import Engine, default_engine
 from advisor.engine.load import builtin_dir
 from advisor.engine.rank import causes_behind, without_fault, worth_reporting
-from advisor.engine.states import answered, why_not
+from advisor.engine.states import answered, by_state, why_not
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE, JOINT
 from advisor.facts.needs import remedy
@@ -208,7 +208,7 @@ def _document(job: Job, program: Program, lost: Sequence[tuple[int | None, Path,
         verdict=_verdict(diagnoses, job.count, job.world, findings, sorted(numbers), options),
         findings=findings,
         overruled=job.overruled,
-        healthy=job.healthy,
+        **by_state(job.healthy),
         not_evaluated=not_evaluated,
         budget=budget,
         steps=_steps(diagnoses),

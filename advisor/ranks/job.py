@@ -331,16 +331,21 @@ def unread(total: int, world: int) -> str:
     return f" ({world - total} not read)" if world > total else ""
 
 
+#: The states of what is no finding, the one furthest from healthy first.
+_FROM_HEALTHY = ("close", "observed", "in order", "does not apply")
+
+
 def _on_all(group: Sequence[Healthy], total: int, world: int) -> Healthy | None:
-    """What is healthy on all ranks that were read, in the words of the first one; else None."""
-    first, ranks = group[0], _ranks(group)
+    """What is no finding on all ranks that were read, in the words of the first one that is furthest from
+    healthy; else None."""
+    first, ranks = min(group, key=lambda h: _FROM_HEALTHY.index(h.state)), _ranks(group)
     if first.scope.rank is None or world == 1:
         return first
     if len(ranks) < total:
         return None
     on = f"{total} of {world} ranks{unread(total, world)}" if world > total else f"all {total} ranks"
-    text = f"On {on}; on rank {ranks[0]}: {first.text}"
-    return first.replaced(text=text, scope=_widened(group), close=any(h.close for h in group))
+    text = f"On {on}; on rank {first.scope.rank}: {first.text}"
+    return first.replaced(text=text, scope=_widened(group))
 
 
 def _alike(found: Iterable[Item], key_of: Callable[[Item], Hashable], total: int) -> tuple[Item, ...]:

@@ -199,10 +199,17 @@ def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[b.
 
 
 def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
-    """Healthy checks, and those close to a finding, the most relevant first."""
+    """Healthy checks, those close to a finding, and what is noted, the most relevant first; and the rules
+    that do not apply, by name."""
     for title, note, sign, entries in (
         ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
-        ("Close", "no finding, but near a threshold or 3 % of the step and more", "partly", diagnosis.close),
+        ("Close", "no finding, but a tenth of a threshold away from one", "partly", diagnosis.close),
+        (
+            "Observed",
+            "no fault, but an observation or 3 % of the step and more",
+            "partly",
+            diagnosis.observed,
+        ),
     ):
         items = [
             b.Item(e.text, sign, f"{e.code} {e.cause}{e.scope.aside()}", tuple(map(condition_text, notes)))
@@ -211,6 +218,13 @@ def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
         ]
         if items:
             yield b.Fold(title, note, tuple(items))
+    if count := diagnosis.does_not_apply:
+        there = {e.code for e in (*diagnosis.healthy, *diagnosis.observed)}
+        away = dict.fromkeys(
+            f"{e.code}{GLUE}{e.cause}" for e in diagnosis.not_applicable if e.code not in there
+        )
+        note = f"{amount(count, 'rule')}: what they look at is not in the capture"
+        yield b.Fold("Does not apply", note, (b.Item(", ".join(away)),))
 
 
 def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:

@@ -52,6 +52,7 @@ def _run(doc: Diagnosis | Comparison) -> Json:
             "engine": doc.tool.engine,
             "inOrder": [clean(f"{h.code} {h.cause}: {h.text}") for h in doc.ticks] or None,
             "close": [clean(f"{h.code} {h.cause}: {h.text}") for h in doc.close] or None,
+            "doesNotApply": doc.does_not_apply or None,
             "baseline": phrases.baseline_text(doc) or None,
         }
     else:

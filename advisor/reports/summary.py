@@ -136,11 +136,14 @@ def saves(finding: Finding) -> str:
 
 
 def counts(diagnosis: Diagnosis) -> str:
-    """``1 high, 2 low · 26 in order · 10 not judged``"""
+    """``1 high, 2 low · 26 in order · 9 do not apply · 10 not judged``"""
     levels = Counter("limit" if f.kind == "limit" else f.severity for f in diagnosis.findings)
     found = ", ".join(f"{levels[s]} {s}" for s in ("high", "medium", "low", "limit", "info") if levels[s])
     parts = [found or "no findings", f"{_rules(diagnosis.ticks)} in order"]
     parts += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
+    parts += [f"{_rules(diagnosis.observed)} observed"] * bool(diagnosis.observed)
+    if away := diagnosis.does_not_apply:
+        parts.append(f"{away} {'does' if away == 1 else 'do'} not apply")
     parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
     return " · ".join(parts)
 

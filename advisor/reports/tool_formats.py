@@ -158,10 +158,14 @@ def _suite(root: Xml.Element, diagnosis: Diagnosis) -> Xml.Element:
         fired.setdefault(finding.code, []).append(finding)
     for code, findings in fired.items():
         _finding(case(code, findings[0].cause), findings, bool(diagnosis.steps))
-    for entry in diagnosis.healthy:
+    for entry in (*diagnosis.healthy, *diagnosis.observed):
         if entry.code not in fired:
             close = "close to a finding: " if entry.close else ""
             _output(case(entry.code, entry.cause), f"{close}{entry.text}")
+    for entry in diagnosis.not_applicable:
+        if entry.code not in cases:
+            skipped = Xml.SubElement(case(entry.code, entry.cause), "skipped")
+            skipped.set("message", "does not apply: what it looks at is not in the capture")
     for missing in diagnosis.not_evaluated:
         if missing.code in cases:
             continue  # it could be evaluated for another device

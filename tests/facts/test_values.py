@@ -949,6 +949,7 @@ def test_the_window(steps: FactBase, tmp_path: Path) -> None:
             "capture.window_work_count": 19 * 4,
             "capture.window_busy_ms": 19 * 0.275,
             "capture.window_busy_ratio": 0.275,
+            "capture.steps_busy_ratio": 0.275,
             "capture.window_chosen": False,
             "capture.outside_work_ratio": 0.0,
             "capture.earlier_work_ratio": 0.0,

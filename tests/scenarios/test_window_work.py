@@ -9,7 +9,7 @@ import pytest
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from tests.builder import Export
-from tests.scenarios.machine import GEMM, PREFILL_ATTENTION, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, PREFILL_ATTENTION, Machine
 from tests.scenarios.support import diagnosed, evidence, fact, ranked
 
 US = 1_000
@@ -215,3 +215,36 @@ def test_a_stream_that_waits_for_recorded_work(tmp_path: Path) -> None:
     d = diagnosed(one_pass(held_up=True), tmp_path)
     assert fact(d, "capture.earlier_work_ms", None) == 0
     assert "earlier-work-unrecorded" not in causes(d)
+
+
+# ------------------------------------------------------------------------- one whole step
+
+
+def one_step(busy: bool) -> Machine:
+    """Weights are copied for 120 ms, then there is one step of 5 ms; `busy` or launched slowly."""
+    m = Machine()
+    for i in range(12):
+        m.export.copy(at=i * 10_000 * US, copy_dur=9_990 * US, bytes=400_000_000, memory="pinned")
+    m.work(125_000)
+    with m.step("decode_step 0"):
+        for _ in range(28):
+            m.layers(1, [(kernel, us * 4.5) for kernel, us in DECODE_LAYER], call=2 if busy else 60)
+        m.wait()
+    return m
+
+
+def test_one_busy_step_is_judged_for_what_it_can_tell(tmp_path: Path) -> None:
+    d = diagnosed(one_step(busy=True), tmp_path)
+    assert fact(d, "capture.steps_busy_ratio", None) >= 0.9  # type: ignore[operator]
+    assert "too-little-work" not in causes(d)
+    assert {"LCH101", "UTL100"} <= {h.code for h in d.ticks}
+    assert "KRN105" in {h.code for h in d.observed}
+    assert "HST105" not in {h.code for h in d.healthy}  # whether a step is an outlier takes several
+    assert "too little to praise" not in d.verdict
+    assert "window-too-short" in causes(d)
+
+
+def test_one_step_that_waits_is_not_called_in_order(tmp_path: Path) -> None:
+    d = diagnosed(one_step(busy=False), tmp_path)
+    assert fact(d, "capture.steps_busy_ratio", None) < 0.9  # type: ignore[operator]
+    assert d.ticks == ()

@@ -134,6 +134,8 @@ LINKS = {
     "Latency distributions": ("latency", "Latency"),
     "Healthy": ("healthy", "Healthy"),
     "Close": ("close", ""),
+    "Observed": ("observed", ""),
+    "Does not apply": ("away", ""),
     "Not judged": ("missing", "Not judged"),
     "Near a threshold": ("near", ""),
     "About": ("about", "About"),

@@ -119,7 +119,7 @@ def steps(sheet: Sheet, captures: Captures) -> None:
 
 
 def rules(sheet: Sheet, captures: Captures) -> None:
-    """Every rule with its state: fired, close, in order, or not judged with the reason."""
+    """Every rule with its state: fired, close, observed, in order, does not apply, or not judged and why."""
     captures.table(sheet, RULES, judged, filter=True, freeze=True, empty="no rule was evaluated")
     sheet.page(large=True)
 
@@ -128,8 +128,8 @@ def judged(d: Diagnosis) -> Iterable[RuleRow]:
     """The rules of a diagnosis by state."""
     for f in d.findings:
         yield RuleRow("fired", f.code, f.cause, f.scope, f.message, conditions=f.conditions)
-    for h in d.healthy:
-        state = "close" if h.close else "in order"
+    for h in (*d.healthy, *d.observed, *d.not_applicable):
+        state = "close" if h.close else h.state
         yield RuleRow(state, h.code, h.cause, h.scope, h.text, conditions=h.conditions)
     for n in d.not_evaluated:
         why = phrases.why_not_judged(n)
