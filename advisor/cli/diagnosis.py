@@ -269,8 +269,11 @@ def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]
         chosen = (i for i in items if not wanted or i.code.startswith(wanted))
         return tuple(i for i in chosen if not i.code.startswith(unwanted))
 
-    coded = ("findings", "overruled", "healthy", "not_evaluated")
+    coded = ("findings", "overruled", "healthy", "observed", "not_applicable", "not_evaluated")
     diagnosis = diagnosis.replaced(**{name: keep(getattr(diagnosis, name)) for name in coded})
+    there = {h.code for h in (*diagnosis.healthy, *diagnosis.observed)}
+    away = {h.code for h in diagnosis.not_applicable}
+    diagnosis = diagnosis.replaced(does_not_apply=len(away - there))
     if (baseline := diagnosis.baseline) is None:
         return diagnosis
     new = sum(f.baseline == "new" for f in diagnosis.findings)

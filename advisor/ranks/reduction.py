@@ -75,7 +75,17 @@ class RankSummary(Struct, frozen=True):
 
 def trimmed(diagnosis: Diagnosis, whole: bool) -> Diagnosis:
     """The document without what other ranks repeat; `whole`: the first rank, whose tables represent all."""
-    inferred = ("do", "findings", "overruled", "healthy", "not_evaluated", "facts", "thresholds")
+    inferred = (
+        "do",
+        "findings",
+        "overruled",
+        "healthy",
+        "observed",
+        "not_applicable",
+        "not_evaluated",
+        "facts",
+        "thresholds",
+    )
     changes: dict[str, object] = dict.fromkeys(inferred, ())
     if not whole:
         changes["tables"] = {name: table.first(_TABLE_ROWS) for name, table in diagnosis.tables.items()}

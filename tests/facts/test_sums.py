@@ -167,7 +167,7 @@ def test_what_it_says_and_what_takes_a_capture(tmp_path: Path) -> None:
     assert severity(d, "allocation-churn") == "medium"
     # Told more precisely by the read-backs.
     assert severity(d, "host-waits") is None
-    assert "product-shapes" in {h.cause for h in d.healthy}
+    assert "product-shapes" in {h.cause for h in d.observed}
     assert max(f.confidence for f in d.findings if f.scope.device is not None) < 0.8
     assert "advisor REPORT.sqlite" in d.verdict
     needed = {n.code: n.flag for n in d.not_evaluated}

@@ -31,6 +31,13 @@ def test_filters_every_list_but_keeps_what_was_inferred() -> None:
     kept = select(DIAGNOSIS, ("ALC",), ())
     assert [h.code for h in kept.healthy] == ["ALC101"]
     assert (kept.findings, kept.overruled, kept.not_evaluated) == ((), (), ())
+    away = DIAGNOSIS.replaced(not_applicable=DIAGNOSIS.healthy[:1], does_not_apply=1)
+    assert [select(away, (code,), ()).does_not_apply for code in (away.healthy[0].code, "SYN")] == [0, 0]
+    away = away.replaced(healthy=())
+    assert [select(away, (code,), ()).does_not_apply for code in (away.not_applicable[0].code, "SYN")] == [
+        1,
+        0,
+    ]
     assert (kept.verdict, kept.facts, kept.budget) == (DIAGNOSIS.verdict, DIAGNOSIS.facts, DIAGNOSIS.budget)
     assert select(DIAGNOSIS, ("SYN",), ()).findings[0].rank == 2
 
