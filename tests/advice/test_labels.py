@@ -135,8 +135,8 @@ def check_gains(d: Diagnosis) -> None:
 
 
 def check_states(d: Diagnosis) -> None:
-    """A capture that is damaged or too short has no ticks, unless a whole step is busy; nothing is to be fixed
-    only where no fix saves 3 %; the plan holds no fix that loses."""
+    """A capture that is damaged or too short has no ticks, unless a whole step is busy; nothing is to be
+    fixed only where no fix saves 3 %; the plan holds no fix that loses."""
     causes = {f.cause for f in d.findings}
     busy = next((f.value for f in d.facts if f.name == "capture.steps_busy_ratio"), 0.0)
     short = "window-too-short" in causes and isinstance(busy, float) and busy < 0.9
