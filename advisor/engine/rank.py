@@ -177,8 +177,8 @@ def required_first(
 
 
 def worth_reporting(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that a verdict mentions, in their order."""
-    return [f for f in findings if f.severity != "info" or f.invalidates]
+    """The findings that a verdict mentions, in their order: not those of the file alone."""
+    return [f for f in findings if f.invalidates or not (f.severity == "info" or _of_file(f))]
 
 
 def causes_behind(main: Sequence[Finding], most: int) -> list[str]:

@@ -14,6 +14,7 @@ from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import joined, union
+from advisor.metrics.operations import Kind
 from advisor.metrics.phases import uneven_share
 from advisor.metrics.startup import work_span
 from advisor.metrics.window import OutsideWork, outside_work
@@ -82,6 +83,7 @@ FACTS = (
         Entry("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls that succeeded (not graph launches) without a kernel row", "join by (process, correlation)", columns={"api_calls": needs.CALLS, "kernels": needs.JOIN}),
         Entry("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches that were recorded as one block, or not at all because the capture was not asked for their nodes", "graph-launch calls without a row of the same (process, correlation) unless the recorded option or the rows of others say that nodes were traced; graph_runs rows count as opaque", columns=_LAUNCHES),
         Entry("capture.hidden_graph_ratio", "ratio", "", "Graph launches of which the capture holds neither the kernels nor the run as a whole", "graph-launch calls without a kernel and without a graph_runs row of the same (process, correlation)", columns=_LAUNCHES),
+        Entry("capture.unseen_graph_ratio", "ratio", "", "Graph launches that left nothing, or the time of the devices in graph runs recorded as one block: of these no kernel is known", "the larger of capture.hidden_graph_ratio and the time of graph_runs / that of all operations", columns={**_LAUNCHES, **needs.OPS}),
         Entry("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work", columns={"api_calls": "start end process correlation"}),
         Entry("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains", columns={"api_calls": "start process correlation"}),
         Entry("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread", columns={"ranges": needs.RANGES, "api_calls": "start thread"}, needs=(_STEP_NAMES,)),
@@ -175,6 +177,9 @@ def _stretches(a: Analysis, out: FactWriter) -> list[Sign]:
 def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
     """Launches whose work is missing."""
     kernels, runs = a.trace.rows("kernels"), a.trace.rows("graph_runs")
+    lasts = a.ops.end - a.ops.start
+    blocks = float(lasts[a.ops.kind == Kind.GRAPH_RUN].sum() / max(int(lasts.sum()), 1))
+    out.put("capture.unseen_graph_ratio", max(blocks, hidden_graph_ratio(a)))
     if not a.trace.has("api_calls") or not _linked(a):
         out.put("capture.opaque_graph_ratio", 1.0 if runs else None)
         out.put("capture.hidden_graph_ratio", 0.0 if runs else None)

@@ -190,6 +190,14 @@ class Page:
         self.blank()
         self.line((text, "bold underline"), (f"  {note}" if note else "", "dim"))
 
+    def command(self, text: str) -> None:
+        """A line for the shell, broken so that it can be pasted: the rest of a word that is broken begins in
+        the first column, however far the page is indented."""
+        margin = self._margin
+        with self.indented(-margin):
+            for line in shell_lines(text, self.width, margin + 2):
+                self.line((line, "bold"))
+
     def wrapped(self, text: str, lead: Sequence[Segment] = (), indent: int = 0, style: str = "") -> None:
         """Wrapped text; `lead` precedes its first line, the others start at `indent`."""
         before = sum(cell_len(s if isinstance(s, str) else s[0]) for s in lead)

@@ -83,7 +83,7 @@ def verdict(diagnosis: Diagnosis) -> str:
         return f"{_under_load(idle)}" if idle is not None else diagnosis.verdict
     found = in_program(diagnosis, first)  # a better capture is not all there is to do
     text, behind = (": ".join(filter(None, (_do(diagnosis, f), _win(diagnosis, f)))) for f in (first, found))
-    if found is not first:
+    if found is not first and _do(diagnosis, found) != _do(diagnosis, first):
         text = f"{text}; in the program, {behind[:1].lower()}{behind[1:]}"
     if idle is None:
         return text

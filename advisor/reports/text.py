@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from advisor.reports import blocks as b
 from advisor.reports import budget_bar
-from advisor.reports.layout import Page, cut_middle, pad, shell_lines
+from advisor.reports.layout import Page, cut_middle, pad
 
 #: Columns of a label before its text.
 LABEL = 10
@@ -52,8 +52,7 @@ def write(page: Page, blocks: Iterable[b.Block], indent: int = 2) -> None:
             case b.Places():
                 write(page, block.labelled, indent)
             case b.Command(text):
-                for line in shell_lines(text, page.width, 2):
-                    page.line((line, "bold"))
+                page.command(text)
             case b.Bars(budgets, brief):
                 (budget_bar.brief if brief else budget_bar.full)(page, budgets)
             case b.Heat():

@@ -396,6 +396,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.empty_step_ratio": 0.0,
             "capture.opaque_graph_ratio": 0.0,
             "capture.hidden_graph_ratio": 0.0,
+            "capture.unseen_graph_ratio": 0.0,
             "capture.invalid_row_ratio": 0.0,
             "capture.end_before_start_count": 0,
             "capture.before_launch_count": 0,
