@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr
 
 from advisor.cache import cached, content_of
 from advisor.errors import InputError, RuleError, near
+from advisor.knowledge.files import nsys_rules
 from advisor.model.facts import Subject
 from advisor.model.numbers import amount
 from advisor.model.rules import RuleSpec
@@ -164,16 +165,17 @@ def content(directory: Path) -> bytes:
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:
-    """One rule by code or cause, from the last directory that has it. RuleError if none has."""
+    """One rule by code, cause or the name of nsys for the same question, from the last directory that has
+    it. RuleError if none has."""
     places, name = directories or (builtin_dir(),), name.strip()
-    path = _file_of(name, places)
+    path = _file_of(nsys_rules().get(name.lower(), name), places)
     if path is not None:
         rule, source = _read_rule(path)
         refuse(source.problems)
         assert rule is not None
         return rule
     files = [p for d in places for p in _files(d)]
-    known = [*(p.stem for p in files), *filter(None, map(_cause_in, files))]
+    known = [*(p.stem for p in files), *filter(None, map(_cause_in, files)), *nsys_rules()]
     wanted = name.upper() if name[-1:].isdigit() else name.lower()
     kind = "code" if wanted[-3:].isdigit() else "code or cause"
     hint = near(wanted, known, "see `advisor rules list`", most=3)

@@ -23,6 +23,7 @@ from advisor.knowledge.shapes import (
     KernelEntry,
     KernelFile,
     KernelSource,
+    NsysRuleFile,
     Phase,
     ReferenceFile,
     StepFile,
@@ -337,3 +338,9 @@ def with_sources(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
 def capture_knowledge() -> CaptureKnowledge:
     """nsys options and traps."""
     return shipped("capture.yaml", CaptureKnowledge)
+
+
+@cache
+def nsys_rules() -> Mapping[str, str]:
+    """Names of rules of `nsys analyze` and recipes of `nsys recipe` -> the cause that answers the same."""
+    return MappingProxyType(shipped("nsys_rules.yaml", NsysRuleFile).causes)

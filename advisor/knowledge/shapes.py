@@ -288,6 +288,10 @@ class ReferenceFile(File):
     references: dict[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")], Source]
 
 
+class NsysRuleFile(File):
+    causes: dict[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], Key] = Field(min_length=1)
+
+
 Release = Annotated[str, Field(pattern=r"^\d+\.\d+$")]
 
 

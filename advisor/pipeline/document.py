@@ -373,11 +373,12 @@ def next_target(a: Analysis) -> m.NextTarget | None:
 def _measure(name: str, short: str, vendor: str) -> str:
     """The command that measures some calls of one kernel, demangled and `short` name, with the tool of the
     GPU's vendor."""
-    base = short.split("<")[0].split("(")[0].split("::")[-1].strip() or short
+    path = short if name.startswith("_Z") else _path(name)  # a mangled name
+    base = path.split("<")[0].split("(")[0].split("::")[-1].strip() or short
     if vendor == "AMD":
         return f"rocprof-compute profile --name measured --kernel {_pattern(base)} -- COMMAND"
     of, pattern = "function", f"^{_pattern(base)}" + ("$" if base[-1].isalnum() else "")  # or it was cut
-    if _SHARED.match(base) and (path := _path(name)) != base:
+    if _SHARED.match(base) and path != base:
         of, pattern = "demangled", f"(^|[^a-zA-Z0-9_]){_pattern(path)}"
     which = f"--kernel-name-base {of} -k 'regex:{pattern}' --launch-skip 50 --launch-count 5"
     return f"ncu --set full {which} COMMAND"

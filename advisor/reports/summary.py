@@ -160,8 +160,9 @@ def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
     about: list[str | None] = []
     if read:
         steps = ", ".join(amount(s.count, f"{_phase(s.phase)}step") for s in d.main_steps)
-        found = steps or (not read[0].steps and read[0].step_method) or "no steps found"
         entry = read[0]
+        unsure = f"{amount(entry.steps, 'step')}, not certain" if entry.steps else entry.step_method
+        found = steps or unsure or "no steps found"
         about += [entry.device, phrases.recorder(entry), entry.serving_engine, entry.workload, found]
     about += [f"{ranks_read(d)} ranks"] * (len(d.inputs) > 1)
     if about:

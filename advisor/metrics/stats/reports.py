@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import cast, get_args
 
 import pandas as pd
 from msgspec import Struct
 
 from advisor.errors import InputError, near
+from advisor.knowledge.files import nsys_rules
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.stats import launch, spread, summaries
 from advisor.metrics.stats.summaries import NameStyle, Query
@@ -212,10 +214,26 @@ def report_names(given: list[str]) -> list[str]:
             )
         name = twins.get(word, word)
         if name not in REPORTS:
-            hint = near(word, [*REPORTS, *twins], f"expected one of {', '.join(REPORTS)}")
-            raise InputError(f"--report: unknown report '{word}'; {hint}")
+            raise InputError(f"--report: unknown report '{word}'; {_meant(word, [*twins, *REPORTS])}")
         found.append(name + colon + style)
     return list(dict.fromkeys(found))
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """What an unknown name of a report may mean: a question that rules answer, a name of nsys that has all
+    its parts in their order (`cuda_kern_sum`, `kern_sum`), or the most similar one."""
+    if (cause := nsys_rules().get(word.lower())) is not None:
+        return f"a rule answers it: `advisor explain {cause} --trace TRACE`"
+    parts = [p for p in re.split(r"[^a-z0-9]+", word.lower()) if p]
+    having = (name for name in known if parts and _in_order(parts, name.split("_")))
+    if (best := next(having, None)) is not None:
+        return f"did you mean '{best}'?"
+    return near(word, known, f"expected one of {', '.join(REPORTS)}")
+
+
+def _in_order(parts: Sequence[str], of: Sequence[str]) -> bool:
+    left = iter(of)
+    return all(part in left for part in parts)
 
 
 def make_report(a: Analysis, name: str, names: NameStyle = "full") -> StatsTable:
