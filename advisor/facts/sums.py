@@ -45,6 +45,8 @@ _SMALL_COPY_NS = 5_000
 _LAUNCH_NS = 5_000
 #: A call of this length, and this many times the length of its copy, waits for the device.
 _BLOCKS_NS, _BLOCKS_TIMES = 20_000, 5
+#: Uploads of this length on average load weights: inputs of a step are smaller (25 MB at 25 GB/s).
+_LOADS_NS = 1_000_000
 #: The longest call of a name is start-up from this length on: context creation; a first launch.
 _FIRST_NS, _FIRST_LAUNCH_NS = 10_000_000, 1_000_000
 _STARTUP = re.compile(
@@ -71,7 +73,7 @@ _COPIES = _report("cuda_gpu_mem_time_sum", Summed.COPIES)
 FACTS = (
     *group("trace", needs.CUDA, [
         Entry("capture.sums_only", "flag", "", "The capture holds sums by name and no times, as nsys stats prints them", "format of the input", columns={}),
-        Entry("sums.startup_api_ratio", "ratio", "sums", "Share of the time in CUDA calls that only start-up makes: context creation, module loads, first launches, pinned allocations, building of graphs", "names of calls; the longest call of a name from 10 ms on (launches: 1 ms)", needs=(_API,)),
+        Entry("sums.startup_api_ratio", "ratio", "sums", "Share of the time in CUDA calls that only start-up makes: context creation, module loads, first launches, pinned allocations, building of graphs, loading of weights", "names of calls; the longest call of a name from 10 ms on (launches: 1 ms); uploads of 1 ms and more on average", needs=(_API,)),
     ], columns={"sums": "report name_id total most"}, windowed=False),
     *group("device", needs.CUDA, [
         Entry("sums.kernel_ms", "ms", "sums", "Time of all kernels", "sum over kernels and GPUs", needs=(_KERNELS,)),
@@ -80,6 +82,11 @@ FACTS = (
         Entry("sums.launch_idle_ratio", "ratio", "sums", "Share of that time for which the GPU then has nothing to run, at least", "1 - 1 / sums.launch_over_kernel, at least 0; where no calls were printed, with 5 us a launch (nsys-profiling skill)", needs=(_KERNELS,)),
         Entry("sums.wait_ratio", "ratio", "sums", "Share of the recording in synchronize calls and blocking copies, at most", "sum / the larger of all kernel time and all time in CUDA calls; a copy call blocks without Async in its name, or from 20 us and five times the mean copy on", needs=(_API,)),
         Entry("sums.longest_wait", "text", "sums", "The waiting call with most time", "name, count and mean", needs=(_API, Need("no call of the sums waits"))),
+        Entry("sums.launch_call_ratio", "ratio", "sums", "Share of the time in CUDA calls, without start-up, in calls that launch a kernel", "sum / sum", needs=(_API,)),
+        Entry("sums.launch_call_count", "count", "sums", "Calls that launch a kernel", "count", needs=(_API,)),
+        Entry("sums.launch_call_mean_ns", "ns", "sums", "Mean call that launches a kernel, without start-up", "sum / count", needs=(_API, Need("the sums hold no launch", None))),
+        Entry("sums.allocation_call_ratio", "ratio", "sums", "Share of the time in CUDA calls, without start-up, in calls that allocate or free memory", "sum / sum", needs=(_API,)),
+        Entry("sums.allocation_call_count", "count", "sums", "Calls that allocate or free memory", "count", needs=(_API,)),
         Entry("sums.allocation_ratio", "ratio", "sums", "Share of the recording in allocation and free calls, at most", "as sums.wait_ratio", needs=(_API,)),
         Entry("sums.copy_ratio", "ratio", "sums", "Share of the time of all kernels, copies and memsets that HtoD and DtoH copies take", "sum / sum", needs=(_KERNELS, _COPIES)),
         Entry("sums.upload_of_copies_ratio", "ratio", "sums", "How much of the HtoD and DtoH time is HtoD", "sum / sum", needs=(_COPIES,)),
@@ -161,14 +168,20 @@ def _kernel_count(kernels: Sums, calls: Sums) -> float:
 
 
 def waiting(calls: Sums, copies: Sums) -> Array:
-    """Which of the calls wait for the GPU; `copies` cross the link."""
+    """Which of the calls wait for the GPU, loading apart; `copies` cross the link."""
     if not len(calls):
         return np.zeros(0, bool)
     kind = np.array([classify(n) for n in calls.names])
     moved = float(copies.mean.min()) if len(copies) else 0.0
     slow = (calls.mean >= _BLOCKS_NS) & (calls.mean >= _BLOCKS_TIMES * moved)
     named = np.array(["Async" not in n for n in calls.names])
-    return np.asarray((kind == Call.SYNC) | ((kind == Call.COPY) & (named | slow)))
+    return np.asarray((kind == Call.SYNC) | ((kind == Call.COPY) & (named | slow) & ~_loads(calls)))
+
+
+def _loads(calls: Sums) -> Array:
+    """Uploads that load weights: larger than inputs of a step."""
+    copies = np.array([classify(n) == Call.COPY and _direction(n) == "HtoD" for n in calls.names], bool)
+    return np.asarray(copies & (calls.mean >= _LOADS_NS))
 
 
 def _direction(operation: str) -> str:
@@ -186,13 +199,20 @@ def _calls(
     first = np.where(of[Call.LAUNCH], _FIRST_LAUNCH_NS, _FIRST_NS)
     once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
     never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
-    startup = np.where(never_again, calls.total, np.where(once, np.nan_to_num(calls.most), 0.0))
+    startup = np.where(never_again | _loads(calls), calls.total, np.where(once, np.nan_to_num(calls.most), 0.0))
+    steady = calls.total - startup
     named = np.array(["Async" not in n for n in calls.names])
     wide = np.array([("DeviceSynchronize" in n or "CtxSynchronize" in n) for n in calls.names])
     waits, allocates = waiting(calls, copies), of[Call.ALLOC] | of[Call.FREE]
     graphs, eager = (calls.count[of[c]].sum() for c in (Call.GRAPH_LAUNCH, Call.LAUNCH))
     usual = profiled.usual_call(calls) * calls.count
+    launches = float(steady[of[Call.LAUNCH]].sum())
     out |= {
+        "sums.launch_call_ratio": launches / max(float(steady.sum()), 1.0),
+        "sums.launch_call_count": int(eager),
+        "sums.launch_call_mean_ns": launches / eager if eager else None,
+        "sums.allocation_call_ratio": float(steady[allocates].sum()) / max(float(steady.sum()), 1.0),
+        "sums.allocation_call_count": int(calls.count[allocates].sum()),
         "sums.startup_api_ratio": startup.sum() / whole,
         "sums.wait_ratio": calls.total[waits].sum() / lasts,
         "sums.allocation_ratio": calls.total[allocates].sum() / lasts,

@@ -95,6 +95,12 @@ def test_values(tmp_path: Path) -> None:
             "sums.wait_ratio": 10 / 40,
             "sums.longest_wait": "cuMemcpyDtoHAsync, 200 calls of 50 us on average",
             "sums.allocation_ratio": 16 / 40,
+            # 32 ms without the module loads; no launch took a millisecond.
+            "sums.launch_call_ratio": 4 / 32,
+            "sums.launch_call_count": 4000,
+            "sums.launch_call_mean_ns": 1000.0,
+            "sums.allocation_call_ratio": 16 / 32,
+            "sums.allocation_call_count": 4000,
             # 6.4 ms of copies from and to the host of 50 ms in all.
             "sums.copy_ratio": 6.4 / 50,
             "sums.upload_of_copies_ratio": 6 / 6.4,
@@ -212,3 +218,52 @@ def test_the_sums_of_a_capture_say_what_the_capture_says(tmp_path: Path) -> None
     d = told(tmp_path, "\n".join(texts))
     assert ranked(d) == ["launches-outlast-kernels", "unfused-elementwise"]
     assert d.inputs[0].workload == "LLM decode"
+
+
+def _calls(*lines: tuple[str, int, float, int]) -> Printed:
+    """Calls alone: name, count, mean and longest in ns."""
+    return printed("cuda_api_sum", *((n, c, m, m, 1000, most, 10.0) for n, c, m, most in lines))
+
+
+def _ranked(folder: Path, *lines: tuple[str, int, float, int]) -> list[str]:
+    return ranked(told(folder, (_calls(*lines),)))
+
+
+COPY = ("cudaMemcpyAsync", 20_000, 10_000.0, 90_000)
+
+
+def test_calls_alone_that_only_launch(tmp_path: Path) -> None:
+    """2.56 M launches of 5.1 us hold 98 % of the time in calls; launches that wait are no such loop."""
+    assert _ranked(tmp_path, ("cudaLaunchKernel", 2_560_000, 5100.0, 90_000), COPY) == ["launch-calls"]
+    assert _ranked(tmp_path, ("cudaLaunchKernel", 25_000, 510_000.0, 900_000), COPY) == []
+    assert _ranked(tmp_path, ("cudaLaunchKernel", 9_000, 5100.0, 90_000)) == []
+
+
+def test_calls_alone_that_allocate_and_free(tmp_path: Path) -> None:
+    """88,160 allocations and as many frees hold 89 %; those of loading are few or come once."""
+    churn = (("cudaMalloc", 88_160, 57_000.0, 900_000), ("cudaFree", 88_160, 44_000.0, 900_000))
+    launches = ("cudaLaunchKernel", 200_000, 5_500.0, 90_000)
+    assert _ranked(tmp_path, *churn, launches) == ["allocation-calls"]
+    loading = (("cudaMalloc", 500, 300_000.0, 900_000), ("cudaFree", 90, 44_000.0, 900_000))
+    assert "allocation-calls" not in _ranked(tmp_path, *loading, launches)
+
+
+def test_calls_alone_that_wait(tmp_path: Path) -> None:
+    launches = ("cuLaunchKernel", 200_000, 9_000.0, 90_000)
+    assert _ranked(tmp_path, ("cuStreamSynchronize", 10_000, 800_000.0, 900_000), launches) == ["host-waits"]
+
+
+def test_loading_of_weights_is_start_up(tmp_path: Path) -> None:
+    """291 uploads of 27 ms load a model, and say nothing of the steps; small uploads in them do."""
+    launches = ("cuLaunchKernel", 60_000, 8_000.0, 90_000)
+    loads = ("cuMemcpyHtoDAsync_v2", 291, 27_500_000.0, 900_000_000)
+    assert _ranked(tmp_path, loads, launches) == ["startup-in-sums"]
+    small = ("cuMemcpyHtoD_v2", 40_000, 200_000.0, 900_000)
+    assert _ranked(tmp_path, small, launches) == ["host-waits"]
+
+
+def test_calls_are_compared_with_kernels_where_both_are_there(tmp_path: Path) -> None:
+    """Launches that take less than the kernels run are hidden behind them."""
+    long = printed("cuda_gpu_kern_sum", ("gemm", 60_000, 90_000.0, 90_000.0, 80_000, 99_000, 10.0))
+    calls = _calls(("cudaLaunchKernel", 60_000, 5100.0, 90_000))
+    assert "launch-calls" not in ranked(told(tmp_path, (long, calls)))
