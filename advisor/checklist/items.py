@@ -53,6 +53,7 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
     """The facts of these diagnoses; `engine` is the serving engine named by the user."""
     values: dict[str, list[list[Cell]]] = {}
     units: dict[str, Unit] = {}
+    compared, comparison = _compared(diagnoses)
     limits: dict[ParamKey, Cell] = {}
     remedies: dict[str, str] = {}
 
@@ -65,7 +66,12 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
         for fact in diagnosis.facts:
             put(fact.name, at, fact.value, fact.unit)
         for entry in diagnosis.inputs:
-            derived = {"nsys_fits": _nsys_fits(entry), "several": len(diagnoses) > 1 or None}
+            derived = {
+                "nsys_fits": _nsys_fits(entry),
+                "several": len(diagnoses) > 1 or None,
+                "compared": compared,
+                "comparison": comparison,
+            }
             for name in (n for n in INPUT if n != _ENGINE):
                 key = name.removeprefix("input.")
                 put(name, at, derived[key] if key in derived else getattr(entry, key), INPUT[name].unit)
@@ -83,6 +89,21 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
         limits=limits,
         remedies=remedies,
     )
+
+
+def _compared(diagnoses: Sequence[Diagnosis]) -> tuple[bool | None, str | None]:
+    """Whether two captures, the first before the other, are comparable, and what comparing them says; None
+    unless two are given, each of one process."""
+    from advisor.compare.before_after import compare
+    from advisor.compare.sides import Side, same_steps
+
+    if len(diagnoses) != 2 or any(len(d.inputs) != 1 for d in diagnoses):
+        return None, None
+    before, after = diagnoses
+    if same_steps(before, after):
+        return False, "both captures hold the same steps"
+    found = compare(Side("before", [before]), Side("after", [after]))
+    return found.verdict != "not-comparable", found.summary
 
 
 def _nsys_fits(entry: Input) -> bool | None:

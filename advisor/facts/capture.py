@@ -65,6 +65,7 @@ FACTS = (
         *(Entry(f"gpu.{name}", "flag", "", f"The device that did most {can}", "compute capability, or the name, against knowledge/gpus.yaml", needs=(_GENERATION,)) for name, can in _FEATURES.items()),
         Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(Need("nothing says that CUDA runs in an unusual place"),)),
         Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
+        Entry("capture.graphs_launched", "flag", "api_calls", "CUDA graphs were launched", "capture.graph_launch_count above 0", columns={"api_calls": "call"}),
         Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
         Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
         Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**needs.OPS, "api_calls": needs.CALLS}),
@@ -85,7 +86,7 @@ FACTS = (
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**needs.GAPS, "overheads": "start end process"}, windowed=True),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
-        Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only"),
+        Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only", needs=(Need("the capture holds no environment"),)),
         Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
         Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
         Entry("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata", needs=(Need("the export does not record its schema version"),)),
@@ -129,6 +130,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     out |= {
         "capture.gpu_work_count": None if alone else len(a.ops) + graph_launches,
         "capture.graph_launch_count": graph_launches if trace.has("api_calls") else None,
+        "capture.graphs_launched": graph_launches > 0 if trace.has("api_calls") else None,
         "capture.kernel_count": None if alone else trace.rows("kernels"),
         "capture.cuda_traced": capture.cuda_traced,
         "capture.calls_recorded": trace.has("api_calls"),
@@ -146,7 +148,9 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         "capture.step_count": a.step_count if len(a.ops) or graph_launches else None,
         "capture.step_method": a.repeated.method if len(a.repeated) else None,
         "capture.step_confidence": a.repeated.confidence if len(a.repeated) else None,
-        "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names),
+        "capture.secret_name_count": sum(bool(_SECRET.search(n)) for n in capture.environment_names)
+        if capture.environment_names or capture.recorder.nsys_options  # nsys records it, unless told not to
+        else None,
         "capture.range_count": len(capture_ranges(trace)) + 1 if trace.has("api_calls") else None,
     }
     if a.startup.capture_length:

@@ -350,6 +350,13 @@ _INPUT: tuple[tuple[str, Unit, str, str], ...] = (
     ("serving_engine", "text", "Serving engine", "as given, else the first that a capture shows"),
     ("nsys_fits", "flag", "The nsys that recorded is as new as the driver's CUDA", "by their versions"),
     ("several", "flag", "More than one capture is given", "count"),
+    (
+        "compared",
+        "flag",
+        "Two captures are given, and a comparison found them comparable",
+        "as advisor compare",
+    ),
+    ("comparison", "text", "What the comparison of two captures says", "as advisor compare"),
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from advisor.checklist.items import CaptureFacts, capture_facts, checklist
+from advisor.cli.main import main
 from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.lint_names import fact_tests, facts_used
 from advisor.engine.load import builtin_dir, load_rules
@@ -24,6 +27,9 @@ from advisor.model.review import CheckEntry
 ITEMS = checklist_items().items
 RULES = load_rules(builtin_dir())
 JUDGED = RULES.about("checklist").by_cause
+
+
+SAMPLED = {"capture.sample_count": 5, "activity.sm_ratio": 0.5}
 
 
 def known(captures: list[dict[str, Any]], engine: str | None = None, **limits: float) -> CaptureFacts:
@@ -94,7 +100,7 @@ def replaced(folder: Path, code: str, old: str, new: str) -> Path:
 
 
 def test_a_question_may_be_replaced_by_a_rule_of_the_users(tmp_path: Path) -> None:
-    facts = known([{"capture.sample_count": 5}])
+    facts = known([SAMPLED])
     stricter = replaced(tmp_path, "CHK208", "param: CAP108.min_samples", "value: 100")
 
     def answer(*folders: Path) -> str | None:
@@ -105,7 +111,7 @@ def test_a_question_may_be_replaced_by_a_rule_of_the_users(tmp_path: Path) -> No
 
 def test_a_rule_of_the_users_without_the_parameter_leaves_ours(tmp_path: Path) -> None:
     folder = replaced(tmp_path, "CAP108", "min_samples", "least_samples")
-    entries = checklist(known([{"capture.sample_count": 5}]), None, [folder]).entries
+    entries = checklist(known([SAMPLED]), None, [folder]).entries
     assert next(e.answer for e in entries if e.id == "metrics-sampled") == "yes"
 
 
@@ -115,8 +121,8 @@ def test_no_condition_holds_a_number_of_its_own() -> None:
     assert held
     assert [c for c in held if type(c.value) in (int, float)] == []
     assert not any(rule.params for rule in JUDGED.values())
-    few = entry("metrics-sampled", {"capture.sample_count": 5}, CAP108__min_samples=10)
-    assert (few.answer, entry("metrics-sampled", {"capture.sample_count": 5}).answer) == ("no", "yes")
+    few = entry("metrics-sampled", SAMPLED, CAP108__min_samples=10)
+    assert (few.answer, entry("metrics-sampled", SAMPLED).answer) == ("no", "yes")
 
 
 def test_several_devices_must_all_hold() -> None:
@@ -221,16 +227,49 @@ def test_an_nsys_older_than_the_driver_is_told(producer: str, cuda: str | None, 
     assert producer in found.proof
 
 
-def test_two_captures_answer_the_comparison() -> None:
-    entry = Input(path="a.sqlite", format="nsys-sqlite")
-    one = Diagnosis(tool=Tool(version="1", engine="python"), inputs=(entry,), verdict="")
+@pytest.mark.parametrize(
+    ("given", "answer", "proof"),
+    [
+        (("decode_eager_bs1", "decode_graph_bs1"), "yes", "Improvement"),
+        (("decode8b_graph_bs1", "prefill8b_bs4"), None, "Not comparable"),
+        (("decode_eager_bs1", "decode_eager_bs1"), None, "the same steps"),
+        (("decode_eager_bs1",), None, ""),
+    ],
+)
+def test_it_takes_a_comparison_that_ran(
+    given: tuple[str, ...], answer: str | None, proof: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two captures alone are no comparison: they have to do the same work."""
+    folder = Path(__file__).parents[2] / "examples" / "captures"
+    paths = [str(folder / f"{name}.sqlite.xz") for name in given]
+    if len(set(paths)) < len(paths):  # of one path the program would read one capture
+        paths[1] = str(shutil.copy(paths[1], tmp_path / "again.sqlite.xz"))
+    assert main(["checklist", *paths, "--no-input", "--format", "json"]) == 0
+    entries = json.loads(capsys.readouterr().out)["entries"]
+    found = next(e for e in entries if e["id"] == "compared-with-baseline")
+    assert found["answer"] == answer
+    assert proof in found["proof"]
+    assert bool(proof) == bool(found["proof"])
 
-    def answer(*diagnoses: Diagnosis) -> str | None:
-        entries = checklist(capture_facts(diagnoses)).entries
-        return next(e.answer for e in entries if e.id == "compared-with-baseline")
 
-    assert answer(one) is None
-    assert answer(one, one) == "yes"
+#: What proves nothing about an item: facts of another tool, of half of it, or of nothing at all.
+UNPROVEN: dict[str, dict[str, Any]] = {
+    "nsys-reachable": {"capture.nsys_recorded": False},
+    "counters-permitted": {
+        "capture.sample_count": 60, "capture.nsys_recorded": False, "activity.sm_ratio": 0.9,
+    },
+    "versions-noted": {"capture.nsys_recorded": True},
+    "graph-mode-chosen": {"capture.graphs_launched": False, "capture.opaque_graph_ratio": 0.0},
+    "metrics-sampled": {"capture.sample_count": 60},
+    "sm-analysed": {"activity.sm_busy_ratio": 0.9},
+    "bandwidth-analysed": {"activity.dram_busy_ratio": 0.9, "activity.work_recorded": False},
+    "redacted": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("item", UNPROVEN)
+def test_nothing_is_ticked_without_a_proof(item: str) -> None:
+    assert entry(item, UNPROVEN[item]).answer != "yes"
 
 
 # --- all items -------------------------------------------------------------------------------

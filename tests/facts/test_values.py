@@ -375,6 +375,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.gpu_work_count": 80,
             "capture.kernel_count": 40,
             "capture.graph_launch_count": 0,
+            "capture.graphs_launched": False,
             "capture.node_traced_count": 0,
             "capture.nvtx_range_count": 20,
             "capture.nvtx_coverage_ratio": 1.0,
