@@ -199,7 +199,9 @@ def _calls(
     first = np.where(of[Call.LAUNCH], _FIRST_LAUNCH_NS, _FIRST_NS)
     once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
     never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
-    startup = np.where(never_again | _loads(calls), calls.total, np.where(once, np.nan_to_num(calls.most), 0.0))
+    startup = np.where(
+        never_again | _loads(calls), calls.total, np.where(once, np.nan_to_num(calls.most), 0.0)
+    )
     steady = calls.total - startup
     named = np.array(["Async" not in n for n in calls.names])
     wide = np.array([("DeviceSynchronize" in n or "CtxSynchronize" in n) for n in calls.names])
