@@ -121,7 +121,7 @@ def test_a_load_that_runs_a_step_ahead_is_no_fault(tmp_path: Path) -> None:
 
 def test_a_short_copy_beside_the_kernels_is_no_fault(tmp_path: Path) -> None:
     d = diagnosed(steps(loaded(1)), tmp_path)
-    assert ranked(d) == []
+    assert alarms(d) == []
 
 
 def test_copies_from_the_other_gpu_on_a_stream_of_their_own(tmp_path: Path) -> None:
