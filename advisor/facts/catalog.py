@@ -275,6 +275,8 @@ def _of_host(views: Sequence[View]) -> None:
         waits.switch_facts(*view)
         memory.memory_facts(*view)
         copies.copy_facts(*view)
+        serving.replay_facts(*view)
+        memory.retry_facts(*view)
         serving.transfer_facts(*view)  # reads those of the host
 
 

@@ -12,12 +12,13 @@ from advisor.facts import needs
 from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
-    SMALL_BYTES,
+    JOINING,
     blocking,
     device_collectives,
     find_turns,
     overlap,
     rows_of_collectives,
+    small,
 )
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
@@ -60,8 +61,10 @@ FACTS = (
         Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
         Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / window", needs=(needs.COLLECTIVES, ALIKE)),
         Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, ALIKE)),
-        *needs.counted("comm.small_calls", "kernels collectives", "Collectives below 1 MiB that run exposed,", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
-        Entry("comm.small_exposed_ratio", "ratio", "kernels collectives", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES, _SIZES)),
+        *needs.counted("comm.small_calls", "kernels", "Collectives below 1 MiB that run exposed,", "sizes from the tracer's arguments; without any, all-reduces, all-gathers and reduce-scatters under 0.1 ms, where most are", columns=_SIZED, needs=(needs.COLLECTIVES,)),
+        Entry("comm.small_exposed_ratio", "ratio", "kernels", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES,)),
+        Entry("comm.reduces_ratio", "ratio", "kernels", "How much of the exposed time of collectives lies in those that join the parts of a model split over GPUs (all-reduce, all-gather, reduce-scatter): the rest exchanges tokens with experts, or sends to one rank", "by the names of their kernels and calls", needs=(needs.COLLECTIVES,)),
+        Entry("comm.sizes_known", "flag", "kernels", "The sizes of some collectives are recorded", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES,)),
         *needs.counted("comm.row_calls", "kernels", "Collectives in a row,", "those shorter than 100 us that follow another one of their kind, with no other kernel beside them or between", needs=(needs.COLLECTIVES,)),
         Entry("comm.row_exposed_ratio", "ratio", "kernels", "Share of the window in which they run exposed", "sum / window", needs=(needs.COLLECTIVES,)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}),
@@ -120,19 +123,20 @@ class CrossRank(NamedTuple):
 
 class Calls(NamedTuple):
     """Columns of collectives, a row a call: `duration` and `exposed` in ns, `size` in bytes, `place` in
-    the step."""
+    the step, whether it is `small`."""
 
     kind: Array
     duration: Array
     exposed: Array
     size: Array
     place: Array
+    small: Array
 
 
 def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
     """Numbers about single calls, without waiting where that is known. Only calls of one kind and size
     are similar, or, if the size is unknown, of one place in the step."""
-    kind, duration, exposed, size, place = calls
+    kind, duration, exposed, size, place, small = calls
     out: dict[str, Value | None] = {}
     sized = size != MISSING
     # Calls with neither size nor place cannot be compared.
@@ -147,8 +151,7 @@ def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
         out["comm.max_over_mean"] = ratio[enough].max()
         out["comm.excess_ratio"] = excess.sum() / window
         out["comm.repeated_excess_ratio"] = (excess.sum() - excess.max()) / window
-    if sized.any():
-        out["comm.small_exposed_ratio"] = exposed[sized & (size < SMALL_BYTES)].sum() / window
+    out["comm.small_exposed_ratio"] = exposed[small].sum() / window
     return out
 
 
@@ -178,13 +181,13 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         out |= dict.fromkeys(names, 0.0)
         return
     time, hidden = overlap(a, device)
-    sized = found.bytes != MISSING
-    small = sized & (found.bytes < SMALL_BYTES) & (found.exposed > 0)
+    sized, little = found.bytes != MISSING, small(found)
     known = waits is not None and bool((waits >= 0).any())
     if waits is None or not known:
         waits = np.zeros(len(found), np.int64)
-    calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place)
+    calls = Calls(found.kind, found.duration, found.exposed, found.bytes, found.place, little)
     row = rows_of_collectives(a, device, found)
+    joins = np.array([kind in JOINING for kind in found.kinds], bool)[found.kind]
     out |= {
         "comm.time_ratio": time / window,
         "comm.exposed_ratio": exposed,
@@ -195,7 +198,9 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         **transfer_facts(calls, waits, waits >= 0, exposed, window),
         "comm.row_exposed_ratio": found.exposed[row].sum() / window,
         **a.rates(device, {"comm.row_calls": len(row)}),
-        **a.rates(device, {"comm.small_calls": small.sum() if sized.any() else None}),
+        **a.rates(device, {"comm.small_calls": (little & (found.exposed > 0)).sum()}),
+        "comm.reduces_ratio": found.exposed[joins].sum() / max(int(found.exposed.sum()), 1),
+        "comm.sizes_known": sized.any(),
     }
     d = distribution(found.kind, found.duration, len(found.kinds))
     alone = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))

@@ -21,7 +21,7 @@ from advisor.metrics.phases import (
     slow_steps,
     slower_part,
 )
-from advisor.metrics.waited import calls_by, exchanges, gap_name, issuers, loop_thread, os_time
+from advisor.metrics.waited import calls_by, exchanges, gap_name, issuers, loop_thread, os_time, polled
 from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
@@ -113,6 +113,7 @@ FACTS = (
         Entry("host.os_call", "text", "host_calls", "The operating-system call in which that thread spends most of the idle time", "time of its calls in the gaps, by name", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_call_ratio", "ratio", "host_calls", "How much of the idle time in such calls it holds", "as above", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_event_wait_ratio", "ratio", "host_calls", "How much of that is in calls that wait for events or messages, as a server does that has no request", "epoll_wait, poll, select, accept, recv and their kin / all calls", needs=(needs.FEEDER, _IN_CALLS)),
+        Entry("host.os_polling_ratio", "ratio", "host_calls api_calls", "How much of that idle time the thread sleeps on after its own work has ended: it polls for it", "idle in sleeps that began before the device ran dry, and in calls between two of cudaEventQuery or cudaStreamQuery / idle in such calls", columns={"host_calls": "start end thread name_id", **needs.GAPS, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
     ], columns={"host_calls": "start end thread name_id", **needs.GAPS}),
     *group("device", needs.GIL, [
@@ -345,7 +346,11 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
         "host.os_call_ratio": time.max() / total,
         "host.os_event_wait_ratio": time[waits].sum() / total,
     }
-    if a.trace.has("ranges") and (idle := budget.ns["os"]):
+    if idle := budget.ns["os"]:
+        mine = budget.gap_parts["os"] > 0
+        gaps = Spans(budget.gaps.start[mine], budget.gaps.end[mine])
+        out.put("host.os_polling_ratio", min(polled(a, thread, gaps) / idle, 1.0))
+    if a.trace.has("ranges") and idle:
         loading = intersect(a.states.loading.get(loop, EMPTY), a.states.os.get(thread, EMPTY))
         out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))
 

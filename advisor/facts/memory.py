@@ -12,6 +12,7 @@ from advisor.facts.spec import Entry, FactWriter, Need, group
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
+from advisor.metrics.waited import calls_by, issuers
 from advisor.model.arrays import Array, among, median_of, pairs, rows_at
 from advisor.model.facts import Interval
 from advisor.sources.schema import (
@@ -25,6 +26,7 @@ from advisor.sources.schema import (
     PINNED,
     UNIFIED_DTOH,
     USER_PREFETCH,
+    Call,
 )
 
 #: Pages that migrate back and forth are followed in blocks of 2 MiB, the unit of the driver.
@@ -62,6 +64,9 @@ FACTS = (
         Entry("unified.gpu_fault_count", "count", "page_faults", "Page faults of the GPU on unified memory", "sum of the faults in the window"),
         Entry("unified.host_fault_count", "count", "page_faults", "Page faults of the host on unified memory, on any device", "count in the window"),
     ], columns=_FAULTS, needs=(_MIGRATIONS,)),
+    *group("device", needs.CUDA, [
+        Entry("alloc.retry_count", "count", "api_calls", "How often an allocation fails, memory is freed and the thread asks again, with success: there was memory, in pieces or in a pool", "failed allocation calls before a free and then an allocation that returns without an error, in the window", needs=(needs.FEEDER, Need("the results of calls are not recorded", None, lambda a: bool((a.trace.columns("api_calls", ("result",))["result"] != MISSING).any())))),
+    ], columns={"api_calls": "start thread call result"}),
     *group("device", needs.MEMORY, [
         Entry("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps", columns={"allocations": "time device bytes kind"}),
         Entry("memory.growth_bytes", "bytes", "allocations", "The same in bytes", "last quarter - first quarter", columns={"allocations": "time device bytes kind"}),
@@ -233,3 +238,19 @@ def _quarters(a: Analysis, time: Array, level: Array) -> tuple[float, float, flo
     first, last = slice(quarter), slice(-quarter, None)
     between = float(median_of(ends[last]) - median_of(ends[first]))
     return median_of(levels[first]), median_of(levels[last]), between
+
+
+def retry_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Allocations that fail until memory was freed."""
+    feeder, columns = a.feeder(device), ("start", "thread", "call", "result")
+    calls = a.trace.columns("api_calls", columns)
+    if feeder is None or not (calls["result"] != MISSING).any():
+        return
+    rows = calls_by(a, issuers(a, feeder, device), Call.ALLOC, Call.FREE)
+    rows = rows[np.lexsort((calls["start"][rows], calls["thread"][rows]))]
+    thread, free, bad = (v[rows] for v in (calls["thread"], calls["call"] == Call.FREE, calls["result"] > 0))
+    # A failed allocation, the frees behind it, and the next allocation of the thread.
+    asks = np.flatnonzero(~free)
+    ask, again = asks[:-1], asks[1:]
+    retried = bad[ask] & ~bad[again] & (again > ask + 1) & (thread[ask] == thread[again])
+    out.put("alloc.retry_count", retried.sum())

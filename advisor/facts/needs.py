@@ -129,6 +129,8 @@ _SELECTING = {"sm_active", "gr_active"}
 _WORK = ("kernels", "copies", "memsets", "graph_runs")
 #: Remedies that add nothing if the kernels themselves are missing.
 _OF_KERNELS = (CUDA, LONGER, STEP_RANGES, FASTER)
+#: Tables whose name says less than what they hold.
+_WORDS = {"collectives": "arguments of collectives, such as their sizes"}
 NOT_IN_SUMS = "sums do not say it"
 _NOTHING = "the window holds nothing of the kind"
 
@@ -192,7 +194,7 @@ def reason(
     if "sums" in tables and (absent or (spec.columns and "sums" not in spec.columns)):
         return NOT_IN_SUMS
     if absent:
-        return f"the capture holds no {', '.join(absent)}"
+        return f"the capture holds no {', '.join(_WORDS.get(t, t) for t in absent)}"
     columns = _empty_columns(spec, tables, empty) if empty else []
     if words := [w for c, w in _MEASURES.items() if f"samples.{c}" in columns]:
         return f"the samples do not hold {' and '.join(words)}"

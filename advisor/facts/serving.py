@@ -22,6 +22,9 @@ from advisor.metrics.waited import kv_transfers
 from advisor.model.arrays import median_of
 from advisor.sources.schema import MISSING
 
+#: This many sizes of steps are named.
+_SHOWN = 6
+
 _SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
 _BOTH = Need("drafting and verifying do not both have ranges", "NVTX ranges around draft and verify")
 _ACCEPTS = Need("the tokens that a verification yields are not given", "--acceptance")
@@ -46,6 +49,10 @@ FACTS = (
         Entry("speculation.ms_per_token", "ms", "ranges api_calls", "GPU time of drafting and verifying for each token that a sequence accepts (needs --acceptance)", "(draft time + verify time) / verifications / accepted tokens", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
         Entry("speculation.speedup_limit", "ratio", "ranges api_calls", "How much faster than steps without drafts a sequence gets its tokens at most (needs --acceptance)", "accepted tokens / speculation.break_even_tokens: a step without drafts takes no longer than a verification", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
     ], columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(_SPECULATES,)),
+    *group("device", needs.CUDA, [
+        Entry("graph.replaying_step_ratio", "ratio", "kernels api_calls", "Share of the steps that take most of their GPU work from graphs", "steps with more than half of their operations from graphs / steps; without steps 0", needs=(needs.KERNELS,)),
+        Entry("graph.eager_steps", "text", "kernels ranges", "Sizes or phases of the steps that replay no graph while others do: batches and phases of which no step does", "names of the steps, else phases", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("all steps replay graphs, or none does, or their names and phases do not tell them apart"))),
+    ], columns=needs.STEP_COLUMNS),
     *group("device", needs.NVTX, [
         Entry("serving.decode_batch", "count", "ranges", "Sequences in a decode step", "median, by the names of the steps"),
         Entry("serving.batch_fill_ratio", "ratio", "ranges", "The same over the most sequences that the command lets the server run at once", "option on the command line, as knowledge/engines names it; none above 1", needs=(needs.STEPS, _SIZES, Need("the command line does not say how many sequences may run at once"))),
@@ -223,3 +230,34 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     out.put("graph.padded_window_ratio", min(lost, 1.0))
     sizes_, count = np.unique(np.stack((bucket, batch[mine])), axis=1, return_counts=True)
     out.table("graph.buckets", np.vstack((sizes_, count)).T.tolist())
+
+
+def replay_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Which steps replay graphs, and what the others are."""
+    if not len(a.device_kernels(device)):
+        return
+    at, steps = a.window_steps, a.steps
+    if not len(at):
+        out.put("graph.replaying_step_ratio", 0.0)
+        return
+    from_graph = np.flatnonzero((a.ops.graph_node != 0) & (steps.op_step >= 0))
+    replays = (2 * steps.held(from_graph) > steps.size)[at]
+    out.put("graph.replaying_step_ratio", replays.mean())
+    if replays.all() or not replays.any():
+        return
+    names = [_kind_of_step(*each) for each in zip(step_sizes(a, at), a.window_phases.tolist(), strict=True)]
+    kinds = list(dict.fromkeys(names))
+    with_graph = {name for name, replay in zip(names, replays.tolist(), strict=True) if replay}
+    without = [kind for kind in kinds if kind and kind not in with_graph]
+    shown = ", ".join(without[:_SHOWN]) + (
+        f" and {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
+    )
+    out.put("graph.eager_steps", shown or None)
+
+
+def _kind_of_step(size: StepName | None, phase: str) -> str:
+    """``decode of 72``; the phase alone where the size is not known, which of a prompt hardly recurs."""
+    phase = "" if phase == "unknown" else phase
+    if size is not None and size.batch and phase in ("decode", ""):
+        return f"{phase or 'batch'} of {size.batch}"
+    return phase

@@ -30,11 +30,15 @@ from advisor.metrics.waited import (
     os_time,
     recorded_waits,
 )
-from advisor.model.arrays import Array, median_of, pairs
+from advisor.model.arrays import Array, bounds_of, median_of, pairs
 from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
 _ROWS = 12
+#: A quota of the CPU is given anew each period (Linux: cpu.max, 100 ms by default), to this exactness; stops
+#: of a thread from this length on, this many at least. At least this share of them is in rhythm, or begins
+#: amid launches (calibration#switches).
+_PERIOD_NS, _EXACT_NS, _STOP_NS, _STOPS, _RHYTHM, _PLACES = 100_000_000, 2_000_000, 1_000_000, 4, 0.75, 0.25
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 _WAITS = Need("the feeding thread calls nothing that only waits")
 _WAITED = Need("the capture does not record what synchronize calls wait for", None, lambda a: recorded_waits(a, a.main_device) is not None)  # fmt: skip
@@ -95,8 +99,9 @@ FACTS = (
         Entry("sync.over_waited_stream", "count", "api_calls", "The stream whose work they go on for most", "largest sum of that time", needs=(needs.FEEDER, _WAITED, Need("no wait went on for the work of other streams"))),
     ], columns=_WORK, needs=(needs.FEEDER, _WAITED)),
     *group("device", needs.CPU_SWITCHES, [
-        Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
+        Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU. Without operating-system calls only where it stops at a rhythm of 100 ms, or amid its launches", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
         Entry("host.off_cpu_of_gap_ratio", "ratio", "cpu_switches host_calls api_calls", "How much of the host gaps that is", "the same in host gaps alone / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
+        Entry("host.off_cpu_quota_ratio", "ratio", "cpu_switches", "How much of the time off its CPU the thread loses at a rhythm of 100 ms: the period in which a quota of the CPU is given anew", "stops of 1 ms and more that end a multiple of 100 ms apart, to 2 ms / all such stops"),
         Entry("host.gap_asleep_ratio", "ratio", "cpu_switches api_calls", "How much of the host gaps the thread of the loop spends off its CPU otherwise: it waits there for something that no recorded call names, or has no CPU", "the same without leaving out waiting states, without what host.off_cpu_of_gap_ratio counts / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
     ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **needs.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
     *group("device", needs.GPU_SWITCHES, [
@@ -257,20 +262,58 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
         on_pages = Spans(budget.gaps.start[budget.gaps.migrated], budget.gaps.end[budget.gaps.migrated])
         named = (union(calls.start, calls.end), a.states.os.get(thread, EMPTY), on_pages)
         asleep = subtract(asleep, joined(*named))
-        # Without operating-system calls a wait cannot be distinguished from the lack of a CPU.
-        away = off_cpu(a.trace, thread) if a.trace.has("host_calls") else None
+        away = off_cpu(a.trace, thread)
+        quota = _in_rhythm(away) if away is not None else 0.0
+        # Without operating-system calls a wait for something is told from the lack of a CPU by its place.
+        if away is not None and not a.trace.has("host_calls") and quota < _RHYTHM and not _anywhere(a, away):
+            away = None
         lost = 0
         if away is not None:
             away = intersect(away, asleep)
             lost = _inside(budget, away, "host_gap")
             idle = _inside(budget, away, "host_gap", "host_between_launches")
             out.put("host.off_cpu_idle_ratio", idle / length)
+            out.put("host.off_cpu_quota_ratio", quota)
             out.put("host.off_cpu_of_gap_ratio", lost / gaps if gaps else None)
         if gaps:
             out.put("host.gap_asleep_ratio", (_inside(budget, asleep, "host_gap") - lost) / gaps)
     held = held_by_others(a.trace, device, a.ops.start[a.device_ops(device)])
     if held is not None:
         out.put("launch.held_by_others_ratio", _inside(budget, held, "queued") / length)
+
+
+def _long_stops(away: Spans) -> Spans:
+    long = away.end - away.start >= _STOP_NS
+    return Spans(away.start[long], away.end[long])
+
+
+def _in_rhythm(away: Spans) -> float:
+    """How much of the long stops ends a multiple of the period of a quota after most others end."""
+    stops = _long_stops(away)
+    if len(stops) < _STOPS:
+        return 0.0
+    phase = stops.end % _PERIOD_NS
+    apart = np.abs(phase[:, None] - phase)
+    near = np.minimum(apart, _PERIOD_NS - apart) <= _EXACT_NS
+    best = near[np.argmax(near.sum(axis=1))]
+    # Stops of a loop that is slower than a period come once a step, whatever the clock of the quota.
+    whole = np.rint(np.diff(stops.end[best]) / _PERIOD_NS) >= 1
+    return float((stops.end - stops.start)[best].sum() / stops.total) if whole.all() else 0.0
+
+
+def _anywhere(a: Analysis, away: Spans) -> bool:
+    """True if long stops begin while the thread launches the work of a step: others took its CPU. A loop that
+    sleeps until its input comes does so between steps."""
+    stops, steps = _long_stops(away), a.steps
+    if len(stops) < _STOPS or not a.step_count:
+        return False
+    api = a.ops.api[(steps.op_step >= 0) & (a.ops.api >= 0)]
+    of = steps.op_step[(steps.op_step >= 0) & (a.ops.api >= 0)]
+    begun = a.trace.columns("api_calls", ("start",))["start"][api]
+    first, last = bounds_of(len(steps), of, begun, begun)
+    step = np.searchsorted(np.maximum.accumulate(first), stops.start, "right") - 1
+    inside = (step >= 0) & (stops.end <= last[np.maximum(step, 0)])
+    return bool(inside.sum() >= max(_STOPS, _PLACES * len(stops)))
 
 
 def _inside(budget: DeviceBudget, spans: Spans, *parts: str) -> int:

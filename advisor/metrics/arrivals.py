@@ -13,9 +13,8 @@ from msgspec import Struct
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.host import LONG_HOST_NS, capture_ranges, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
-from advisor.metrics.operations import calls_named
 from advisor.metrics.steps.model import Steps
-from advisor.metrics.waited import gap_name, os_time
+from advisor.metrics.waited import between_queries, gap_name, os_time
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles
 
@@ -29,8 +28,6 @@ SLEEP_CALLS = r"u?sleep|(?:clock_)?nanosleep"
 _LOCK_CALLS = r"pthread_cond_(?:timed|clock)?wait|sem_(?:timed|clock)?wait|sigwait\w*|mq_(?:timed)?receive"
 _EVENTS = re.compile(rf"(?:__)?(?:{EVENT_CALLS})(?:_\w+)?")
 _WAITS = re.compile(rf"(?:__)?(?:{EVENT_CALLS}|{SLEEP_CALLS}|{_LOCK_CALLS})(?:_\w+)?")
-#: Calls that ask whether work is done.
-_QUERIES = re.compile(r"(?:Event|Stream)Query")
 
 #: There is a pattern from so many waits on, in more than this share of the passes (fewer are interruptions),
 #: which take this share of the time (calibration#hst111).
@@ -120,9 +117,7 @@ def _before_steps(a: Analysis, steps: Steps) -> _Waits:
         follows = np.searchsorted(ranked, quiet.end, "left")
         quiet, follows = _some(quiet, follows < len(ranked)), follows[follows < len(ranked)]
         follows = step[thread == one][follows]
-        after = np.searchsorted(own.start, quiet.end, "left")
-        asks = calls_named(a.trace, own.row, _QUERIES)
-        asked = asks[np.minimum(after, len(asks) - 1)] & asks[np.maximum(after - 1, 0)]
+        asked = between_queries(a, one, quiet.start)
         between = quiet.start >= steps.gpu_end[np.maximum(follows - 1, 0)]
         parts.append(np.stack((follows, *quiet, asked, np.full(len(follows), one)))[:, between])
     follows, start, end, asked, of = np.concatenate(parts, axis=1)

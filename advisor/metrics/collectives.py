@@ -20,6 +20,8 @@ from advisor.sources.schema import MISSING, PTOP, Call
 
 #: Point-to-point calls, if the tracer recorded which ones (their kernels share one name).
 SEND, RECEIVE = "send", "receive"
+#: Those that join the parts of a model that is split over GPUs; others exchange tokens, or send to one rank.
+JOINING = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 #: What a collective does, by the words in its kernel name; the first that fits counts.
 _KINDS = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -133,15 +135,27 @@ def _kind(a: Analysis, kernel: int, call: int) -> str:
     return kind if recorded == _UNKNOWN else recorded
 
 
-def small_collectives(a: Analysis, device: int) -> Array:
-    """Operations of a device's window that are collectives below `SMALL_BYTES`, as far as sizes are known."""
-    mine = _rows(a, device)
-    size = _arguments(a, device, mine)[1]
-    return np.asarray(mine[(size != MISSING) & (size < SMALL_BYTES)])
-
-
 #: A collective this short (ns) moves a few MiB at most; at least this share of it is exposed.
 _ROW_NS, _ALONE = 100_000, 0.9
+
+
+def small(found: Collectives) -> Array:
+    """Mask of the collectives below `SMALL_BYTES`; where no sizes are recorded, of the short ones of each
+    `JOINING` kind of which most are."""
+    known = found.bytes != MISSING
+    if known.any():
+        return np.asarray(known & (found.bytes < SMALL_BYTES))
+    short = found.duration < _ROW_NS
+    out = np.zeros(len(found), bool)
+    for kind in (k for k, name in enumerate(found.kinds) if name in JOINING):
+        mine = found.kind == kind
+        out |= mine & short & (2 * (mine & short).sum() > mine.sum())
+    return out
+
+
+def small_collectives(a: Analysis, device: int) -> Array:
+    """The same as positions in `ops`."""
+    return _rows(a, device)[small(device_collectives(a, device))]
 
 
 def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:

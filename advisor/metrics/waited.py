@@ -4,6 +4,7 @@ the operating-system calls around it, and gaps in which it computes on the GPU's
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from advisor.knowledge.files import step_patterns
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
-from advisor.metrics.operations import Kind, call_keys, join, of_copies
+from advisor.metrics.operations import Kind, call_keys, calls_named, join, of_copies
 from advisor.metrics.workload import OF_OWN_INPUTS
 from advisor.model.arrays import Array, among, constant, distinct, grouped, picked, where
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
@@ -175,6 +176,34 @@ def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
     launches = calls.start[among(calls.call, (Call.LAUNCH, Call.GRAPH_LAUNCH))]
     issued = np.searchsorted(launches, end[mine]) - np.searchsorted(launches, start[mine])
     return GapName(names[best], min(int(inside[best]), gaps.total), bool(issued.any()))
+
+
+#: Calls that sleep for a time, and those that ask CUDA whether work is done.
+_SLEEPS = re.compile(r"(?:__)?(?:u?sleep|(?:clock_)?nanosleep)(?:_\w+)?")
+_QUERIES = re.compile(r"(?:Event|Stream)Query")
+
+
+def between_queries(a: Analysis, thread: int, time: Array) -> Array:
+    """Whether the calls of the thread before and after each of these times ask if work is done: it polls."""
+    calls = a.threads.of(thread)
+    asks = calls_named(a.trace, calls.row, _QUERIES)
+    after = np.searchsorted(calls.start, time, "right")
+    known = (after > 0) & (after < len(asks))
+    after = np.clip(after, 1, max(len(asks) - 1, 1))
+    return known & asks[after % max(len(asks), 1)] & asks[after - 1] if len(asks) else known
+
+
+def polled(a: Analysis, thread: int, gaps: Spans) -> int:
+    """ns of these gaps (ascending, disjoint) in which the thread sleeps since before they began, while its
+    own work ran, or is in a call of the operating system between two questions whether that is done."""
+    calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
+    mine = np.flatnonzero(calls["thread"] == thread)
+    start, end, name_id = (calls[n][mine] for n in ("start", "end", "name_id"))
+    ids = distinct(name_id).tolist()
+    sleeps = [i for i, name in zip(ids, a.trace.texts(ids), strict=True) if _SLEEPS.fullmatch(name)]
+    before = ~gaps.holds(start)
+    polls = (before & among(name_id, sleeps)) | between_queries(a, thread, start)
+    return int(Coverage(gaps).within(start[polls], end[polls]).sum())
 
 
 def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:

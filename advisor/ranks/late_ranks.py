@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.facts.communication import Calls, transfer_facts
 from advisor.facts.spec import FactWriter
-from advisor.metrics.collectives import EXPERTS, KERNELS, QUEUED
+from advisor.metrics.collectives import EXPERTS, KERNELS, QUEUED, small
 from advisor.model.arrays import Array
 from advisor.model.facts import Cell, Interval, Scope, Table, Value
 from advisor.model.findings import Budget
@@ -215,7 +215,7 @@ def rank_call_facts(
         exposed = known.get((rows.rank, rows.device))
         if exposed is None or not found.any():
             continue
-        calls = Calls(rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place)
+        calls = Calls(rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place, small(rows))
         measured = transfer_facts(calls, wait, found, exposed, rows.window_ns)
         out[Scope(rank=rows.rank, device=rows.device)] = measured | {"comm.waiting_known": True}
     for name in TRANSFERS:

@@ -231,7 +231,7 @@ def test_kernels_of_an_older_architecture(tmp_path: Path, capability: tuple[int,
     [
         ([(AMPERE, 40)], "newer-library"),
         ([(GEMM, 40), (AMPERE, 20)], "aligned-shapes"),
-        ([(GEMM, 40), (SDPA_80, 20)], "attention-backend"),
+        ([(GEMM, 40), (SDPA_80, 20)], "newer-attention"),
     ],
 )
 def test_the_wheel_is_blamed_where_nothing_newer_runs(
@@ -241,7 +241,7 @@ def test_the_wheel_is_blamed_where_nothing_newer_runs(
     (found,) = (f for f in d.findings if f.cause == "old-architecture-kernels")
     assert [r.id for r in found.recommendations] == [advice]
     assert fact(d, "kernel.current_architecture") == (advice != "newer-library")
-    assert fact(d, "kernel.old_attention_ratio") == (1.0 if advice == "attention-backend" else 0.0)
+    assert fact(d, "kernel.old_attention_ratio") == (1.0 if advice == "newer-attention" else 0.0)
 
 
 def test_older_kernels_at_the_limit_of_dram_have_nothing_to_win(tmp_path: Path) -> None:

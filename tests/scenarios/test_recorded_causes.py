@@ -1,0 +1,211 @@
+"""The cause that a capture records leads: polling, small collectives without sizes, steps without a graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, GEMM, Kernel, Machine
+from tests.scenarios.support import diagnosed, expect, fact, severity
+
+DISPATCH = Kernel("void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*, int*)", 24)
+
+
+def advice(d: object, cause: str) -> list[str]:
+    return [r.id for f in d.findings if f.cause == cause for r in f.recommendations]  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------------------- polling
+
+
+@pytest.mark.parametrize("sleep", ["clock_nanosleep", "usleep"])
+@pytest.mark.parametrize("queries", [True, False])
+def test_a_loop_that_sleeps_while_its_work_runs_polls(tmp_path: Path, sleep: str, queries: bool) -> None:
+    """Steps of 2.4 ms, looked for each 1 ms: 0.6 ms are slept for nothing."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.replay(56)
+            while True:
+                if queries:
+                    m.call("cudaEventQuery_v3020", 1.5)
+                if m.now >= m.gpu_free:
+                    break
+                m.blocked(1_060, sleep)
+            m.copy("DtoH", 0.1)
+    d = diagnosed(m, tmp_path)
+    expect(d, "os-blocked", never=("host-gap", "waits-for-requests"))
+    assert fact(d, "host.os_polling_ratio") == pytest.approx(1, abs=0.05)
+    assert advice(d, "os-blocked")[0] == "wait-for-event"
+    assert "capture-under-load" not in advice(d, "os-blocked")
+    (found,) = [f for f in d.findings if f.cause == "os-blocked"]
+    assert found.gain is not None
+    assert found.gain.speedup is not None
+    assert sleep in found.message
+
+
+def test_a_loop_that_polls_in_an_event_loop_polls(tmp_path: Path) -> None:
+    """asyncio.sleep() between questions is a wait in epoll."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.replay(56)
+            while m.now < m.gpu_free:
+                m.call("cudaEventQuery_v3020", 1.5)
+                m.blocked(1_000, "epoll_wait")
+            m.call("cudaEventQuery_v3020", 1.5)
+    d = diagnosed(m, tmp_path)
+    expect(d, "os-blocked", never=("waits-for-requests",))
+    assert advice(d, "os-blocked")[0] == "wait-for-event"
+
+
+def test_a_sleep_behind_the_work_is_no_poll(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.replay(56)
+            m.wait()
+            m.blocked(600, "usleep")
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "host.os_polling_ratio") == 0
+    assert "wait-for-event" not in advice(d, "os-blocked")
+
+
+# ------------------------------------------------------------------------------- collectives
+
+
+def parallel(kernel: Kernel, us: float, each: int = 1) -> Machine:
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(30, (*DECODE_LAYER, *(((kernel, us),) * each)))
+            m.wait()
+    return m
+
+
+def test_small_all_reduces_are_known_by_their_time(tmp_path: Path) -> None:
+    d = diagnosed(parallel(ALL_REDUCE, 40), tmp_path)
+    expect(d, also=("many-small-collectives", "exposed-communication"))
+    assert severity(d, "many-small-collectives") in ("low", "medium", "high")
+    assert fact(d, "comm.small_calls_per_step") == 30
+    assert fact(d, "comm.sizes_known") is False
+    assert advice(d, "many-small-collectives")[0] == "one-shot-all-reduce"
+    assert "fewer-gpus-per-model" in advice(d, "exposed-communication")
+    assert not any("holds no collectives" in n.why for n in d.not_evaluated)
+
+
+@pytest.mark.parametrize(("us", "kernel"), [(400, ALL_REDUCE), (40, DISPATCH)])
+def test_large_ones_and_exchanges_with_experts_are_not(tmp_path: Path, us: float, kernel: Kernel) -> None:
+    d = diagnosed(parallel(kernel, us), tmp_path)
+    expect(d, also=("exposed-communication",), never=("many-small-collectives",))
+    assert ("fewer-gpus-per-model" in advice(d, "exposed-communication")) is (kernel is ALL_REDUCE)
+
+
+# ------------------------------------------------------------------------------- steps without a graph
+
+
+def mixed(eager: int) -> Machine:
+    """Batches of 64 have a graph; this many of 16 steps hold 72 sequences and have none."""
+    m = Machine()
+    for i in range(16):
+        larger = (i // 4) % 2 == 1 if eager == 8 else i >= 16 - eager
+        with m.step(f"execute_context_0(0)_generation_{'72(72)' if larger else '64(64)'}"):
+            if larger:
+                m.layers(20, call=9)
+            else:
+                m.replay(20)
+            m.launch(GEMM, 8)
+            m.wait()
+    return m
+
+
+def test_the_sizes_without_a_graph_are_named(tmp_path: Path) -> None:
+    d = diagnosed(mixed(8), tmp_path)
+    expect(d, "launch-bound", never=("host-gap",))
+    assert fact(d, "graph.eager_steps") == "decode of 72"
+    assert fact(d, "graph.replaying_step_ratio") == pytest.approx(7 / 15, abs=0.07)
+    assert advice(d, "launch-bound")[0] == "graph-what-is-left"
+    (found,) = [f for f in d.findings if f.cause == "launch-bound"]
+    assert "decode of 72" in found.recommendations[0].action
+    assert "enforce-eager" not in json.dumps([str(r) for r in found.recommendations])
+
+
+def test_a_program_without_graphs_is_told_to_use_them(tmp_path: Path) -> None:
+    d = diagnosed(mixed(16), tmp_path)
+    assert fact(d, "graph.replaying_step_ratio") == 0
+    assert fact(d, "graph.eager_steps") is None
+    assert advice(d, "launch-bound")[0] == "enable-cuda-graphs"
+
+
+# ------------------------------------------------------------------------------- memory in pieces
+
+
+def retries(fails: bool) -> Machine:
+    """In every fourth step the pool frees six blocks and takes a larger one; before that, it may fail to."""
+    m = Machine()
+    for i in range(24):
+        with m.step(f"decode_step {i}"):
+            m.export.range("aten::empty", round(m.now * 1e3), round(m.now * 1e3) + 500)
+            if i % 4 == 3:
+                if fails:
+                    m.call("cudaMalloc_v3020", 300, result=2)
+                for _ in range(6):
+                    m.call("cudaFree_v3020", 400)
+                m.call("cudaMalloc_v3020", 1_500)
+            m.replay(22)
+            m.wait()
+    return m
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_allocations_that_fail_until_memory_is_freed(tmp_path: Path, fails: bool) -> None:
+    d = diagnosed(retries(fails), tmp_path)
+    expect(d, "allocation-churn", never=("step-outliers",))
+    assert fact(d, "alloc.retry_count") == (6 if fails else 0)
+    assert (advice(d, "allocation-churn")[0] == "expandable-segments") is fails
+    assert severity(d, "allocation-churn") == "high"
+
+
+# ------------------------------------------------------------------------------- no CPU, no calls recorded
+
+
+def stopped(every_ms: float, for_ms: float) -> Machine:
+    """Eager decode of some 2 ms a step whose thread is stopped at this rhythm, wherever it is."""
+    m, due = Machine(), every_ms * 1e3
+    for i in range(300):
+        with m.step(f"decode_step {i}"):
+            for _ in range(30):
+                m.layers(1, call=3)
+                if m.now >= due:
+                    stop = due + for_ms * 1e3 - m.now
+                    m.preempted(max(stop, 1_000))
+                    due += every_ms * 1e3
+            m.wait()
+    return m
+
+
+def test_stops_at_a_rhythm_of_100_ms_are_a_quota(tmp_path: Path) -> None:
+    d = diagnosed(stopped(100, 30), tmp_path)
+    expect(d, "cpu-contention", never=("host-gap",))
+    assert fact(d, "host.off_cpu_quota_ratio") == pytest.approx(1, abs=0.1)
+    assert advice(d, "cpu-contention")[0] == "raise-cpu-quota"
+
+
+def test_stops_amid_launches_are_others_that_have_the_cpu(tmp_path: Path) -> None:
+    d = diagnosed(stopped(37, 9), tmp_path)
+    expect(d, "cpu-contention", never=("host-gap",))
+    assert advice(d, "cpu-contention")[0] == "reserve-cores"
+
+
+def test_a_loop_that_sleeps_for_its_input_has_a_cpu(tmp_path: Path) -> None:
+    """A camera with 30 pictures a second; calls of the operating system are not recorded."""
+    m = Machine()
+    for i in range(40):
+        with m.step(f"decode_step {i}"):
+            m.layers(30, call=3)
+            m.wait()
+        m.preempted(33_333 * (i + 1) - m.now)
+    d = diagnosed(m, tmp_path)
+    assert "cpu-contention" not in {f.cause for f in d.findings}
