@@ -21,7 +21,16 @@ from advisor.metrics.phases import (
     slow_steps,
     slower_part,
 )
-from advisor.metrics.waited import calls_by, exchanges, gap_name, issuers, loop_thread, os_time, polled
+from advisor.metrics.waited import (
+    calls_by,
+    exchanges,
+    gap_name,
+    issuers,
+    loop_thread,
+    os_time,
+    other_gap_name,
+    polled,
+)
 from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
@@ -127,6 +136,7 @@ FACTS = (
         Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch that launches nothing covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::, and nothing is launched inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_launches_nothing", "flag", "api_calls ranges", "No kernel and no graph is launched inside host.gap_range: it is host work that can be done elsewhere", "launch calls of the thread inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
+        Entry("host.gap_other_range", "text", "api_calls ranges", "The range of another thread of the process that covers more than half of these gaps, where none of the loop's thread does: the loop may wait for it", "as host.gap_range", needs=(needs.FEEDER, IN_GAPS, Need("no range of another thread lies in most of the gaps"))),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(needs.STEPS,)),
         Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER,)),
         Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(_PREPARATION, needs.STEPS)),
@@ -177,6 +187,8 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
             "host.gap_launches_nothing": not named.launches,
             "host.gap_range_ratio": covered,
         }
+    elif whole and a.trace.has("ranges") and (other := other_gap_name(a, loop, idle)):
+        out.put("host.gap_other_range", other.text)
 
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:

@@ -178,6 +178,18 @@ def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
     return GapName(names[best], min(int(inside[best]), gaps.total), bool(issued.any()))
 
 
+def other_gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
+    """The same of the other threads of its process: the one whose range covers most of the gaps, more than
+    half of them."""
+    rows = a.trace.columns("ranges", ("process", "thread"))
+    process = distinct(rows["process"][rows["thread"] == thread])
+    own = process if len(process) else distinct(a.ops.process)
+    threads = distinct(rows["thread"][np.isin(rows["process"], own)]).tolist()
+    named = [name for one in threads if one != thread and (name := gap_name(a, one, gaps)) is not None]
+    best = max(named, key=lambda name: name.covered_ns, default=None)
+    return best if best is not None and 2 * best.covered_ns > gaps.total else None
+
+
 #: Calls that sleep for a time, and those that ask CUDA whether work is done.
 _SLEEPS = re.compile(r"(?:__)?(?:u?sleep|(?:clock_)?nanosleep)(?:_\w+)?")
 _QUERIES = re.compile(r"(?:Event|Stream)Query")

@@ -209,3 +209,39 @@ def test_a_loop_that_sleeps_for_its_input_has_a_cpu(tmp_path: Path) -> None:
         m.preempted(33_333 * (i + 1) - m.now)
     d = diagnosed(m, tmp_path)
     assert "cpu-contention" not in {f.cause for f in d.findings}
+
+
+# ------------------------------------------------------------------------------- another thread
+
+
+@pytest.mark.parametrize("covers", [True, False])
+def test_the_thread_that_works_in_the_gaps_is_named(tmp_path: Path, covers: bool) -> None:
+    """The loop waits without a range of its own while a thread turns tokens into text."""
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
+        begin = round(m.now * 1e3)
+        m.export.thread(77).range("detokenize", begin + 20_000, begin + (1_180_000 if covers else 300_000))
+        m.export.thread(m.export.pid)
+        m.work(1_200)
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+    assert fact(d, "host.gap_other_range") == ("detokenize" if covers else None)
+    assert ("detokenize" in d.findings[0].message) is covers
+
+
+# ------------------------------------------------------------------------------- a slow link
+
+
+def test_the_link_is_mended_before_the_copies_over_it(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.copy("HtoD", 8_192, gb_per_s=6)
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert [t.cause for t in d.do][:2] == ["slow-link", "transfer-bound"]
+    assert "before transfer-bound" in d.do[0].because
