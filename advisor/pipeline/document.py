@@ -26,6 +26,7 @@ from advisor.model.arrays import median_of, percentiles, rounded
 from advisor.model.capture import InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.gain import Option
+from advisor.pipeline.measuring import measuring_command
 
 _BINS = 2_000
 _MARKS = 500
@@ -357,7 +358,7 @@ def next_target(a: Analysis) -> m.NextTarget | None:
     # The kernel is not why a collective takes long: ncu would not help.
     family = next((f for f in times if f != "communication"), next(iter(times)))
     i = int(np.argmax(np.where(a.names.mask(lambda k: k.family == family), by_name, -1.0)))
-    measure = _measure(a.names.texts[i], a.names.short[i], a.trace.capture.vendor)
+    measure = measuring_command(a.names.texts[i], a.names.short[i], a.trace.capture.vendor)
     if _OPERATOR.match(a.names.texts[i]):  # its kernel, which could be measured, is not known
         measure = a.trace.capture.recorder.again
     return m.NextTarget(
@@ -368,40 +369,3 @@ def next_target(a: Analysis) -> m.NextTarget | None:
         why=f"{a.names.operations[i]}: {by_name[i] / total:.0%} of kernel time in {int(calls[i])} calls",
         collectives_share=0.0 if family == "communication" else times.get("communication", 0.0) / total,
     )
-
-
-def _measure(name: str, short: str, vendor: str) -> str:
-    """The command that measures some calls of one kernel, demangled and `short` name, with the tool of the
-    GPU's vendor."""
-    path = short if name.startswith("_Z") else _path(name)  # a mangled name
-    base = path.split("<")[0].split("(")[0].split("::")[-1].strip() or short
-    if vendor == "AMD":
-        return f"rocprof-compute profile --name measured --kernel {_pattern(base)} -- COMMAND"
-    of, pattern = "function", f"^{_pattern(base)}" + ("$" if base[-1].isalnum() else "")  # or it was cut
-    if _SHARED.match(base) and path != base:
-        of, pattern = "demangled", f"(^|[^a-zA-Z0-9_]){_pattern(path)}"
-    which = f"--kernel-name-base {of} -k 'regex:{pattern}' --launch-skip 50 --launch-count 5"
-    return f"ncu --set full {which} COMMAND"
-
-
-#: Names of functions that kernels of many libraries have: `kernel`, `Kernel2`, `device_kernel`.
-_SHARED = re.compile(r"(?:device_)?kernel\d*$", re.IGNORECASE)
-_MOST_OF_A_NAME = 80
-
-
-def _path(name: str) -> str:
-    """A demangled name without the type before it and its parameters: ``void a::kernel<int>(T)`` ->
-    ``a::kernel<int>``. The type may be a template of its own."""
-    depth = start = 0
-    for i, char in enumerate(name):
-        if char == "(" and not depth:
-            return name[start:i]
-        depth += (char == "<") - (char == ">")
-        if char == " " and not depth:
-            start = i + 1
-    return name[start:]
-
-
-def _pattern(name: str) -> str:
-    """The name as a regular expression that a shell takes."""
-    return "".join(c if c.isalnum() or c == "_" else "." for c in name)[:_MOST_OF_A_NAME]
