@@ -100,6 +100,7 @@ def test_small_all_reduces_are_known_by_their_time(tmp_path: Path) -> None:
 def test_large_ones_and_exchanges_with_experts_are_not(tmp_path: Path, us: float, kernel: Kernel) -> None:
     d = diagnosed(parallel(kernel, us), tmp_path)
     expect(d, also=("exposed-communication",), never=("many-small-collectives",))
+    assert fact(d, "comm.reduces_ratio") == (1.0 if kernel is ALL_REDUCE else 0.0)
     assert ("fewer-gpus-per-model" in advice(d, "exposed-communication")) is (kernel is ALL_REDUCE)
 
 
