@@ -40,7 +40,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.model.arrays import Array
 from advisor.model.findings import Span
-from advisor.model.gain import HOLDS_MUCH, share_saved
+from advisor.model.gain import HOLDS_MUCH, may_be_half, share_saved
 
 #: Halvings of a range of 0..1: enough for 0.1 % of the widest range of step times.
 _HALVINGS = 10
@@ -54,8 +54,8 @@ _NO_WAITS = Waits.none()
 
 class Estimate(Struct, frozen=True):
     """Predicted step times, ms, before and after some fixes. `bound` is the time that the GPU itself then
-    needs: no faster host makes a step shorter or a gain larger than `bound_speedup` (Amdahl). `traced`: the
-    unknown cost of tracing launches makes the range wide."""
+    needs: no faster host makes a step shorter or a gain larger than `bound_speedup` (Amdahl). `traced`: what
+    tracing changed makes the range wide."""
 
     before: Span
     after: Span
@@ -352,16 +352,18 @@ class Replayer:
             bound=least_ns.in_ms(),
             bound_speedup=most,
             measure="throughput" if throughput else "latency",
-            traced=self._by_tracing(speedup),
+            traced=self._by_tracing(fixes, speedup),
         )
 
-    def _by_tracing(self, speedup: Span) -> bool:
-        """Whether the range is wide, and the unknown cost of tracing launches may be much of the step."""
-        if self.unprofiled_ns is not None or not has_launches(self.taken.inputs):
+    def _by_tracing(self, fixes: Sequence[Fix], speedup: Span) -> bool:
+        """Whether the range is wide by what tracing changed: launches whose unknown cost may be much of the
+        step, or the gaps between graph nodes that a fix shortens."""
+        if self.unprofiled_ns is not None or not may_be_half(speedup):
             return False
+        if any(fix.what_if == "shorten_node_gaps" for fix in fixes):
+            return True
         least, most = sorted(self._befores([replace(self.middle, launch=x) for x in (0.0, 1.0)]))
-        wide = share_saved(speedup.low) < share_saved(speedup.mid) / 2.0
-        return wide and share_saved(most / least) >= HOLDS_MUCH
+        return has_launches(self.taken.inputs) and share_saved(most / least) >= HOLDS_MUCH
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""

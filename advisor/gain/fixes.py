@@ -26,6 +26,8 @@ from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
 from advisor.metrics.steps.sequence import IN_A_LOOP
 from advisor.model.arrays import Array, among, distinct, percentiles
+from advisor.model.gain import HOLDS_MUCH
+from advisor.model.numbers import percent
 from advisor.sources.schema import DTOH, HTOD, Call
 
 #: Kernels that read more weights in a larger batch.
@@ -100,12 +102,25 @@ def room_for_batch(work: Work) -> tuple[float, str]:
 
 
 def batch_numbers(fix: Fix, work: Work) -> list[str]:
-    """How many more sequences there is room for, for the report."""
+    """How many more sequences there is room for, and what the estimate leaves out, for the report."""
     try:
         n, why = room_for_batch(work)
+        told = f"there is room for {n:.0f} times as much work a step: {why}"
     except NoEstimate as full:
-        return [str(full)]
-    return [f"there is room for {n:.0f} times as much work a step: {why}"]
+        told = str(full)
+    return [told, *_left_out(work)]
+
+
+def _left_out(work: Work) -> list[str]:
+    """That collectives and exchanges carry more with a larger batch, where they hold much of the work."""
+    time = work.taken.inputs.ops.duration
+    held = float(time[work.communication].sum()) / max(float(time.sum()), 1.0)
+    if held < HOLDS_MUCH:
+        return []
+    return [
+        f"collectives and exchanges between GPUs are {percent(held)} of the GPU's time: they carry more with "
+        "a larger batch, which the estimate leaves out as their sizes and the links' rates are not known"
+    ]
 
 
 def _products(work: Work, n: float, grown: Array, lean: int) -> Array:

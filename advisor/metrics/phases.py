@@ -183,7 +183,8 @@ def _in_turns(after: Array) -> bool:
 def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
     """Slow steps of the commonest phase, and of those marked `besides` if it is decode: position in
     `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took more
-    than usual, and whether the step is far slower than the rest; None if fewer than three are certain."""
+    than usual, and whether the step is far slower than the rest; None if fewer than three are certain. Steps
+    at the beginning that are slower by half and more are warm-up: they are left out."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
@@ -206,10 +207,15 @@ def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array,
         times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)
     if len(times) < 3:
         return None
+    at = at[mine]
+    if at[0] <= 1:  # the first of a capture is not in the window
+        cold = (times >= 1.5 * median_of(times)) & ~extra[mine]
+        warm = min(int(np.argmin(cold)), len(times) - 3)
+        at, times = at[warm:], times[warm:]
     slow = times > 1.5 * median_of(times)
     rest = times[~slow]
     slow &= times > rest.mean() + 3 * rest.std()
-    return a.window_steps[mine], times, slow
+    return at, times, slow
 
 
 def slower_part(budget: DeviceBudget, step: Array, slow: Array) -> tuple[str, float]:

@@ -58,9 +58,14 @@ def share_saved(speedup: float) -> float:
     return max(0.0, 1.0 - 1.0 / speedup) if speedup > 0 else 0.0
 
 
+def may_be_half(speedup: Span) -> bool:
+    """Whether the range is so wide that the low end saves less than half of the middle."""
+    return share_saved(speedup.low) < share_saved(speedup.mid) / 2.0
+
+
 def saved_terms(speedup: Span, traced: bool = False) -> tuple[float, ...]:
     """The terms whose mean is `saved_by`: the share saved at the middle of the range, and before it that at
-    the low end where the unknown cost of tracing launches makes the range wide (`traced`)."""
+    the low end where what tracing changed makes the range wide (`traced`)."""
     mid = share_saved(speedup.mid)
     return (share_saved(speedup.low), mid) if traced else (mid,)
 
@@ -87,7 +92,7 @@ class Joint(Frozen):
 class Gain(Frozen):
     """The gain of a fix, or the `reason` for having none. `why_more`: why it exceeds the time of its cause;
     `of`: what is timed; `traced`: it may save less than half of the middle estimate, as the capture does
-    not show what tracing its launches cost."""
+    not show what tracing launches cost, or how long the gaps between graph nodes are without."""
 
     what_if: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)

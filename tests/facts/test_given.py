@@ -122,7 +122,7 @@ def test_weights_at_memory_speed_are_memory_bound(tmp_path: Path) -> None:
 
 def test_slow_products_are_more_than_a_remark(tmp_path: Path) -> None:
     (found,) = (f for f in of_weights(0.55 * PEAK, tmp_path).findings if f.cause == "gemv-headroom")
-    assert found.severity == "medium"
+    assert found.severity == "high"
     assert found.gain is not None
     assert found.gain.what_if == "faster_products"
     assert found.ranking is not None

@@ -1,14 +1,19 @@
-"""Work to remove that comes in some steps only: spread, which is no doubt about the mean."""
+"""Work that comes in some steps only: spread is no doubt about the mean, and warm-up is no outlier."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from advisor.gain.attach import assumptions
+from advisor.gain.estimate import Replayer
+from advisor.gain.whatifs import make_fix
+from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Finding
-from tests.scenarios.machine import Machine
+from advisor.pipeline.diagnose import open_trace
+from tests.scenarios.machine import ALL_REDUCE, DECODE_LAYER, Machine
 from tests.scenarios.support import diagnosed, ranked
 
 #: What costs a step so many us, as often as it comes.
@@ -63,3 +68,37 @@ def test_the_same_mean_step_with_the_same_work_to_remove_is_the_same_finding(
     assert even.ranking is not None
     assert rare.ranking.saved == pytest.approx(even.ranking.saved, abs=0.01)
     assert rare.confidence == pytest.approx(even.confidence, abs=0.03)
+
+
+CAUSES_OF_SLOW_STEPS = {"step-outliers", "gpu-slower-at-times"}
+
+
+def slow_at(places: Sequence[int], folder: Path) -> set[str]:
+    """What is told of slow steps, of 24 of a millisecond of which some take four."""
+    m = Machine()
+    for i in range(24):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, [(kernel, us * (4 if i in places else 1)) for kernel, us in DECODE_LAYER])
+            m.wait()
+    return {f.cause for f in diagnosed(m, folder).findings} & CAUSES_OF_SLOW_STEPS
+
+
+def test_slow_steps_at_the_beginning_are_warm_up(tmp_path: Path) -> None:
+    assert slow_at((0, 1, 2), tmp_path) == set()
+
+
+def test_slow_steps_among_even_ones_are_outliers(tmp_path: Path) -> None:
+    assert slow_at((0, 9, 10), tmp_path) != set()
+
+
+@pytest.mark.parametrize(("reduce", "told"), [(400, True), (4, False)])
+def test_a_larger_batch_says_what_it_leaves_out(tmp_path: Path, reduce: float, told: bool) -> None:
+    """All-reduces that hold a third of the step carry more with more sequences; some us say nothing."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            m.replay(22, [*DECODE_LAYER, (ALL_REDUCE, reduce / 22)])
+            m.wait()
+    replayed = Replayer(Analysis(open_trace(m.write(tmp_path))))
+    said = " ".join(assumptions(replayed, [make_fix("batch", {"n": 4})]))
+    assert ("collectives and exchanges between GPUs are" in said) is told
