@@ -362,8 +362,11 @@ class Replayer:
             return False
         if any(fix.what_if == "shorten_node_gaps" for fix in fixes):
             return True
-        least, most = sorted(self._befores([replace(self.middle, launch=x) for x in (0.0, 1.0)]))
-        return has_launches(self.taken.inputs) and share_saved(most / least) >= HOLDS_MUCH
+        ends = [replace(self.middle_of(fixes), launch=x) for x in (0.0, 1.0)]
+        befores = self._befores(ends)
+        least = min(before / self.step_ns(fixes, s) for before, s in zip(befores, ends, strict=True))
+        much = share_saved(max(befores) / min(befores)) >= HOLDS_MUCH
+        return has_launches(self.taken.inputs) and (much or share_saved(least) < share_saved(speedup.mid) / 2)
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""
