@@ -12,6 +12,7 @@ from advisor.errors import InputError
 from advisor.reading import SAVED, Scratch, held, similar
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import FAULTS, HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
+from advisor.sources.refused import OTHER_PACKERS, is_other, refuse_other, refuse_packed
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Around, Source, Trace
 
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 
 #: Suffixes of captures that may also be compressed.
 PACKED = ("", ".xz", ".gz")
-#: Magic of packers that are not unpacked here -> (name, command that does).
-_OTHER_PACKERS = {
-    b"(\xb5/\xfd": ("zstd", "zstd -d"),
-    b"BZh": ("bzip2", "bunzip2 -k"),
-    b"PK\x03\x04": ("zip", "unzip"),
-    b"7z\xbc\xaf": ("7z", "7z x"),
-}
 
 
 class Found(NamedTuple):
@@ -214,12 +208,6 @@ def _refuse_empty(found: Found) -> NoReturn:
     raise InputError(f"{found.shown}: an empty file; {again}")
 
 
-def _refuse_packed(found: Found) -> NoReturn:
-    name, command = next(p for magic, p in _OTHER_PACKERS.items() if found.head.startswith(magic))
-    way_out = f"unpack it first: {command} {found.shown} (or use xz)"
-    raise InputError(f"{found.shown}: compressed with {name}; {way_out}")
-
-
 def _open_report(found: Found) -> Source:
     folder = Scratch()
     try:
@@ -267,7 +255,9 @@ def _is_report(found: Found) -> bool:
 
 
 def _is_json(found: Found) -> bool:
-    return found.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    """JSON, and no log whose lines begin with a time in brackets."""
+    begin = found.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return begin[:1] in (b"{", b"[") and not re.match(rb"\[\s*(?:\d+[-/]|[A-Z])", begin)
 
 
 _FOLDER = _refused("a folder, not a capture", "name the file in it")
@@ -357,14 +347,15 @@ RECOGNISERS: list[Recogniser] = [
         reads=True,
     ),
     Recogniser("nsys-stats", _is_tables, _TABLES, reads=True),
+    Recogniser("other-tool", is_other, refuse_other),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
-    Recogniser("packed", lambda f: f.head.startswith(tuple(_OTHER_PACKERS)), _refuse_packed),
+    Recogniser("packed", lambda f: f.head.startswith(tuple(OTHER_PACKERS)), refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
     Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
     Recogniser("server", _is_server, _reader("serving.server", "open_server"), reads=True),
     Recogniser("kineto", _is_json, _reader("kineto.reader", "KinetoJson"), True, (".json",), _is_trace),
     Recogniser("samples", _is_log, _reader("samplers.log", "read_log"), reads=True),
-    Recogniser("text", _is_text, _TABLES, reads=True),
+    Recogniser("text", _is_text, _reader("pasted.any_text", "open_text"), reads=True),
 ]
 
 

@@ -170,7 +170,11 @@ def open_tables(path: Path, shown: Path) -> InMemory:
     """The timeline that a file lists, else its tables. Raises InputError if it holds neither."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{shown}: too large for tables of nsys stats (more than {_MOST_BYTES >> 20} MiB)")
-    text = decoded(path.read_bytes())
+    return read_listed(shown, decoded(path.read_bytes()))
+
+
+def read_listed(shown: Path, text: str) -> InMemory:
+    """The same for a text that was read."""
     if "uration" in text:
         from advisor.sources.pasted.timeline import timeline_of
 

@@ -98,5 +98,9 @@ def open_server(path: Path, shown: Path) -> ServerLoad:
 
 def is_server(head: bytes) -> bool:
     """True if the beginning of a file holds such lines."""
-    text = head.decode("utf-8", "replace")
+    return holds_load(head.decode("utf-8", "replace"))
+
+
+def holds_load(text: str) -> bool:
+    """True if any line says something of the load of a server."""
     return is_metrics(text) or any(map(has_load, text.splitlines()))
