@@ -36,6 +36,7 @@ FILES = {
     "screen": (b"\x89PNG\r\n\x1a\n\0", "picture"),
     "photo.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF", "picture"),
     "perf.data": (b"PERFILE2\0\0", "perf"),
+    "p.json": (b'{"$schema":"https://www.speedscope.app/file-format-schema.json"}', "py-spy"),
     "trace.rpd": (b"\1\2\3\0", "ROCm"),
 }  # fmt: skip
 

@@ -27,6 +27,8 @@ _ENDINGS = {
     (".xplane.pb",): (
         "a profile of JAX or TensorFlow (xplane)", "run the program under nsys, and export that"),
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf"): ("a picture", _AS_FILE),
+    (".speedscope", ".speedscope.json"): (
+        "a profile of py-spy (speedscope), which samples Python alone", _NSYS),
     (".rpd", ".rocpd"): ("a recording of ROCm", _ROCM),
     (".nvvp", ".nvprof", ".prof"): ("a recording of nvprof or of a CPU profiler", _NSYS),
     (".perf", "perf.data"): ("a recording of perf, which samples the CPU alone", _NSYS),
@@ -71,6 +73,8 @@ def other_file(name: str, head: bytes) -> tuple[str, str] | None:
     """What a file of another tool is, by the end of its name (in lower case) or its first bytes, and what to
     give in its place; None for an unknown one."""
     ending = next((e for magic, e in _MAGIC.items() if head.startswith(magic)), "")
+    if b"speedscope.app/file-format" in head:
+        ending = ".speedscope"
     for endings, found in _ENDINGS.items():
         if name.endswith(endings) or ending in endings:
             return found
