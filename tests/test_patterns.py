@@ -131,12 +131,6 @@ def test_a_kept_pattern_finds_what_its_text_does(text: str) -> None:
             assert (hit[1].re.flags, hit[1].re.pattern) == (expected.re.flags, text)
 
 
-def test_what_is_kept_of_a_pattern_may_be_damaged() -> None:
-    patterns = Patterns(["no[r]m"])
-    patterns._compiled = [(0, b"\1\2\3\4", 0, {}, (None,))]
-    assert patterns.found("my_norm")
-
-
 def compiled_patterns() -> dict[str, re.Pattern[str]]:
     """Every pattern of the code that stands in a module, and those of the rules."""
     found: dict[str, re.Pattern[str]] = {}

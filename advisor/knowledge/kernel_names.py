@@ -7,7 +7,6 @@ is part of any answer here.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
@@ -149,11 +148,11 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order. It can be pickled, with the results of compiling that take most time."""
+    """Patterns in order, each compiled when it is first tried."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(texts)
-        self._compiled: list[re.Pattern[str] | tuple[Any, ...] | None] = [None] * len(self.texts)
+        self._compiled: list[re.Pattern[str] | None] = [None] * len(self.texts)
         self._always: list[int] = []
         self._by_gram: dict[str, list[tuple[str, int]]] = {}
         for i, text in enumerate(self.texts):
@@ -164,7 +163,7 @@ class Patterns:
                 self._by_gram.setdefault(literal[:_GRAM], []).append((literal, i))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": [_parsed(text) for text in self.texts]}
+        return {**self.__dict__, "_compiled": [None] * len(self.texts)}
 
     def first(self, text: str) -> tuple[int, re.Match[str]] | None:
         """Position and match of the first pattern that is found in the text."""
@@ -199,9 +198,8 @@ class Patterns:
         )
 
     def _compile(self, i: int) -> re.Pattern[str]:
-        done = self._compiled[i]
-        if not isinstance(done, re.Pattern):
-            done = self._compiled[i] = _restored(self.texts[i], done) if done else re.compile(self.texts[i])
+        if (done := self._compiled[i]) is None:
+            done = self._compiled[i] = re.compile(self.texts[i])
         return done
 
     def _candidates(self, text: str) -> Iterable[int]:
@@ -220,29 +218,6 @@ class Patterns:
                 if literal in lower:
                     found.add(i)
         return sorted(found)
-
-
-def _parsed(text: str) -> tuple[Any, ...] | None:
-    """The code of a pattern, which `re` cannot pickle: the cache is for one version of Python alone."""
-    try:
-        tree = _parser.parse(text)
-        state, code = tree.state, import_module("re._compiler")._code(tree, 0)
-        names = [None] * state.groups
-        for name, number in state.groupdict.items():
-            names[number] = name
-        return state.flags, array("I", code).tobytes(), state.groups - 1, state.groupdict, tuple(names)
-    except (ImportError, AttributeError, OverflowError, TypeError):
-        return None
-
-
-def _restored(text: str, parsed: tuple[Any, ...]) -> re.Pattern[str]:
-    try:
-        flags, code, *groups = parsed
-        words = array("I", code).tolist()
-        found: re.Pattern[str] = import_module("_sre").compile(text, flags, words, *groups)
-    except Exception:  # whatever a damaged file holds, the text can be compiled
-        return re.compile(text)
-    return found
 
 
 @lru_cache(maxsize=4)
