@@ -9,6 +9,9 @@ from typing import Literal
 
 from advisor.model.records import Field, Frozen
 
+#: What stands in for the method by which steps were found (`step_method`) where a capture holds no times.
+SUMS, LOAD = "sums of the whole recording", "the load of a server, by its own words"
+
 
 class Device(Frozen):
     """One GPU as the capture describes it; None for unknown values.

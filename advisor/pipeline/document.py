@@ -23,7 +23,7 @@ from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model import findings as m
 from advisor.model.arrays import median_of, percentiles, rounded
-from advisor.model.capture import InputDevice, Recorder
+from advisor.model.capture import LOAD, SUMS, InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.gain import Option
 from advisor.pipeline.measuring import measuring_command
@@ -33,7 +33,6 @@ _MARKS = 500
 _TABLE_ROWS = 200
 #: Texts of ranges in which a serving engine is searched for.
 _RANGES = 5_000
-_SUMS = "sums of the whole recording"
 _OPERATOR = re.compile(r"aten::|_C\w*::")
 #: From this share of graph launches without kernels on, kernels are missing because of them.
 HIDDEN = 0.01
@@ -99,8 +98,8 @@ def with_options(
 def _without_steps(a: Analysis) -> str | None:
     """What stands in for steps where a capture has none by its kind."""
     if a.trace.summed:
-        return _SUMS
-    return "the load of a server, by its own words" if is_load_alone(a) else None
+        return SUMS
+    return LOAD if is_load_alone(a) else None
 
 
 Remedy = Callable[[str], str | None]
@@ -280,12 +279,13 @@ _MAIN_TABLES = {
     "kernels": "kernels.top", "families": "kernels.families", "api": "api.top", "copies": "copies.classes",
     "steps": "steps.phases", "activity": "activity.groups", "modules": "origins.modules",
     "places": "origins.places", "matmuls": "kernels.matmuls", "layers": "layers.parts",
+    "operators": "operators.top",
 }  # fmt: skip
 
 
 def tables(a: Analysis, base: FactBase) -> dict[str, Table]:
     """The main tables (of the first device if there are several), at most 200 rows each."""
-    scope = Scope(device=a.devices[0]) if a.devices else Scope()
+    scope = Scope(device=a.devices[0]) if a.devices else Scope(device=0) if a.trace.summed else Scope()
     found = ((key, base.table(name, scope)) for key, name in _MAIN_TABLES.items())
     return {key: table.first(_TABLE_ROWS) for key, table in found if table is not None}
 

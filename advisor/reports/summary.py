@@ -26,6 +26,7 @@ from advisor.reports import blocks as b
 from advisor.reports import phrases
 from advisor.reports.finding_text import span_text, times_text
 from advisor.reports.phrases import ranks, ranks_read, rates
+from advisor.reports.sums_blocks import share_of, summed
 
 #: A message is cut after the sentence that reaches this length.
 MESSAGE = 200
@@ -54,6 +55,7 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
         yield b.Labelled("kernels", f"most time: {most} of kernel time")
         if d.headline is None:
             yield b.Command(target.command)
+    yield from summed(d)
 
 
 def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
@@ -239,6 +241,8 @@ def _win(d: Diagnosis, first: Finding) -> str:
     if gain is None or gain.speedup is None:
         share = "" if judges_capture(first.code) else phrases.share_text(first)
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
+        if share and (whole := share_of(d)):
+            return f"{first.cause}, {share} {whole}"
         return f"{first.cause} holds {share} of the {of}" if share else ""
     if gain.measure == "throughput":
         return f"more {gain.per}s/s; no step gets shorter"

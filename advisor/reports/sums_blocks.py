@@ -1,0 +1,57 @@
+"""What the first screen shows of tables that hold sums, and of a server's log: the largest rows with our
+names for what they do; the load in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.model.capture import LOAD, SUMS
+from advisor.model.findings import Diagnosis
+from advisor.model.numbers import heading_parts, value_text
+from advisor.reports import blocks as b
+
+#: What stands in for the method of steps -> what a share is a share of.
+_OF = {SUMS: "by the sums alone", LOAD: "of the lines of the log"}
+#: Tables of the document -> the columns shown, in this order; of the first that has rows.
+_SHOWN = {
+    "kernels": ("share", "total", "calls", "operation", "kernel"),
+    "operators": ("share", "time", "calls", "name"),
+    "api": ("share", "total", "count", "call"),
+}
+_ROWS = 5
+#: Facts of the load: name, unit, words around the value.
+_LOAD = (
+    ("load.running", "count", "{} requests run"),
+    ("load.waiting", "count", "{} wait"),
+    ("load.output_per_s", "count", "{} tokens/s"),
+    ("load.token_ms", "ms", "{} a token"),
+    ("load.cache_used", "ratio", "KV cache {} full"),
+)
+
+
+def share_of(d: Diagnosis) -> str | None:
+    """What shares are shares of where no time was recorded; None for captures."""
+    return _OF.get(d.inputs[0].step_method or "") if len(d.inputs) == 1 else None
+
+
+def summed(d: Diagnosis) -> Iterator[b.Block]:
+    """The largest rows of a printed table, and the load of a server; nothing for other captures."""
+    known = {f.name: f.value for f in d.facts if f.name.startswith("load.")}
+    load = [
+        words.format(value_text(v, unit)) for name, unit, words in _LOAD if (v := known.get(name)) is not None
+    ]
+    if load:
+        yield b.Labelled("load", ", ".join(load))
+    if share_of(d) is None:
+        return
+    for name, columns in _SHOWN.items():
+        table = d.tables.get(name)
+        if table is None or not table.rows:
+            continue
+        at = {heading_parts(heading)[0]: i for i, heading in enumerate(table.columns)}
+        shown = [at[column] for column in columns if column in at]
+        cells = tuple(tuple(row[i] for i in shown) for row in table.rows[:_ROWS])
+        yield b.Gap()
+        yield b.Grid(tuple(table.columns[i] for i in shown), cells, len(table.rows) - len(cells))
+        return
