@@ -46,10 +46,10 @@ _ONE_THREAD = Need("several threads did it, and no range goes around the steps")
 FACTS = group("device", needs.CUDA, [
     Entry("sums.host_ms", "ms", "sums", "Time of the host in operators, ranges and CUDA calls, each counted once", "the printed total, else the sum of the times of the rows themselves"),
     Entry("sums.host_work_over_kernel", "ratio", "sums", "Time of the host without waiting for the GPU, over the time of all GPU work", "without waiting calls, and without what launch calls take beyond 10 us each: the queue is full"),
-    Entry("sums.busy_most_ratio", "ratio", "sums", "Share of the profiled time that the GPU works, at most", "time of all GPU work / time of the ranges around steps, else of the host if one thread did it; at most 1", needs=(_HOST, _ONE_THREAD)),
+    Entry("sums.busy_most_ratio", "ratio", "sums", "Share of the profiled time that the GPU works, at most", "time of all GPU work / time of the ranges around steps, else of the host if one thread did it, without waits beyond all GPU work; at most 1", needs=(_HOST, _ONE_THREAD)),
     Entry("sums.idle_least_ratio", "ratio", "sums", "Share of the profiled time that the GPU idles, at least", "1 - sums.busy_most_ratio", needs=(_HOST, _ONE_THREAD)),
     Entry("sums.host_largest", "text", "sums", "What the host spends most time in", "names and shares of sums.host_ms"),
-    Entry("sums.loader_ratio", "ratio", "sums", "Share of the profiled time that the data loader takes", "ranges that load data, with all they call / sums.host_ms"),
+    Entry("sums.loader_ratio", "ratio", "sums", "Share of the profiled time that the data loader takes", "ranges that load data, with all they call / time of the ranges around steps, else sums.host_ms"),
     Entry("sums.readbacks", "text", "sums", "Operators whose result the host reads", "names and counts", needs=(_HOST, Need("no operator of the sums is read by the host"))),
     Entry("sums.readbacks_per_step", "count", "sums", "Results that the host reads in a step", "count of aten::_local_scalar_dense, nonzero, unique / steps", needs=(_HOST, needs.STEPS)),
     Entry("sums.once_ratio", "ratio", "sums", "Share of the host's time in what ran once and took 100 ms or more", "operators and calls, without waits and ranges / sums.host_ms"),
@@ -110,10 +110,12 @@ def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) ->
     waited = float(calls.total[waits].sum()) if waits.any() else float(own.total[read].sum())
     queued = float((calls.total - np.minimum(calls.total, usual_call(calls) * calls.count)).sum())
     work = max(host - waited - queued, 0.0)
-    wall = _profiled(a, whole, host)
+    profiled = _profiled(a, whole, host)
     operators = own.total[_operators(own)].sum() + own.total[own.count == 0].sum()
     launches = np.array([classify(n) in ISSUING for n in calls.names], bool) & ~waits
     path = operators + (usual_call(calls) * calls.count)[launches].sum()
+    # Waits beyond all recorded work are for work that began before, or of other processes.
+    wall = profiled and profiled - max(min(waited, profiled) - gpu_ns, 0.0)
     busy = min(gpu_ns / wall, 1.0) if wall and gpu_ns else None
     once = _once(own, waiters)
     loading = np.array([step_patterns().role(n) == "data_loading" for n in whole.names], bool)
@@ -127,7 +129,7 @@ def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) ->
         "sums.busy_most_ratio": busy,
         "sums.idle_least_ratio": None if busy is None else 1.0 - busy,
         "sums.host_largest": _largest(own, host, waiters),
-        "sums.loader_ratio": min(float(whole.total[loading].sum()) / (wall or host), 1.0),
+        "sums.loader_ratio": min(float(whole.total[loading].sum()) / (profiled or host), 1.0),
         "sums.readbacks": "; ".join(asked[:_NAMED]) or None,
         "sums.once_ratio": float(own.total[once].sum()) / host,
     }

@@ -11,7 +11,7 @@ import pytest
 import advisor
 from advisor.model.findings import Diagnosis
 from tests.profiler_tables import Sum, averages, call, kernel, of_range, operator, span, table
-from tests.scenarios.support import ranked
+from tests.scenarios.support import fact, ranked
 from tests.test_kineto_captures import EXAMPLE, SHARED
 
 GEMM = "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN"
@@ -75,11 +75,11 @@ SCENES: dict[str, tuple[Scene, str | None, Sequence[str]]] = {
     "near miss: kernels as long as their launches": (
         Scene(product_us=14.0), None, ("launches-outlast-kernels", "gpu-idle-in-sums")),
     "graphs replay them": (Scene(product_us=4.0, graphs=True), None, ("launches-outlast-kernels",)),
-    "code between steps": (Scene(between_us=30_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
+    "code between steps": (Scene(between_us=40_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
     "near miss: little code between steps": (
         Scene(between_us=24_000.0), None, ("gpu-idle-in-sums", "launches-outlast-kernels")),
     "graphs and code between": (
-        Scene(graphs=True, between_us=30_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
+        Scene(graphs=True, between_us=40_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
     "data loader": (Scene(loading_us=40_000.0), "loading-in-sums", ("launches-outlast-kernels",)),
     "results read in every layer": (
         Scene(products=20, product_us=100.0, reads=30, read_us=70.0), "readback-per-layer",
@@ -130,6 +130,30 @@ def test_a_table_of_the_host_alone_says_what_it_hides(tmp_path: Path) -> None:
     assert found.findings[0].cause == "no-gpu-activity"
     assert "no columns of the GPU" in found.findings[0].message
     assert "record-cuda-activity" in [r.id for r in found.findings[0].recommendations]
+
+
+def test_the_table_that_vllm_writes(tmp_path: Path) -> None:
+    """Its ranges count the steps, on the host and once more on the GPU; graphs launch the kernels."""
+    name = "execute_context_0(0)_generation_8(8)"
+    rows = [
+        of_range(name, 20, 1_200.0, own_us=900.0), span(name, 20, 5_200.0),
+        of_range("execute_context_1(512)_generation_7(7)", 1, 9_000.0, own_us=2_000.0),
+        span("execute_context_1(512)_generation_7(7)", 1, 11_000.0),
+        call("cudaGraphLaunch", 20, 300.0), call("cudaEventSynchronize", 21, 4_100.0),
+        kernel(GEMM, 2_000, 40.0), kernel("reshape_and_cache_flash_kernel<bf16>(int)", 640, 2.0),
+        kernel("void vllm::act_and_mul_kernel<c10::BFloat16>(int)", 640, 3.0), kernel(FLASH, 640, 20.0),
+    ]  # fmt: skip
+    found = told(tmp_path, rows)
+    assert fact(found, "capture.step_count", None) == 21
+    assert fact(found, "sums.kernel_ms") == pytest.approx(96.0)
+    assert found.inputs[0].serving_engine == "vllm"
+    assert not {"launches-outlast-kernels", "gpu-idle-in-sums", "host-waits"} & set(ranked(found))
+
+
+def test_a_wait_for_what_began_before_is_no_idle_gpu(tmp_path: Path) -> None:
+    rows = [*Scene(steps=1).rows(), call("cudaMemcpyAsync", 1, 460_000.0)]
+    found = ranked(told(tmp_path, [r for r in rows if "Step" not in r.name]))
+    assert "gpu-idle-in-sums" not in found
 
 
 def test_a_trace_is_what_answers_more(tmp_path: Path) -> None:
