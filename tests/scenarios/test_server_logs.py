@@ -117,6 +117,15 @@ def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     assert fact(told(tmp_path, text), "load.lines", None) == 10
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_digits_that_are_torn_cost_their_line_alone(tmp_path: Path, engine: str) -> None:
+    text = ENGINES[engine](of(BUSY))
+    lines = text.splitlines()
+    for at in range(len(lines) - 3, len(lines) - 1):
+        lines[at] = lines[at].replace(".", "..").replace("0", "0.", 3)
+    assert fact(told(tmp_path, "\n".join(lines)), "load.running", None) is not None
+
+
 def test_a_log_without_load_says_so_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     path.write_text("INFO 11-05 13:20:01 [api_server.py:1896] vLLM API server version 0.11.0\nINFO ready\n")

@@ -10,6 +10,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -189,7 +190,8 @@ def _tables(lines: Iterable[str]) -> Iterator[ProfilerTable]:
         if table is None or layout is None:
             continue
         for name, total in _TOTAL.findall(line):
-            setattr(table, "host_total" if name == "CPU" else "device_total", _nanoseconds(total))
+            with suppress(ValueError):
+                setattr(table, "host_total" if name == "CPU" else "device_total", _nanoseconds(total))
             inside = False
         if not inside or not line.strip() or _TOTAL.search(line):
             continue

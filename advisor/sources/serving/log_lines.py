@@ -16,13 +16,14 @@ from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
 
 Row = dict[str, float]
 
-#: The beginning of a line that tells the engine; and what the line holds.
+#: What a line about the load of an engine contains.
 _VLLM = re.compile(
-    r"Avg prompt throughput:\s*([\d.]+) tokens/s, Avg generation throughput:\s*([\d.]+) tokens/s"
+    r"Avg prompt throughput:\s*(\d+(?:\.\d+)?) tokens/s, "
+    r"Avg generation throughput:\s*(\d+(?:\.\d+)?) tokens/s"
 )
 _SGLANG = re.compile(r"\b(Decode|Prefill) batch[,.\s]\D*?#|\b(Decode|Prefill) batch\b.*#running-req")
 _TRTLLM = re.compile(r"\biter = \d+,.*(?:num_scheduled_requests|currank_total_requests)")
-_LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)")
+_LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)")
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
 _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
 _RETRACTED = re.compile(r"#retracted_reqs:?\s*=?\s*(\d+)")
@@ -102,9 +103,9 @@ def _read_line(line: str, log: ServerLog) -> None:
             log.torn += not rows
             return
     if _SPECULATION.search(line):
-        share = _find(r"[Dd]raft acceptance rate:\s*([\d.]+)", line)
-        in_percent = re.search(r"[Dd]raft acceptance rate:\s*[\d.]+%", line)
-        accepted = _find(r"Mean acceptance length:\s*([\d.]+)", line)
+        share = _find(r"[Dd]raft acceptance rate:\s*(\d+(?:\.\d+)?)", line)
+        in_percent = re.search(r"[Dd]raft acceptance rate:\s*\d+(?:\.\d+)?%", line)
+        accepted = _find(r"Mean acceptance length:\s*(\d+(?:\.\d+)?)", line)
         log.rows.append(_row(LOAD_BOTH, accepted=accepted, acceptance=_share(share) if in_percent else share))
     if _PREEMPTED.search(line):
         counted = _RETRACTED.search(line)
@@ -143,7 +144,7 @@ def _vllm(line: str) -> Iterator[Row]:
     running = _find(r"Running:\s*(\d+) reqs", line)
     if hit is None or running is None:
         return
-    hits = _find(r"Prefix cache hit rate:\s*(?:GPU:\s*)?([\d.]+)%", line)
+    hits = _find(r"Prefix cache hit rate:\s*(?:GPU:\s*)?(\d+(?:\.\d+)?)%", line)
     yield _row(
         LOAD_BOTH,
         replica=_find(r"Engine (\d+):", line),
@@ -151,7 +152,7 @@ def _vllm(line: str) -> Iterator[Row]:
         waiting=_find(r"(?:Waiting|Pending):\s*(\d+) reqs", line),
         prompt_per_s=float(hit[1]),
         output_per_s=float(hit[2]),
-        cache_used=_share(_find(r"GPU KV cache usage:\s*([\d.]+)%", line)),
+        cache_used=_share(_find(r"GPU KV cache usage:\s*(\d+(?:\.\d+)?)%", line)),
         prefix_hit=_share(hits),
     )
 
@@ -162,7 +163,7 @@ def _sglang(line: str) -> Iterator[Row]:
     if running is None:
         return
     cached, new = _find(r"#cached-token:?\s*(\d+)", line), _find(r"#new-token:?\s*(\d+)", line)
-    hits = _share(_find(r"cache hit rate:?\s*([\d.]+)%", line))
+    hits = _share(_find(r"cache hit rate:?\s*(\d+(?:\.\d+)?)%", line))
     if cached is not None and new is not None and cached + new:
         hits = cached / (cached + new)
     graph = re.search(r"cuda graph:?\s*(True|False)", line)
@@ -171,18 +172,18 @@ def _sglang(line: str) -> Iterator[Row]:
         replica=_find(r"\bDP(\d+)\b", line),
         running=running,
         waiting=_find(r"#queue-req:?\s*(\d+)", line),
-        output_per_s=_find(r"gen throughput \(token/s\):?\s*([\d.]+)", line),
-        prompt_per_s=_find(r"input throughput \(token/s\):?\s*([\d.]+)", line),
-        cache_used=_find(r"(?:^|[ ,])token usage:?\s*([\d.]+)", line),
+        output_per_s=_find(r"gen throughput \(token/s\):?\s*(\d+(?:\.\d+)?)", line),
+        prompt_per_s=_find(r"input throughput \(token/s\):?\s*(\d+(?:\.\d+)?)", line),
+        cache_used=_find(r"(?:^|[ ,])token usage:?\s*(\d+(?:\.\d+)?)", line),
         prefix_hit=hits,
-        accepted=_find(r"accept len:?\s*([\d.]+)", line),
+        accepted=_find(r"accept len:?\s*(\d+(?:\.\d+)?)", line),
         graph=float(graph[1] == "True") if graph and decodes else None,
     )
 
 
 def _trtllm(line: str) -> Iterator[Row]:
     new, context = (_find(rf"'num_{what}_tokens': (\d+)", line) for what in ("generation", "ctx"))
-    step = _find(r"(?:host_step_time|prev_device_step_time|iter_latency_ms) = ([\d.]+) ?ms", line)
+    step = _find(r"(?:host_step_time|prev_device_step_time|iter_latency_ms) = (\d+(?:\.\d+)?) ?ms", line)
     running = _find(r"num_scheduled_requests: (\d+)", line)
     if running is None:
         return
