@@ -109,7 +109,9 @@ def test_advice_names_the_option_of_the_engine_and_its_release(tmp_path: Path) -
 
 def test_a_wide_split_for_few_requests_is_noted(tmp_path: Path) -> None:
     found = told(tmp_path, vllm(of(Moment(running=2, output=100.0), tensor_parallel=8)))
-    assert "split-too-wide" in [f.cause for f in (*found.findings,)] + [h.cause for h in found.healthy]
+    assert "split-too-wide" in [note.cause for note in found.observed]
+    found = told(tmp_path, vllm(of(BUSY, tensor_parallel=8)))
+    assert "split-too-wide" not in [note.cause for note in found.observed]
 
 
 def test_lines_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
