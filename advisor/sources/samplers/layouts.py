@@ -152,3 +152,27 @@ def own_names(headings: Sequence[str]) -> list[str | None]:
     known = {n for n in names if n}
     about = any("gpu" in h.lower() for h in headings) and any(n in _OF_GPUS for n in known)
     return names if about and len(known) > 1 else [None] * len(headings)
+
+
+# ------------------------------------------------------------------ metrics of the DCGM exporter
+
+EXPORTER = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+(?: \w|\{)")
+_EXPORTED = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\}\s+([-+.\deE]+)(?:\s+\d+)?\s*$")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def of_exporter(lines: Sequence[str]) -> Iterator[Row]:
+    """One row a GPU and scrape of `/metrics`: a metric that comes again begins the next scrape."""
+    found: dict[str, Row] = {}
+    for line in lines:
+        hit = _EXPORTED.match(line.strip())
+        if hit is None:
+            continue
+        labels, metric = dict(_LABEL.findall(hit[2])), hit[1].lower()
+        gpu = labels.get("gpu", "0")
+        if metric in found.get(gpu, {}):
+            yield from found.values()
+            found = {}
+        row = found.setdefault(gpu, {"gpu": gpu, "name": labels.get("modelName", "")})
+        row.setdefault(metric, hit[3])
+    yield from found.values()

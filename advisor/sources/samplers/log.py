@@ -109,7 +109,7 @@ def read_log(path: Path, shown: Path | None = None) -> SampleLog:
         samples = list(_samples(shown, log_rows.rows(lines, kind)))
         if kind == log_rows.OWN:
             samples = _with_shares(samples)
-        one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS)
+        one_a_line = kind not in (log_rows.LONG, log_rows.SMI_SCREENS, log_rows.EXPORTER)
         return SampleLog(shown, kind, samples, _of_samples(lines) if one_a_line else 0)
     except csv.Error as fault:
         raise InputError(f"{shown}: not a {kind} log that can be read ({fault}); record it again") from fault

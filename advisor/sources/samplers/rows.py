@@ -195,9 +195,9 @@ def _moment(text: str) -> datetime | None:
     return None
 
 
-SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV, SMI_SCREENS, TEGRASTATS, LONG, OWN = (
+SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV, SMI_SCREENS, TEGRASTATS, LONG, OWN, EXPORTER = (
     "nvidia-smi csv", "nvidia-smi dmon", "dcgmi dmon", "DCGM csv", "nvidia-smi screens", "tegrastats",
-    "DCGM csv by metric", "sampler csv",
+    "DCGM csv by metric", "sampler csv", "DCGM exporter",
 )  # fmt: skip
 
 #: A header is searched for in this many lines: tools print greetings first.
@@ -209,6 +209,8 @@ _NUMBERED = re.compile(r"(?:GPU\s+)?(\d+)\b\s*(.*)", re.IGNORECASE)
 def recognise(lines: Sequence[str]) -> str | None:
     """The tool that wrote lines with this beginning; None if unknown."""
     for line in lines[:_HEAD_LINES]:
+        if layouts.EXPORTER.match(line):
+            return EXPORTER
         if line.lstrip().startswith("#"):
             names = _spaced(line)
             if not any(name in FIELDS for name in names):
@@ -241,6 +243,8 @@ def rows(lines: Sequence[str], kind: str) -> Iterator[Row]:
         return layouts.of_screens(lines)
     if kind == TEGRASTATS:
         return layouts.of_tegrastats(lines)
+    if kind == EXPORTER:
+        return layouts.of_exporter(lines)
     if kind == LONG:
         return layouts.joined(_csv_rows(lines, kind), TIME, DEVICE, IDENTITY)
     if kind in (SMI_CSV, DCGM_CSV, OWN):
