@@ -33,7 +33,7 @@ _MARKS = 500
 _TABLE_ROWS = 200
 #: Texts of ranges in which a serving engine is searched for.
 _RANGES = 5_000
-_OPERATOR = re.compile(r"aten::|_C\w*::")
+_OPERATOR = re.compile(r"^(?:aten::|_C\w*::)")
 #: From this share of graph launches without kernels on, kernels are missing because of them.
 HIDDEN = 0.01
 NO_ESTIMATE = "ranked by the share of the step that the cause holds"
