@@ -4,9 +4,10 @@ names for what they do; the load in one line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from advisor.model.capture import LOAD, SUMS
+from advisor.model.facts import Value
 from advisor.model.findings import Diagnosis
 from advisor.model.numbers import heading_parts, value_text
 from advisor.reports import blocks as b
@@ -20,6 +21,8 @@ _SHOWN = {
     "api": ("share", "total", "count", "call"),
 }
 _ROWS = 5
+#: Log and capture are of one load if a token and a step take as long, up to this factor.
+_LIKE = 2.0
 #: Facts of the load: name, unit, words around the value.
 _LOAD = (
     ("load.running", "count", "{} requests run"),
@@ -43,6 +46,7 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
     ]
     if load:
         yield b.Labelled("load", ", ".join(load))
+    yield from _tokens(d, known)
     if share_of(d) is None:
         return
     for name, columns in _SHOWN.items():
@@ -55,3 +59,21 @@ def summed(d: Diagnosis) -> Iterator[b.Block]:
         yield b.Gap()
         yield b.Grid(tuple(table.columns[i] for i in shown), cells, len(table.rows) - len(cells))
         return
+
+
+def _tokens(d: Diagnosis, known: Mapping[str, Value]) -> Iterator[b.Block]:
+    """What a shorter step means in tokens a second at the load of the log; nothing without an estimate, or
+    with fixes that let more requests into a step, which is another load."""
+    now, token = known.get("load.output_per_s"), known.get("load.token_ms")
+    if d.combined is None or d.combined.of != "step" or not isinstance(now, float | int):
+        return
+    if not isinstance(token, float | int) or any(s.measure != "latency" for s in d.combined.steps):
+        return
+    step = d.combined.step_before_ms.mid
+    if not step / _LIKE <= token <= step * _LIKE:
+        text = f"a token takes {token:.1f} ms by the log, a step {step:.1f} ms in the capture: not one load"
+    else:
+        times = d.combined.speedup
+        low, high = value_text(now * times.low, "count"), value_text(now * times.high, "count")
+        text = f"{value_text(now, 'count')} → {low} to {high} a second at this load, if it only decodes"
+    yield b.Labelled("tokens", text)
