@@ -30,6 +30,7 @@ from advisor.metrics.waited import (
     os_time,
     other_gap_name,
     polled,
+    ticked,
 )
 from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
 from advisor.model.parts import PARTS
@@ -123,6 +124,7 @@ FACTS = (
         Entry("host.os_call_ratio", "ratio", "host_calls", "How much of the idle time in such calls it holds", "as above", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_event_wait_ratio", "ratio", "host_calls", "How much of that is in calls that wait for events or messages, as a server does that has no request", "epoll_wait, poll, select, accept, recv and their kin / all calls", needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_polling_ratio", "ratio", "host_calls api_calls", "How much of that idle time the thread sleeps on after its own work has ended: it polls for it", "idle in sleeps that began before the device ran dry, and in calls between two of cudaEventQuery or cudaStreamQuery / idle in such calls", columns={"host_calls": "start end thread name_id", **needs.GAPS, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER, _IN_CALLS)),
+        Entry("host.os_tick_ratio", "ratio", "host_calls kernels", "How much of that idle time the thread sleeps between two steps at a tick of its own", "idle in sleeps that begin between the work of two steps, if such come before 80 % of the steps and these begin evenly, or decode and the sleeps are shorter than three steps; else 0 / idle in such calls", columns={"host_calls": "start end thread name_id", **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
         Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
     ], columns={"host_calls": "start end thread name_id", **needs.GAPS}),
     *group("device", needs.GIL, [
@@ -362,6 +364,7 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
         mine = budget.gap_parts["os"] > 0
         gaps = Spans(budget.gaps.start[mine], budget.gaps.end[mine])
         out.put("host.os_polling_ratio", min(polled(a, thread, gaps) / idle, 1.0))
+        out.put("host.os_tick_ratio", min(ticked(a, thread, gaps) / idle, 1.0))
     if a.trace.has("ranges") and idle:
         loading = intersect(a.states.loading.get(loop, EMPTY), a.states.os.get(thread, EMPTY))
         out.put("host.os_loading_ratio", min(budget.idle_inside(loading) / idle, 1.0))

@@ -38,7 +38,7 @@ _COVERED = 0.8
 #: two or three sizes: this many of the tenths that they fall into, or more, take up nine tenths of the range
 #: between the shortest and the longest (logarithms, without the outer tenths). The shortest, which together
 #: hold this share of the time, are left out: passes back to back.
-_FACTOR, _SIZES, _RANGE, _SHORTEST = 1.5, 4, 0.9, 0.03
+_FACTOR, _SIZES, _RANGE, _SHORTEST = 1.3, 4, 0.9, 0.03
 #: Between tokens of running sequences no request has to come: such waits are this many steps long.
 _BETWEEN_TOKENS = 3.0
 

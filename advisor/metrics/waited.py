@@ -17,7 +17,17 @@ from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import Kind, call_keys, calls_named, join, of_copies
 from advisor.metrics.workload import OF_OWN_INPUTS
-from advisor.model.arrays import Array, among, constant, distinct, grouped, picked, where
+from advisor.model.arrays import (
+    Array,
+    among,
+    constant,
+    distinct,
+    grouped,
+    median_of,
+    percentiles,
+    picked,
+    where,
+)
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
 
 if TYPE_CHECKING:
@@ -208,14 +218,47 @@ def between_queries(a: Analysis, thread: int, time: Array) -> Array:
 def polled(a: Analysis, thread: int, gaps: Spans) -> int:
     """ns of these gaps (ascending, disjoint) in which the thread sleeps since before they began, while its
     own work ran, or is in a call of the operating system between two questions whether that is done."""
+    start, end, sleeps = _system_calls(a, thread)
+    before = ~gaps.holds(start)
+    polls = (before & sleeps) | between_queries(a, thread, start)
+    return int(Coverage(gaps).within(start[polls], end[polls]).sum())
+
+
+#: A loop runs at a tick if it sleeps before this share of its steps, and these begin evenly (tenth and last
+#: tenth of the times between them this far apart at most) or decode running sequences, for which no request
+#: has to come, with sleeps below so many steps (calibration#hst104).
+_TICKS, _EVEN, _BETWEEN_TOKENS = 0.8, 0.1, 3.0
+
+
+def ticked(a: Analysis, thread: int, gaps: Spans) -> int:
+    """ns of these gaps in which the thread sleeps at a tick of its own, between the work of two steps."""
+    steps = a.repeated
+    if len(steps) < 3 or not steps.believed:
+        return 0
+    start, end, sleeps = _system_calls(a, thread)
+    behind = np.searchsorted(steps.gpu_end, start, "right")
+    mine = sleeps & gaps.holds(start) & (behind > 0) & (behind < len(steps))
+    mine &= ~between_queries(a, thread, start)
+    slept = np.bincount(behind[mine], (end - start)[mine], minlength=len(steps))[1:]
+    if np.count_nonzero(slept) < _TICKS * len(slept):
+        return 0
+    periods = np.diff(steps.gpu_start)
+    low, high = percentiles(periods, 10, 90)
+    decodes = 2 * steps.phase.count("decode") > len(steps)
+    short = median_of(slept) < _BETWEEN_TOKENS * median_of(steps.gpu_end - steps.gpu_start)
+    if high - low > _EVEN * median_of(periods) and not (decodes and short):
+        return 0
+    return int(Coverage(gaps).within(start[mine], end[mine]).sum())
+
+
+def _system_calls(a: Analysis, thread: int) -> tuple[Array, Array, Array]:
+    """Start and end of the calls of the operating system of a thread, and which of them sleep for a time."""
     calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
     mine = np.flatnonzero(calls["thread"] == thread)
     start, end, name_id = (calls[n][mine] for n in ("start", "end", "name_id"))
     ids = distinct(name_id).tolist()
     sleeps = [i for i, name in zip(ids, a.trace.texts(ids), strict=True) if _SLEEPS.fullmatch(name)]
-    before = ~gaps.holds(start)
-    polls = (before & among(name_id, sleeps)) | between_queries(a, thread, start)
-    return int(Coverage(gaps).within(start[polls], end[polls]).sum())
+    return start, end, among(name_id, sleeps)
 
 
 def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:

@@ -187,6 +187,7 @@ def test_every_fact_is_built_from_some_real_capture() -> None:
         "interruption.os_call",
         # causes that few captures record: see tests/scenarios/test_recorded_causes.py
         "host.os_polling_ratio",
+        "host.os_tick_ratio",
         "host.off_cpu_quota_ratio",
         "host.gap_other_range",
         "graph.eager_steps",

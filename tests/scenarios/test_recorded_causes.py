@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,44 @@ def test_a_sleep_behind_the_work_is_no_poll(tmp_path: Path) -> None:
     d = diagnosed(m, tmp_path)
     assert fact(d, "host.os_polling_ratio") == 0
     assert "wait-for-event" not in advice(d, "os-blocked")
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("call", ["clock_nanosleep", "usleep"])
+def test_a_scheduler_with_a_tick_sleeps_for_nothing(tmp_path: Path, call: str, ranges: bool) -> None:
+    """Steps of 2.9 ms that begin each 5 ms."""
+    m = Machine()
+    for i in range(20):
+        with m.step(f"decode_step {i}") if ranges else nullcontext():
+            m.replay(70)
+            m.wait()
+        m.blocked((m.now // 5_000 + 1) * 5_000 - m.now, call)
+    d = diagnosed(m, tmp_path)
+    expect(d, "os-blocked", never=("host-gap", "waits-for-requests"))
+    assert fact(d, "host.os_tick_ratio") == pytest.approx(1, abs=0.05)
+    assert advice(d, "os-blocked")[0] == "start-when-done"
+    assert "capture-under-load" not in advice(d, "os-blocked")
+    (found,) = [f for f in d.findings if f.cause == "os-blocked"]
+    assert found.severity == "high"
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.low <= 2.95 <= found.gain.step_after_ms.high
+
+
+def test_a_loop_that_sleeps_until_others_answer_has_no_tick(tmp_path: Path) -> None:
+    """Messages of another process are no sleep; nor is there a tick if few steps wait."""
+    for folder, call, each in (("poll", "poll", 1), ("few", "usleep", 3)):
+        (tmp_path / folder).mkdir()
+        m = Machine()
+        for i in range(21):
+            with m.step(f"decode_step {i}"):
+                m.replay(70)
+                m.wait()
+            if i % each == 0:
+                m.blocked(1_800, call)
+        d = diagnosed(m, tmp_path / folder)
+        assert fact(d, "host.os_tick_ratio") == 0
+        assert "start-when-done" not in advice(d, "os-blocked")
 
 
 # ------------------------------------------------------------------------------- collectives

@@ -111,6 +111,16 @@ def test_the_thread_that_waits_is_named_with_its_call(
     assert fact(d, "requests.os_call", None) == call
 
 
+@pytest.mark.parametrize("name", ["encode_batch", None], ids=["ranges", "none"])
+@pytest.mark.parametrize(("low", "high", "seed"), [(2, 350, 14), (50, 350, 8), (20, 100, 5)])
+def test_few_requests_evenly_spread(
+    tmp_path: Path, low: float, high: float, seed: int, name: str | None
+) -> None:
+    """16 of them, which by chance may differ from the one before by half only."""
+    gaps = np.random.default_rng(seed).uniform(low * 1e3, high * 1e3, 16)
+    no_fault(diagnosed(service(gaps.tolist(), encoder(10), name=name), tmp_path), 15)
+
+
 def test_requests_in_time_with_a_clock_are_waited_for_in_epoll(tmp_path: Path) -> None:
     d = diagnosed(service(even(25, 30), encoder(), between=in_call("epoll_wait")), tmp_path)
     no_fault(d, 24)
