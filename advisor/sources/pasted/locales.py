@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ _POINT = re.compile(
     r"[-+]?(?:\d+|[1-9]\d{0,2}(?:([,' ])\d{3})(?:\1\d{3})*|[1-9]\d?(?:,\d{2})*,\d{3})(?:\.\d*)?"
 )
 _COMMA = re.compile(r"[-+]?(?:\d+|[1-9]\d{0,2}(?:([.' ])\d{3})(?:\1\d{3})*)(?:,\d*)?")
-_SPLIT = re.compile(r"^(\S.*?)\s*([A-Za-zµμ%]*)$")
+#: What units are made of.
+_LETTERS = string.ascii_letters + "\N{MICRO SIGN}\N{GREEK SMALL LETTER MU}%"
 _EMPTY = ("", "-", "n/a", "N/A", "nan", "None", "null")
 #: Attempts to join the words of one line, which is more than any real line needs.
 _ATTEMPTS = 2_000
@@ -38,13 +40,14 @@ def read(text: str, way: int) -> float:
         return math.nan
     if way == 2:
         return number(text.replace("'", "").replace(" ", "") if re.search(r"\d[' ]\d{3}", text) else text)
-    hit = _SPLIT.match(text)
-    if hit is None or not (_POINT, _COMMA)[way].fullmatch(hit[1]):
+    digits = text.rstrip(_LETTERS)
+    unit = text[len(digits) :].lower()
+    digits = digits.rstrip()
+    if not (_POINT, _COMMA)[way].fullmatch(digits):
         if re.fullmatch(r"[-+]?[\d.,]+[eE][-+]?\d+", text):
             return float(text.replace(",", "."))
         raise ValueError(text)
-    plain = re.sub("[,' ]" if way == 0 else "[.' ]", "", hit[1]).replace(",", ".")
-    unit = hit[2].lower()
+    plain = re.sub("[,' ]" if way == 0 else "[.' ]", "", digits).replace(",", ".")
     if unit and scale_of(unit) == 1.0 and unit not in ("ns", "nsec", "b", "bytes", "%"):
         raise ValueError(text)
     return float(plain) * scale_of(unit)

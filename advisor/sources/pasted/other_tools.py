@@ -49,7 +49,7 @@ _TEXTS = tuple(
          "output of perf, which samples the CPU alone", _NSYS),
         (r"speedscope\.app/file-format-schema|^Thread (?:0x)?[0-9A-Fa-f]+ \((?:active|idle)|^py-spy>"
          r"|Collecting samples from 'pid:", "output of py-spy, which samples Python alone", _NSYS),
-        (r"^\s+ncalls\s+tottime\s+percall\s+cumtime|function calls .*in [\d.]+ seconds",
+        (r"^[ \t]+ncalls[ \t]+tottime[ \t]+percall[ \t]+cumtime|function calls .*in [\d.]+ seconds",
          "output of cProfile, which times Python alone", _TRACE),
         (r"\| NVIDIA-SMI \d|^GPU \d+: NVIDIA .* \(UUID:",
          "the summary of nvidia-smi, of one moment", _SAMPLES),

@@ -44,7 +44,7 @@ _BEFORE = re.compile(
     r"|\[[\w.\- ]{1,60}:\d{1,6}\]|\[\d{4}-[^\]]{1,40}\]|[#>$]+(?=\s)|//)"
 )
 _TOTAL = re.compile(rf"Self (\w+) time total:\s*({_TIME})")
-_RULE = re.compile(r"^[\s|+:=\-─━┼│├┤]*-{3}[\s|+:=\-─━┼│├┤]*$")
+_RULE = re.compile(r"^(?=.*---)[\s|+:=\-─━┼│├┤]*$")
 _LONGEST_LINE = 20_000
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SPACE = re.compile("[\u00a0\u2000-\u200a\u202f\u205f\u3000]")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from advisor.sources.pasted.headings import Header, header_of
 
-_DASHES = re.compile(r"^[ \t|+]*-{2,}[ \t|+\-]*$")
+_DASHES = re.compile(r"^[ \t|+]*--[ \t|+\-]*$")
 #: How a row begins: with its share of the time, behind a frame or not.
-_BEGINS = re.compile(r"^[ \t]*\|?[ \t]*\d{1,3}[.,]\d+%?(?:\s|$)")
+_BEGINS = re.compile(r"^[ \t]*(?:\|[ \t]*)?\d{1,3}[.,]\d+%?(?:\s|$)")
 
 
 def unwrapped(text: str) -> str:

@@ -158,7 +158,7 @@ def own_names(headings: Sequence[str]) -> list[str | None]:
 
 EXPORTER = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_\w+(?: \w|\{)")
 _EXPORTED = re.compile(r"^(DCGM_FI_\w+)\{([^}]*)\}\s+([-+.\deE]+)(?:\s+\d+)?\s*$")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'\b(\w+)="([^"]*)"')
 
 
 def of_exporter(lines: Sequence[str]) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from advisor.sources.serving.log_lines import Row, ServerLog
 _SAMPLE = re.compile(
     r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?\s+(-?[\d.]+(?:[eE][-+]?\d+)?|NaN|[+-]Inf)(?:\s+\d+)?\s*$"
 )
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _PREFIXES = {"vllm:": "vllm", "sglang:": "sglang", "sglang_": "sglang", "tgi_": "tgi", "nv_": "triton-server"}
 #: Our column -> names of gauges, and what they are multiplied with.
 _GAUGES = {
