@@ -39,6 +39,7 @@ _CLIENT = re.compile(
 
 
 _COMMAND = Need("the command line is not in the export")
+_ENVIRONMENT = Need("the environment is not in the export")
 _TWO_SAMPLES = Need("fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1)  # fmt: skip
 _WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
 _WORK = Need("no kernels and no steps to infer it from", needs.CUDA, lambda a: a.workload != NO_KERNELS)
@@ -86,7 +87,7 @@ FACTS = (
         Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
         Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**needs.GAPS, "overheads": "start end process"}, windowed=True),
         Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
-        Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only", needs=(Need("the capture holds no environment"),)),
+        Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only", needs=(_ENVIRONMENT,)),
         Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
         Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
         Entry("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata", needs=(Need("the export does not record its schema version"),)),

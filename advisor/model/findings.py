@@ -17,6 +17,8 @@ from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
 from advisor.model.gain import Verify as Verify
 from advisor.model.records import Field, Frozen
+from advisor.model.timeline import Lane as Lane
+from advisor.model.timeline import Timeline as Timeline
 from advisor.model.work import Excerpt, Work
 
 SCHEMA_VERSION = 1
@@ -260,22 +262,6 @@ class Threshold(Frozen):
     origin: str
     source: str | None = None
     title: str | None = None  # of the source
-
-
-class Lane(Frozen):
-    """One row of the overview timeline: `values` per bin, 0..1 unless `unit` says otherwise."""
-
-    name: str
-    device: int | None = None
-    unit: str = "ratio"
-    values: tuple[float | None, ...]
-
-
-class Timeline(Frozen):
-    start_ns: int = 0
-    bin_ns: int = 0
-    lanes: tuple[Lane, ...] = ()
-    marks: tuple[Interval, ...] = ()
 
 
 class NextTarget(Frozen):

@@ -22,7 +22,7 @@ METADATA = {
     "capture.debug_build", "capture.client_command", "capture.schema_known",
     "capture.cuda_traced", "capture.view_count", "capture.stack_recorded", "capture.stack_option",
     "capture.window_chosen", "capture.nsys_recorded", "capture.compute_capability",
-    "capture.platform", "capture.serving_side", "capture.sums_only", "bandwidth.peak_rate",
+    "capture.platform", "capture.serving_side", "capture.sums_only", "bandwidth.peak_rate", "load.logged",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from advisor.sources.open import open_trace
 from tests.builder import NO_ID, Export
 from tests.kineto_builder import decode as kineto_decode
 from tests.scenarios.machine import ADD, ALL_REDUCE, DECODE_ATTENTION, GEMM, GEMV, NORM
+from tests.scenarios.test_overhead_kernels import COMBINE, PER_TOKEN
 
 US = 1_000
 STEP = 1_000 * US
@@ -1049,4 +1050,69 @@ def test_graphs_that_are_built_in_steps(tmp_path: Path) -> None:
     expect_values(
         built(e, tmp_path),
         {"graph.builds_per_step": 1.0, "graph.build_idle_ratio": 0.2, "graph.build_of_idle_ratio": 0.2 / 0.9},
+    )
+
+
+def test_kernels_that_quantise_and_that_add_up_splits(tmp_path: Path) -> None:
+    """Of each ms 40 us quantise before a product of 160, and 30 add up what attention of 60 made of the parts
+    of a sequence; 10 us that quantise before no product are not counted."""
+    kernels = ((PER_TOKEN, 40), (GEMM, 160), (DECODE_ATTENTION, 60), (COMBINE, 30), (PER_TOKEN, 10))
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = at = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for k, (kernel, length) in enumerate(kernels):
+            at += 20 * US
+            e.launch(t + k * 10 * US, 5 * US, kernel.name, at, length * US, grid=(kernel.blocks, 1, 1))
+            at += length * US
+    expect_values(
+        built(e, tmp_path),
+        {
+            "kernel.quantise_ratio": 40 / 300,
+            "kernel.quantise_window_ratio": 0.040,
+            "kernel.kv_combine_ratio": 30 / 60,
+            "kernel.kv_combine_window_ratio": 0.030,
+        },
+    )
+
+
+def of_two_processes(start_us: int, length_us: int) -> Export:
+    """Two processes with a kernel each ms on one device, launched at 0-10 and 10-20 us. That of the first
+    runs at 20-420, that of the second begins at `start_us`, 420 at most: until then it waits."""
+    e = Export().gpu()
+    for i in range(20):
+        t = i * STEP
+        for pid, called, start, length in ((1, 0, 20, 400), (2, 10, start_us, length_us)):
+            e.process(pid).range(f"decode_step {i}", t, t + 900 * US)
+            e.launch(t + called * US, 10 * US, GEMM.name, t + start * US, length * US)
+    return e
+
+
+def test_processes_that_share_a_device(tmp_path: Path) -> None:
+    """Both run for 100 of the 500 us in which the device is busy; the second one waits for 300."""
+    expect_values(
+        built(of_two_processes(320, 200), tmp_path),
+        {
+            "launch.process_count": 2,
+            "launch.process_overlap_ratio": 100 / 500,
+            "launch.process_beside_ratio": 0.100,
+            "launch.process_wait_ratio": 0.300,
+            "launch.process_held_ratio": 0.400,
+            "launch.process_sharing": "they share its SMs",
+            "launch.process_steps": "1 in 19 steps of 1 ms, 2 in 19 steps of 1 ms",
+        },
+    )
+
+
+def test_processes_that_take_turns_on_a_device(tmp_path: Path) -> None:
+    """The second one waits for all of the 400 us of the first."""
+    expect_values(
+        built(of_two_processes(420, 500), tmp_path),
+        {
+            "launch.process_overlap_ratio": 0.0,
+            "launch.process_beside_ratio": 0.0,
+            "launch.process_wait_ratio": 0.400,
+            "launch.process_held_ratio": 0.400,
+            "launch.process_sharing": "the device switches between them in time slices",
+        },
     )
