@@ -342,8 +342,15 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             "launch to the next allows (5 us stay); the capture does not record it: time one run "
             "without the profiler and give its step time with --unprofiled-step"
         )
-        if recorded := float(inputs.calls.recorded.sum()) / replayer.work.steps / 1e6:
-            out.append(f"recording operators and Python calls cost up to {recorded:.3g} ms a step more")
+    recorded, marking = (
+        float(cost.sum()) / replayer.work.steps / 1e6
+        for cost in (inputs.calls.recorded, inputs.calls.marking)
+    )
+    if replayer.unprofiled_ns is None and recorded:
+        what = "operators, Python calls and steps" if marking else "operators and Python calls"
+        out.append(f"recording {what} cost up to {recorded:.3g} ms a step more")
+    if marking:
+        out.append(f"the profiler's step() between two steps, {marking:.3g} ms a step, is taken out")
     if has_nodes(inputs) and not replayer.by_software:
         out.append("graph nodes were traced by hardware: their times are taken as they are")
     elif has_nodes(inputs):

@@ -28,6 +28,7 @@ from advisor.gain.profiler import (
     has_launches,
     has_nodes,
     node_inflation,
+    slows_host,
     without_inflation,
 )
 from advisor.gain.replay import StepTimes
@@ -83,7 +84,9 @@ class Replayer:
         self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
-        self.times = StepTimes(self.excerpt, self.taken.main, self.work.remembered)
+        self.times = StepTimes(
+            self.excerpt, self.taken.main, self.work.remembered, self.work.kind != Kind.COPY
+        )
         self.by_software = a.trace_method != "hardware"
         self.wider_gaps = not a.trace.capture.recorder.nsys_options
         self.inflation = node_inflation(a)
@@ -128,7 +131,7 @@ class Replayer:
         rest takes as long as replayed; but fixes keep `_KEEPS` of their speed-up (its logarithm)."""
         step = min(max(before, self._kernels_ns), self.traced_ns)
         if step >= before or after >= before:
-            return step * (after / before) if before > 0.0 else after
+            return after * (step / before) if before > 0.0 else after
         return min(after, step * math.pow(after / before, _KEEPS))
 
     @cached_property
@@ -164,8 +167,8 @@ class Replayer:
         return self._known[key]
 
     def _least(self, fixes: Sequence[Fix], inputs: Inputs) -> float:
-        """Time in which a device is busy in a step, ns, if its streams overlap as recorded: the removed
-        work may all have run alone. 0 for fixes that let work overlap."""
+        """Time in which a device is busy in a step, ns, if kernels overlap as recorded: the removed ones may
+        all have run alone. Copies cost kernels beside them nothing. 0 for fixes that let work overlap."""
         specs = [catalogue().whatifs[fix.what_if] for fix in fixes]
         if not all(spec.keeps_work or spec.shortens for spec in specs):
             return 0.0
@@ -176,8 +179,8 @@ class Replayer:
 
     @cached_property
     def _recorded_busy(self) -> float:
-        """Busy time of the busiest device in a measured step, over the summed time of all operations."""
-        at = self.taken.inputs.ops.at[self.times.measured(self.taken.inputs)[0]]
+        """Time in which kernels ran on the busiest device in a measured step, over their summed time."""
+        at = self.taken.inputs.ops.at[self.times.kernels(self.taken.inputs)]
         total = float(self.a.ops.length[at].sum())
         return self._busy_ns(at) / max(total, 1.0) / len(self.excerpt.measured)
 
@@ -200,7 +203,7 @@ class Replayer:
         """The scenario with this step time: first by the cost of tracing launches, then by the gap of
         nodes."""
         found = Scenario()
-        if has_launches(self.taken.inputs):
+        if slows_host(self.taken.inputs):
             found = self._halved(step_ns, lambda x: Scenario(launch=x))
         ends = [self._replayed((), replace(found, node_gap=x)) for x in (0.0, 1.0)]
         if min(ends) < max(ends) and min(ends) <= step_ns <= max(ends):
@@ -374,7 +377,7 @@ class Replayer:
         middle = self.middle_of(fixes)
         leans = middle.leans
         out = []
-        if self.unprofiled_ns is None and has_launches(inputs):
+        if self.unprofiled_ns is None and slows_host(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
         # A step without graphs shows nothing of the gap between the nodes that it would have.
         known = self.unprofiled_ns is not None and not has_launches(inputs)

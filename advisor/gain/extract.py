@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from advisor.gain.excerpt import NoReplay, Replayed, host_span
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
+from advisor.gain.recording import recordings, step_marks
 from advisor.gain.whatifs import constant
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import threads_elsewhere
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.operations import Kind, Operations
 from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of
-from advisor.sources.schema import MISSING, OPERATIONS, Call
+from advisor.sources.schema import MISSING, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
 _ACTING = (
@@ -30,7 +31,10 @@ _ACTING = (
 )  # fmt: skip
 #: An operation that starts this much later than launch and predecessor explain, and right after
 #: another stream's operation, waited for that one (an event).
-_JOIN_NS, _JOIN_AFTER_NS = 10_000, 5_000
+_JOIN_NS = 10_000
+#: Right after: within 5 us, or a tenth of what it waited, up to 15 us. Between a copy and a kernel that
+#: waits for it pass 1 to 10 us (offload_exposed in tests/data/pairs).
+_JOIN_AFTER_NS = 5_000, 15_000
 #: A thread without a call for this long has stopped, or has not started yet.
 _HANDOVER_NS = 20_000
 #: A copy that ran this much inside its call held the call.
@@ -126,11 +130,11 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
     begin = np.full(len(threads), float(lo))
     pre, step = np.zeros(count), np.full(count, NONE, np.int64)
     between = np.zeros(count, bool)
-    operators, recorded = np.zeros(count), np.zeros(count)
+    operators, recorded, marked_by = np.zeros(count), np.zeros(count), np.zeros(count)
     explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
     paused = Coverage(a.pauses)
     states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
-    recording = _recording(a)
+    recording, marking = recordings(a), step_marks(a)
     for k, thread in enumerate(threads.tolist()):
         mine = np.flatnonzero(dense == k)
         ends = np.concatenate(([begin[k]], times.end[mine][:-1]))
@@ -145,36 +149,14 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
             first, last = np.searchsorted(start, (since, times.start[mine]))
             recorded[mine] += cost[last] - cost[first]
             operators[mine] += (last - first) * operator
+        if thread in marking:
+            marked_by[mine] = Coverage(marking[thread]).within(ends.astype(np.int64), times.start[mine])
         step[mine], between[mine] = _between(issued[mine])
     own, kind = (times.end - times.start).astype(float), times.kind.astype(np.int64)
     what = dense.astype(np.int64), pre, own, kind, times.row, step, between
-    return Calls(*what, explained["gc"], explained["gil"], explained["os"], operators, recorded), begin
-
-
-def _recording(a: Analysis) -> dict[int, list[tuple[Array, Array, bool]]]:
-    """Operators and Python calls recorded on each thread by a profiler of a framework: when each began
-    (ascending), and the most that recording all before the n-th cost, ns."""
-    shapes = constant("shapes_trace_cost")
-    kinds = []
-    if a.trace.has("ranges"):
-        columns = a.trace.columns("ranges", ("start", "thread", "domain", "operands_id"))
-        written, sized = (texts[a.ranges.text_of] for texts in a.ranges.operator_texts)
-        mine = (columns["domain"] == OPERATIONS) | written
-        sizes = (columns["operands_id"] >= 0) | sized
-        cost = np.where(written, constant("nvtx_operator_cost"), constant("operator_trace_cost"))
-        each = (cost + shapes * sizes)[mine]
-        kinds.append((columns["start"][mine], columns["thread"][mine], each, True))
-    if a.trace.has("python_rows"):
-        columns = a.trace.columns("python_rows", ("start", "thread"))
-        each = np.full(len(columns["start"]), constant("python_trace_cost"))
-        kinds.append((columns["start"], columns["thread"], each, False))
-    found: dict[int, list[tuple[Array, Array, bool]]] = {}
-    for start, thread, each, operator in kinds:
-        for name in distinct(thread).tolist():
-            at = np.flatnonzero(thread == name)
-            at = at[np.argsort(start[at], kind="stable")]
-            found.setdefault(name, []).append((start[at], np.append(0.0, np.cumsum(each[at])), operator))
-    return found
+    recorded += constant("step_mark_cost") * marked_by
+    of_pre = explained["gc"], explained["gil"], explained["os"], operators, recorded, marked_by
+    return Calls(*what, *of_pre), begin
 
 
 def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
@@ -352,10 +334,11 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
     )
     by_end = np.argsort(taken.end, kind="stable")
     ends = taken.end[by_end]
+    behind = np.clip(np.maximum(late, ops.gap) / 10, *_JOIN_AFTER_NS)
     chosen: list[tuple[int, int]] = []
     for i in candidates.tolist():
         k = int(np.searchsorted(ends, taken.start[i], "right")) - 1
-        while k >= 0 and taken.start[i] - ends[k] <= _JOIN_AFTER_NS:
+        while k >= 0 and taken.start[i] - ends[k] <= behind[i]:
             other = int(by_end[k])
             if (
                 ops.stream[other] != ops.stream[i]

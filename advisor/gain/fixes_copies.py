@@ -55,7 +55,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         stream=np.where(moved, ops.stream + streams, ops.stream), gap=np.where(moved, 0.0, ops.gap)
     )
     changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
-    changed = _joined_ahead(changed, moved, work)
+    changed = _joined_ahead(changed, moved, work, lean)
     if lean < 0 and work.peak:
         taken = float(work.copied[moved].sum()) / (ACHIEVABLE * work.peak) * 1e9
         kernels = (work.kind == Kind.KERNEL) & ~moved
@@ -120,20 +120,29 @@ def remove_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     return launched_ahead(fix, changed, work)
 
 
-def _joined_ahead(inputs: Inputs, moved: Array, work: Work) -> Inputs:
+def _joined_ahead(inputs: Inputs, moved: Array, work: Work, lean: int) -> Inputs:
     """What waited for one of the `moved` copies through an event waits for the one that was waited for
     before it on the copy's stream, which is issued a step, or a layer, ahead. Uploads no longer wait for
-    kernels: they fill a second buffer."""
+    kernels: they fill a second buffer. Pessimistic: none is issued a step ahead, so that the first one of
+    each step is waited for as before."""
     joins, ops = inputs.joins, inputs.ops
     if not len(joins):
         return inputs
-    on, kept = joins.on.copy(), ~(moved & (work.direction == HTOD))[joins.op]
+    on, held = joins.on.copy(), (moved & (work.direction == HTOD))[joins.op]
+    kept = ~held
+    if lean < 0:
+        at = np.flatnonzero(held)
+        at = at[np.argsort(joins.op[at], kind="stable")]
+        key = ops.stream[joins.op[at]] * (ops.step.max() + 2) + ops.step[joins.op[at]]
+        kept[at[np.unique(key, return_index=True)[1]]] = True
     waited = moved[joins.on]
     kept &= ~waited
     for stream in distinct(ops.stream[joins.on[waited]]).tolist():
         mine = np.flatnonzero(waited & (ops.stream[joins.on] == stream))
         known, at = np.unique(joins.on[mine], return_inverse=True)
-        on[mine] = known[np.maximum(at - 1, 0)]
+        before = known[np.maximum(at - 1, 0)]
+        first = ops.step[before] != ops.step[joins.on[mine]]
+        on[mine] = np.where(first & (lean < 0), joins.on[mine], before)
         kept[mine] = at > 0
     return replace(inputs, joins=replace(joins, on=on).take(kept))
 

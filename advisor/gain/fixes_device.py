@@ -140,7 +140,7 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 def _rate_loss(lean: int) -> float:
     """How much further products stay below the new rate than below the old one."""
-    return float(constant("rate_loss") ** {-1: 2.0, 0: 1.0, 1: -0.25}[lean])
+    return float(constant("rate_loss") ** {-1: 5.0, 0: 1.0, 1: -1.0}[lean])
 
 
 def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Array:

@@ -46,7 +46,11 @@ def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
     inside, nodes, later, node_or_later = work.remembered(_nodes, piece, first, ops.call, ops.node)
     cost = constant("graph_launch") + constant("graph_launch_node") * nodes
     stays = np.where(calls.host_code, calls.pre, np.minimum(calls.gc + calls.os, calls.pre))
+    # Operators in front of a stretch's first launch are dispatched no more, either.
     stays[first] = calls.pre[first]
+    if lean >= 0:
+        dispatch = constant("operator_time") * calls.operators
+        stays[first] = np.maximum(calls.pre - dispatch, calls.explained)[first]
     stays += np.where(among(calls.kind, (Call.ALLOC, Call.FREE)), calls.own, 0.0)
     before = np.bincount(piece[inside], stays[inside], minlength=len(first))
     # Launching a few nodes as a graph costs no more than launching them one by one did.

@@ -55,7 +55,8 @@ class Calls(Rows, frozen=True):
     `gil` and `os` are the parts of `pre` that those explain; `between` marks calls between the last work
     of one step and the first of the next. `operators`: how many operators of a framework a profiler
     recorded since the begin of the thread's previous call, and `recorded`: the most that recording these
-    and Python calls cost, ns."""
+    and Python calls, and marking steps, cost, ns. `marking` is the part of `pre` that the profiler surely
+    took, between two of its marks of steps."""
 
     thread: Array  # dense, indexes Inputs.origin
     pre: Array
@@ -69,6 +70,7 @@ class Calls(Rows, frozen=True):
     os: Array
     operators: Array
     recorded: Array
+    marking: Array
 
     @property
     def explained(self) -> Array:

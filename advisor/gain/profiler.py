@@ -11,6 +11,8 @@
   4, but a launch cannot have cost less without tracing than launches cost: a range, too. Each operator
   of a framework that was recorded cost up to 3.4 us more, up to 5.8 with the sizes of its operands, and
   each timed Python call up to 1.6.
+* Between two marks of steps PyTorch's profiler is at work (`step()`): sure, so always taken out. Ending the
+  one mark and beginning the next, inside the ranges, costs up to twice as long again: a range.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def corrected(
     if by_software:
         least = constant("graph_node_gap_traced") if wider_gaps else math.inf
         inputs = _node_gaps(_graph_launches(inputs), scenario.node_gap, least)
-    return _traced_calls(inputs, scenario.launch)
+    return _traced_calls(_marks(inputs), scenario.launch)
 
 
 def node_inflation(a: Analysis) -> float:
@@ -112,6 +114,11 @@ def has_launches(inputs: Inputs) -> bool:
     return bool((inputs.calls.kind == Call.LAUNCH).any())
 
 
+def slows_host(inputs: Inputs) -> bool:
+    """Tracing took an unknown time of the host: of launches, or of recording operators and marking steps."""
+    return has_launches(inputs) or bool(inputs.calls.recorded.any())
+
+
 def _graph_launches(inputs: Inputs) -> Inputs:
     """Launches of graphs whose nodes were traced take no longer than untraced ones."""
     calls, ops = inputs.calls, inputs.ops
@@ -140,6 +147,14 @@ def _node_gaps(inputs: Inputs, share: float, least: float) -> Inputs:
     least = min(captured, least)
     change = least + share * (constant("graph_node_gap") - least) - captured
     return inputs.with_ops(gap=np.where(usual, ops.gap + change, ops.gap) if change else ops.gap)
+
+
+def _marks(inputs: Inputs) -> Inputs:
+    """The inputs without the time between two marks of steps."""
+    calls = inputs.calls
+    if not calls.marking.any():
+        return inputs
+    return inputs.with_calls(pre=np.maximum(calls.pre - calls.marking, 0.0))
 
 
 def _traced_calls(inputs: Inputs, share: float) -> Inputs:

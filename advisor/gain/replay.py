@@ -197,9 +197,10 @@ def _groups(key: Array) -> list[tuple[int, Array | slice]]:
 class StepTimes:
     """Times of the measured steps. The operations of each step are looked up once for all replays."""
 
-    def __init__(self, excerpt: Replayed, main: int, remembered: Remembered) -> None:
-        """`main` is the stream that steps end on, NONE if it may be any."""
-        self._excerpt, self._main, self._remembered = excerpt, main, remembered
+    def __init__(self, excerpt: Replayed, main: int, remembered: Remembered, kernels: Array) -> None:
+        """`main` is the stream that steps end on, NONE if it may be any; `kernels` a mask of the operations
+        that are no copies."""
+        self._excerpt, self._main, self._remembered, self._is_kernel = excerpt, main, remembered, kernels
 
     def ends(self, inputs: Inputs) -> Array:
         """When each replayed step ends on the stream that steps end on, ns."""
@@ -241,8 +242,15 @@ class StepTimes:
         return longest / len(self._excerpt.measured)
 
     def work(self, inputs: Inputs) -> float:
-        """The summed time of the operations of all measured steps, ns."""
-        return self._remembered(_sum_of, inputs.ops.duration, self.measured(inputs)[0])
+        """The summed time of the kernels of all measured steps, ns."""
+        return self._remembered(_sum_of, inputs.ops.duration, self.kernels(inputs))
+
+    def kernels(self, inputs: Inputs) -> Array:
+        """The operations of the measured steps that are no copies."""
+        return self._remembered(self._without_copies, self.measured(inputs)[0])
+
+    def _without_copies(self, at: Array) -> Array:
+        return np.asarray(at[self._is_kernel[at]])
 
     def measured(self, inputs: Inputs) -> tuple[Array, Array]:
         """The operations of the measured steps by stream and step, and where each of these begins."""

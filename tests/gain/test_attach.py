@@ -153,7 +153,7 @@ def test_a_report_names_all_fixes_that_gain_only_together(
     monkeypatch.setenv("COLUMNS", "100")
     main(["diagnose", str(balanced(kernel=16).write(tmp_path / "trace.sqlite"))])
     printed = capsys.readouterr().out
-    assert "Lower the precision and use CUDA graphs: step 0.338 → 0.034 ms" in printed
+    assert "Lower the precision and use CUDA graphs: step 0.338 → 0.029 ms" in printed
     assert "#1 and #2: parts of what their fixes save together" in printed
 
 

@@ -250,3 +250,22 @@ def test_a_timeline_that_lost_events_is_not_replayed(tmp_path: Path) -> None:
     export.launch(at=2410 * US, kernel_start=2450 * US, kernel_dur=40 * US)
     with pytest.raises(NoReplay, match="events were lost inside the window"):
         choose_steps(analysis(export, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("waited", "after", "joined"), [(500, 14, True), (500, 16, False), (40, 6, False), (40, 4, True)]
+)
+def test_a_kernel_right_behind_a_copy_of_another_stream_waited_for_it(
+    tmp_path: Path, waited: int, after: int, joined: bool
+) -> None:
+    """Within a tenth of what it waited, at least 5 us, at most 15."""
+
+    def step(e: Export, t: int) -> None:
+        e.launch(at=t, dur=5 * US, kernel_start=t + 7 * US, kernel_dur=20 * US, stream=7)
+        copy = {"copy_start": t + 13 * US, "copy_dur": (14 + waited - after) * US}
+        e.copy(at=t + 6 * US, memory="pinned", stream=8, **copy)
+        start = t + (27 + waited) * US
+        e.launch(at=t + 12 * US, dur=5 * US, kernel_start=start, kernel_dur=20 * US, stream=7)
+
+    joins = replayer(scenes.capture(step, 700), tmp_path).taken.inputs.joins
+    assert bool(len(joins)) is joined

@@ -510,19 +510,19 @@ SKINNY = "void gemmSN_TN_kernel<float, 128, 16, 2, 4, 4, 4, true>(int)"
 
 
 def test_products_at_the_rate_of_tensor_cores(tmp_path: Path) -> None:
-    """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products come a third as
-    far again below the higher rate, at best 6 % nearer. One of few columns waits for its bytes, half of
-    them in BF16, and so does the addition, a third of whose time stays at best."""
+    """An H200 has 66.9 TFLOPS in FP32, 494.7 in TF32 and 989.4 in BF16; products stay 10 %
+    further below the higher rate, at best as much nearer, at worst 61 % further. One of few columns waits
+    for its bytes, half of them in BF16, and so does the addition, a third of whose time stays at best."""
     export = scenes.kernels((SGEMM, 100), (SKINNY, 40), (scenes.ADD, 20))
     before = after(export, tmp_path)
     tf32 = after(export, tmp_path, fix("tensor_rate", precision="tf32"))
-    assert before - tf32 == pytest.approx(100 * (1 - 1.3 * 66.9 / 494.7), rel=1e-6)
+    assert before - tf32 == pytest.approx(100 * (1 - 1.1 * 66.9 / 494.7), rel=1e-6)
     bf16 = after(export, tmp_path, fix("tensor_rate"))
-    assert before - bf16 == pytest.approx(100 * (1 - 1.3 * 66.9 / 989.4) + (40 + 20) / 2, rel=1e-6)
+    assert before - bf16 == pytest.approx(100 * (1 - 1.1 * 66.9 / 989.4) + (40 + 20) / 2, rel=1e-6)
     best = after(export, tmp_path, fix("tensor_rate"), lean=1)
-    assert before - best == pytest.approx(
-        100 * (1 - 1.3**-0.25 * 66.9 / 989.4) + 40 / 2 + 20 * 2 / 3, rel=1e-6
-    )
+    assert before - best == pytest.approx(100 * (1 - 66.9 / 989.4 / 1.1) + 40 / 2 + 20 * 2 / 3, rel=1e-6)
+    worst = after(export, tmp_path, fix("tensor_rate"), lean=-1)
+    assert before - worst == pytest.approx(100 * (1 - 1.1**5 * 66.9 / 989.4) + 40 / 2 + 20 / 4, rel=1e-6)
     with pytest.raises(NoEstimate, match="no products that this changes"):
         after(export, tmp_path, fix("tensor_rate", precision="fp8"))
 
@@ -879,3 +879,57 @@ def test_nothing_is_won_twice(tmp_path: Path) -> None:
     all_ = (fix("remove_gc"), fix("remove_host_gap"), fix("remove_sync", which="all"), fix("cuda_graphs"))
     assert step_us(r, *all_, scenario=PLAIN) >= 100
     assert r.bound_ns(all_, Scenario()) / US == pytest.approx(step_us(r, *all_, scenario=Scenario()))
+
+
+def test_weights_fetched_a_layer_ahead(tmp_path: Path) -> None:
+    """Two layers of 60 us, each behind the copy of its weights, 50 us, which waits for the layer before: 232
+    us a step. Copied ahead they hide behind the layers; at worst not the first ones of a step, as there is no
+    layer before it that they could hide behind."""
+
+    def step(e: Export, t: int) -> None:
+        for k in range(2):
+            at, copied = t + 8 * k * US, t + (3 + 113 * k) * US
+            moved = {"copy_start": copied, "copy_dur": 50 * US, "memory": "pinned", "stream": 8}
+            e.copy(at=at, dur=2 * US, bytes=2_500_000, **moved)
+            e.launch(at=at + 4 * US, dur=2 * US, kernel_start=copied + 53 * US, kernel_dur=60 * US)
+        e.sync(at=t + 17 * US, dur=214 * US)
+
+    export = scenes.capture(step, 232)
+    assert after(export, tmp_path) == 232
+    assert after(export, tmp_path, fix("overlap_copy")) == pytest.approx(120, abs=8)
+    assert after(export, tmp_path, fix("overlap_copy"), lean=-1) == pytest.approx(170, abs=12)
+
+
+def test_copies_beside_kernels_are_no_time_in_which_the_device_must_be_busy(tmp_path: Path) -> None:
+    """A copy of 80 us, and a graph of 90 whose launch the tracer made 120 us long: 5 us of them overlapped.
+    The launch takes 70 us untraced, so that the copy hides."""
+
+    def step(e: Export, t: int) -> None:
+        e.copy(at=t, memory="pinned", stream=8, copy_start=t + 7 * US, copy_dur=80 * US)
+        nodes = [("a", t + 131 * US, 45 * US), ("b", t + 176 * US, 45 * US)]
+        e.graph_launch(at=t + 6 * US, dur=120 * US, nodes=nodes)
+        e.sync(at=t + 130 * US, dur=95 * US)
+
+    r = replayer(scenes.capture(step, 230), tmp_path)
+    untraced = Scenario(launch=0.0, node_gap=0.0)
+    assert step_us(r, scenario=untraced) == pytest.approx(230 - 50)
+
+
+def test_operators_before_the_first_launch_are_not_dispatched_with_a_graph(tmp_path: Path) -> None:
+    """160 us from the wait to the first launch of a step, in which `count` operators were recorded."""
+    times = []
+    for count in (0, 12):
+        trace = Profile().gpu().process(1)
+        for i in range(6):
+            now = 600 * i * US
+            trace.annotation(f"step {i}", now, 600 * US)
+            for k in range(count):
+                trace.op("aten::view", now + (10 + 10 * k) * US, US)
+            for k in range(10):
+                trace.launch(at=now + (160 + 40 * k) * US, kernel_dur=2 * US)
+            trace.sync(at=now + 530 * US, dur=20 * US)
+        trace.write(path := tmp_path / f"{count}.json")
+        r = Replayer(Analysis(open_trace(path)))
+        times.append([step_us(r, fix("cuda_graphs"), lean=lean) for lean in (-1, 0)])
+    assert times[0][0] == times[0][1] == times[1][0]
+    assert times[0][1] - times[1][1] == pytest.approx(120)

@@ -121,7 +121,7 @@ def profiled(at: Record = lambda *_: None, slot: int = 60, tail: Record = lambda
     trace = Profile().gpu().process(1)
     for step in range(6):
         start = step * 10 * slot * US
-        trace.annotation(f"ProfilerStep#{step}", start, (10 * slot - 1) * US)
+        trace.annotation(f"ProfilerStep#{step}", start, 10 * slot * US)
         for now in range(start, start + 10 * slot * US, slot * US):
             trace.launch(at=now, kernel_dur=2 * US)
             at(trace, now)
@@ -168,6 +168,27 @@ def test_operators_written_as_nvtx_ranges_cost_up_to_6_2_us_each_and_their_sizes
     r = replayer(export, tmp_path)
     assert step_us(r, scenario=NOTHING) == pytest.approx(600)
     assert step_us(r, scenario=ALL) == pytest.approx(10 * (60 - 16 - 2 * 8.6))
+
+
+def test_the_time_between_two_marks_of_steps_is_the_profilers(tmp_path: Path) -> None:
+    """Behind the last launch of a step a wait until 30 us, marks that end at 40 and begin at 50: those 10 us
+    surely go, and up to 20 more; at least a launch's 5 us stay, and a thread without marks loses nothing."""
+
+    def capture(mark: str) -> Replayer:
+        trace = Profile().gpu().process(1)
+        for step in range(6):
+            now = 100 * step * US
+            trace.annotation(f"{mark}{step}", now, 90 * US)
+            trace.launch(at=now + 20 * US, dur=5 * US, kernel_dur=2 * US)
+            trace.sync(at=now + 30 * US, dur=10 * US)
+        return shown(trace, tmp_path)
+
+    marked, named = capture("ProfilerStep#"), capture("step ")
+    assert marked.captured_ns == named.captured_ns == 100 * US
+    assert step_us(named, scenario=NOTHING) == pytest.approx(100)
+    assert step_us(marked, scenario=NOTHING) == pytest.approx(90)
+    gone = step_us(named, scenario=ALL) - step_us(marked, scenario=ALL)
+    assert gone == pytest.approx(10 + 20)
 
 
 def test_timed_python_calls_cost_up_to_1_6_us_each(tmp_path: Path) -> None:
