@@ -48,6 +48,8 @@ _CAPABILITY = Need("the capture does not record the compute capability of the GP
 _FEATURES = {
     "tensor_cores": "has tensor cores", "dependent_launch": "can begin a kernel while another drains",
     "wgmma": "has the matrix instructions of Hopper", "multicast": "can add up inside the NVLink switch",
+    "tcgen05": "has the matrix instructions of data-center Blackwell",
+    "cudnn_attention": "runs the attention of cuDNN",
     **{t: f"multiplies matrices in {t.upper()}" for t in ("bf16", "tf32", "int8", "fp8", "fp4")},
 }  # fmt: skip
 _GENERATION = Need("which GPU it is, is not recorded", None, lambda a: gpu_has("fp8", a.device(a.main_device)) is not None)  # fmt: skip

@@ -105,10 +105,10 @@ def batch_numbers(fix: Fix, work: Work) -> list[str]:
     """How many more sequences there is room for, and what the estimate leaves out, for the report."""
     try:
         n, why = room_for_batch(work)
-        told = f"there is room for {n:.0f} times as much work a step: {why}"
+        room = f"there is room for {n:.0f} times as much work a step: {why}"
     except NoEstimate as full:
-        told = str(full)
-    return [told, *_left_out(work)]
+        room = str(full)
+    return [room, *_left_out(work)]
 
 
 def _left_out(work: Work) -> list[str]:

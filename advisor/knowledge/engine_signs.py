@@ -180,7 +180,11 @@ class Program(NamedTuple):
 
     def runs(self, option: OptionLine) -> bool:
         """Whether the GPU supports what the line does, as far as is known."""
-        named = (name for name, f in gpu_features().items() if re.search(f.words, option.line))
+        named = (
+            name
+            for name, f in gpu_features().items()
+            if re.search(f.words, f"{option.line} {option.note or ''}")
+        )
         return all(gpu_has(name, self.device) is not False for name in named)
 
     def uses(self, option: OptionLine) -> bool:

@@ -64,7 +64,7 @@ def test_no_option_line_names_what_the_device_lacks(device: Device) -> None:
 
 def test_a_device_has_what_its_generation_has() -> None:
     has = {d.name: {n for n in gpu_features() if gpu_has(n, d)} for d in DEVICES}
-    eight = {"tensor_cores", "bf16", "tf32", "int8"}
+    eight = {"tensor_cores", "bf16", "tf32", "int8", "cudnn_attention"}
     assert has["Tesla P100-PCIE-16GB"] == set()
     assert has["Tesla V100-SXM2-16GB"] == {"tensor_cores"}
     assert has["Tesla T4"] == {"tensor_cores", "int8"}
@@ -72,7 +72,7 @@ def test_a_device_has_what_its_generation_has() -> None:
     assert has["NVIDIA L4"] == {*eight, "fp8"}
     hopper = {*eight, "fp8", "dependent_launch", "wgmma", "multicast"}
     assert has["NVIDIA H100 80GB HBM3"] == hopper
-    assert has["NVIDIA B200"] == has["NVIDIA B300 SXM6"] == {*hopper, "fp4"} - {"wgmma"}
+    assert has["NVIDIA B200"] == has["NVIDIA B300 SXM6"] == {*hopper, "fp4", "tcgen05"} - {"wgmma"}
     assert has["NVIDIA GeForce RTX 5090"] == {*eight, "fp8", "fp4", "dependent_launch"}
     assert has["AMD Instinct MI210"] == {"tensor_cores", "bf16", "int8"}
     assert has["AMD Instinct MI300X"] == {"tensor_cores", "bf16", "int8", "fp8"}

@@ -38,8 +38,9 @@ def test_a_share_of_nothing_is_seen() -> None:
     ]
 
 
-#: Rules of what only language models have: prompts, drafts, beams, a cache. And those on the capture.
-OF_LANGUAGE_MODELS = ("CAP", "CHK", "CMP", "COM108", "KRN120", "KRN125", "MOE", "UTL109", "UTL111")
+#: Rules of what only language models have: prompts, drafts, beams, a cache; logs of the
+#: servers of one. And those on the capture.
+OF_LANGUAGE_MODELS = ("CAP", "CHK", "CMP", "COM108", "KRN120", "KRN125", "LOD", "MOE", "UTL109", "UTL111")
 _LANGUAGE = re.compile(r"(?i)\b(?:tokens?|decod\w+|prefill\w*|KV|logits|prompts?|beams?)\b")
 _KNOWN = ("workload.", "capture.serving", "kernel.static_cache")
 

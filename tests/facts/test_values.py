@@ -427,6 +427,8 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "gpu.fp4": False,
             "gpu.dependent_launch": True,
             "gpu.wgmma": True,
+            "gpu.cudnn_attention": True,
+            "gpu.tcgen05": False,
             "gpu.multicast": True,
             "capture.stack_recorded": False,
             # Two kernels again and again are no model.
