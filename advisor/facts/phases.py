@@ -22,6 +22,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.experts import adapter_kernels, is_adapter
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
+from advisor.metrics.layers import concatenations
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.pace import MIN_STEPS, find_drift, find_slow_steps
 from advisor.metrics.passes import (
@@ -96,6 +97,8 @@ FACTS = (
         Entry("kernel.quantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.kv_combine_ratio", "ratio", "kernels", "Time of kernels that add up what attention made of the parts of a sequence (split-KV, flash decoding), over that of the attention kernels themselves", "names; sum / sum", needs=(needs.KERNELS, Need("no attention kernel is known by name"))),
         Entry("kernel.kv_combine_window_ratio", "ratio", "kernels", "The same kernels' share of the window", "sum / window"),
+        Entry("kernel.concatenation_ratio", "ratio", "kernels", "Share of the busy time in kernels that only concatenate tensors, those that append to the KV cache left out", "names; place before attention"),
+        Entry("kernel.concatenation_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
         Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
         Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
@@ -105,7 +108,7 @@ FACTS = (
         Entry("kernel.cache_reorder_window_ratio", "ratio", "kernels", "Share of the window in gathers of rows in a language model of which eight or more follow each other without a product between them: caches of beams that changed places", "names and place; 3 us each or more"),
         Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the window from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / window"),
         *needs.counted("embedding.lookups", "kernels", "Embedding kernels of such stretches", "count / steps", needs=(needs.KERNELS,)),
-        Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention, in casts of weights and caches, and in those that quantise for a product; 0 with steps, which tell what each of these wins", "sum / sum"),
+        Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention, in casts of weights and caches, and in those that quantise for a product or concatenate; 0 with steps, which tell what each of these wins", "sum / sum"),
         Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window", needs=(needs.KERNELS, needs.STEPS)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
 )  # fmt: skip
@@ -345,14 +348,15 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     operands = (("weights", (widened & ~widened_cache).any()), ("keys and values", widened_cache.any()))
     adapting = adapter_kernels(a, at)
     quantising = quantised_inputs(a, *placed)
+    joining = np.isin(at, concatenations(a, device))
     combining, attention = (
         a.names.mask(wanted)[name] for wanted in (is_combining, lambda k: k.family in ATTENTION)
     )
     if attends := float(length[attention & ~combining].sum()):
         out.put("kernel.kv_combine_ratio", length[combining].sum() / attends)
-    subjects = "dequantise", "weight_cast", "adapter", "quantise"
+    subjects = "dequantise", "weight_cast", "adapter", "quantise", "concatenation"
     shares = {}
-    for subject, mine in zip(subjects, (widened, narrowed, adapting, quantising), strict=True):
+    for subject, mine in zip(subjects, (widened, narrowed, adapting, quantising, joining), strict=True):
         spent = held(mine)
         for what, whole in (("ratio", busy), ("window_ratio", window)):
             # Unidentified kernels may belong to them or not.
@@ -361,7 +365,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     lookups = embedding_lookups(a, *placed)
     counts = {"kernel.attention_pieces": pieces.count, "embedding.lookups": int(lookups.of.sum())}
     small = a.names.mask(lambda k: k.family in UNFUSED)[name] & (a.step_count == 0)
-    named = small & (pieces.inner | widened | narrowed | quantising)
+    named = small & (pieces.inner | widened | narrowed | quantising | joining)
     out |= {
         "kernel.adapter_count_ratio": adapting.mean(),
         "kernel.kv_combine_window_ratio": held(combining) / window,

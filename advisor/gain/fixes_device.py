@@ -14,6 +14,7 @@ from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
+from advisor.metrics.layers import concatenations
 from advisor.metrics.passes import (
     cache_reorders,
     embedding_lookups,
@@ -227,6 +228,7 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         "weight_casts": lambda: narrowed_weights(*work.placed, work.attention_pieces),
         "quantisation": lambda: quantised_inputs(*work.placed),
         "kv_combines": lambda: work.select(is_combining),
+        "concatenations": lambda: work.found_by(concatenations),
         "sampling_sorts": lambda: sampling_sorts(*work.placed),
         "attention_pieces": lambda: work.attention_pieces.inner,
         "cache_joins": lambda: work.cache_joins,

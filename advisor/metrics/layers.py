@@ -94,6 +94,18 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
     return None
 
 
+def concatenations(a: Analysis, device: int) -> Array:
+    """Positions in `ops` of kernels that only put tensors one behind the other, those that append to the KV
+    cache left out."""
+    kernels = a.kernels(device)
+    joining = a.names.mask(lambda k: k.operation == "concatenate")[kernels.name]
+    if not joining.any():
+        return kernels.at[joining]
+    layers = find_layers(a, device)
+    appended = kernels.at[:0] if layers is None else layers.joins
+    return np.setdiff1d(kernels.at[joining], appended)
+
+
 def _sign(kernel: KernelFamily) -> int:
     if kernel.family in ATTENTION:
         core = _LATENT if "MLA" in kernel.operation else _CORE

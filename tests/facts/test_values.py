@@ -247,6 +247,8 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.adapter_count_ratio": 0.0,
             "kernel.dequantise_ratio": 0.0,
             "kernel.dequantise_window_ratio": 0.0,
+            "kernel.concatenation_ratio": 0.0,
+            "kernel.concatenation_window_ratio": 0.0,
             "kernel.weight_cast_ratio": 0.0,
             "kernel.weight_cast_window_ratio": 0.0,
             "kernel.sampling_sort_window_ratio": 0.0,

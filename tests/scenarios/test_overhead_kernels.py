@@ -1,4 +1,4 @@
-"""Kernels that are overhead beside the kernels that need them: quantisation, combining of splits."""
+"""Kernels that are overhead beside those that need them: quantisation, adding up splits, concatenation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import advisor
 from advisor.model.findings import Diagnosis
+from tests.scenarios.eager import CAT, Eager
+from tests.scenarios.eager import GEMM as PRODUCT_16_BITS
+from tests.scenarios.eager import NORM as LAYER_NORM
 from tests.scenarios.machine import DECODE_ATTENTION, GEMV, NORM, SILU, Kernel, Machine
 from tests.scenarios.support import diagnosed, fact, ranked, severity
 
@@ -109,3 +113,57 @@ def test_splits_that_pay(tmp_path: Path, us: float, combine: float) -> None:
     """Long contexts; adding up takes less than half as long; or next to nothing of the step."""
     d = diagnosed(decode(attention(us, combine)), tmp_path)
     assert severity(d, "split-kv-combine") is None
+
+
+CAT_COMPILED = Kernel("triton_poi_fused_cat_3")
+ROPE = Kernel("void vllm::rotary_embedding_kernel<c10::BFloat16, true>()")
+
+
+def joined(us: float, kernel: Kernel = CAT) -> Layer:
+    """A layer of 99 us, and two concatenations: before a rotation and before a write to the cache."""
+    join = ((kernel, us),) if us else ()
+    return (
+        (NORM, 3), (GEMV, 20), *join, (ROPE, 2), *join, (CACHE, 2), (DECODE_ATTENTION, 12), (GEMV, 15),
+        (NORM, 3), (GEMV, 20), (SILU, 3), (GEMV, 19),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", [CAT, CAT_COMPILED])
+def test_concatenations_that_append_to_no_cache(tmp_path: Path, kernel: Kernel) -> None:
+    d = diagnosed(decode(joined(12.4, kernel)), tmp_path)
+    assert ranked(d)[0] == "concatenations"
+    assert severity(d, "kv-cache-concatenation") is None
+    assert fact(d, "kernel.concatenation_ratio") == pytest.approx(24.8 / 123.8, rel=0.02)
+    assert after_ms(d, "concatenations") == pytest.approx(without_ms(joined(0), tmp_path), rel=0.03)
+
+
+def test_features_joined_behind_every_block(tmp_path: Path) -> None:
+    """A convolutional network that hands on all earlier features, without attention or a cache."""
+    p = Eager(nsys=True)
+    for _ in range(8):
+        with p.step():
+            for _ in range(40):
+                p.op("aten::convolution", PRODUCT_16_BITS, 60)
+                p.op("aten::native_layer_norm", LAYER_NORM, 8)
+                p.op("aten::cat", CAT, 20)
+            p.wait()
+    d = advisor.diagnose(p.write(tmp_path))
+    assert ranked(d)[0] == "concatenations"
+    assert fact(d, "kernel.concatenation_ratio") == pytest.approx(20 / 88, rel=0.02)
+
+
+def test_concatenations_that_grow_the_cache_are_told_once(tmp_path: Path) -> None:
+    layer = (
+        (NORM, 3), (GEMV, 20), (ROPE, 2), (CAT, 9), (CAT, 9), (DECODE_ATTENTION, 12), (GEMV, 15), (NORM, 3),
+        (GEMV, 20), (SILU, 3), (GEMV, 19),
+    )  # fmt: skip
+    d = diagnosed(decode(layer), tmp_path)
+    assert ranked(d)[0] == "kv-cache-concatenation"
+    assert severity(d, "concatenations") is None
+    assert fact(d, "kernel.concatenation_ratio") == 0.0
+
+
+def test_short_concatenations_are_no_fault(tmp_path: Path) -> None:
+    d = diagnosed(decode(joined(2)), tmp_path)
+    assert severity(d, "concatenations") is None
+    assert ranked(d) == []
