@@ -130,6 +130,7 @@ def _column(side: Side, phase: str, batch: Number, throughput: Number) -> Iterat
     yield "kernels", "matrix products per layer", "count", _over(products, layers)
     yield "kernels", "unfused share", "ratio", _over(unfused, sum(k.ms for k in kernels))
     yield "kernels", "attention time per layer", "ms", _over(attention, layers)
+    yield "kernels", "FFN time per layer", "ms", _over(_ffn_ns(side, phase), 1e6)
     yield "kernels", "attention", "text", _largest(side, phase, "attention")
     yield "kernels", "matrix products", "text", _largest(side, phase, "gemm", "gemv")
     for group, name, unit, fact in _FACTS:
@@ -138,6 +139,12 @@ def _column(side: Side, phase: str, batch: Number, throughput: Number) -> Iterat
     yield "measured", "tokens a second in it", "tok_per_s", _over(_times(size, 1e3), step)
     share = _times(_times(spent, 1e-3 / (size or 1.0)), throughput)
     yield "measured", "kernel time x throughput", "ratio", share
+
+
+def _ffn_ns(side: Side, phase: str) -> Number:
+    """Of a layer's feed-forward network or experts; layers are found in the commonest phase alone."""
+    commonest = max(side.phases, key=lambda p: (side.steps(p), p))
+    return side.device_fact("layer.ffn_ns") if phase == commonest else None
 
 
 def _over(value: Number, by: Number) -> Number:

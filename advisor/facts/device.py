@@ -106,6 +106,7 @@ FACTS = (
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, all that run at once together, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.small_skinny_ratio", "ratio", "kernels", "Share of the time of GEMV and skinny GEMM kernels in those that have few blocks so; 0 without such products", "sum / sum", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
         Entry("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
@@ -363,14 +364,15 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     else:  # kernels that run at once fill the device together
         filled = np.where(small, blocks, sms)[compute]
         held = narrow_ns(start[compute], end[compute], filled, sms)
-    unfused = a.names.mask(lambda k: k.family in UNFUSED)[kernels.name]
-    heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[kernels.name]
+    masks = (lambda k: k.family in UNFUSED), (lambda k: k.family in MATMUL | ATTENTION), is_skinny
+    unfused, heavy, skinny = (a.names.mask(mask)[kernels.name] for mask in masks)
     waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
     out |= {
         "kernel.small_grid_ratio": min(held / busy, 1.0),
         "kernel.small_grid_window_ratio": min(held, busy) / window,
         "kernel.small_unfused_ratio": duration[small & unfused].sum()
         / max(duration[small | unfused].sum(), 1),
+        "kernel.small_skinny_ratio": duration[small & skinny].sum() / max(duration[skinny].sum(), 1),
         "kernel.several_waves_ratio": min(duration[heavy & waves].sum() / busy, 1.0),
     }
 

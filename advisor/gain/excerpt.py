@@ -125,6 +125,7 @@ def as_one_pass(a: Analysis) -> Analysis:
     host = np.array([window.start], np.int64), np.array([window.end], np.int64)
     gpu = ops.start[mine].min(keepdims=True), ops.end[mine].max(keepdims=True)
     view = copy(a)
+    view.__dict__.pop("_kept_kernels", None)  # they know the steps of the analysis
     step = np.where(mine, 0, MISSING)
     view.__dict__["steps"] = Steps("single pass", 0.0, ("unknown",), *host, *gpu, step)
     view.__dict__["window_steps"] = np.zeros(1, np.int64)

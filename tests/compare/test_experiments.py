@@ -16,7 +16,9 @@ from advisor.errors import InputError
 from advisor.knowledge.verb_files import benchmark_metrics, capture_goals, framework_differences, moe_router
 from advisor.model.comparison import FrameworkTable, Metric
 from advisor.pipeline import compare as run
+from advisor.pipeline.diagnose import diagnose
 from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side
+from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, SILU, Machine
 
 # --- context ---------------------------------------------------------------------------------
 
@@ -179,9 +181,45 @@ def test_different_models_and_a_throughput_that_cannot_be(tmp_path: Path) -> Non
 
 def test_every_difference_is_about_a_metric_of_the_table(tmp_path: Path) -> None:
     one = side("a", diagnosed(tmp_path / "a.sqlite", cat=5.0, gap=50.0))
-    found = table([("a", one), ("b", one)], {"a": 1.0, "b": 1.0}, {"a": 2, "b": 2})
+    whole = side("b", committed_diagnosis("decode_eager_bs1"))  # with a feed-forward network
+    found = table([("a", one), ("b", whole)], {"a": 1.0, "b": 1.0}, {"a": 2, "b": 2})
     names = {m.name for m in found.metrics}
     assert {d.metric for d in framework_differences()} - names <= {"exposed copies"}
+
+
+def test_time_of_the_feed_forward_network(tmp_path: Path) -> None:
+    """Norm 2, products 9 and 9, activation 2 us a layer; the other engine needs 18 us for each product."""
+    columns = []
+    for name, us in (("a", 9), ("b", 18)):
+        m = Machine()
+        for i in range(12):
+            with m.step(f"decode_step {i}"):
+                m.replay(20, [*DECODE_LAYER[:5], (GEMV, us), (SILU, 2), (GEMV, us)])
+                m.read_back()
+        columns.append((name, side(name, diagnose(m.write(tmp_path, f"{name}.sqlite")))))
+    found = table(columns, {}, {})
+    low, high = metric(found, "FFN time per layer").values
+    assert isinstance(low, float)
+    assert high == pytest.approx(low + 0.018)
+    assert low == pytest.approx(0.021, abs=0.0011)
+    assert "Feed-forward network: a takes" in " ".join(found.differences)
+    assert metric(found, "attention time per layer").values == pytest.approx((0.004, 0.004))
+
+
+def test_layers_of_another_phase_say_nothing_of_this_one(tmp_path: Path) -> None:
+    """Layers are found in the commonest phase, here the steps that read prompts."""
+    m = Machine()
+    prompt = [(NORM, 20), (GEMM, 90), (PREFILL_ATTENTION, 60), (GEMM, 80), (NORM, 20), (GEMM, 90), (SILU, 20),
+              (GEMM, 90)]  # fmt: skip
+    for i in range(20):
+        prefill = i % 4 > 0
+        with m.step(f"{'prefill' if prefill else 'decode'} {i}"):
+            m.layers(12, prompt if prefill else DECODE_LAYER)
+            m.read_back()
+    both = side("a", diagnose(m.write(tmp_path)))
+    for phase, wanted in (("prefill", True), ("decode", False)):
+        found = table([("a", both), ("b", both)], {}, {}, phase)
+        assert ("FFN time per layer" in {row.name for row in found.metrics}) == wanted
 
 
 # --- the router experiment -------------------------------------------------------------------

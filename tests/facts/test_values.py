@@ -231,6 +231,7 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.small_grid_ratio": 50 / 275,
             "kernel.small_grid_window_ratio": 0.05,
             "kernel.small_unfused_ratio": 1.0,
+            "kernel.small_skinny_ratio": 0.0,
             "kernel.unfused_ratio": 50 / 275,
             "kernel.unfused_window_ratio": 0.05,
             "kernel.unfused_p50_ns": 50_000.0,

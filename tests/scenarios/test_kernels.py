@@ -321,6 +321,22 @@ def test_kernels_of_few_blocks(tmp_path: Path) -> None:
     expect(d, "under-filled-gpu", never=("compute-bound", "launch-bound"))
 
 
+@pytest.mark.parametrize(("blocks", "first"), [(24, "under-filled-gpu"), (264, "gemv-headroom")])
+def test_slow_products_of_few_blocks_need_a_larger_batch(tmp_path: Path, blocks: int, first: str) -> None:
+    """Products at a fifth of memory speed: because they fill a fifth of the GPU, or though they fill it."""
+    layer = [(k._replace(blocks=blocks if k is GEMV else 16), us) for k, us in WEIGHTS]
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i} batch=1"):
+            m.layers(22, layer, call=2)
+            m.read_back()
+    m.sample({kernel: (15, 20, 5) for kernel, _ in layer})
+    d = diagnosed(m, tmp_path)
+    expect(d, first)
+    assert ("gemv-headroom" in ranked(d)) == (first == "gemv-headroom")
+    assert fact(d, "kernel.small_skinny_ratio") == (1.0 if blocks == 24 else 0.0)
+
+
 def test_kernels_of_few_blocks_that_fill_the_gpu_together(tmp_path: Path) -> None:
     """Kernels of 40 blocks on 132 SMs: four streams at once fill the GPU, two do not."""
     for streams, wanted in ((4, 0.0), (1, 1.0)):

@@ -94,3 +94,19 @@ def test_one_pass_names_what_its_elementwise_kernels_are(
     pieces = 100 / 6 if layer is IN_PIECES else 0
     assert found["kernel.attention_pieces_per_100_kernels"] == pytest.approx(pieces, rel=0.02)
     assert found["embedding.lookups_per_100_kernels"] == 0
+
+
+def test_concatenations_of_a_window_that_is_one_pass(tmp_path: Path) -> None:
+    m = Machine()
+    for i in range(150):
+        for _ in range(1 + i * 7 % 5):
+            m.launch(GEMM, 60 + i * 37 % 41)
+        m.launch(eager.CAT, 20 + i * 13 % 17)
+        if i % 11 == 3:
+            m.launch(DECODE_ATTENTION, 30)
+    d = diagnosed(m.export, tmp_path)
+    assert facts(d)["capture.step_count"] == 0
+    assert "concatenations" in ranked(d)
+    (gain,) = (f.gain for f in d.findings if f.cause == "concatenations")
+    assert gain is not None
+    assert gain.speedup is not None
