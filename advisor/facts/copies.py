@@ -39,6 +39,7 @@ FACTS = (
         Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time of those over 64 KiB x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
         *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
         Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
+        Entry("copy.once_ratio", "ratio", "copies kernels", "Share of the window in copies between host and device, if all of them stand before its first kernel or behind its last one: inputs and results of one piece of work; else 0", "sum / window"),
         Entry("copy.peer_exposed_ratio", "ratio", "copies", "Share of the window in copies from GPU to GPU with no kernel running", "union minus compute"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
         Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(Need("no copy between host and device under 4 KiB"),)),
@@ -77,7 +78,10 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     def rate(mine: Array) -> float:
         return float(size[mine].sum()) / max(float(length[mine].sum()), 1.0) * 1e9
 
+    work = budget.compute
+    once = bool(len(work)) and (crosses <= ((end <= work.start.min()) | (start >= work.end.max()))).all()
     out |= {
+        "copy.once_ratio": ran(crosses)[1] / window if once else 0.0,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
         "copy.peer_exposed_ratio": ran(kind == PTOP)[1] / window,
         "copy.dtod_busy_ratio": min(between / busy, 1.0),

@@ -204,3 +204,50 @@ def test_few_small_uploads(tmp_path: Path) -> None:
     d = diagnosed(in_pieces(7, 16, "pinned"), tmp_path)
     assert "tiny-copies" not in ranked(d)
     assert fact(d, "copy.small_runs") is None
+
+
+SAXPY = Kernel("saxpy(int, float, float*, float*)")
+
+
+def examples(
+    pieces: int = 1, *, kernel: float = 2_000, copied: bool = True, start_up: float = 150
+) -> Machine:
+    """A program that copies 40 MB up, computes and copies 40 MB back, each 6.8 ms from pageable memory."""
+    m = Machine()
+    m.call("cudaMalloc_v3020", start_up)
+    for i in range(pieces):
+        if copied or i == 0:
+            m.copy("HtoD", 40_000, "pageable", gb_per_s=6, api="cudaMemcpy_v3020")
+        m.launch(SAXPY, kernel, call=20)
+        if copied or i == pieces - 1:
+            m.copy("DtoH", 40_000, "pageable", gb_per_s=6, api="cudaMemcpy_v3020")
+    return m
+
+
+COPIES = {"transfer-bound", "pageable-copies"}
+
+
+@pytest.mark.parametrize("start_up", [150, 120_000])
+def test_one_copy_up_one_kernel_and_one_copy_down_dominate_nothing(tmp_path: Path, start_up: float) -> None:
+    d = diagnosed(examples(start_up=start_up), tmp_path)
+    assert fact(d, "copy.once_ratio") == pytest.approx(13.65 / 15.65, abs=0.01)
+    assert "runs-once" in ranked(d)
+    assert not COPIES & set(ranked(d))
+    assert "startup-in-window" in ranked(d) if start_up > 1_000 else ranked(d)[0] == "runs-once"
+
+
+def test_copies_that_come_with_every_piece_of_work_dominate(tmp_path: Path) -> None:
+    d = diagnosed(examples(6), tmp_path)
+    assert fact(d, "copy.once_ratio") == 0.0
+    assert set(ranked(d)) & COPIES
+    assert "runs-once" not in ranked(d)
+
+
+def test_copies_around_a_long_kernel_and_around_many(tmp_path: Path) -> None:
+    """A kernel of 200 ms, beside which copies take 6 %, and 30 kernels, which are enough to judge."""
+    for name, m in (("long", examples(kernel=200_000)), ("many", examples(30, copied=False))):
+        folder = tmp_path / name
+        folder.mkdir()
+        d = diagnosed(m, folder)
+        assert "runs-once" not in ranked(d)
+        assert fact(d, "copy.once_ratio") > 0.05  # type: ignore[operator]
