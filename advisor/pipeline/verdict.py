@@ -26,6 +26,7 @@ _OVERHEAD = {
     "kernel.quantise_window_ratio": "kernels that only quantise",
     "kernel.dequantise_window_ratio": "kernels that only widen quantised values",
     "kernel.weight_cast_window_ratio": "casts of weights",
+    "kernel.concatenation_window_ratio": "concatenations",
     "kernel.kv_combine_window_ratio": "kernels that add up split attention",
     "kernel.adapter_window_ratio": "kernels of adapters",
 }

@@ -238,11 +238,14 @@ def _required(d: Diagnosis, first: Finding) -> list[ToDo]:
 
 def _win(d: Diagnosis, first: Finding) -> str:
     gain = (d.headline.together if d.headline is not None else None) or first.gain
-    if gain is None or gain.speedup is None:
+    waits = any(a.verify and a.verify.fact == MISSING_RANKS for a in first.recommendations)
+    if gain is None or gain.speedup is None or waits:
         share = "" if judges_capture(first.code) else phrases.share_text(first)
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
         if share and (whole := share_of(d)):
             return f"{first.cause}, {share} {whole}"
+        # What one rank waits for the others no fix of its own saves.
+        of = f"{of}, part of it perhaps waiting for other ranks" if waits else of
         return f"{first.cause} holds {share} of the {of}" if share else ""
     if gain.measure == "throughput":
         return f"more {gain.per}s/s; no step gets shorter"

@@ -297,6 +297,7 @@ def test_waiting_and_copies(steps: FactBase) -> None:
             # 128 KiB in 20 us, against the 55 GB/s that pinned memory reaches.
             "copy.pageable_excess_ratio": 0.020 * (1 - (1 << 17) / 20e-6 / 55e9),
             "copy.pageable_large_per_step": 1.0,
+            "copy.once_ratio": 0.0,
             "copy.exposed_ratio": 0.025,
             "copy.tiny_per_step": 1.0,
             "copy.tiny_htod_ratio": 0.0,

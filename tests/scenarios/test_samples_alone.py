@@ -344,3 +344,39 @@ def _allocating(folder: Path, gigabytes: int) -> Path:
     for i in range(10):
         export.launch(at=i * 1_000_000, kernel_dur=800_000)
     return export.write(folder / "t.sqlite")
+
+
+def without_tensor_pipe(source: str, folder: Path, second: Second) -> Diagnosis:
+    """A log that has no column for the tensor pipe: of dcgmi, or of GPU metrics that nsys took."""
+    if source == "dcgmi":
+        row = f"GPU 0  {second['gr']:.3f}  {second['sm']:.3f}  {second['dram']:.3f}"
+        path = _written(folder / "dcgmi.txt", "#Entity  GRACT  SMACT  DRAMA\nID", [row] * SECONDS)
+    else:
+        metrics = {"GR Active": "gr", "SMs Active": "sm", "DRAM Read Bandwidth": "dram"}
+        export = Export(duration=SECONDS * 10**9).gpu().traced()
+        export.gpu_metrics({n: [round(100 * second[k])] * SECONDS for n, k in metrics.items()}, 10**9)
+        path = export.write(folder / "metrics.sqlite")
+    return advisor.diagnose(path)
+
+
+@pytest.mark.parametrize("source", ["dcgmi", "nsys"])
+@pytest.mark.parametrize(
+    ("change", "bound"),
+    [
+        ({}, True),
+        ({"dram": 0.62}, False),
+        ({"sm": 0.86}, False),
+        ({"gr": 0.7, "sm": 0.67, "dram": 0.2}, False),
+    ],
+)
+def test_full_sms_beside_spare_dram_are_bound_by_arithmetic(
+    tmp_path: Path, source: str, change: Second, bound: bool
+) -> None:
+    """95 / 99 % SM Active and 30 / 99 % DRAM; near it: DRAM, SM Active, and a device that idles for 30 %."""
+    d = without_tensor_pipe(source, tmp_path, DENSE | change)
+    assert fact(d, "activity.tensor_busy_ratio") is None
+    found = [f for f in d.findings if f.cause == "compute-bound"]
+    assert bool(found) == bound
+    if bound:
+        assert found[0].message.startswith("The GPU is well used")
+        assert "no fault" not in d.verdict
