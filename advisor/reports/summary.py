@@ -245,8 +245,8 @@ def _win(d: Diagnosis, first: Finding) -> str:
         if share and (whole := share_of(d)):
             return f"{first.cause}, {share} {whole}"
         # What one rank waits for the others no fix of its own saves.
-        of = f"{of}, part of it perhaps waiting for other ranks" if waits else of
-        return f"{first.cause} holds {share} of the {of}" if share else ""
+        perhaps = ", part of it perhaps waiting for other ranks" if waits else ""
+        return f"{first.cause} holds {share} of the {of}{perhaps}" if share else ""
     if gain.measure == "throughput":
         return f"more {gain.per}s/s; no step gets shorter"
     at = first.scope.device
