@@ -84,9 +84,8 @@ class Replayer:
         self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
-        self.times = StepTimes(
-            self.excerpt, self.taken.main, self.work.remembered, self.work.kind != Kind.COPY
-        )
+        kernels = self.work.kind != Kind.COPY
+        self.times = StepTimes(self.excerpt, self.taken.main, self.work.remembered, kernels)
         self.by_software = a.trace_method != "hardware"
         self.wider_gaps = not a.trace.capture.recorder.nsys_options
         self.inflation = node_inflation(a)
@@ -375,7 +374,6 @@ class Replayer:
         """Scenarios at both ends of each uncertain quantity."""
         inputs = self.taken.inputs
         middle = self.middle_of(fixes)
-        leans = middle.leans
         out = []
         if self.unprofiled_ns is None and slows_host(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))
@@ -386,7 +384,7 @@ class Replayer:
             out.append((replace(middle, node_gap=0.0), replace(middle, node_gap=1.0)))
         for i, fix in enumerate(fixes):
             if not catalogue().whatifs[fix.what_if].certain:
-                down, up = list(leans), list(leans)
+                down, up = list(middle.leans), list(middle.leans)
                 down[i], up[i] = -1, 1
                 out.append((replace(middle, leans=tuple(down)), replace(middle, leans=tuple(up))))
         return out
