@@ -29,10 +29,11 @@ _LOCK_CALLS = r"pthread_cond_(?:timed|clock)?wait|sem_(?:timed|clock)?wait|sigwa
 _EVENTS = re.compile(rf"(?:__)?(?:{EVENT_CALLS})(?:_\w+)?")
 _WAITS = re.compile(rf"(?:__)?(?:{EVENT_CALLS}|{SLEEP_CALLS}|{_LOCK_CALLS})(?:_\w+)?")
 
-#: There is a pattern from so many waits on, in more than this share of the passes (fewer are interruptions),
-#: which take this share of the time (calibration#hst111).
+#: There is a pattern from so many waits on, in more than this share of the passes (fewer are interruptions,
+#: but before prompts), which take this share of the time (calibration#hst111).
 _LEAST, _FEW, _SHARE = 6, 0.1, 0.1
-#: A wait is one in the operating system if such calls cover this share of it.
+#: A wait is one in the operating system if such calls cover this share of it; waits come before prompts if
+#: this share of them does.
 _COVERED = 0.8
 #: Waits vary widely if they differ from the one before by this factor (geometric mean), and do not come in
 #: two or three sizes: this many of the tenths that they fall into, or more, take up nine tenths of the range
@@ -92,7 +93,8 @@ def find_arrivals(a: Analysis) -> Arrivals:
     waits = found.take(_in_event_calls(a, found) | _vary(found))
     if (
         _between_tokens(waits, steps)
-        or len(waits) < max(_LEAST, _FEW * len(steps))
+        or len(waits) < _LEAST
+        or (len(waits) < _FEW * len(steps) and not _before_prompts(waits, steps))
         or waits.span.total < _SHARE * max(last - first, 1)
     ):
         return Arrivals()
@@ -210,6 +212,12 @@ def _between_tokens(waits: _Waits, steps: Steps) -> bool:
     work = steps.gpu_end[waits.step] - waits.span.end
     wait = median_of(waits.span.end - waits.span.start)
     return wait < _BETWEEN_TOKENS * median_of(work)
+
+
+def _before_prompts(waits: _Waits, steps: Steps) -> bool:
+    """True if nearly all come before a step that reads a prompt: with it a request came."""
+    reads = among(np.array(steps.phase)[waits.step], ("prefill", "mixed"))
+    return bool(reads.mean() >= _COVERED)
 
 
 def _call(a: Analysis, waits: _Waits) -> str:

@@ -141,8 +141,8 @@ def held_by_prompts(a: Analysis) -> Array:
     """Mask of the window's steps that read prompts while sequences that are being decoded wait: those of
     both phases, and those of prompts alone between two decode steps. After the latter more sequences are
     decoded than came in with the prompts, by the range names; where these tell no sizes, kernels of a
-    serving engine run, and the decode steps between are not each time as many (which a benchmark of one
-    batch after the other makes)."""
+    serving engine run, the decode steps between are not each time as many (which a benchmark of one batch
+    after the other makes), and nothing waited for a request before (then no sequence ran)."""
     phases = a.window_phases
     held = np.asarray(phases == "mixed")
     decode, prefill = np.flatnonzero(phases == "decode"), np.flatnonzero(phases == "prefill")
@@ -155,7 +155,10 @@ def held_by_prompts(a: Analysis) -> Array:
     pairs = zip(prefill.tolist(), decode[after].tolist(), strict=True)
     left = [_left_over(sizes, prompt, follows) for prompt, follows in pairs]
     if None in left:
-        left = [_is_server(a) and not _in_turns(after)] * len(left)
+        running = _is_server(a) and not _in_turns(after)
+        step = a.window_steps[prefill]
+        idle = Coverage(a.arrivals.waits).within(a.steps.gpu_end[step - 1], a.steps.gpu_start[step])
+        left = (running & (idle == 0)).tolist()
     held[prefill[np.array(left, bool)]] = True
     return held
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 
 from advisor.model.findings import Diagnosis
 from advisor.reports.summary import verdict, why
-from tests.scenarios.machine import Machine
+from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, Machine
 from tests.scenarios.requests import Pass, encoder, even, replayed, service, uneven
 from tests.scenarios.support import diagnosed, expect, fact, ranked, severity
+
+#: One layer that reads a prompt, in us.
+PROMPT_LAYER = ((NORM, 6), (GEMM, 300), (PREFILL_ATTENTION, 150), (GEMM, 300))
 
 CAUSES = (
     "host-gap",
@@ -204,3 +208,29 @@ def test_layers_that_read_back_are_no_passes(tmp_path: Path) -> None:
         m.read_back()
         m.work(600)
     assert diagnosed(m, tmp_path).inputs[0].step_method != "pauses"
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_conversations_at_random_times(tmp_path: Path, ranges: bool) -> None:
+    """A prompt and 16 to 24 tokens each: few of the steps follow a wait, but all of these read prompts."""
+    m = Machine()
+    for us in uneven(10, 120, 8):
+        m.work(us + 200)
+        for i in range(17 + round(us) % 8):
+            with m.step("decode" if i else "prefill") if ranges else nullcontext():
+                m.layers(12, PROMPT_LAYER) if i == 0 else m.replay(30)
+                m.read_back()
+            m.work(60)
+    d = diagnosed(m, tmp_path)
+    expect(d, also=("waits-for-requests",), never=CAUSES)
+    assert ranked(d) == []
+
+
+def test_host_code_before_few_tokens_is_no_wait_for_a_request(tmp_path: Path) -> None:
+    m = Machine()
+    for i, us in enumerate(uneven(120, 30, 8)):
+        with m.step("decode"):
+            m.replay(30)
+            m.read_back()
+        m.work(us if i % 12 == 5 else 60)
+    assert "waits-for-requests" not in {f.cause for f in diagnosed(m, tmp_path).findings}
