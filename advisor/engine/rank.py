@@ -6,7 +6,8 @@ One currency for all: the share of the step that the fix saves. The list is sort
 2. severity, faults of the file alone behind all that cost the program something;
 3. latency before throughput: a larger batch makes no step shorter;
 4. faults before limits;
-5. the score, with a required fix moved before the one that needs it.
+5. the score, with a required fix moved before the one that needs it. Where no step repeats, scores of the
+   window count by the share of the capture that it is, beside what holds a share of the capture.
 
 Ties by code, then by scope. Findings of rules that are capped at info come last.
 """
@@ -83,7 +84,10 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
         sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
         cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
         rated = [_behind_latency(f, cap) for f in rated]
-    placed = required_first(sorted(rated, key=_place), rules, lambda a, b: _group(a) == _group(b))
+    part = _window_part(rated)
+    placed = required_first(
+        sorted(rated, key=lambda f: _place(f, part)), rules, lambda a, b: _group(a) == _group(b)
+    )
     return tuple(f.replaced(rank=number) for number, f in enumerate(placed, 1))
 
 
@@ -137,12 +141,31 @@ def _of_file(finding: Finding) -> bool:
     return impact is not None and impact.part == "capture" and impact.share is None
 
 
-def _place(finding: Finding) -> tuple[object, ...]:
+def _window_part(rated: Sequence[Finding]) -> float:
+    """Share of the capture that the window is, by what findings hold of either; 1 if steps repeat, since
+    the step then stands for the program however long the capture is."""
+    windows = [_whole(f) for f in rated if f.gain is not None and f.gain.of == "window"]
+    captures = [_whole(f) for f in rated if _of_capture(f)]
+    window, capture = max(windows, default=0.0), max(captures, default=0.0)
+    return min(window / capture, 1.0) if window and capture else 1.0
+
+
+def _of_capture(finding: Finding) -> bool:
+    return finding.impact is not None and finding.impact.part == "capture"
+
+
+def _whole(finding: Finding) -> float:
+    """What the impact is a share of, ms; 0 if it has no time."""
+    impact = finding.impact
+    return impact.ms / impact.share if impact is not None and impact.ms and impact.share else 0.0
+
+
+def _place(finding: Finding, window_part: float) -> tuple[object, ...]:
     terms = finding.ranking
     assert terms is not None
     # Findings that invalidate the capture: by how much of the analysis they affect, regardless of
     # confidence.
-    weight = terms.share if terms.tier == 0 else terms.score
+    weight = terms.share if terms.tier == 0 else terms.score * (1.0 if _of_capture(finding) else window_part)
     kind = {"symptom": 1, "limit": 2}.get(finding.kind, 0)
     own = (_group(finding), terms.throughput, kind, -weight)
     return (*own, finding.code, finding.scope.sort_key())

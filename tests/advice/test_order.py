@@ -4,6 +4,7 @@ may lie in the step, and a fix counts for what it wins in its place."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,15 @@ def nothing(_: Machine) -> None:
     pass
 
 
-def allocating(m: Machine) -> None:
-    m.call("cudaMalloc_v3020", 14)
-    m.call("cudaFree_v3020", 14)
+def allocating(m: Machine, us: float = 14) -> None:
+    m.call("cudaMalloc_v3020", us)
+    m.call("cudaFree_v3020", us)
+
+
+def longer(m: Machine) -> None:
+    """A product that the step ends with: both fixes save less of it."""
+    m.launch(GEMV, 1200)
+    m.wait()
 
 
 def to_do(d: Diagnosis) -> list[str]:
@@ -50,7 +57,7 @@ def to_do(d: Diagnosis) -> list[str]:
 
 def test_the_pool_comes_before_the_graph(tmp_path: Path) -> None:
     """Both are of one severity, and the graph saves more: what it requires still stands before it."""
-    d = diagnosed(eager(allocating), tmp_path)
+    d = diagnosed(eager(partial(allocating, us=22), longer), tmp_path)
     assert ranked(d)[:2] == ["allocation-churn", "launch-bound"]
     assert to_do(d)[:2] == ["use-memory-pool", "enable-cuda-graphs"]
     pool, graph = d.findings[:2]
@@ -64,6 +71,15 @@ def test_the_pool_comes_before_the_graph(tmp_path: Path) -> None:
     assert (first.what_if, second.what_if) == ("remove_allocations", "cuda_graphs")
     assert first.marginal_share > 0.1
     assert second.marginal_share > 0.1
+
+
+def test_a_pool_of_lower_severity_still_comes_first_in_what_to_do(tmp_path: Path) -> None:
+    """The graph saves a class more and leads the findings; the step cannot be captured before the pool."""
+    d = diagnosed(eager(allocating), tmp_path)
+    assert ranked(d)[:2] == ["launch-bound", "allocation-churn"]
+    assert (severity(d, "launch-bound"), severity(d, "allocation-churn")) == ("high", "medium")
+    assert to_do(d)[:2] == ["use-memory-pool", "enable-cuda-graphs"]
+    assert summary.verdict(d).startswith("Use memory pool, then use CUDA graphs")
 
 
 def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from advisor.pipeline.verdict import large_parts
 from advisor.reports import summary
 from tests.builder import Export
 from tests.scenarios.machine import Kernel, Machine
-from tests.scenarios.support import diagnosed, fact, ranked
+from tests.scenarios.support import diagnosed, fact, ranked, severity
 
 OWN = Kernel("void render(float4*, Camera, int)", 2_640)
 
@@ -42,16 +42,29 @@ def test_what_costs_nothing_is_no_candidate(tmp_path: Path) -> None:
     assert "candidate" not in d.verdict
 
 
-def test_start_up_first_leaves_room_for_what_is_wrong_with_the_program(tmp_path: Path) -> None:
-    """A context for 200 ms, 300 ms of code on the host, then 60 pageable uploads of 1 ms with a kernel
-    each, and 150 ms of frees."""
-    export = Export().gpu().process(1).call("cudaFree_v3020", 0, 200_000_000)
-    for i in range(60):
-        at = 500_000_000 + i * 2_000_000
+def uploads(count: int, context_ms: int) -> Export:
+    """A context, 300 ms of code on the host, then pageable uploads of 1.3 ms with a kernel each, and 150 ms
+    of frees."""
+    begin = (context_ms + 300) * 1_000_000
+    export = Export().gpu().process(1).call("cudaFree_v3020", 0, context_ms * 1_000_000)
+    for i in range(count):
+        at = begin + i * 2_000_000
         export.copy(at, 1_500_000, "HtoD", bytes=8 << 20, copy_start=at + 100_000, copy_dur=1_300_000)
         export.launch(at=at + 1_510_000, kernel="render", kernel_start=at + 1_520_000, kernel_dur=200_000)
-    export.call("cudaFreeHost_v3020", 630_000_000, 150_000_000)
-    d = diagnosed(export, tmp_path)
+    return export.call("cudaFreeHost_v3020", begin + count * 2_000_000 + 10_000_000, 150_000_000)
+
+
+def test_the_program_comes_before_start_up_where_it_takes_more_of_the_capture(tmp_path: Path) -> None:
+    """No step repeats: the copies' share of a window that is half of the capture exceeds start-up."""
+    d = diagnosed(uploads(700, 700), tmp_path)
+    assert ranked(d)[0] == "pageable-copies"
+    assert "startup-in-window" in ranked(d)
+    assert severity(d, "startup-in-window") == severity(d, "pageable-copies") == "high"
+
+
+def test_start_up_first_leaves_room_for_what_is_wrong_with_the_program(tmp_path: Path) -> None:
+    """A window of 15 % of the capture: less of it goes to the copies than to start-up."""
+    d = diagnosed(uploads(60, 200), tmp_path)
     assert ranked(d)[0] == "startup-in-window"
     rest = "39 % host code before the first GPU operation, 19.5 % tear-down"
     assert fact(d, "capture.rest", None) == rest
