@@ -11,7 +11,11 @@ _MOST_OF_A_NAME = 80
 
 def measuring_command(name: str, short: str, vendor: str) -> str:
     """The command that measures some calls of one kernel, demangled and `short` name, with the tool of the
-    GPU's vendor."""
+    GPU's vendor; of all kernels where the capture names none."""
+    if not name and vendor == "AMD":
+        return "rocprof-compute profile --name measured -- COMMAND"
+    if not name:
+        return "ncu --set full --launch-skip 50 --launch-count 5 COMMAND"
     path = short if name.startswith("_Z") else _path(name)  # a mangled name
     base = path.split("<")[0].split("(")[0].split("::")[-1].strip() or short
     if vendor == "AMD":
