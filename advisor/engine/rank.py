@@ -80,6 +80,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     known. `rules` by code say which fix needs which other one first."""
     rated = [graded(f) for f in findings]
     rated = [_behind_causes(f, rated) for f in rated]
+    rated = [_behind_unknown(f, rated) for f in rated]
     if any(_wins_latency(f) or f.invalidates for f in rated):
         sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
         cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
@@ -97,6 +98,18 @@ def _behind_causes(finding: Finding, rated: Sequence[Finding]) -> Finding:
         return finding
     causes = (f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding))
     larger = [f.severity for f in causes if _held(f) > _held(finding) > 0]
+    most = max(larger, key=SEVERITIES.index) if larger else None
+    return finding.replaced(severity=least(finding.severity, most))
+
+
+def _behind_unknown(finding: Finding, rated: Sequence[Finding]) -> Finding:
+    """The limit, at most as severe as a fault in the same place that has no estimate and holds more of the
+    step than the limit's fix saves: no estimate makes a fault no lighter than what the program does well."""
+    saved = finding.ranking.saved if finding.ranking is not None else None
+    if finding.kind != "limit" or saved is None:
+        return finding
+    faults = (f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding))
+    larger = [f.severity for f in faults if saved_of(f.gain) is None and _held(f) > saved]
     most = max(larger, key=SEVERITIES.index) if larger else None
     return finding.replaced(severity=least(finding.severity, most))
 

@@ -40,7 +40,8 @@ def test_pinned_uploads_on_the_stream_of_the_kernels(tmp_path: Path) -> None:
 
 def test_pinned_uploads_over_half_a_link(tmp_path: Path) -> None:
     d = diagnosed(upload("pinned", 20), tmp_path)
-    expect(d, "transfer-bound", also=("slow-link",), never=("pageable-copies",))
+    # Both are high, and the link comes before what has to wait for it.
+    expect(d, "slow-link", "transfer-bound", never=("pageable-copies",))
     assert fact(d, "copy.link_rate_ratio") == pytest.approx(20 / 55, abs=0.01)
     (gain,) = (f.gain for f in d.findings if f.cause == "slow-link")
     assert gain is not None
