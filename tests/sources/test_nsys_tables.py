@@ -38,7 +38,7 @@ from advisor.sources.trace import Trace
 from tests.builder import KERNEL, MEMCPY, MEMSET, NO_ID, RUNTIME, Export
 
 #: What an export fills; its kernels carry no arguments that would tell of collectives.
-FILLED = set(TABLES) - {"collectives", "python_calls", "python_rows", "modules", "sums"}
+FILLED = set(TABLES) - {"collectives", "python_calls", "python_rows", "modules", "sums", "load"}
 
 SCHEMAS = ["2.9", "3.0", "3.1", "3.7", "3.16", "3.17", "3.25", "3.30"]
 
