@@ -49,7 +49,7 @@ def test_why_it_fired(cli: Cli, capsys: Captured) -> None:
         "✓ yes: launch.idle_ratio is 84.2 %, at least 10 % (min_idle)",
         "folds in    UTL100 gpu-idle (device 0)",
         "overrules   LCH102 launch-storm (device 0)",
-        "confidence  85.7 %, the product of",
+        "confidence  85.8 %, the product of",
         "0.850  base",
         "0.987  steps     15 steps in the window",
         "Where the numbers come from",

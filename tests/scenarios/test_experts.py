@@ -47,7 +47,7 @@ def decoder(experts: Sequence[tuple[Kernel, float]], layers: int = 6, marked: bo
 
 def test_experts_of_single_operators(tmp_path: Path) -> None:
     d = diagnosed(decoder(LOOSE), tmp_path)
-    assert severity(d, "unfused-moe") == "medium"
+    assert severity(d, "unfused-moe") == "high"
     assert fact(d, "experts.topk_per_step") == 6
     assert fact(d, "experts.grouping_per_step") == 12
     assert fact(d, "experts.combine_per_step") == 6
@@ -62,7 +62,7 @@ def test_experts_of_single_operators(tmp_path: Path) -> None:
 
 def test_without_steps_they_are_counted_by_kernels(tmp_path: Path) -> None:
     d = diagnosed(decoder(LOOSE, marked=False), tmp_path)
-    assert severity(d, "unfused-moe") == "medium"
+    assert severity(d, "unfused-moe") == "high"
     layer = 4 + len(LOOSE)
     assert fact(d, "experts.topk_per_100_kernels") == pytest.approx(100 / layer, rel=0.02)
     assert fact(d, "experts.grouping_per_100_kernels") == pytest.approx(200 / layer, rel=0.02)

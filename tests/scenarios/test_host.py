@@ -890,7 +890,7 @@ ONLY_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize")
 def test_a_loop_that_sleeps_in_a_call_does_so_until_something_comes(how: str, tmp_path: Path) -> None:
     d = diagnosed(serve(lambda m, _: m.blocked(3_000, how)), tmp_path)
     (found,) = [f for f in d.findings if f.cause == "os-blocked"]
-    assert found.severity == "medium"
+    assert found.severity == "high"
     assert found.gain is not None
     assert found.gain.step_after_ms is None
 
