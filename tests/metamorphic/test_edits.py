@@ -341,7 +341,7 @@ def test_the_suite_is_as_large_as_promised() -> None:
         ("allocation-churn", e.calls_each_step("cudaMalloc_v3020", "cudaFree_v3020", each_ns=300_000)),
         ("blocking-sync", e.calls_each_step(*[SYNC] * 10, each_ns=50_000)),
         ("pageable-copies", e.with_copies_table(e.copies_each_step(0, MS))),
-        ("transfer-bound", e.with_copies_table(e.copies_each_step(1, MS))),
+        ("slow-link", e.with_copies_table(e.copies_each_step(1, MS))),
         ("python-gc", e.ranges_each_step("Python GC", 2 * MS)),
     ],
 )

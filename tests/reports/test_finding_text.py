@@ -158,7 +158,7 @@ def test_the_arithmetic_of_a_rank() -> None:
     assert "1 - 1 / 4.000 = 0.7500 (throughput) x" in finding_text.ranking_text(
         ranked(tokens, throughput=True)
     )
-    unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5)})
+    unsure = gain.model_copy(update={"speedup": Span(low=1.1, mid=4.0, high=4.5), "traced": True})
     assert "mean of 0.0909 and 0.7500 = 0.4205 x" in finding_text.ranking_text(ranked(unsure, share=0.4205))
     joint = gain.model_copy(update={"joint": Joint(codes=("KRN106", "LCH101"), part=0.5, **SPANS)})
     assert "part of 0.7500 that KRN106 and LCH101 save together = 0.5000 x" in finding_text.ranking_text(

@@ -891,8 +891,9 @@ def test_a_loop_that_sleeps_in_a_call_does_so_until_something_comes(how: str, tm
     d = diagnosed(serve(lambda m, _: m.blocked(3_000, how)), tmp_path)
     (found,) = [f for f in d.findings if f.cause == "os-blocked"]
     assert found.severity == "high"
+    # Its steps begin evenly: it runs at a tick, and the next step could begin at once.
     assert found.gain is not None
-    assert found.gain.step_after_ms is None
+    assert found.gain.step_after_ms is not None
 
 
 def waiting_in_layers(
