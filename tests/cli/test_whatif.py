@@ -116,10 +116,10 @@ def test_diagnose_explains_its_ranking(trace: str, capsys: Captured) -> None:
     assert main(["diagnose", trace, "--explain-ranking"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Ranking share of the step saved x confidence = score" in shown
-    ranked = r"1 medium SYN101 blocking-sync: mean of 0.0000 and 0.3772 = 0.1886 x (0\.\d{4}) = (0\.\d{4})"
+    ranked = r"1 high SYN101 blocking-sync: 1 - 1 / 1\.606 = 0\.3772 x (0\.\d{4}) = (0\.\d{4})"
     found = re.search(ranked, shown)
     assert found
-    assert float(found[2]) == pytest.approx(0.1886 * float(found[1]), abs=1e-4)
+    assert float(found[2]) == pytest.approx(0.3772 * float(found[1]), abs=1e-4)
 
 
 def test_a_measured_step_time_is_where_the_estimate_starts(trace: str, capsys: Captured) -> None:
