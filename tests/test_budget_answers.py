@@ -21,7 +21,7 @@ CAPTURES = {
     str(path.relative_to(folder)): path
     for folder in FOLDERS
     for path in sorted(folder.rglob("*.[gx]z"))
-    if not path.name.endswith(".tar.gz") and ".parquetdir" not in path.name
+    if ".tar." not in path.name
 }
 #: A part of so much of the window is spoken of, in a finding or in a sentence that says why not.
 SPOKEN = 0.03

@@ -16,9 +16,9 @@ from advisor.ranks.align import UNKNOWN, RankRows
 
 #: The origin of a lateness before the first collective of the window.
 UNSEEN = "what lies before its window"
-#: Ranks are late together where they wait for less than half as long as the others: then it is not now one
-#: of them and now another.
-_STEADY = 0.5
+#: Ranks are late together where they wait for less than two fifths as long as the others: those that take
+#: turns at being late wait half as long, or longer.
+_STEADY = 0.6
 
 
 class Calls(NamedTuple):
