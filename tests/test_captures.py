@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from advisor.engine.durable import available
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
+from tests.engine.engine_support import needs_durable
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "captures"
@@ -98,7 +98,7 @@ def test_the_budget_adds_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-@pytest.mark.skipif(not available()[0], reason="durable-rules does not import here")
+@needs_durable
 def test_both_engines_conclude_the_same(name: str) -> None:
     plain = diagnose(committed(name), Options(engine="python"))
     durable = diagnosed(committed(name))

@@ -79,7 +79,9 @@ def load(path: Path) -> dict[str, Any]:
     """The table that a YAML or JSON file holds."""
     try:
         text = read_text(path, MOST_WRITTEN_BYTES)
-        content = parse_json(text) if path.suffix == ".json" else yaml.safe_load(text)
+        # A session is YAML whatever its name ends in.
+        json = path.suffix == ".json" and text.lstrip().startswith(("{", "["))
+        content = parse_json(text) if json else yaml.safe_load(text)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file{similar(path)}") from None
     except (OSError, UnicodeDecodeError) as fault:

@@ -21,6 +21,7 @@ from advisor.sources.nsys.metadata import NSYS
 from advisor.sources.open import open_trace
 from tests import kineto_builder as kineto
 from tests.builder import Export
+from tests.engine.engine_support import needs_durable
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.test_captures import committed
 
@@ -191,7 +192,7 @@ def test_the_questions_keep_their_names_and_order() -> None:
     assert list(answers(checked("decode_eager_bs1"))) == QUESTIONS
 
 
-@pytest.mark.parametrize("engine", ["durable", "python"])
+@pytest.mark.parametrize("engine", [pytest.param("durable", marks=needs_durable), "python"])
 def test_a_threshold_of_a_question_can_be_changed(engine: Any) -> None:
     chosen = Options(engine=engine, params=("ASK102.max_cost=0.5", "CAP104.min_startup=0.9"))
     found = advisor.doctor(committed("decode_eager_bs1"), chosen)

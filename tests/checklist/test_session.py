@@ -187,6 +187,12 @@ def test_a_session_survives_without_the_capture(measured: Checklist, tmp_path: P
     assert any(measured.captures[0] in (e.command or "") for e in back.entries)
 
 
+def test_a_session_may_be_called_json(measured: Checklist, tmp_path: Path) -> None:
+    path = tmp_path / "review.json"
+    session.save(path, measured)
+    assert session.restore(path, measured) == measured
+
+
 def test_the_session_to_resume(tmp_path: Path, measured: Checklist) -> None:
     with pytest.raises(InputError, match="no such session"):
         session.find(None, tmp_path)

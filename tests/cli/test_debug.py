@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.engine.durable import Matcher, available
+from advisor.engine.durable import Matcher
 from advisor.engine.infer import Disagreement
 from tests.builder import Export
+from tests.engine.engine_support import needs_durable
 
-usable, reason = available()
 
-
-@pytest.mark.skipif(not usable, reason=reason or "durable-rules imports")
+@needs_durable
 def test_engines_that_disagree_end_the_run_under_debug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

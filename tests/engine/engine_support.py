@@ -6,10 +6,16 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from advisor.engine.durable import available
 from advisor.engine.interpret import Outcome
 from advisor.engine.load import RuleSet
 from advisor.model.facts import TRACE, Fact, FactBase, Row, Scope
 from advisor.model.rules import RuleSpec
+
+usable, reason = available()
+needs_durable = pytest.mark.skipif(not usable, reason=reason or "durable-rules imports")
 
 DEV = Scope(device=0)
 DECODE = Scope(device=0, phase="decode")

@@ -13,7 +13,7 @@ from advisor.engine.values import parse_params, thresholds
 from advisor.errors import RuleError
 from advisor.model.facts import sees
 from advisor.model.rules import RuleSpec
-from tests.engine.engine_support import base, ge, rule, rules
+from tests.engine.engine_support import base, ge, needs_durable, rule, rules
 
 
 def refused(*specs: RuleSpec) -> str:
@@ -65,7 +65,7 @@ def test_too_many_conditions() -> None:
     assert "16 conditions with guards and joins; at most 15" in refused(more)
 
 
-@pytest.mark.parametrize("count", [14, 15, 500])
+@pytest.mark.parametrize("count", [pytest.param(14, marks=needs_durable), 15, 500])
 def test_a_cause_that_many_rules_overrule(count: int) -> None:
     """Overruling rules are conditions of the engine rule, but no fault of the rule that they overrule."""
     rulers = [

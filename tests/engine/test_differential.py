@@ -11,14 +11,13 @@ import pytest
 
 from advisor.engine.compile import compile_rules
 from advisor.engine.conclude import conclude
-from advisor.engine.durable import EngineError, Matcher, Session, available
+from advisor.engine.durable import EngineError, Matcher, Session
 from advisor.engine.infer import Disagreement, infer
 from advisor.engine.interpret import FactView, OutcomeLog, evaluate
 from advisor.model.facts import FactBase, Scope
-from tests.engine.engine_support import base, ge, put, random_facts, random_rules, rule, rules
+from tests.engine.engine_support import base, ge, needs_durable, put, random_facts, random_rules, rule, rules
 
-usable, reason = available()
-pytestmark = pytest.mark.skipif(not usable, reason=reason or "durable-rules imports")
+pytestmark = needs_durable
 
 
 @pytest.mark.parametrize("block", range(10))
