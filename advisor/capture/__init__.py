@@ -1,1 +1,6 @@
-"""How captures were recorded, what they can answer, and the command that records a better one."""
+"""How captures were recorded, what they can answer, and the command that records a better one.
+
+Open ``goals`` first: it turns a goal and an engine into a plan. ``planner`` chooses the command that lets
+most rules run, ``nsys_options`` knows the options of nsys by release, ``request`` resolves the names of a
+request. ``redact``, ``redact_tables`` and ``redact_text`` write copies without private data.
+"""

@@ -1,1 +1,7 @@
-"""`Trace` in, small tables and scalars out. Pure functions that know no threshold."""
+"""`Trace` in, small tables and scalars out. Pure functions that know no threshold.
+
+Open ``analysis`` first: everything computed from one trace, each part once and only when asked for.
+``operations`` joins GPU work to its calls, ``window`` and ``steps`` find what is analysed, ``budget``
+divides it, ``intervals`` is the algebra below all of it. Most others measure one subject for one module of
+``facts``.
+"""

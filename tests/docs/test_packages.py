@@ -1,0 +1,25 @@
+"""Each package says in its docstring what is in it and which file to open first, by names of files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.scripts import ROOT
+
+PACKAGES = sorted(p.parent for p in (ROOT / "advisor").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_a_package_names_the_file_to_open_first(package: Path) -> None:
+    words = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert len(words.splitlines()) <= 10
+    first = re.search(r"Open ``(\w+)`` first", words)
+    assert first, f"{package.name} does not say which file to open first"
+    known = {p.stem for p in package.iterdir()} | {p.name for p in PACKAGES}
+    named = set(re.findall(r"``(?:advisor/)?([a-z_]+)``", words))
+    assert first[1] in known
+    assert named <= known, f"{package.name} names {sorted(named - known)}, which it does not hold"
