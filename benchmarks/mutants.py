@@ -51,9 +51,9 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "kineto": ("sources/kineto", "sources/test_kineto*.py sources/test_ledger.py ranks/test_recognise.py"),
     "logs": ("sources/samplers sources/pasted", "sources/test_samplers.py sources/test_pasted.py"),
     "redaction": ("capture/redact.py capture/redact_tables.py capture/redact_text.py", "redact"),
-    "guards": ("reading.py cache.py config.py sources/packed.py "
+    "guards": ("reading.py config.py sources/packed.py "
                "compare/baseline.py compare/store.py",
-               "test_reading.py test_cache.py test_faults.py fuzz cli/test_config.py "
+               "test_reading.py test_faults.py fuzz cli/test_config.py "
                "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
                "compare/test_baseline.py compare/test_compare.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "

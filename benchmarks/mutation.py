@@ -36,8 +36,9 @@ from advisor.engine.compile import CompiledRule, Condition, Program, State, Test
 from advisor.engine.infer import infer
 from advisor.engine.interpret import OutcomeState
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
-from advisor.engine.parse import read, validate
+from advisor.engine.parse import validate
 from advisor.engine.values import atom
+from advisor.knowledge.yaml_files import read
 from advisor.model.rules import SeverityLevel
 
 OPPOSITE: Mapping[OutcomeState, OutcomeState] = {

@@ -132,7 +132,8 @@ def _examples(rule: Any, rule_path: Path) -> list[Any]:
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import CaseFile
     from advisor.engine.compile import conditions
-    from advisor.engine.parse import read, validate
+    from advisor.engine.parse import validate
+    from advisor.knowledge.yaml_files import read
     from advisor.model.numbers import fact_unit
     from advisor.reports.rule_blocks import Example
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor import cache
 from advisor.cli.main import main
 from advisor.errors import AdvisorError
 from advisor.pipeline import diagnose as pipeline
@@ -67,7 +65,7 @@ def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str
     done = subprocess.run(
         [sys.executable, "-c", BOUNDED, str(size), *words.split()],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "no")},
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
         stdin=(tmp_path / "a.sqlite").open("rb"),
         capture_output=True,
         text=True,
@@ -75,7 +73,6 @@ def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
-    shutil.rmtree(tmp_path / "no", ignore_errors=True)
     assert tree(tmp_path) == before
 
 
@@ -100,7 +97,7 @@ run()""",
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "XDG_CACHE_HOME": str(tmp_path / "no")},
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "standard output: cannot be written (File too large)" in done.stderr
@@ -177,54 +174,8 @@ def test_twenty_runs_on_one_file_say_the_same(capture: Path) -> None:
     assert tree(capture.parent) == before
 
 
-def kept_whole(folder: Path) -> list[str]:
-    """The names in a cache folder, each file of which can be read and none of which is half written."""
-    files = sorted(folder.iterdir())
-    assert {path.suffix for path in files} <= {".pickle"}
-    for path in files:
-        with path.open("rb") as file:
-            cache._Reader(file).load()
-    return [path.name.rpartition("-")[0] for path in files]
-
-
-def test_twenty_diagnoses_with_an_empty_cache(capture: Path, tmp_path: Path) -> None:
-    """Each of them writes the cache: what is left is one whole file a name, as after one."""
-    outputs, left = set(), []
-    for count in (1, 20):
-        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / f"cache{count}")}
-        command = [sys.executable, "-m", "advisor", str(capture), "--format", "json"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        runs = [subprocess.Popen(command, env=env, **pipes) for _ in range(count)]  # type: ignore[call-overload]
-        outputs |= {(*run.communicate(), run.returncode) for run in runs}
-        left.append(kept_whole(tmp_path / f"cache{count}" / "inference-advisor"))
-    ((_, errors, code),) = outputs
-    assert (errors, code) == (b"", 0)
-    assert left[0]
-    assert left[0] == left[1]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.sqlite", "cache1", "cache20"]
-
-
-@pytest.mark.parametrize("size", [0, 3_000])
-def test_a_disk_that_is_full_while_the_cache_is_written(size: int, capture: Path, tmp_path: Path) -> None:
-    """It costs time, nothing else: what does not fit is left out, and a later run makes it."""
-    pytest.importorskip("resource")
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    words = [str(capture), "--format", "json"]
-    first = subprocess.run(
-        [sys.executable, "-c", BOUNDED, str(size), *words], env=env, capture_output=True, check=False
-    )
-    assert (first.returncode, first.stderr) == (0, b"")
-    kept = kept_whole(tmp_path / "cache" / "inference-advisor")
-    assert "rules" not in kept
-    command = [sys.executable, "-m", "advisor", *words]
-    later = subprocess.run(command, env=env, capture_output=True, check=False)
-    assert (later.returncode, later.stdout) == (0, first.stdout)
-    assert {"rules", *kept} < set(kept_whole(tmp_path / "cache" / "inference-advisor"))
-
-
-def test_without_home_and_cache(capture: Path) -> None:
+def test_without_home(capture: Path) -> None:
     env = {k: v for k, v in os.environ.items() if k not in ("HOME", "USER", "LOGNAME")}
-    env["XDG_CACHE_HOME"] = "/dev/null/cache"
     command = [sys.executable, "-m", "advisor", str(capture), "--format", "json"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

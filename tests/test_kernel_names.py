@@ -7,8 +7,9 @@ import re
 import pytest
 import yaml
 
-from advisor.knowledge.files import data_dir, kernel_families
+from advisor.knowledge.files import kernel_families
 from advisor.knowledge.kernel_names import function_name, words
+from advisor.knowledge.package_data import data_dir
 from tests.test_patterns import texts_in, valid
 
 ATEN = "void at::native::vectorized_elementwise_kernel<4, at::native::"

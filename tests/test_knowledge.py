@@ -26,7 +26,7 @@ from advisor.knowledge.engine_signs import (
     recommendation_ids,
     workload_knowledge,
 )
-from advisor.knowledge.files import read_yaml
+from advisor.knowledge.package_data import data_dir, parsed
 from advisor.knowledge.shapes import ActionFile, EngineData, KernelFile, release
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Device
@@ -263,7 +263,7 @@ def test_classify_keeps_order_and_repeats() -> None:
 
 
 def test_every_family_has_a_pattern_and_the_last_catches_all() -> None:
-    data = knowledge.load(knowledge.data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    data = knowledge.load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
     assert len({e.family for e in data.kernels}) == 22
     assert data.kernels[-1].family == "other"
     assert re.search(data.kernels[-1].match[0], "")
@@ -274,7 +274,7 @@ def test_every_family_has_a_pattern_and_the_last_catches_all() -> None:
 
 
 def test_an_operation_belongs_to_one_family() -> None:
-    data = knowledge.load(knowledge.data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    data = knowledge.load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
     seen: dict[str, str] = {}
     for entry in data.kernels:
         assert seen.setdefault(entry.operation, entry.family) == entry.family, entry.operation
@@ -612,7 +612,7 @@ def test_gpu_units_are_plausible() -> None:
 
 
 def test_every_entry_says_what_it_looks_at() -> None:
-    families = knowledge.load(knowledge.data_dir("knowledge") / "kernel_families.yaml", KernelFile)
+    families = knowledge.load(data_dir("knowledge") / "kernel_families.yaml", KernelFile)
     assert all(entry.match or entry.words for entry in families.kernels)
     for evidence in (e for workload in workload_knowledge().workloads for e in workload.evidence):
         given = {"families": evidence.families, "structure": evidence.where}
@@ -620,7 +620,7 @@ def test_every_entry_says_what_it_looks_at() -> None:
 
 
 def test_every_option_has_a_line_and_a_known_action() -> None:
-    titles = knowledge.load(knowledge.data_dir("knowledge") / "actions.yaml", ActionFile).titles
+    titles = knowledge.load(data_dir("knowledge") / "actions.yaml", ActionFile).titles
     assert titles.keys() <= recommendation_ids()
     assert set(engines()) >= {
         "any",
@@ -656,9 +656,8 @@ def test_a_key_that_appears_twice_is_refused(tmp_path: Path) -> None:
     """YAML lets the last one win: the first list of options would be lost without a word."""
     path = tmp_path / "engine.yaml"
     path.write_text("options:\n  a: [1]\n  b: [2]\n  a: [3]\n", encoding="utf-8")
-    with pytest.raises(AdvisorError, match="the key 'a' appears twice") as caught:
-        read_yaml(path)
-    assert "line 4" in str(caught.value)
+    with pytest.raises(AdvisorError, match=r"engine\.yaml:4: the key `a` appears twice"):
+        parsed(path)
 
 
 def test_an_engine_without_a_program_is_planned_as_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -883,7 +882,7 @@ def test_every_reference_cited_exists() -> None:
     known = knowledge.references()
     assert all(known[key].id == key and known[key].title for key in known)
     assert {p.source for p in knowledge.capture_knowledge().pitfalls} <= known.keys()
-    rules = [p for p in knowledge.data_dir("rules").glob("**/*.yaml") if ".cases." not in p.name]
+    rules = [p for p in data_dir("rules").glob("**/*.yaml") if ".cases." not in p.name]
     for path in rules:
         cited = _cited(yaml.safe_load(path.read_text(encoding="utf-8")))
         assert cited <= known.keys(), f"{path.name}: {sorted(cited - known.keys())}"
@@ -906,7 +905,7 @@ def test_step_engines_exist() -> None:
         ),
         ("schema: 1\ngpus: [{name: A, match: [A], source: x, sm: 90, dram: 500}]", "gpus.0.dram"),
         ("schema: 2\ngpus: []", "schema"),
-        ("schema: [", "cannot read"),
+        ("schema: [", "not valid YAML"),
     ],
 )
 def test_a_faulty_file_is_a_clear_error(tmp_path: Path, text: str, says: str) -> None:
@@ -918,13 +917,13 @@ def test_a_faulty_file_is_a_clear_error(tmp_path: Path, text: str, says: str) ->
 
 
 def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(AdvisorError, match="cannot read"):
+    with pytest.raises(AdvisorError, match="cannot be read"):
         knowledge.load(tmp_path / "none.yaml", gpus.GpuFile)
 
 
 def test_folders_are_found() -> None:
-    assert (knowledge.data_dir("knowledge") / "kernel_families.yaml").is_file()
-    assert knowledge.data_dir("rules").is_dir()
+    assert (data_dir("knowledge") / "kernel_families.yaml").is_file()
+    assert data_dir("rules").is_dir()
 
 
 def test_loading_needs_no_pandas() -> None:

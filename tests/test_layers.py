@@ -15,7 +15,7 @@ MAX_LINES = 400
 
 #: From the bottom to the top; packages of one row do not import each other.
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors", "cache", "process"),
+    ("errors", "process"),
     ("reading", "scratch"),
     ("model",),
     ("knowledge",),

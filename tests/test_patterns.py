@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import advisor
-from advisor.knowledge.files import data_dir
 from advisor.knowledge.kernel_names import Patterns, required_literals
+from advisor.knowledge.package_data import data_dir
 
 KNOWN = ("kernel_families", "step_ranges", "workloads", "call_sites", "gpus")
 

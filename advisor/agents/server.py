@@ -84,7 +84,7 @@ def _rule(code: str) -> str:
 def _doc(page: str) -> str:
     from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
-    from advisor.knowledge.files import page_of_docs
+    from advisor.knowledge.package_data import page_of_docs
 
     if page not in PAGES:
         raise ResourceNotFoundError(f"{page}: no such page; there are {', '.join(PAGES)}")

@@ -57,7 +57,7 @@ def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None) ->
 @takes("format output engine force quiet verbose")
 def demo(settings: Settings) -> int:
     """Diagnose the capture that ships with advisor."""
-    from advisor.knowledge.files import demo_capture
+    from advisor.knowledge.package_data import demo_capture
 
     # The shorter of both: the path is the title of the report, and part of the next command.
     path = str(demo_capture())
@@ -139,7 +139,8 @@ def new(settings: Settings, code: str, directory: Path, fact: str, cause: str | 
     """Write a rule and its cases, which pass check and test, as a start."""
     from advisor.compare.change_facts import EVERY_FACT
     from advisor.engine.cases import new_rule
-    from advisor.engine.load import CASES_SUFFIX, load_rules
+    from advisor.engine.load import load_rules
+    from advisor.knowledge.package_data import CASES_SUFFIX
     from advisor.model.facts import subject_of
     from advisor.model.rules import CODE_PATTERN
 

@@ -20,12 +20,14 @@ from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.interpret import Checked, Outcome, OutcomeState
 from advisor.engine.judge import most_severe
 from advisor.engine.lint_names import facts_used
-from advisor.engine.load import CASES_SUFFIX, Problem, RuleSet, Source
-from advisor.engine.parse import read, validate
+from advisor.engine.load import RuleSet
+from advisor.engine.parse import validate
 from advisor.engine.reasons import STATES, describe
 from advisor.facts.spec import FactSpec
 from advisor.knowledge.files import shipped
+from advisor.knowledge.package_data import CASES_SUFFIX
 from advisor.knowledge.shapes import File, Text
+from advisor.knowledge.yaml_files import Problem, Source, read
 from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
 from advisor.model.numbers import named_unit

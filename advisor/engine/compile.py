@@ -16,7 +16,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.engine.load import Loc, Problem, RuleSet, refuse
+from advisor.engine.load import RuleSet, refuse
 from advisor.engine.values import (
     COMPLEMENT,
     Atom,
@@ -27,6 +27,7 @@ from advisor.engine.values import (
     operand,
     resolve_params,
 )
+from advisor.knowledge.yaml_files import Loc, Problem
 from advisor.model.facts import Level, of_job
 from advisor.model.operands import Comparison
 from advisor.model.rules import CauseCondition, FactCondition, Join, RuleSpec, SymptomCondition

@@ -21,9 +21,11 @@ from advisor.engine.lint_names import (
     models_in,
     templates,
 )
-from advisor.engine.load import CASES_SUFFIX, Loc, Problem, RuleSet, read_rules, refuse
-from advisor.engine.parse import draft, read
+from advisor.engine.load import RuleSet, read_rules, refuse
+from advisor.engine.parse import draft
 from advisor.engine.values import FORMATS, ParamValue, placeholders, resolve_params, stray_brace
+from advisor.knowledge.package_data import CASES_SUFFIX
+from advisor.knowledge.yaml_files import Loc, Problem, read
 from advisor.model.facts import sees, subject_of
 from advisor.model.operands import Comparison
 from advisor.model.rules import FactCondition, RuleSpec, SymptomCondition

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from advisor.engine.load import Loc, RuleSet
+from advisor.engine.load import RuleSet
 from advisor.engine.values import placeholders
 from advisor.errors import near
 from advisor.facts.spec import FactSpec
+from advisor.knowledge.yaml_files import Loc
 from advisor.model.operands import Strict
 from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, Param, RuleSpec
 

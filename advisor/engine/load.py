@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from advisor.cache import cached, content_of
+from advisor.engine.parse import MOST_OF_A_FILE, validate
 from advisor.errors import InputError, RuleError, near
 from advisor.knowledge.files import nsys_rules
+from advisor.knowledge.package_data import CASES_SUFFIX, data_dir, is_built, names, plain
+from advisor.knowledge.yaml_files import Loc, Problem, Source, read
 from advisor.model.facts import Subject
 from advisor.model.numbers import amount
 from advisor.model.rules import RuleSpec
 from advisor.reading import MOST_WRITTEN_BYTES, read_text
 
-if TYPE_CHECKING:
-    import yaml
-
-
-# --- rule files as they were read: where each lies, and what is wrong with it ---------------------
-
-Loc = Sequence[int | str]
-
-
-class Problem(NamedTuple):
-    """One thing that is wrong: where, what, and what to do. Line 0 is the file or folder itself."""
-
-    path: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
-
-
-#: Number of problems listed for one file, and in all: the first have to be fixed before others are read.
-MOST_OF_A_FILE, MOST_LISTED = 50, 500
+#: Number of problems listed in all.
+MOST_LISTED = 500
 
 
 def refuse(problems: Iterable[Problem]) -> None:
@@ -64,27 +44,6 @@ def refuse(problems: Iterable[Problem]) -> None:
         raise RuleError("\n".join(lines))
 
 
-class Source(Struct):
-    """One file: its data, the problems found on the way, and the line of any place in it."""
-
-    path: str
-    text: str
-    data: Any = None
-    problems: list[Problem] = field(default_factory=list)
-    _root: yaml.Node | None = None
-
-    def line(self, loc: Loc = ()) -> int:
-        """The 1-based line of a place; of the nearest enclosing one where it does not exist."""
-        # YAML is imported where it is parsed: rules from the cache need none.
-        from advisor.engine.parse import line_of
-
-        return line_of(self, loc)
-
-    def problem(self, loc: Loc, text: str) -> Problem:
-        return Problem(self.path, self.line(loc), text)
-
-
-CASES_SUFFIX = ".cases.yaml"
 #: The most that one folder of rules may hold: nearly twenty times the rules of this package. 5,000 short
 #: rules (5 MB) take 9 s and 0.2 GB to check, and 4 s in a diagnosis.
 MOST_RULES_BYTES = 8 << 20
@@ -139,29 +98,16 @@ class RuleSet(Struct, frozen=True, eq=False, dict=True):
 
 def builtin_dir() -> Path:
     """The rules that ship with the package: inside the wheel, or at the top of a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    shipped = package / "_data" / "rules"
-    return shipped if shipped.is_dir() else package.parent / "rules"
+    return data_dir("rules")
 
 
 def load_rules(*directories: Path) -> RuleSet:
     """Every rule below the directories; a later directory replaces whole rules by code.
 
     Without a directory: the built-in rules. Raises RuleError with all problems."""
-    places = directories or (builtin_dir(),)
-
-    def read() -> RuleSet:
-        rules, problems = read_rules(places)
-        refuse(problems)
-        return rules
-
-    return cached("rules", [content(places[0])], read) if places == (builtin_dir(),) else read()
-
-
-def content(directory: Path) -> bytes:
-    """The content of a folder of rules: the names of all YAML files, and a digest of those with rules."""
-    files = yaml_files(directory)
-    return os.fsencode("\0".join(files)) + content_of(f for f in files if not f.endswith(CASES_SUFFIX))
+    rules, problems = read_rules(directories or (builtin_dir(),))
+    refuse(problems)
+    return rules
 
 
 def load_rule(name: str, *directories: Path) -> RuleSpec:
@@ -170,7 +116,7 @@ def load_rule(name: str, *directories: Path) -> RuleSpec:
     places, name = directories or (builtin_dir(),), name.strip()
     path = _file_of(nsys_rules().get(name.lower(), name), places)
     if path is not None:
-        rule, source = _read_rule(path)
+        rule = _rule_of(source := read(path))
         refuse(source.problems)
         assert rule is not None
         return rule
@@ -204,20 +150,11 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     for directory in directories:
-        if not directory.is_dir():
-            what = "not a directory; name the one that holds the rules"
-            what = what if directory.exists() else "no such directory; check the path"
-            problems.append(Problem(str(directory), 0, what))
-            continue
+        found, wrong = _read_folder(directory)
+        problems.extend(wrong)
         here: dict[str, str] = {}
-        files = _files(directory)
-        if (size := sum(p.stat().st_size for p in files if p.is_file())) > MOST_RULES_BYTES:
-            what = f"holds {size >> 20} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
-            problems.append(Problem(str(directory), 0, what))
-            continue
-        problems.extend(_misnamed(directory))
-        for path in files:
-            rule, source = _read_rule(path)
+        for source in found:
+            rule = _rule_of(source)
             problems.extend(source.problems)
             if rule is None:
                 continue
@@ -239,28 +176,42 @@ def read_rules(directories: Sequence[Path]) -> tuple[RuleSet, list[Problem]]:
     return RuleSet(tuple(rules.values()), sources), problems
 
 
-def _read_rule(path: Path) -> tuple[RuleSpec | None, Source]:
-    from advisor.engine.parse import read, validate
+def _read_folder(directory: Path) -> tuple[list[Source], list[Problem]]:
+    """Every file of rules below the folder, and what is wrong with the folder."""
+    if not directory.is_dir():
+        what = "not a directory; name the one that holds the rules"
+        what = what if directory.exists() else "no such directory; check the path"
+        return [], [Problem(str(directory), 0, what)]
+    if directory == data_dir("rules") and is_built():
+        known = names("rules")
+        return [Source(str(directory / name), data=plain("rules", name)) for name in known], []
+    files = _files(directory)
+    if (size := sum(p.stat().st_size for p in files if p.is_file())) > MOST_RULES_BYTES:
+        what = f"holds {size >> 20} MB of rules, at most {MOST_RULES_BYTES >> 20}; name a folder of fewer"
+        return [], [Problem(str(directory), 0, what)]
+    return [read(path) for path in files], list(_misnamed(directory))
 
-    source = read(path)
+
+def _rule_of(source: Source) -> RuleSpec | None:
+    """The rule in a file; None with the reasons added to its problems."""
     rule = validate(source, RuleSpec)
     source.data = None
+    path = Path(source.path)
     if rule is not None and rule.code != path.stem:
         text = f"the code {rule.code} differs from the file name {path.name}; make them equal"
         source.problems.append(source.problem(("code",), text))
-        return None, source
-    return rule, source
+        return None
+    return rule
 
 
-def yaml_files(directory: Path) -> list[str]:
-    """Every YAML file below the folder, in order of path."""
-    found = (os.path.join(at, n) for at, _, names in os.walk(directory) for n in names)
-    return sorted(p for p in found if p.endswith((".yaml", ".yml")))
+def stamps(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of each file of rules below the folder, by which a change of them is noticed."""
+    known = ((path, path.stat()) for path in _files(directory) if path.is_file())
+    return tuple((str(path), about.st_mtime_ns, about.st_size) for path, about in known)
 
 
 def _files(directory: Path) -> list[Path]:
-    found = sorted(Path(p) for p in yaml_files(directory) if p.endswith(".yaml"))
-    return [p for p in found if not p.name.endswith(CASES_SUFFIX)]
+    return sorted(p for p in directory.rglob("*.yaml") if not p.name.endswith(CASES_SUFFIX))
 
 
 def _misnamed(directory: Path) -> Iterator[Problem]:

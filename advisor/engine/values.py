@@ -15,7 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from advisor.engine.load import MOST_OF_A_FILE, RuleSet
+from advisor.engine.load import RuleSet
+from advisor.engine.parse import MOST_OF_A_FILE
 from advisor.errors import RuleError, near
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold

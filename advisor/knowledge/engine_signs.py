@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
-from advisor.cache import cached
 from advisor.errors import InputError
-from advisor.knowledge.files import content, data_dir, load, shipped
+from advisor.knowledge.files import shipped
 from advisor.knowledge.gpus import gpu_features, gpu_has
 from advisor.knowledge.kernel_names import Patterns
+from advisor.knowledge.package_data import names
 from advisor.knowledge.shapes import (
     ActionFile,
     Data,
@@ -37,12 +38,8 @@ from advisor.model.records import Field
 @cache
 def engines() -> Mapping[str, EngineData]:
     """Serving engines by name; ``any`` holds the lines that suit every engine."""
-    paths = sorted((data_dir("knowledge") / "engines").glob("*.yaml"))
-
-    def read() -> dict[str, EngineData]:
-        return {path.stem: load(path, EngineData) for path in paths}
-
-    return MappingProxyType(cached("engines", map(content, paths), read))
+    known = names("knowledge", "engines")
+    return MappingProxyType({PurePath(name).stem: shipped(name, EngineData) for name in known})
 
 
 @cache

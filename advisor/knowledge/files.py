@@ -1,4 +1,4 @@
-"""Loader of `knowledge/`: expert knowledge as validated and cached data.
+"""Loader of `knowledge/`: expert knowledge as validated data.
 
 Everything is read once, on first use; a faulty file is one clear error.
 """
@@ -6,15 +6,15 @@ Everything is read once, on first use; a faulty file is one clear error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from advisor.cache import cached
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import Patterns, function_name, words
+from advisor.knowledge.package_data import data_dir, parsed, plain
 from advisor.knowledge.shapes import (
     CallSiteFile,
     CaptureKnowledge,
@@ -30,8 +30,6 @@ from advisor.knowledge.shapes import (
 )
 from advisor.model.findings import Finding, Reference, Threshold
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_CHECKOUT = _PACKAGE.parent
 _T = TypeVar("_T", bound=Data)
 _R = TypeVar("_R")
 
@@ -39,86 +37,27 @@ _R = TypeVar("_R")
 # --- files ---------------------------------------------------------------------------------------
 
 
-def data_dir(kind: Literal["rules", "knowledge"]) -> Path:
-    """The folder of our rules or knowledge: in the installed package, else in the checkout."""
-    return _first_there(f"folder '{kind}'", _PACKAGE / "_data" / kind, _CHECKOUT / kind)
-
-
-def page_of_docs(name: str) -> str:
-    """A page of docs/ by its name without ending."""
-    shipped = _PACKAGE / "_data" / "docs" / f"{name}.md"
-    place = _first_there(f"page {name}", shipped, _CHECKOUT / "docs" / f"{name}.md")
-    return place.read_text(encoding="utf-8")
-
-
-def demo_capture() -> Path:
-    """The capture that ``advisor demo`` diagnoses."""
-    in_checkout = _CHECKOUT / "examples" / "captures" / "decode_eager_bs1.sqlite.xz"
-    return _first_there("demo capture", _PACKAGE / "_data" / "demo.sqlite.xz", in_checkout)
-
-
-def _first_there(what: str, *paths: Path) -> Path:
-    for path in paths:
-        if path.exists():
-            return path
-    raise AdvisorError(f"{what} not found at {paths[-1]}: reinstall advisor")
-
-
 def load(path: Path, model: type[_T]) -> _T:
     """One knowledge file, checked against its model; the error has a line for each fault."""
+    return _checked(parsed(path), path, model)
+
+
+def shipped(name: str, model: type[_T]) -> _T:
+    """One of our own knowledge files."""
+    return _checked(plain("knowledge", name), data_dir("knowledge") / name, model)
+
+
+def _checked(data: Any, path: Path, model: type[_T]) -> _T:
     from pydantic import ValidationError
 
     try:
-        return model.model_validate(read_yaml(path))
+        return model.model_validate(data)
     except ValidationError as fault:
         lines = []
         for error in fault.errors():
             place = "".join(f"{part}: " for part in (".".join(map(str, error["loc"])),) if part)
             lines.append(f"{path}: {place}{error['msg'].removeprefix('Value error, ')}")
         raise AdvisorError("\n".join(lines)) from fault
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of one YAML file; a fault is an error that names the file and the line. A key that appears
-    twice, of which YAML silently keeps the last, is a fault."""
-    # Most runs find what they need in the cache, so YAML is imported only where it is read.
-    import yaml
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class UniqueKeys(loader):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: set[str] = set()
-            for key in (key for key, _ in node.value if not isinstance(key.value, list)):
-                if key.value in seen:
-                    text = f"the key '{key.value}' appears twice"
-                    raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeys)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
-        raise AdvisorError(f"cannot read {path}: {fault}") from fault
-
-
-def shipped(name: str, model: type[_T]) -> _T:
-    """One of our own knowledge files, from the cache where it was read before."""
-    return _made_of(name, model, lambda data: data)
-
-
-def _made_of(name: str, model: type[_T], make: Callable[[_T], _R]) -> _R:
-    """The same for objects made of the file."""
-    path = data_dir("knowledge") / name
-    return cached(path.stem, [content(path)], lambda: make(load(path, model)))
-
-
-def content(path: Path) -> bytes:
-    """The bytes of a knowledge file, by which results made of it are cached."""
-    try:
-        return path.read_bytes()
-    except OSError as fault:
-        raise AdvisorError(f"cannot read {path}: {fault}") from fault
 
 
 # --- kernel names --------------------------------------------------------------------------------
@@ -227,7 +166,7 @@ def _fill(value: str | bool, hit: re.Match[str]) -> str | bool:
 
 @cache
 def kernel_families() -> KernelFamilies:
-    return _made_of("kernel_families.yaml", KernelFile, KernelFamilies)
+    return KernelFamilies(shipped("kernel_families.yaml", KernelFile))
 
 
 # --- names of ranges -----------------------------------------------------------------------------
@@ -301,7 +240,7 @@ def _phase(context: int, generation: int) -> Phase | None:
 
 @cache
 def step_patterns() -> StepPatterns:
-    return _made_of("step_ranges.yaml", StepFile, StepPatterns)
+    return StepPatterns(shipped("step_ranges.yaml", StepFile))
 
 
 # --- call sites, references, capture --------------------------------------------------------------

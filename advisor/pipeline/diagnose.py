@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -271,25 +271,26 @@ def assemble(done: Analysed) -> Diagnosis:
 
 
 def all_rules(folders: tuple[Path, ...]) -> RuleSet:
-    """The rules of the folders. Read again only if their content has changed: few processes read many ranks,
-    and `advisor doctor` asks for two subjects."""
-    return _rules_of(folders, _contents(folders))
+    """The rules of the folders. Read again only if a file has changed: few processes read many ranks, and
+    `advisor doctor` asks for two subjects."""
+    return _rules_of(folders, _stamps(folders))
 
 
 def program_about(subject: Subject, folders: tuple[Path, ...], params: Iterable[str]) -> Program:
-    """The compiled rules of the folders about a subject; compiled again only if their content has changed.
+    """The compiled rules of the folders about a subject; compiled again only if a file has changed.
     `params` as given on the command line. RuleError for invalid rules or parameters."""
-    return _program_of(subject, folders, tuple(params), _contents(folders))
+    return _program_of(subject, folders, tuple(params), _stamps(folders))
 
 
-def _contents(folders: tuple[Path, ...]) -> tuple[bytes, ...]:
-    from advisor.engine.load import content
+def _stamps(folders: tuple[Path, ...]) -> Hashable:
+    """What changes with the files of rules; our own are read once."""
+    from advisor.engine.load import builtin_dir, stamps
 
-    return tuple(map(content, folders))
+    return tuple(stamps(folder) for folder in folders if folder != builtin_dir())
 
 
 @lru_cache(maxsize=2)
-def _rules_of(folders: tuple[Path, ...], _contents: tuple[bytes, ...]) -> RuleSet:
+def _rules_of(folders: tuple[Path, ...], _stamps: Hashable) -> RuleSet:
     from advisor.engine.load import load_rules
 
     return load_rules(*folders)
@@ -297,20 +298,13 @@ def _rules_of(folders: tuple[Path, ...], _contents: tuple[bytes, ...]) -> RuleSe
 
 @lru_cache(maxsize=4)
 def _program_of(
-    subject: Subject, folders: tuple[Path, ...], params: tuple[str, ...], contents: tuple[bytes, ...]
+    subject: Subject, folders: tuple[Path, ...], params: tuple[str, ...], stamps: Hashable
 ) -> Program:
-    from advisor.cache import cached
     from advisor.engine.compile import compile_rules
-    from advisor.engine.load import builtin_dir
     from advisor.engine.values import parse_params
 
-    def compiled() -> Program:
-        rules = _rules_of(folders, contents).about(subject)
-        return compile_rules(rules, parse_params(rules, params))
-
-    if params or folders != (builtin_dir(),):
-        return compiled()
-    return cached(f"program_{subject}", contents, compiled)
+    rules = _rules_of(folders, stamps).about(subject)
+    return compile_rules(rules, parse_params(rules, params))
 
 
 # --- ``advisor.stats``: tables of a capture as pandas frames ---------------------------------------

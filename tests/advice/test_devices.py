@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from advisor.knowledge.engine_signs import Program, engines, options_for
-from advisor.knowledge.files import data_dir
 from advisor.knowledge.gpus import gpu_features, gpu_has, gpus
+from advisor.knowledge.package_data import data_dir
 from advisor.model.capture import Device
 from advisor.model.options import Options
 from advisor.model.rules import Action

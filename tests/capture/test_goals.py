@@ -15,7 +15,8 @@ from advisor.capture.request import again
 from advisor.cli.app import VERBS
 from advisor.errors import InputError
 from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.files import capture_knowledge, data_dir, references
+from advisor.knowledge.files import capture_knowledge, references
+from advisor.knowledge.package_data import data_dir
 from advisor.knowledge.verb_files import TroubleFile, capture_goals, troubleshooting
 from advisor.model.capture_plan import CapturePlan
 from advisor.model.options import PlanRequest, declared

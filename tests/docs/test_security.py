@@ -62,10 +62,9 @@ class Seen(NamedTuple):
 
 
 def audited(folder: Path, words: str) -> Seen:
-    """A run in `folder/here`, with the temporary and the cache folder beside it."""
-    for name in ("tmp", "cache"):
-        (folder / name).mkdir(exist_ok=True)
-    env = {**os.environ, "TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder / "cache")}
+    """A run in `folder/here`, with the temporary folder beside it."""
+    (folder / "tmp").mkdir(exist_ok=True)
+    env = {**os.environ, "TMPDIR": str(folder / "tmp")}
     env |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     script, log = folder / "audited.py", folder / "seen.json"
     script.write_text(AUDITED)
@@ -134,7 +133,7 @@ def test_nothing_else_is_read_or_written_and_nothing_executed(
     seen = audited(place, words)
     # What is made besides is gone at the end, as the files below say.
     passing = re.compile(
-        r"(?:cache|tmp)(/|$)|here(?:/\.advisor-redact-.*|(?:/\.advisor)?/\.[\w.]+\.\w{8}|/\.advisor)?$"
+        r"tmp(/|$)|here(?:/\.advisor-redact-.*|(?:/\.advisor)?/\.[\w.]+\.\w{8}|/\.advisor)?$"
     )
     assert {p for p in seen.read if not passing.match(p)} == {f"here/{name}" for name in read}
     assert {p for p in seen.written if not passing.match(p)} == {f"here/{name}" for name in written}

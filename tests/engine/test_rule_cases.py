@@ -10,7 +10,8 @@ from advisor.engine.cases import CaseFile, run_all
 from advisor.engine.durable import available
 from advisor.engine.infer import Engine
 from advisor.engine.load import RuleSet, builtin_dir, load_rules
-from advisor.engine.parse import parse, validate
+from advisor.engine.parse import validate
+from advisor.knowledge.yaml_files import parse
 from tests.engine.test_load_errors import GOOD, write
 
 #: A rule with a branch of three kinds of condition, a join, a guard and an overruling rule.
