@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -64,7 +65,11 @@ class Nsys:
 def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nsys:
     folder = tmp_path / "bin"
     folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    tools = tmp_path / "tools"  # what the scripts call, without an nsys of this machine
+    tools.mkdir()
+    for tool in ("sh", "sleep", "touch"):
+        (tools / tool).symlink_to(shutil.which(tool) or "/bin/false")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{tools}")
     return Nsys(folder)
 
 
