@@ -121,16 +121,54 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 
 #: Names in documents of advisor whose numbers are shares, lie not below 0, or are the ends of a range.
 _SHARES = frozenset(
-    ("share", "busy_share", "collectives_share", "marginal_share", "saved", "saves", "saved_in_plan", "was",
-     "confidence", "serving_confidence", "step_confidence", "workload_confidence")
-)  # fmt: skip
+    (
+        "share",
+        "busy_share",
+        "collectives_share",
+        "marginal_share",
+        "saved",
+        "saves",
+        "saved_in_plan",
+        "was",
+        "confidence",
+        "serving_confidence",
+        "step_confidence",
+        "workload_confidence",
+    )
+)
 _AMOUNTS = frozenset(
-    ("ms", "window_ms", "step_ms", "startup_ms", "median_ms", "mean_ms", "p99_ms", "bound_ms", "kernel_ms",
-     "step_before_ms", "step_after_ms", "bin_ns", "count", "steps", "ranks", "calls", "kernel_calls",
-     "kernels_per_step", "attention", "matmul", "layers", "gpu_count", "tokens_per_s")
-)  # fmt: skip
-_ORDERED = (("low", "mid", "high"), ("start_ns", "end_ns"), ("median_ms", "p99_ms"),
-            ("blocks_min", "blocks_max"))  # fmt: skip
+    (
+        "ms",
+        "window_ms",
+        "step_ms",
+        "startup_ms",
+        "median_ms",
+        "mean_ms",
+        "p99_ms",
+        "bound_ms",
+        "kernel_ms",
+        "step_before_ms",
+        "step_after_ms",
+        "bin_ns",
+        "count",
+        "steps",
+        "ranks",
+        "calls",
+        "kernel_calls",
+        "kernels_per_step",
+        "attention",
+        "matmul",
+        "layers",
+        "gpu_count",
+        "tokens_per_s",
+    )
+)
+_ORDERED = (
+    ("low", "mid", "high"),
+    ("start_ns", "end_ns"),
+    ("median_ms", "p99_ms"),
+    ("blocks_min", "blocks_max"),
+)
 _ROUNDED = 1e-6
 
 

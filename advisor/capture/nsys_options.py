@@ -15,10 +15,20 @@ from advisor.model.capture_plan import FlagText, Pitfall
 
 #: Event types of an export -> their names in --trace.
 _SOURCES = {
-    "cuda": "cuda", "nvtxevents": "nvtx", "osruntime": "osrt", "cublas": "cublas",
-    "cudnn": "cudnn", "cusparse": "cusparse", "mpi": "mpi", "ucx": "ucx", "openacc": "openacc",
-    "openmp": "openmp", "graphics": "opengl", "vulkan": "vulkan", "pythongil": "python-gil",
-}  # fmt: skip
+    "cuda": "cuda",
+    "nvtxevents": "nvtx",
+    "osruntime": "osrt",
+    "cublas": "cublas",
+    "cudnn": "cudnn",
+    "cusparse": "cusparse",
+    "mpi": "mpi",
+    "ucx": "ucx",
+    "openacc": "openacc",
+    "openmp": "openmp",
+    "graphics": "opengl",
+    "vulkan": "vulkan",
+    "pythongil": "python-gil",
+}
 #: How a list of sources is written.
 TRACE_ORDER = ("cuda", "nvtx", "cublas", "cudnn", "osrt", "python-gil")
 #: Tables that show that a source was traced, if the export does not name it.
@@ -114,11 +124,22 @@ def masked(command: tuple[str, ...]) -> tuple[str, ...]:
 #: Sources of --trace in the order in which they are written.
 SOURCES = ("none", *TRACE_ORDER, "mpi")
 #: Options that `nsys start` takes; `nsys launch` takes the others.
-OF_START = frozenset({
-    "--gpu-metrics-devices", "--gpu-metrics-frequency", "--gpu-metrics-set", "--sample",
-    "--cpuctxsw", "--capture-range", "--capture-range-end", "--export", "--force-overwrite",
-    "--stats", "--enable", "-o",
-})  # fmt: skip
+OF_START = frozenset(
+    {
+        "--gpu-metrics-devices",
+        "--gpu-metrics-frequency",
+        "--gpu-metrics-set",
+        "--sample",
+        "--cpuctxsw",
+        "--capture-range",
+        "--capture-range-end",
+        "--export",
+        "--force-overwrite",
+        "--stats",
+        "--enable",
+        "-o",
+    }
+)
 _NSYS = re.compile(r"(?:^|[\s;/])nsys (?:profile|launch|start|stop|export) ")
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*(?:=[^\s;]+)?|-o)(?=[\s;])")
 

@@ -170,11 +170,22 @@ def _variables(chosen: Sequence[str], serving: str | None) -> list[str]:
 
 
 _ORDER = (
-    "--trace", "--cuda-graph-trace", "--gpu-metrics-devices", "--gpu-metrics-frequency",
-    "--enable", "--cuda-memory-usage", "--cuda-event-trace", "--cudabacktrace", "--sample",
-    "--python-sampling", "--capture-range", "--capture-range-end", "--delay", "--duration",
+    "--trace",
+    "--cuda-graph-trace",
+    "--gpu-metrics-devices",
+    "--gpu-metrics-frequency",
+    "--enable",
+    "--cuda-memory-usage",
+    "--cuda-event-trace",
+    "--cudabacktrace",
+    "--sample",
+    "--python-sampling",
+    "--capture-range",
+    "--capture-range-end",
+    "--delay",
+    "--duration",
     "--trace-fork-before-exec",
-)  # fmt: skip
+)
 
 
 def _ordered(options: Collection[str]) -> list[str]:

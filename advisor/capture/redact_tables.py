@@ -45,10 +45,18 @@ TEXT_COLUMNS = frozenset({"nameId", "textId", "jsonTextId", "symbol", "text", "n
 TOOL_TABLES = re.compile(r"^(?:ENUM_|TARGET_INFO_GPU(?:_METRICS)?$|sqlite_|NVTX_PAYLOAD_)")
 
 #: Variables of launchers that contain the rank: plain numbers, which stay.
-RANKS = frozenset((
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
-    "RANK", "WORLD_SIZE",
-))  # fmt: skip
+RANKS = frozenset(
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "PMI_RANK",
+        "PMI_SIZE",
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "RANK",
+        "WORLD_SIZE",
+    )
+)
 _ENVIRONMENT_KEY = re.compile(r"(?i)environment")
 _IDENTITY_KEY = re.compile(r"(?i)(?:(?:^|:)DEVICE_DISPLAY_NAME|USER_?NAME|HOST_?NAME)$")
 _FOLDER_KEY = re.compile(r"(?i)(?:WORKING_DIR|_DIR(?:ECTORY)?$|_FOLDER$|STORAGE_PATH)")

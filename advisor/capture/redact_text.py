@@ -61,12 +61,16 @@ _KNOWN_SECRET = re.compile(
     r"|\$(?:apr1|argon2\w{1,2}|[1-7]|2[abxy]|y)\$[\w./$=,+-]{16,}|AAAA[BCE]3Nza[\w/+=-]{20,}"
     r"|\d{8,10}:AA[\w-]{30,}|[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}|hooks\.slack\.com/\S+)"
 )
-_ASSIGNED = re.compile(r"(?P<name>(?:\$env:)?[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
-                       r"(?P<value>\\?\"[^\"\n]{1,2000}\"|\\?'[^'\n]{1,2000}'|[^\s,;\"']+)")  # fmt: skip
+_ASSIGNED = re.compile(
+    r"(?P<name>(?:\$env:)?[\w-]{3,64})(?P<sign>\\?[\"']?\s?[=:]\s?)(?![=:])"
+    r"(?P<value>\\?\"[^\"\n]{1,2000}\"|\\?'[^'\n]{1,2000}'|[^\s,;\"']+)"
+)
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+-]{1,15})://[^\s\"'<>\0]+", re.I)
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]++@(?:(?:[\w-]++\.)+[A-Za-z]{2,}|(?:\d{1,3}\.){3}\d{1,3})\b")
-_IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-                   r"(?![\w.])|(?<![\w-])ip(?:-\d{1,3}){4}(?![\w-])")  # fmt: skip
+_IPV4 = re.compile(
+    r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+    r"(?![\w.])|(?<![\w-])ip(?:-\d{1,3}){4}(?![\w-])"
+)
 #: The id of a GPU, or of a part of one, as nvidia-smi and CUDA_VISIBLE_DEVICES write it.
 _GPU = re.compile(r"\b((?:GPU|MIG)-)([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\b")
 #: Credentials behind the word that announces them: of headers, options and queries, of .netrc.
@@ -107,16 +111,22 @@ _PEM = re.compile(
 _HEX_KEY = re.compile(r"(?<![\w-])(?:[0-9a-f]{32,}|[0-9A-F]{32,})(?![\w-])")
 _BASE64 = re.compile(r"(?<![\w/+.-])[A-Za-z0-9+/]{36,}={0,2}(?![\w/+.-])")
 #: Hosts by their full name. Modules of Python have dots too: short endings need a digit or a dash.
-_FQDN = re.compile(r"(?i)(?<![\w.@/-])(?=[a-z0-9.-]{5,253}(?![\w.-]))"
-                   r"(?:(?:[a-z0-9-]{1,63}\.)+(?:com|org|edu|gov|mil|internal|corp|intranet|example|lan|(?<=cluster\.)local)"
-                   r"|(?=[a-z0-9.]*-)[a-z0-9][a-z0-9-]*\.(?:[a-z0-9-]+\.)+(?:net|io|ai|cloud|local|dev|svc|[a-z]{2}))"
-                   r"(?![\w.-])")  # fmt: skip
-_IPV6 = re.compile(r"(?i)(?<![\w:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
-                   r"|(?=[0-9a-f:]*\d)(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6})(?![\w:])")  # fmt: skip
+_FQDN = re.compile(
+    r"(?i)(?<![\w.@/-])(?=[a-z0-9.-]{5,253}(?![\w.-]))"
+    r"(?:(?:[a-z0-9-]{1,63}\.)+(?:com|org|edu|gov|mil|internal|corp|intranet|example|lan|(?<=cluster\.)local)"
+    r"|(?=[a-z0-9.]*-)[a-z0-9][a-z0-9-]*\.(?:[a-z0-9-]+\.)+(?:net|io|ai|cloud|local|dev|svc|[a-z]{2}))"
+    r"(?![\w.-])"
+)
+_IPV6 = re.compile(
+    r"(?i)(?<![\w:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
+    r"|(?=[0-9a-f:]*\d)(?:[0-9a-f]{1,4}:){1,6}(?::[0-9a-f]{1,4}){1,6})(?![\w:])"
+)
 #: Sizes and versions look alike with dashes and dots, so these forms need a letter.
-_MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
-                  r"|(?<![\w.-])(?=[0-9.-]{0,13}[A-Fa-f])(?:(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}"
-                  r"|(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4})(?![\w.-])")  # fmt: skip
+_MAC = re.compile(
+    r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"
+    r"|(?<![\w.-])(?=[0-9.-]{0,13}[A-Fa-f])(?:(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}"
+    r"|(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4})(?![\w.-])"
+)
 
 _PART = r"[^\s/\\\"'`,;:|<>()\[\]{}=&?*\0]+"
 #: Folders may have blanks in their names if another folder follows; the last part may not.

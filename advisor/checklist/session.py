@@ -25,10 +25,16 @@ from advisor.reports.review_blocks import question
 
 #: Accepted spellings of answers; YAML reads a bare yes as true.
 _SPELLINGS: dict[str, Answer] = {
-    "y": "yes", "true": "yes", "n": "no", "false": "no", "na": "not_applicable",
-    "n/a": "not_applicable", "not applicable": "not_applicable", "skip": "later",
+    "y": "yes",
+    "true": "yes",
+    "n": "no",
+    "false": "no",
+    "na": "not_applicable",
+    "n/a": "not_applicable",
+    "not applicable": "not_applicable",
+    "skip": "later",
     **{a: a for a in ANSWERS},
-}  # fmt: skip
+}
 
 
 class Reply(Struct, frozen=True):

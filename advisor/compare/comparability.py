@@ -23,9 +23,22 @@ from advisor.model.numbers import megahertz, percent
 _LAYERS_APART = 1
 #: Families whose launch size follows tokens and hidden size, and nothing else.
 _SIZED = frozenset(
-    ("elementwise", "norm", "activation", "rope", "copy", "quantise", "kv_cache", "embedding",
-     "index", "reduction", "softmax", "memset", "sampling")
-)  # fmt: skip
+    (
+        "elementwise",
+        "norm",
+        "activation",
+        "rope",
+        "copy",
+        "quantise",
+        "kv_cache",
+        "embedding",
+        "index",
+        "reduction",
+        "softmax",
+        "memset",
+        "sampling",
+    )
+)
 #: Families that choose experts; sampling sorts, too, but once a step and not in every layer.
 _ROUTING = frozenset(("moe", "scan_sort"))
 #: Launches of at most this many blocks are at their smallest and do not reflect the work.

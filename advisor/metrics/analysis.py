@@ -39,10 +39,27 @@ T = TypeVar("T")
 
 #: Attributes that the views of all devices share.
 _SHARED = (
-    "ops", "names", "op_name", "ranges", "threads", "program", "workload", "span", "pauses", "startup",
-    "damage", "communication", "roles", "states", "provenance", "losses", "thinned", "stretches", "runs",
+    "ops",
+    "names",
+    "op_name",
+    "ranges",
+    "threads",
+    "program",
+    "workload",
+    "span",
+    "pauses",
+    "startup",
+    "damage",
+    "communication",
+    "roles",
+    "states",
+    "provenance",
+    "losses",
+    "thinned",
+    "stretches",
+    "runs",
     "arrivals",
-)  # fmt: skip
+)
 _OF_PROGRAM = (
     "startup",
     "damage",

@@ -24,9 +24,11 @@ _Labelled = tuple[Array, Array, Array]  # start, end, label
 
 GROUPS = ("launch", "sync", "copy", "alloc")
 _CLASSES = {
-    "launch": (Call.LAUNCH, Call.GRAPH_LAUNCH), "sync": (Call.SYNC,),
-    "copy": (Call.COPY, Call.MEMSET), "alloc": (Call.ALLOC, Call.FREE),
-}  # fmt: skip
+    "launch": (Call.LAUNCH, Call.GRAPH_LAUNCH),
+    "sync": (Call.SYNC,),
+    "copy": (Call.COPY, Call.MEMSET),
+    "alloc": (Call.ALLOC, Call.FREE),
+}
 #: Number of application frames that name a site; more do not fit on a line.
 _FRAMES = 3
 #: Fewer samples inside the calls locate them less well than ranges do.

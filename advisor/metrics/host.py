@@ -33,9 +33,13 @@ LONG_HOST_NS = 200_000
 
 #: Part of the idle time during a call; ``launch_call`` during any other.
 _CALL_PART = {
-    Call.ALLOC: "alloc", Call.FREE: "alloc", Call.SYNC: "sync", Call.COPY: "copy_call",
-    Call.MEMSET: "copy_call", Call.GRAPH_LAUNCH: "graph_launch_call",
-}  # fmt: skip
+    Call.ALLOC: "alloc",
+    Call.FREE: "alloc",
+    Call.SYNC: "sync",
+    Call.COPY: "copy_call",
+    Call.MEMSET: "copy_call",
+    Call.GRAPH_LAUNCH: "graph_launch_call",
+}
 #: What a thread is doing during a call, by its number in `ThreadStates`.
 THREAD_STATES = ("alloc", "sync", "copy_call", "graph_launch_call", "launch_call")
 

@@ -177,8 +177,17 @@ def _usual_time(trace: Trace) -> float:
 
 #: What a repeated row has in common with the one before.
 _SAME = (
-    "start", "end", "device", "stream", "process", "thread", "correlation", "graph_node", "name_id", "bytes",
-)  # fmt: skip
+    "start",
+    "end",
+    "device",
+    "stream",
+    "process",
+    "thread",
+    "correlation",
+    "graph_node",
+    "name_id",
+    "bytes",
+)
 
 
 def _repeated(trace: Trace, table: str) -> Array:

@@ -28,13 +28,19 @@ _AGREE = 0.75
 #: Number of distinct kernel sequences that are examined.
 _SEQUENCES = 200
 #: The role of a kernel family in the order of a layer.
-(
-    _PRODUCT, _CORE, _LATENT, _SOFTMAX, _NORM, _ACTIVATION, _EXPERTS, _CACHE, _ROTATION, _HELPER, _JOIN,
-) = range(1, 12)  # fmt: skip
+(_PRODUCT, _CORE, _LATENT, _SOFTMAX, _NORM, _ACTIVATION, _EXPERTS, _CACHE, _ROTATION, _HELPER, _JOIN) = range(
+    1, 12
+)
 _SIGNS = {
-    "gemm": _PRODUCT, "gemv": _PRODUCT, "softmax": _SOFTMAX, "norm": _NORM, "activation": _ACTIVATION,
-    "moe": _EXPERTS, "kv_cache": _CACHE, "rope": _ROTATION,
-}  # fmt: skip
+    "gemm": _PRODUCT,
+    "gemv": _PRODUCT,
+    "softmax": _SOFTMAX,
+    "norm": _NORM,
+    "activation": _ACTIVATION,
+    "moe": _EXPERTS,
+    "kv_cache": _CACHE,
+    "rope": _ROTATION,
+}
 _ARITHMETIC = frozenset(("multiply", "add", "subtract"))
 
 

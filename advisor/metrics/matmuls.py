@@ -41,8 +41,10 @@ class Decoder(NamedTuple):
         """Name and parameters of the products of a layer, in the order in which they run, and of the
         output head, where a step makes `count` products; empty if it makes other ones."""
         joined = [("query, key and value", self.hidden * (self.queries + 2 * self.keys))]
-        apart = [(n, self.hidden * s) for n, s in
-                 (("query", self.queries), ("key", self.keys), ("value", self.keys))]  # fmt: skip
+        apart = [
+            (n, self.hidden * s)
+            for n, s in (("query", self.queries), ("key", self.keys), ("value", self.keys))
+        ]
         gated = [("gate and up", 2 * self.hidden * self.intermediate)]
         single = [(n, self.hidden * self.intermediate) for n in ("gate", "up")]
         for attention in (joined, apart):
@@ -59,9 +61,15 @@ REDUCTION = "GEMM split-K reduction"
 
 #: Position of the left operand among those of an operator; the right one follows it.
 _LEFT = {
-    "mm": 0, "_int_mm": 0, "_scaled_mm": 0, "addmm": 1, "_addmm_activation": 1, "bmm": 0, "baddbmm": 1,
+    "mm": 0,
+    "_int_mm": 0,
+    "_scaled_mm": 0,
+    "addmm": 1,
+    "_addmm_activation": 1,
+    "bmm": 0,
+    "baddbmm": 1,
     "linear": 0,
-}  # fmt: skip
+}
 #: Products of two activations: neither operand is a weight.
 _BATCHED = ("bmm", "baddbmm")
 _BYTES = {
@@ -139,9 +147,12 @@ def product_of(operator: str, operands: str) -> Product | None:
 #: Operators of attention by where heads stand: behind the tokens of a sequence, or before them.
 _HEADS_LAST = ("_flash_attention_forward", "_efficient_attention_forward", "_flash_attn_forward")
 _HEADS_FIRST = (
-    "scaled_dot_product_attention", "_scaled_dot_product_flash_attention", "_cudnn_attention_forward",
-    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
-)  # fmt: skip
+    "scaled_dot_product_attention",
+    "_scaled_dot_product_flash_attention",
+    "_cudnn_attention_forward",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
 
 
 class Attention(NamedTuple):
@@ -269,8 +280,14 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
 
 def own_products(names: Sequence[str], known: Sequence[KernelFamily]) -> Array:
     """Names of products that a program brings itself: names of libraries' products contain the tile."""
-    return np.array([
-        k.operation in ("GEMM", "GEMV") and not k.of_framework and k.sm is None and k.engine is None
-        and not re.search(r"\d+x\d+", name.split("(")[0])
-        for name, k in zip(names, known, strict=True)
-    ], bool)  # fmt: skip
+    return np.array(
+        [
+            k.operation in ("GEMM", "GEMV")
+            and not k.of_framework
+            and k.sm is None
+            and k.engine is None
+            and not re.search(r"\d+x\d+", name.split("(")[0])
+            for name, k in zip(names, known, strict=True)
+        ],
+        bool,
+    )

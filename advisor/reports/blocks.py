@@ -177,9 +177,23 @@ class Fold(Struct, frozen=True):
 
 
 Block = (
-    Title | Heading | Paragraph | Labelled | Command | Grid | Places | Bars | Heat | Item | Do | Rule | Gap
-    | Next | Entry | Fold
-)  # fmt: skip
+    Title
+    | Heading
+    | Paragraph
+    | Labelled
+    | Command
+    | Grid
+    | Places
+    | Bars
+    | Heat
+    | Item
+    | Do
+    | Rule
+    | Gap
+    | Next
+    | Entry
+    | Fold
+)
 #: Levels of findings, and the word for those that are no fault.
 LEVEL_STYLE = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim", "limit": "bold blue"}
 STATE_STYLE = {"new": "bold magenta", "worse": "bold magenta"}

@@ -48,9 +48,8 @@ UNICODE = Glyphs(
     {"high": "▲", "medium": "◆", "low": "▽", "info": "·"}, "✓", "✗", "~", "→", "…", "·", "─", "█"
 )
 PLAIN = Glyphs(
-    {"high": "!!", "medium": "! ", "low": "- ", "info": ". "},
-    "+", "x", "~", "->", "...", "|", "-", "#",
-)  # fmt: skip
+    {"high": "!!", "medium": "! ", "low": "- ", "info": ". "}, "+", "x", "~", "->", "...", "|", "-", "#"
+)
 _ASCII = str.maketrans({UNICODE.arrow: PLAIN.arrow, UNICODE.dot: PLAIN.dot, UNICODE.ellipsis: PLAIN.ellipsis})
 
 

@@ -299,9 +299,15 @@ SHOWN = 16
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
 #: Columns of the table of ranks shown here, and shorter heads for some; all are in the document.
 _HEADS = (
-    "rank", "busy:ratio", "exposed_collectives:ratio", "overlap:ratio", "waits:ratio", "comes_last:ratio",
-    "causes:ratio", "clock_offset:us",
-)  # fmt: skip
+    "rank",
+    "busy:ratio",
+    "exposed_collectives:ratio",
+    "overlap:ratio",
+    "waits:ratio",
+    "comes_last:ratio",
+    "causes:ratio",
+    "clock_offset:us",
+)
 _SHORT = {"exposed_collectives": "exposed", "comes_last": "last", "clock_offset": "clock"}
 
 

@@ -47,9 +47,12 @@ FORMS: dict[str, Callable[[float], str]] = {
 }
 #: Columns of the tail report -> what a slow call coincides with, in words.
 WITH = {
-    "Sync": "a synchronize call", "Alloc": "an allocation or free call", "Copy": "a copy",
-    "Other Stream": "another stream's kernel", "First Iteration": "the first iteration",
-}  # fmt: skip
+    "Sync": "a synchronize call",
+    "Alloc": "an allocation or free call",
+    "Copy": "a copy",
+    "Other Stream": "another stream's kernel",
+    "First Iteration": "the first iteration",
+}
 #: Slow calls have something in common if it holds for this share of them, and this many times as often as
 #: for all calls.
 COMMON, MORE = 50.0, 1.5

@@ -23,9 +23,15 @@ MISSING = -1
 HTOD, DTOH, DTOD, HTOH, PTOP = 1, 2, 8, 9, 10
 UNIFIED_HTOD, UNIFIED_DTOH, UNIFIED_DTOD = 11, 12, 13
 COPY_KIND_NAMES = {
-    HTOD: "HtoD", DTOH: "DtoH", DTOD: "DtoD", HTOH: "HtoH", PTOP: "PtoP",
-    UNIFIED_HTOD: "unified HtoD", UNIFIED_DTOH: "unified DtoH", UNIFIED_DTOD: "unified DtoD",
-}  # fmt: skip
+    HTOD: "HtoD",
+    DTOH: "DtoH",
+    DTOD: "DtoD",
+    HTOH: "HtoH",
+    PTOP: "PtoP",
+    UNIFIED_HTOD: "unified HtoD",
+    UNIFIED_DTOH: "unified DtoH",
+    UNIFIED_DTOD: "unified DtoD",
+}
 #: Directions by their names, also those of arrays.
 COPY_KINDS = {name.lower(): kind for kind, name in COPY_KIND_NAMES.items()}
 COPY_KINDS |= {"htoa": 3, "atoh": 4, "atoa": 5, "atod": 6, "dtoa": 7}
@@ -39,9 +45,15 @@ USER_PREFETCH = 1
 #: nsys export numbers them (ENUM_CUDA_MEM_KIND); CUPTI itself counts differently.
 PAGEABLE, PINNED, DEVICE_MEMORY, ARRAY, MANAGED, DEVICE_STATIC, MANAGED_STATIC, UNKNOWN_MEMORY = range(8)
 MEMORY_KINDS = {
-    "pageable": PAGEABLE, "pinned": PINNED, "device": DEVICE_MEMORY, "array": ARRAY, "managed": MANAGED,
-    "device static": DEVICE_STATIC, "managed static": MANAGED_STATIC, "unknown": UNKNOWN_MEMORY,
-}  # fmt: skip
+    "pageable": PAGEABLE,
+    "pinned": PINNED,
+    "device": DEVICE_MEMORY,
+    "array": ARRAY,
+    "managed": MANAGED,
+    "device static": DEVICE_STATIC,
+    "managed static": MANAGED_STATIC,
+    "unknown": UNKNOWN_MEMORY,
+}
 
 #: `kernels.launch_type` of cooperative launches on one and on several devices
 #: (ENUM_CUDA_KERNEL_LAUNCH_TYPE); 1 is a regular one.
@@ -112,56 +124,46 @@ HOST_TOTAL, GPU_TOTAL = "host", "GPU"
 #: `load.kind`: a line about all requests, about a step of those that decode, about prompts.
 LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL = range(3)
 
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 #: Table -> its columns. Integers unless listed in `FLOAT_COLUMNS`.
 TABLES: dict[str, tuple[str, ...]] = {
-    "kernels": (
-        "start", "end", "device", "stream", "context", "process", "correlation",
-        "name_id", "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z",
-        "blocks", "block_x", "block_y", "block_z", "threads", "registers", "shared_bytes",
-        "local_bytes", "graph_node", "launch_type", "cluster_blocks",
+    "kernels": _names(
+        "start end device stream context process correlation name_id short_name_id "
+        "mangled_name_id grid_x grid_y grid_z blocks block_x block_y block_z threads "
+        "registers shared_bytes local_bytes graph_node launch_type cluster_blocks"
     ),
-    "copies": (
-        "start", "end", "device", "stream", "context", "process", "correlation",
-        "bytes", "kind", "src_memory", "dst_memory", "graph_node", "migration_cause", "address",
+    "copies": _names(
+        "start end device stream context process correlation bytes kind src_memory dst_memory "
+        "graph_node migration_cause address"
     ),
-    "memsets": (
-        "start", "end", "device", "stream", "context", "process", "correlation",
-        "bytes", "memory", "graph_node",
-    ),
-    "graph_runs": (
-        "start", "end", "device", "stream", "context", "process", "correlation", "graph",
-    ),
-    "api_calls": (
-        "start", "end", "process", "thread", "correlation", "call", "name_id", "result",
-        "callchain",
-    ),
+    "memsets": _names("start end device stream context process correlation bytes memory graph_node"),
+    "graph_runs": _names("start end device stream context process correlation graph"),
+    "api_calls": _names("start end process thread correlation call name_id result callchain"),
     "python_calls": ("start", "end", "process", "thread", "text_id"),
     "python_rows": ("start", "end", "process", "thread"),
     "modules": ("start", "end", "process", "thread", "text_id"),
     # `operands_id`: sizes and types of what an operator works on, as two lists in JSON. `number`: PyTorch
     # counts its operators and annotations. `payload`: a number that the program gave with the range or
     # mark, such as the id of a request.
-    "ranges": (
-        "start", "end", "process", "thread", "domain", "text_id", "style", "operands_id", "number",
-        "payload",
-    ),
-    "samples": (
-        "time", "device", "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read",
-        "dram_write", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_clock_hz",
-        "sm_clock_max_hz", "power_w", "power_limit_w", "temperature_c", "memory_used_bytes",
-        "memory_total_bytes", "throttled", "overheated",
+    "ranges": _names("start end process thread domain text_id style operands_id number payload"),
+    "samples": _names(
+        "time device gr_active sm_active sm_issue tensor_active dram_read dram_write pcie_rx "
+        "pcie_tx nvlink_rx nvlink_tx sm_clock_hz sm_clock_max_hz power_w power_limit_w "
+        "temperature_c memory_used_bytes memory_total_bytes throttled overheated"
     ),
     # `tensors`: bytes of a caching allocator's memory that are in use by then.
-    "allocations": ("time", "device", "process", "bytes", "kind", "memory", "address", "tensors"),
+    "allocations": _names("time device process bytes kind memory address tensors"),
     "page_faults": ("start", "end", "device", "process", "address", "count"),
     # `name_id`: what the program called; the kernel of a send, a receive and an all-to-all is one.
-    "collectives": (
-        "start", "device", "stream", "process", "correlation", "name_id", "bytes", "group_id", "sequence",
-    ),
-    "events": ("time", "device", "process", "stream", "event", "correlation", "sync"),
+    "collectives": _names("start device stream process correlation name_id bytes group_id sequence"),
+    "events": _names("time device process stream event correlation sync"),
     # What a wait is for: an event, or a stream, or with neither of them a whole context; both where a
     # stream waits for an event. `sync` is that of the record of the event in `events`, 0 for none.
-    "waits": ("start", "end", "device", "stream", "context", "process", "correlation", "event", "sync"),
+    "waits": _names("start end device stream context process correlation event sync"),
     "host_samples": ("time", "process", "thread", "callchain"),
     "callchains": ("callchain", "depth", "symbol_id", "module_id"),
     "diagnostics": ("time", "severity", "text_id"),
@@ -173,13 +175,13 @@ TABLES: dict[str, tuple[str, ...]] = {
     "overheads": ("start", "end", "process", "thread", "kind_id"),
     # What a serving engine says of its load, a row a line of its log; NaN if a line does not say it. `kind`
     # is LOAD_BOTH, LOAD_DECODE or LOAD_PREFILL; shares are 0 to 1; `accepted`: tokens of one verification.
-    "load": (
-        "kind", "replica", "running", "waiting", "prompt_per_s", "output_per_s", "cache_used", "prefix_hit",
-        "accepted", "acceptance", "graph", "step_ms", "token_ms", "queue_ms",
+    "load": _names(
+        "kind replica running waiting prompt_per_s output_per_s cache_used prefix_hit "
+        "accepted acceptance graph step_ms token_ms queue_ms"
     ),
     # Of a whole recording: count, then ns (bytes of SIZES), NaN if a report lacks the column.
-    "sums": ("report", "name_id", "count", "total", "average", "median", "least", "most", "deviation"),
-}  # fmt: skip
+    "sums": _names("report name_id count total average median least most deviation"),
+}
 
 #: The columns of the large tables that an analysis needs, read in one pass over each.
 NEEDED = {
@@ -192,20 +194,29 @@ NEEDED = {
 
 #: Ids, kinds and launch parameters, held in 32 bits if all fit: they are compared and counted. Code that
 #: combines several into a key, or multiplies them, widens them first.
-NARROW_COLUMNS = frozenset((
-    "device", "stream", "context", "process", "thread", "correlation", "call", "result", "name_id",
-    "short_name_id", "mangled_name_id", "grid_x", "grid_y", "grid_z", "blocks", "block_x", "block_y",
-    "block_z", "threads", "registers", "shared_bytes", "local_bytes", "graph_node", "launch_type",
-    "cluster_blocks", "number",
-))  # fmt: skip
+NARROW_COLUMNS = frozenset(
+    _names(
+        "device stream context process thread correlation call result name_id short_name_id "
+        "mangled_name_id grid_x grid_y grid_z blocks block_x block_y block_z threads registers "
+        "shared_bytes local_bytes graph_node launch_type cluster_blocks number"
+    )
+)
 
 FLOAT_COLUMNS = frozenset(TABLES["samples"]) - {"time", "device"}
 
 #: The samples that are a share of a peak, held as 0..1.
 SAMPLE_RATIOS = (
-    "gr_active", "sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write",
-    "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx",
-)  # fmt: skip
+    "gr_active",
+    "sm_active",
+    "sm_issue",
+    "tensor_active",
+    "dram_read",
+    "dram_write",
+    "pcie_rx",
+    "pcie_tx",
+    "nvlink_rx",
+    "nvlink_tx",
+)
 
 
 # --- what a call does, by its name -----------------------------------------------------------------

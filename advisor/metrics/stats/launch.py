@@ -76,11 +76,20 @@ def projection_trace(q: Query) -> pd.DataFrame:
     rows["RangeStack"] = [stack(i) for i in rows["id"]]
     rows["parent"] = (rows["parent"] + 1).astype("Int64").mask(rows["parent"] < 0)
     names = {
-        "label": "Name", "gpu_start": "Projected Start (ns)", "gpu_ns": "Projected Duration (ns)",
-        "start": "Orig Start (ns)", "ns": "Orig Duration (ns)", "style": "Style", "process": "PID",
-        "thread": "TID", "ops": "NumGPUOps", "level": "Lvl", "children": "NumChild", "id": "RangeId",
+        "label": "Name",
+        "gpu_start": "Projected Start (ns)",
+        "gpu_ns": "Projected Duration (ns)",
+        "start": "Orig Start (ns)",
+        "ns": "Orig Duration (ns)",
+        "style": "Style",
+        "process": "PID",
+        "thread": "TID",
+        "ops": "NumGPUOps",
+        "level": "Lvl",
+        "children": "NumChild",
+        "id": "RangeId",
         "parent": "ParentId",
-    }  # fmt: skip
+    }
     return rows.rename(columns=names)
 
 
@@ -133,17 +142,22 @@ def launch_trace(q: Query) -> pd.DataFrame:
     ends = rows[["end", "call_end"]].max(axis=1)
     return pd.DataFrame(
         {
-            "API Start (ns)": rows["call_start"], "API Dur (ns)": rows["call_end"] - rows["call_start"],
+            "API Start (ns)": rows["call_start"],
+            "API Dur (ns)": rows["call_end"] - rows["call_start"],
             "Queue Start (ns)": rows["call_end"].astype("Int64").where(waited),
             "Queue Dur (ns)": (rows["start"] - rows["call_end"]).astype("Int64").where(waited),
-            "Kernel Start (ns)": rows["start"], "Kernel Dur (ns)": rows["ns"],
-            "Total Dur (ns)": ends - rows["call_start"], "PID": rows["process"], "TID": rows["thread"],
-            "DevId": rows["device"], "API Function": rows["api"],
+            "Kernel Start (ns)": rows["start"],
+            "Kernel Dur (ns)": rows["ns"],
+            "Total Dur (ns)": ends - rows["call_start"],
+            "PID": rows["process"],
+            "TID": rows["thread"],
+            "DevId": rows["device"],
+            "API Function": rows["api"],
             "GridXYZ": text["grid_x"] + " " + text["grid_y"] + " " + text["grid_z"],
             "BlockXYZ": text["block_x"] + " " + text["block_y"] + " " + text["block_z"],
             "Kernel Name": rows["name"],
         }
-    )  # fmt: skip
+    )
 
 
 def nvtx_kernels(q: Query) -> pd.DataFrame:

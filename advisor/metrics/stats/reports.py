@@ -83,7 +83,11 @@ _TRACE = _ranks(
 
 REPORTS: dict[str, Report] = {
     "kernels": Report(
-        "CUDA GPU kernel summary", summaries.kernels, _times("Instances", Name=0), _KERNELS, _NODES,
+        "CUDA GPU kernel summary",
+        summaries.kernels,
+        _times("Instances", Name=0),
+        _KERNELS,
+        _NODES,
         "cuda_gpu_kern_sum",
     ),
     "tail": Report("CUDA GPU kernel tails", spread.tail, _TAIL, _KERNELS, _NODES, steady=True),
@@ -91,111 +95,177 @@ REPORTS: dict[str, Report] = {
         "CUDA API summary", summaries.api, _times("Num Calls", Name=0), _CALLS, _CUDA, "cuda_api_sum"
     ),
     "launch": Report(
-        "CUDA kernel launch and execution summary", launch.launch, _LAUNCH, _KERNELS | _CALLS, _NODES,
+        "CUDA kernel launch and execution summary",
+        launch.launch,
+        _LAUNCH,
+        _KERNELS | _CALLS,
+        _NODES,
         "cuda_kern_exec_sum",
     ),
     "copies": Report(
-        "CUDA GPU memory operations by time", summaries.copies, _times("Count", Operation=0), _MEMORY, _CUDA,
+        "CUDA GPU memory operations by time",
+        summaries.copies,
+        _times("Count", Operation=0),
+        _MEMORY,
+        _CUDA,
         "cuda_gpu_mem_time_sum",
     ),
     "copy-sizes": Report(
-        "CUDA GPU memory operations by size", summaries.copy_sizes,
-        {"Total (MB)": 0, "Count": 0, **_statistics("01123", unit="MB"), "Operation": 0}, _MEMORY, _CUDA,
+        "CUDA GPU memory operations by size",
+        summaries.copy_sizes,
+        {"Total (MB)": 0, "Count": 0, **_statistics("01123", unit="MB"), "Operation": 0},
+        _MEMORY,
+        _CUDA,
         "cuda_gpu_mem_size_sum",
     ),
     "nvtx": Report(
-        "NVTX range summary", summaries.nvtx, _times("Instances", Style=4, Range=0), _RANGES,
-        "--trace=nvtx", "nvtx_sum",
+        "NVTX range summary",
+        summaries.nvtx,
+        _times("Instances", Style=4, Range=0),
+        _RANGES,
+        "--trace=nvtx",
+        "nvtx_sum",
     ),
     "nvtx-kernels": Report(
-        "NVTX range kernel summary", launch.nvtx_kernels,
+        "NVTX range kernel summary",
+        launch.nvtx_kernels,
         _ranks("NVTX Range 0, Style 5, PID 5, TID 5, NVTX Inst 3, Kern Inst 0, Total Time (ns) 0")
-        | _statistics("02314") | {"Kernel Name": 0},
-        _RANGES | _KERNELS | _CALLS, "--trace=cuda,nvtx", "nvtx_kern_sum",
+        | _statistics("02314")
+        | {"Kernel Name": 0},
+        _RANGES | _KERNELS | _CALLS,
+        "--trace=cuda,nvtx",
+        "nvtx_kern_sum",
     ),
     "nvtx-pushpop": Report(
-        "NVTX push and pop range summary", summaries.nvtx_pushpop, _times("Instances", Range=0), _RANGES,
-        "--trace=nvtx", "nvtx_pushpop_sum",
+        "NVTX push and pop range summary",
+        summaries.nvtx_pushpop,
+        _times("Instances", Range=0),
+        _RANGES,
+        "--trace=nvtx",
+        "nvtx_pushpop_sum",
     ),
     "nvtx-gpu": Report(
-        "NVTX ranges on the GPU", launch.projection,
+        "NVTX ranges on the GPU",
+        launch.projection,
         _ranks("Range 0, Style 5, Total Proj Time (ns) 0, Total Range Time (ns) 1, Range Instances 0")
         | _statistics("02314", "Proj ")
         | _ranks("Total GPU Ops 2, Avg GPU Ops 3, Avg Range Lvl 5, Avg Num Child 5"),
-        _RANGES | _WORK | _CALLS, "--trace=cuda,nvtx", "nvtx_gpu_proj_sum",
+        _RANGES | _WORK | _CALLS,
+        "--trace=cuda,nvtx",
+        "nvtx_gpu_proj_sum",
     ),
     "nvtx-gpu-trace": Report(
-        "NVTX ranges on the GPU, one by one", launch.projection_trace,
+        "NVTX ranges on the GPU, one by one",
+        launch.projection_trace,
         _ranks(
             "Name 0, Projected Start (ns) 0, Projected Duration (ns) 0, Orig Start (ns) 3, "
             "Orig Duration (ns) 1, Style 5, PID 5, TID 5, NumGPUOps 2, Lvl 4, NumChild 5, RangeId 5, "
             "ParentId 5, RangeStack 6"
         ),
-        _RANGES | _WORK | _CALLS, "--trace=cuda,nvtx", "nvtx_gpu_proj_trace",
+        _RANGES | _WORK | _CALLS,
+        "--trace=cuda,nvtx",
+        "nvtx_gpu_proj_trace",
     ),
     "api-gpu": Report(
-        "CUDA API and GPU summary", summaries.api_gpu, _times("Instances", Category=1, Operation=0),
-        _WORK | _CALLS, _CUDA, "cuda_api_gpu_sum",
+        "CUDA API and GPU summary",
+        summaries.api_gpu,
+        _times("Instances", Category=1, Operation=0),
+        _WORK | _CALLS,
+        _CUDA,
+        "cuda_api_gpu_sum",
     ),
     "launch-trace": Report(
-        "CUDA kernel launch and execution trace", launch.launch_trace,
+        "CUDA kernel launch and execution trace",
+        launch.launch_trace,
         _ranks(
             "API Start (ns) 0, API Dur (ns) 0, Queue Start (ns) 5, Queue Dur (ns) 0, Kernel Start (ns) 2, "
             "Kernel Dur (ns) 0, Total Dur (ns) 3, PID 5, TID 5, DevId 5, API Function 4, GridXYZ 3, "
             "BlockXYZ 5, Kernel Name 0"
         ),
-        _KERNELS | _CALLS, _NODES, "cuda_kern_exec_trace",
+        _KERNELS | _CALLS,
+        _NODES,
+        "cuda_kern_exec_trace",
     ),
     "collectives": Report(
-        "Collectives by kernel", summaries.collectives, _times("Instances", **{"Avg (MB)": 1, "Name": 0}),
-        _KERNELS, _NODES, "nccl_sum",
+        "Collectives by kernel",
+        summaries.collectives,
+        _times("Instances", **{"Avg (MB)": 1, "Name": 0}),
+        _KERNELS,
+        _NODES,
+        "nccl_sum",
     ),
     "unified": Report(
-        "Unified memory by address", summaries.unified,
+        "Unified memory by address",
+        summaries.unified,
         _ranks(
             "Virtual Address 0, HtoD Migration Size (MB) 0, DtoH Migration Size (MB) 0, CPU Page Faults 0, "
             "GPU PageFaults 0, Migration Throughput (MB/s) 1"
         ),
         {"migrations or page faults of unified memory": ("copies", "page_faults")},
-        "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true", "um_sum",
+        "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true",
+        "um_sum",
     ),
     "longest": Report("CUDA GPU trace by duration", summaries.longest, _TRACE, _WORK, _CUDA),
     "modules": Report(
-        "GPU time by Python module", spread.modules,
+        "GPU time by Python module",
+        spread.modules,
         _ranks("Module 0, GPU Ops 2, Self (ns) 0, Total (ns) 0, Total (%) 0, Level 6"),
-        {"Python modules": ("modules",)}, "torch.profiler.profile(with_stack=True)", steady=True,
+        {"Python modules": ("modules",)},
+        "torch.profiler.profile(with_stack=True)",
+        steady=True,
     ),
     "layers": Report(
-        "Kernel time by layer", spread.layers,
+        "Kernel time by layer",
+        spread.layers,
         _ranks("Layer 0, Steps 3, Total (ns) 0, Share (%) 1, Attention (ns) 0, FFN (ns) 0, Other (ns) 0"),
-        _KERNELS, _NODES, steady=True,
+        _KERNELS,
+        _NODES,
+        steady=True,
     ),
     "heatmap": Report(
-        "Activity over time", spread.heatmap,
-        _ranks("Lane 0, Start (ns) 0, End (ns) 0, Busy (%) 0, Device 6"), _WORK, _CUDA,
-        "cuda_gpu_time_util_map", steady=True, group="Lane",
+        "Activity over time",
+        spread.heatmap,
+        _ranks("Lane 0, Start (ns) 0, End (ns) 0, Busy (%) 0, Device 6"),
+        _WORK,
+        _CUDA,
+        "cuda_gpu_time_util_map",
+        steady=True,
+        group="Lane",
     ),
     "osrt": Report(
         "OS runtime summary", summaries.osrt, _times("Num Calls", Name=0), _OS, "--trace=osrt", "osrt_sum"
     ),
     "trace": Report("CUDA GPU trace", summaries.trace, _TRACE, _WORK, _CUDA, "cuda_gpu_trace"),
     "histogram": Report(
-        "CUDA GPU kernel duration histogram", spread.histogram,
-        _ranks("Low (ns) 0, High (ns) 0, Count 0, Share (%) 0, Name 0"), _KERNELS, _NODES,
-        "cuda_gpu_kern_hist", steady=True, group="Name",
+        "CUDA GPU kernel duration histogram",
+        spread.histogram,
+        _ranks("Low (ns) 0, High (ns) 0, Count 0, Share (%) 0, Name 0"),
+        _KERNELS,
+        _NODES,
+        "cuda_gpu_kern_hist",
+        steady=True,
+        group="Name",
     ),
     "pace": Report(
-        "Pace of steps and kernels", spread.pace,
+        "Pace of steps and kernels",
+        spread.pace,
         _ranks(
             "Count 0, Avg (ns) 0, StdDev (ns) 0, Min (ns) 0, Med (ns) 1, Max (ns) 0, Kind 3, Device 2, Name 0"
         ),
-        _WORK, _CUDA, "cuda_gpu_kern_pace", steady=True,
+        _WORK,
+        _CUDA,
+        "cuda_gpu_kern_pace",
+        steady=True,
     ),
     "budget": Report(
-        "Budget of the window", spread.budget,
-        _ranks("Device 0, Phase 0, Part 0, Time (ns) 0, Share (%) 0"), _WORK, _CUDA, steady=True,
+        "Budget of the window",
+        spread.budget,
+        _ranks("Device 0, Phase 0, Part 0, Time (ns) 0, Share (%) 0"),
+        _WORK,
+        _CUDA,
+        steady=True,
     ),
-}  # fmt: skip
+}
 
 
 def report_names(given: list[str]) -> list[str]:

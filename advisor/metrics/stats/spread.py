@@ -134,8 +134,13 @@ def budget(q: Query) -> pd.DataFrame:
 # --- tail-aware kernel statistics: what the median hides, and what slow calls coincide with -------
 
 #: Columns about what slow calls coincide with.
-COINCIDES = {"sync": "Sync", "alloc": "Alloc", "copy": "Copy", "stream": "Other Stream",
-             "first": "First Iteration"}  # fmt: skip
+COINCIDES = {
+    "sync": "Sync",
+    "alloc": "Alloc",
+    "copy": "Copy",
+    "stream": "Other Stream",
+    "first": "First Iteration",
+}
 
 
 class TailLimits(NamedTuple):
@@ -178,15 +183,22 @@ def _device(q: Query, device: int, limits: TailLimits) -> pd.DataFrame:
     texts = launch.astype(str)
     found = pd.DataFrame(
         {
-            "Count": spread.count, "P50 (ns)": spread.p50, "P95 (ns)": spread.p95.astype(np.int64),
-            "P99 (ns)": spread.p99.astype(np.int64), "Max (ns)": spread.maximum.astype(np.int64),
-            "Tail (ns)": spread.tail, "Share (%)": share * 100.0, "Slow": slow_count, "Device": device,
+            "Count": spread.count,
+            "P50 (ns)": spread.p50,
+            "P95 (ns)": spread.p95.astype(np.int64),
+            "P99 (ns)": spread.p99.astype(np.int64),
+            "Max (ns)": spread.maximum.astype(np.int64),
+            "Tail (ns)": spread.tail,
+            "Share (%)": share * 100.0,
+            "Slow": slow_count,
+            "Device": device,
             "Flag": _flags(like, alone, share, slow_count, a.window.nonzero_length, limits),
             "Grid": texts["grid_x"] + "x" + texts["grid_y"] + "x" + texts["grid_z"],
             "Block": texts["block_x"] + "x" + texts["block_y"] + "x" + texts["block_z"],
-            "Prev Kernel": _before(q, kernels["name"], like)[first], "Name": texts["name"],
+            "Prev Kernel": _before(q, kernels["name"], like)[first],
+            "Name": texts["name"],
         }
-    )  # fmt: skip
+    )
     p50 = found["P50 (ns)"].mask(found["P50 (ns)"] <= 0)
     found["Max/P50 (x)"], found["P99/P50 (x)"] = found["Max (ns)"] / p50, found["P99 (ns)"] / p50
     some_slow = found["Slow"] > 0
@@ -249,10 +261,14 @@ def layers(q: Query) -> pd.DataFrame:
     total = np.median(times.sum(axis=2), axis=0)
     frame = pd.DataFrame(
         {
-            "Layer": np.arange(found.count), "Steps": len(times), "Total (ns)": total,
-            "Share (%)": 100 * total / max(total.sum(), 1), "Attention (ns)": attention, "FFN (ns)": ffn,
+            "Layer": np.arange(found.count),
+            "Steps": len(times),
+            "Total (ns)": total,
+            "Share (%)": 100 * total / max(total.sum(), 1),
+            "Attention (ns)": attention,
+            "FFN (ns)": ffn,
             "Other (ns)": other,
         }
-    )  # fmt: skip
+    )
     frame.attrs["note"] = f"layers by the {found.by}; medians over {len(times)} steps of the commonest phase"
     return frame

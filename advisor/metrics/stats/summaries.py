@@ -315,17 +315,34 @@ def timed_ranges(q: Query) -> pd.DataFrame:
 
 #: Memory kinds in the words of the nsys export, numbered as in `sources.schema`.
 MEMORY_KINDS = (
-    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
+    "Pageable",
+    "Pinned",
+    "Device",
+    "Array",
+    "Managed",
+    "Device Static",
+    "Managed Static",
     "Unknown",
-)  # fmt: skip
+)
 
 #: Headings of the columns that are taken as they are.
 _HEADINGS = {
-    "start": "Start (ns)", "ns": "Duration (ns)", "correlation": "CorrId", "grid_x": "GrdX",
-    "grid_y": "GrdY", "grid_z": "GrdZ", "block_x": "BlkX", "block_y": "BlkY", "block_z": "BlkZ",
-    "registers": "Reg/Trd", "shared_bytes": "SMem (B)", "bytes": "Bytes (B)", "context": "Ctx",
-    "stream": "Strm", "name": "Name",
-}  # fmt: skip
+    "start": "Start (ns)",
+    "ns": "Duration (ns)",
+    "correlation": "CorrId",
+    "grid_x": "GrdX",
+    "grid_y": "GrdY",
+    "grid_z": "GrdZ",
+    "block_x": "BlkX",
+    "block_y": "BlkY",
+    "block_z": "BlkZ",
+    "registers": "Reg/Trd",
+    "shared_bytes": "SMem (B)",
+    "bytes": "Bytes (B)",
+    "context": "Ctx",
+    "stream": "Strm",
+    "name": "Name",
+}
 _KERNEL = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "shared_bytes")
 _COLUMNS = {
     "kernels": _KERNEL,

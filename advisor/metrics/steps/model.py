@@ -23,9 +23,18 @@ from advisor.sources.schema import DTOH, MISSING, Call
 from advisor.sources.trace import Columns, Trace
 
 Method = Literal[
-    "ranges", "markers", "Python functions", "graph launches", "kernel sequence", "copies",
-    "waits", "pauses", "opaque graph launches", "single pass", "none",
-]  # fmt: skip
+    "ranges",
+    "markers",
+    "Python functions",
+    "graph launches",
+    "kernel sequence",
+    "copies",
+    "waits",
+    "pauses",
+    "opaque graph launches",
+    "single pass",
+    "none",
+]
 
 #: At least this many operations in a step: fewer are a loop of two kernels.
 MIN_LENGTH = 8

@@ -206,11 +206,15 @@ def _tile(grid: GridSheet, number: int, label: str) -> Cell:
 
 #: Columns of the top findings: header, value, columns of the grid; the last takes the rest of them.
 COLUMNS: tuple[tuple[str, Callable[[Row], Any], int], ...] = (
-    ("#", lambda _: None, 1), ("severity", lambda r: r.finding.severity, 1), ("code", lambda r: r.proof, 1),
-    ("finding", lambda r: r.finding.title, 3), ("capture", lambda r: r.label, 1),
+    ("#", lambda _: None, 1),
+    ("severity", lambda r: r.finding.severity, 1),
+    ("code", lambda r: r.proof, 1),
+    ("finding", lambda r: r.finding.title, 3),
+    ("capture", lambda r: r.label, 1),
     ("share", lambda r: Number(r.finding.share, "ratio"), 1),
-    ("speed-up", lambda r: Number(*speedup(r.finding)), 1), ("fix", lambda r: r.fix, 0),
-)  # fmt: skip
+    ("speed-up", lambda r: Number(*speedup(r.finding)), 1),
+    ("fix", lambda r: r.fix, 0),
+)
 
 
 def _top(grid: GridSheet, rows: Sequence[Row], many: bool) -> None:

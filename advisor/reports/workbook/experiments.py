@@ -61,64 +61,99 @@ SIDES = (
     Column("steps", 9, lambda s: s[1].steps), Column("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
 )  # fmt: skip
 OPERATIONS = (
-    Column("operation", 40, "operation"), Column("family", 14, "family"), Column("phase", 12, "phase"),
-    Column("what", 15, "status"), Column("calls before", 11, "calls_before"),
-    Column("calls after", 11, "calls_after"), Column("before (ms)", 12, "before_ms"),
-    Column("after (ms)", 12, "after_ms"), Column("change (ms)", 12, "change_ms"),
+    Column("operation", 40, "operation"),
+    Column("family", 14, "family"),
+    Column("phase", 12, "phase"),
+    Column("what", 15, "status"),
+    Column("calls before", 11, "calls_before"),
+    Column("calls after", 11, "calls_after"),
+    Column("before (ms)", 12, "before_ms"),
+    Column("after (ms)", 12, "after_ms"),
+    Column("change (ms)", 12, "change_ms"),
     Column("kernel before", 50, lambda o: _kernel(o.kernels_before)),
     Column("kernel after", 50, lambda o: _kernel(o.kernels_after)),
-)  # fmt: skip
+)
 CALLS = (
-    Column("call", 34, "call"), Column("calls before", 13, "calls_before"),
-    Column("calls after", 13, "calls_after"), Column("before (ms)", 13, "before_ms", "fixed"),
+    Column("call", 34, "call"),
+    Column("calls before", 13, "calls_before"),
+    Column("calls after", 13, "calls_after"),
+    Column("before (ms)", 13, "before_ms", "fixed"),
     Column("after (ms)", 13, "after_ms", "fixed"),
-)  # fmt: skip
+)
 FINDINGS = (
-    Column("what", 11, "status"), Column("code", 10, "code"), Column("cause", 30, "cause"),
-    Column("scope", 20, lambda c: c.scope.label() or None), Column("before", 10, "severity_before"),
-    Column("share", 10, "share_before", "ratio"), Column("ms a step", 11, "ms_before", "fixed"),
-    Column("after", 10, "severity_after"), Column("share", 10, "share_after", "ratio"),
-    Column("ms a step", 11, "ms_after", "fixed"), Column("note", 40, "note", wrap=True),
-)  # fmt: skip
+    Column("what", 11, "status"),
+    Column("code", 10, "code"),
+    Column("cause", 30, "cause"),
+    Column("scope", 20, lambda c: c.scope.label() or None),
+    Column("before", 10, "severity_before"),
+    Column("share", 10, "share_before", "ratio"),
+    Column("ms a step", 11, "ms_before", "fixed"),
+    Column("after", 10, "severity_after"),
+    Column("share", 10, "share_after", "ratio"),
+    Column("ms a step", 11, "ms_after", "fixed"),
+    Column("note", 40, "note", wrap=True),
+)
 PROMISES = (
-    Column("outcome", 18, "outcome"), Column("code", 10, "code"), Column("cause", 28, "cause"),
-    Column("advice", 26, "id"), Column("fact", 32, "verify.fact"),
+    Column("outcome", 18, "outcome"),
+    Column("code", 10, "code"),
+    Column("cause", 28, "cause"),
+    Column("advice", 26, "id"),
+    Column("fact", 32, "verify.fact"),
     Column("promised", 12, lambda c: CHANGES[c.verify.expect]),
-    Column("before", 13, lambda c: _fact(c, c.before)), Column("after", 13, lambda c: _fact(c, c.after)),
-)  # fmt: skip
+    Column("before", 13, lambda c: _fact(c, c.before)),
+    Column("after", 13, lambda c: _fact(c, c.after)),
+)
 GAINS = (
-    Column("outcome", 18, "outcome"), Column("code", 10, "code"), Column("cause", 28, "cause"),
-    Column("what-if", 26, "predicted.what_if"), Column("", 32, lambda _: None),
-    Column("", 12, lambda _: None), Column("before", 13, "measured_before_ms", "fixed"),
-    Column("after", 13, "measured_after_ms", "fixed"), Column("speed-up", 12, "measured_speedup", "times"),
+    Column("outcome", 18, "outcome"),
+    Column("code", 10, "code"),
+    Column("cause", 28, "cause"),
+    Column("what-if", 26, "predicted.what_if"),
+    Column("", 32, lambda _: None),
+    Column("", 12, lambda _: None),
+    Column("before", 13, "measured_before_ms", "fixed"),
+    Column("after", 13, "measured_after_ms", "fixed"),
+    Column("speed-up", 12, "measured_speedup", "times"),
     Column("predicted, low", 12, "predicted.step_after_ms.low", "fixed"),
     Column("middle", 12, "predicted.step_after_ms.mid", "fixed"),
     Column("high", 12, "predicted.step_after_ms.high", "fixed"),
-)  # fmt: skip
+)
 SCALING = (
-    Column("operation", 40, "operation"), Column("family", 14, "family"),
+    Column("operation", 40, "operation"),
+    Column("family", 14, "family"),
     Column("", 12, lambda r: "attention" if r.attention else "grows" if r.grows else None),
-    Column("calls short", 11, "calls_short"), Column("calls long", 11, "calls_long"),
-    Column("short (ms)", 12, "short_ms"), Column("long (ms)", 12, "long_ms"), Column("growth", 12, "growth"),
+    Column("calls short", 11, "calls_short"),
+    Column("calls long", 11, "calls_long"),
+    Column("short (ms)", 12, "short_ms"),
+    Column("long (ms)", 12, "long_ms"),
+    Column("growth", 12, "growth"),
     Column("of the step", 12, "step_growth"),
-)  # fmt: skip
+)
 REASONS = (
-    Column("check", 16, "check"), Column("phase", 12, "phase"), Column("state", 12, "state"),
-    Column("factor", 10, "score"), Column("before", 34, "before", wrap=True),
-    Column("after", 34, "after", wrap=True), Column("what differs", 50, "text", wrap=True),
-)  # fmt: skip
+    Column("check", 16, "check"),
+    Column("phase", 12, "phase"),
+    Column("state", 12, "state"),
+    Column("factor", 10, "score"),
+    Column("before", 34, "before", wrap=True),
+    Column("after", 34, "after", wrap=True),
+    Column("what differs", 50, "text", wrap=True),
+)
 EXPERTS = (
-    Column("router", 14, "name"), Column("capture", 40, "path"), Column("share", 11, "expert_share", "ratio"),
-    Column("max over p50", 11, "max_over_p50", "times"), Column("p99 over p50", 11, "p99_over_p50", "times"),
-    Column("largest over mean launch", 14, "imbalance", "times"), Column("kernel", 20, "kernel"),
+    Column("router", 14, "name"),
+    Column("capture", 40, "path"),
+    Column("share", 11, "expert_share", "ratio"),
+    Column("max over p50", 11, "max_over_p50", "times"),
+    Column("p99 over p50", 11, "p99_over_p50", "times"),
+    Column("largest over mean launch", 14, "imbalance", "times"),
+    Column("kernel", 20, "kernel"),
     Column("note", 60, "note", wrap=True),
-)  # fmt: skip
+)
 THRESHOLDS = (
     Column("parameter", 34, lambda t: f"{t.code}.{t.param}"),
     Column("value", 12, lambda t: Number(t.value, t.unit)),
-    Column("default", 12, lambda t: Number(t.default, t.unit)), Column("origin", 12, "origin"),
+    Column("default", 12, lambda t: Number(t.default, t.unit)),
+    Column("origin", 12, "origin"),
     Column("source", 40, lambda t: t.title or t.source),
-)  # fmt: skip
+)
 
 
 def render(document: Document, title: str) -> bytes:
@@ -272,11 +307,13 @@ def _ratio(before: float, after: float) -> float | None:
 def _budget(book: Workbook, parts: Sequence[m.PartChange], names: tuple[str, str]) -> None:
     sheet = _sheet(book, "Budget", note="milliseconds a step, mean over steps and devices")
     columns = (
-        Column("phase", 12, lambda p: p.phase or "all"), Column("part", 28, lambda p: words(p.part)),
+        Column("phase", 12, lambda p: p.phase or "all"),
+        Column("part", 28, lambda p: words(p.part)),
         Column(f"{names[0]} (ms)", 14, "before_ms", "fixed"),
-        Column(f"{names[1]} (ms)", 14, "after_ms", "fixed"), Column("change (ms)", 14, "change_ms"),
+        Column(f"{names[1]} (ms)", 14, "after_ms", "fixed"),
+        Column("change (ms)", 14, "change_ms"),
         Column("change", 12, lambda p: _ratio(p.before_ms, p.after_ms)),
-    )  # fmt: skip
+    )
     area = sheet.records(columns, parts)
     if not parts:
         return

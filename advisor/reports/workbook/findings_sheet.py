@@ -33,9 +33,12 @@ NAMES, MET = "Present", "Date of the review"
 MEETING = {MET: (4, 5), NAMES: (8, LAST)}
 
 DECIDED = {
-    "accept": (GOOD, GOOD_BG), "done": (GOOD, GOOD_BG), "reject": LEVELS["info"],
-    "defer": LEVELS["medium"], "needs data": LEVELS["low"],
-}  # fmt: skip
+    "accept": (GOOD, GOOD_BG),
+    "done": (GOOD, GOOD_BG),
+    "reject": LEVELS["info"],
+    "defer": LEVELS["medium"],
+    "needs data": LEVELS["low"],
+}
 _NEW = {"new": ("7A1FA0", "F5E8FB")}
 
 
@@ -49,19 +52,25 @@ def speedup(finding: Finding) -> tuple[float | None, str]:
 
 #: Cells to fill in come early, visible without scrolling.
 FIELDS = (
-    Column("#", 4, "finding.rank", "id"), Column(SEVERITY, 10, "finding.severity"), Column(CODE, 9, "proof"),
-    Column(CAUSE, 18, "finding.cause", wrap=True), Column(FINDING, 30, "finding.title", wrap=True),
+    Column("#", 4, "finding.rank", "id"),
+    Column(SEVERITY, 10, "finding.severity"),
+    Column(CODE, 9, "proof"),
+    Column(CAUSE, 18, "finding.cause", wrap=True),
+    Column(FINDING, 30, "finding.title", wrap=True),
     Column(SHARE, 9, "finding.share", "ratio"),
     *(Column(head, width, lambda _: None) for head, width in ((OWNER, 14), (DECISION, 12), (DUE, 11))),
-    Column(COMMENT, 26, lambda _: None, wrap=True), Column("Actions", 10, "actions"),
+    Column(COMMENT, 26, lambda _: None, wrap=True),
+    Column("Actions", 10, "actions"),
     Column("Fix", 38, "fix", wrap=True),
-    Column(SPEED, 13, lambda r: Number(*speedup(r.finding))), Column(BASELINE, 10, "finding.baseline"),
+    Column(SPEED, 13, lambda r: Number(*speedup(r.finding))),
+    Column(BASELINE, 10, "finding.baseline"),
     Column("What was measured", 46, "finding.message", wrap=True),
     Column("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
     Column("ms a step", 9, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
-    Column("Confidence", 11, "finding.confidence", "ratio"), Column(KEY, 20, "finding.identity"),
+    Column("Confidence", 11, "finding.confidence", "ratio"),
+    Column(KEY, 20, "finding.identity"),
     Column(CAPTURE, 20, "capture"),
-)  # fmt: skip
+)
 
 
 def findings(sheet: Sheet, captures: Captures, rows: Sequence[Row], before: Review | History | None) -> Area:
@@ -122,9 +131,12 @@ class _Advice(NamedTuple):
 
 
 ADVICE = (
-    Column("#", 5, "row.finding.rank", "id"), Column(SEVERITY, 10, "row.finding.severity"),
-    Column(CODE, 10, "row.proof"), Column(ACTION, 52, "advice.action", wrap=True),
-    Column(OWNER, 14, lambda _: None), Column(DECISION, 12, lambda _: None),
+    Column("#", 5, "row.finding.rank", "id"),
+    Column(SEVERITY, 10, "row.finding.severity"),
+    Column(CODE, 10, "row.proof"),
+    Column(ACTION, 52, "advice.action", wrap=True),
+    Column(OWNER, 14, lambda _: None),
+    Column(DECISION, 12, lambda _: None),
     Column("Option of the engine", 60, lambda a: "\n".join(map(_option, a.advice.options)), wrap=True),
     Column("Effort", 9, "advice.effort"),
     Column(SHARE, 9, "row.finding.share", "ratio"),
@@ -133,7 +145,7 @@ ADVICE = (
     Column("must", 10, lambda a: a.verify and verify_text(a.verify).split(" ")[1].rstrip(",")),
     Column("now", 12, lambda a: a.verify and Number(a.verify.now, fact_unit(a.verify.fact, a.verify.unit))),
     Column(KEY, 20, lambda a: f"{a.row.finding.identity}#{a.advice.id}"),
-)  # fmt: skip
+)
 
 
 def recommendations(
@@ -177,18 +189,23 @@ def _option(option: Option) -> str:
 #: Name of the sheet, and headers that `advisor review import` looks for.
 SINCE, STATE, DUE_ON, LAST_SHARE = "Since the last review", "State", "Due on", "Share before"
 _STATES = {
-    "new": LEVELS["medium"], "worse": LEVELS["high"], "better": (GOOD, GOOD_BG), "closed": (GOOD, GOOD_BG),
+    "new": LEVELS["medium"],
+    "worse": LEVELS["high"],
+    "better": (GOOD, GOOD_BG),
+    "closed": (GOOD, GOOD_BG),
     "overdue": LEVELS["high"],
-}  # fmt: skip
+}
 
 
 def since_review(sheet: Sheet, history: History, day: str) -> None:
     """A row a finding with its state and its decision; today's findings link to their own sheet."""
     fields = (
-        Column(STATE, 10, "state"), Column("Due", 11, lambda t: "overdue" if t.overdue(day) else None),
+        Column(STATE, 10, "state"),
+        Column("Due", 11, lambda t: "overdue" if t.overdue(day) else None),
         Column(SEVERITY, 10, "severity"),
         Column(CODE, 9, lambda t: t.code if t.state == "closed" else Link(t.code, sheet="Findings")),
-        Column(CAUSE, 20, "cause", wrap=True), Column(FINDING, 34, "title", wrap=True),
+        Column(CAUSE, 20, "cause", wrap=True),
+        Column(FINDING, 34, "title", wrap=True),
         Column(LAST_SHARE, 10, lambda t: t.share if t.state == "closed" else t.was, "ratio"),
         Column(SHARE, 9, lambda t: None if t.state == "closed" else t.share, "ratio"),
         Column(DECISION, 12, "decision"),
@@ -197,8 +214,9 @@ def since_review(sheet: Sheet, history: History, day: str) -> None:
         Column(DUE_ON, 11, lambda t: day_of(t.due) if t.due else None),
         Column(COMMENT, 26, "comment", wrap=True),
         Column("Suppressed", 24, lambda t: suppression(t, day) or None, wrap=True),
-        Column("Seen since", 11, "since"), Column(KEY, 20, "finding"),
-    )  # fmt: skip
+        Column("Seen since", 11, "since"),
+        Column(KEY, 20, "finding"),
+    )
     for meeting in history.meetings[-2:-1] or history.meetings:
         names = ", ".join(meeting.names) or "not noted"
         met = f"Last review: {meeting.day or 'day not noted'}; present: {names}; {meeting.capture}"

@@ -32,13 +32,21 @@ if TYPE_CHECKING:
 
 #: Headers that `advisor review import` looks for.
 QUESTION, ANSWER, NOTE, SIGNED, DAY, ID, MEASURED = (
-    "Question", "Answer", "Note", "Signed by", "Date", "Id", "Measured",
-)  # fmt: skip
+    "Question",
+    "Answer",
+    "Note",
+    "Signed by",
+    "Date",
+    "Id",
+    "Measured",
+)
 HINT = "Answer what is open, sign what you checked; 'advisor review import' reads it back."
 _COLOURS = {
-    "yes": (GOOD, GOOD_BG), "no": LEVELS["high"], "not applicable": LEVELS["info"],
+    "yes": (GOOD, GOOD_BG),
+    "no": LEVELS["high"],
+    "not applicable": LEVELS["info"],
     "later": LEVELS["medium"],
-}  # fmt: skip
+}
 
 
 FIELDS = (

@@ -103,9 +103,14 @@ class Area(Struct, frozen=True):
                 self.cell(row, day).number_format = style.DATE
         if day:
             dates = DataValidation(
-                "date", operator="greaterThan", formula1="36526", allow_blank=True, showErrorMessage=True,
-                errorTitle="Date", error="Expected a date.",
-            )  # fmt: skip
+                "date",
+                operator="greaterThan",
+                formula1="36526",
+                allow_blank=True,
+                showErrorMessage=True,
+                errorTitle="Date",
+                error="Expected a date.",
+            )
             self.ws.add_data_validation(dates)
             dates.add(self.column(day))
 

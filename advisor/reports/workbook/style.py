@@ -123,11 +123,13 @@ def plain(text: str) -> str:
 
 #: Widths of signs in Calibri, in em; all others are about half an em.
 _WIDTHS = {
-    **dict.fromkeys("ijl'|!", 0.23), **dict.fromkeys(" .,:;`", 0.25),
+    **dict.fromkeys("ijl'|!", 0.23),
+    **dict.fromkeys(" .,:;`", 0.25),
     **dict.fromkeys("()-frt[]", 0.32),
-    **dict.fromkeys("/\\csvxyz_", 0.43), **dict.fromkeys("ABCDEFGHKNOPQRSTUVXYZ&", 0.6),
+    **dict.fromkeys("/\\csvxyz_", 0.43),
+    **dict.fromkeys("ABCDEFGHKNOPQRSTUVXYZ&", 0.6),
     **dict.fromkeys("mwMW%@", 0.82),
-}  # fmt: skip
+}
 #: A unit of width is a digit of the default font; text is set a little smaller.
 _UNIT = 0.507 * 11 / 10.5
 

@@ -40,29 +40,37 @@ def _where(record: Any) -> str:
 
 
 STEPS = (
-    Column("device", 9, "device"), Column("phase", 16, "phase"), Column("steps", 9, "count"),
-    Column("median (ms)", 13, "median_ms", "fixed"), Column("mean (ms)", 12, "mean_ms", "fixed"),
+    Column("device", 9, "device"),
+    Column("phase", 16, "phase"),
+    Column("steps", 9, "count"),
+    Column("median (ms)", 13, "median_ms", "fixed"),
+    Column("mean (ms)", 12, "mean_ms", "fixed"),
     Column("p99 (ms)", 12, "p99_ms", "fixed"),
     Column("p99 over median", 12, lambda s: s.p99_ms / s.median_ms if s.median_ms else None, "times"),
-)  # fmt: skip
+)
 BUDGET = (
     Column("device", 16, lambda bp: bp[0].place), Column("phase", 9, lambda bp: bp[0].phase or "all"),
     Column("part", 24, lambda bp: words(bp[1].part)), Column("share", 12, lambda bp: bp[1].share, "ratio"),
     Column("time (ms)", 12, lambda bp: bp[1].ms, "fixed"),
 )  # fmt: skip
 RULES = (
-    Column("State", 12, "state"), Column("Code", 10, "code"), Column("Cause", 26, "cause"),
-    Column("Where", 22, _where), Column("Result or reason", 64, "text", wrap=True),
+    Column("State", 12, "state"),
+    Column("Code", 10, "code"),
+    Column("Cause", 26, "cause"),
+    Column("Where", 22, _where),
+    Column("Result or reason", 64, "text", wrap=True),
     Column("To judge it", 44, "remedy", wrap=True),
     Column("Missing facts", 40, lambda j: ", ".join(j.missing), wrap=True),
     Column("Numbers", 60, lambda j: "\n".join(map(condition_text, j.conditions)) or None, wrap=True),
-)  # fmt: skip
+)
 FACTS = (
-    Column("Fact", 36, "name"), Column("Value", 18, lambda f: Number(f.value, fact_unit(f.name, f.unit))),
-    Column("Unit", 13, "unit"), Column("Where", 26, _where, wrap=True),
+    Column("Fact", 36, "name"),
+    Column("Value", 18, lambda f: Number(f.value, fact_unit(f.name, f.unit))),
+    Column("Unit", 13, "unit"),
+    Column("Where", 26, _where, wrap=True),
     Column("How", 54, lambda f: f.method or None, wrap=True),
     Column("From", 42, lambda f: ", ".join(f.tables) or None, wrap=True),
-)  # fmt: skip
+)
 #: A threshold, a condition that used it, and the outcome of its rule.
 THRESHOLDS = (
     Column("Code", 10, lambda r: r[0].code), Column("Parameter", 25, lambda r: r[0].param),
@@ -170,20 +178,35 @@ def _compared(d: Diagnosis) -> Iterable[tuple[Any, ConditionDoc | None, str | No
 
 #: A fact is compared if it has one value in each capture.
 COMPARED_FACTS = (
-    "step.time_median_ms", "kernel.per_step", "budget.busy_ratio", "budget.idle_ratio",
-    "launch.idle_ratio", "graph.kernel_ratio", "sync.idle_ratio", "copy.exposed_ratio",
-    "alloc.calls_per_step", "activity.sm_busy_ratio", "activity.tensor_busy_ratio",
-    "activity.dram_busy_ratio", "comm.exposed_ratio", "host.gap_ratio",
+    "step.time_median_ms",
+    "kernel.per_step",
+    "budget.busy_ratio",
+    "budget.idle_ratio",
+    "launch.idle_ratio",
+    "graph.kernel_ratio",
+    "sync.idle_ratio",
+    "copy.exposed_ratio",
+    "alloc.calls_per_step",
+    "activity.sm_busy_ratio",
+    "activity.tensor_busy_ratio",
+    "activity.dram_busy_ratio",
+    "comm.exposed_ratio",
+    "host.gap_ratio",
     "capture.overhead_idle_ratio",
-)  # fmt: skip
+)
 
 
 OVERVIEW = (
-    Column("Capture", 36, wrap=True), Column("Share", 13, unit="ratio"),
-    Column("Step, median (ms)", 13, unit="fixed"), Column("GPU busy", 13, unit="ratio"),
-    Column("Kernels a step", 13), Column("High", 13), Column("Medium", 13), Column("Not judged", 13),
+    Column("Capture", 36, wrap=True),
+    Column("Share", 13, unit="ratio"),
+    Column("Step, median (ms)", 13, unit="fixed"),
+    Column("GPU busy", 13, unit="ratio"),
+    Column("Kernels a step", 13),
+    Column("High", 13),
+    Column("Medium", 13),
+    Column("Not judged", 13),
     Column("First finding", 34, wrap=True),
-)  # fmt: skip
+)
 
 
 def comparison(sheet: Sheet, captures: Captures) -> None:

@@ -31,26 +31,33 @@ from advisor.sources.trace import Columns
 #: Category -> the kind of its events. Capitals: until 2021. Other categories are skipped: flows, the
 #: copies of annotations on the device, sync records that repeat an API call, other accelerators.
 ROLES = {
-    "kernel": "kernels", "Kernel": "kernels",
-    "gpu_memcpy": "copies", "Memcpy": "copies",
-    "gpu_memset": "memsets", "Memset": "memsets",
-    "cuda_runtime": "api_calls", "cuda_driver": "api_calls", "Runtime": "api_calls",
-    "hip_runtime": "api_calls", "hip_driver": "api_calls",
+    "kernel": "kernels",
+    "Kernel": "kernels",
+    "gpu_memcpy": "copies",
+    "Memcpy": "copies",
+    "gpu_memset": "memsets",
+    "Memset": "memsets",
+    "cuda_runtime": "api_calls",
+    "cuda_driver": "api_calls",
+    "Runtime": "api_calls",
+    "hip_runtime": "api_calls",
+    "hip_driver": "api_calls",
     "user_annotation": "annotations",
-    "cpu_op": "operators", "Operator": "old_operators",
+    "cpu_op": "operators",
+    "Operator": "old_operators",
     "python_function": "python",
     "overhead": "overheads",
     "cpu_instant_event": "instants",
     "Trace": "spans",
-}  # fmt: skip
+}
 
+_WITHOUT_ROLE = (
+    "gpu_user_annotation cuda_sync cuda_event cuda_profiler_range xpu_runtime xpu_driver mtia_runtime "
+    "mtia_ccp_events mtia_insight hpu_op glow_runtime privateuse1_runtime privateuse1_driver "
+    "collective_comm ac2g"
+)
 #: All of them, and those that only this profiler writes, on devices that are not supported.
-KNOWN = frozenset({
-    *ROLES,
-    "gpu_user_annotation", "cuda_sync", "cuda_event", "cuda_profiler_range", "xpu_runtime",
-    "xpu_driver", "mtia_runtime", "mtia_ccp_events", "mtia_insight", "hpu_op", "glow_runtime",
-    "privateuse1_runtime", "privateuse1_driver", "collective_comm", "ac2g",
-})  # fmt: skip
+KNOWN = frozenset((*ROLES, *_WITHOUT_ROLE.split()))
 
 #: Garbage collection, as recorded on request and as it shows among Python functions.
 GC_NAMES = frozenset({"Python GC", "<built-in function collect>"})

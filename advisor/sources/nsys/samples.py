@@ -226,10 +226,16 @@ TYPES, FIELDS = "GENERIC_EVENT_TYPES", "GENERIC_EVENT_TYPE_FIELDS"
 _PLUGIN_VALUES = ("intVal", "uintVal", "floatVal", "doubleVal")
 #: Names of fields without their unit -> our columns.
 _PLUGIN_COLUMNS = {
-    "power": "power_w", "power_usage": "power_w", "power_usage_instant": "power_w",
-    "enforced_power_limit": "power_limit_w", "temperature": "temperature_c", "gpu_temp": "temperature_c",
-    "sm_clock": "sm_clock_hz", "fb_used": "memory_used_bytes", "fb_total": "memory_total_bytes",
-}  # fmt: skip
+    "power": "power_w",
+    "power_usage": "power_w",
+    "power_usage_instant": "power_w",
+    "enforced_power_limit": "power_limit_w",
+    "temperature": "temperature_c",
+    "gpu_temp": "temperature_c",
+    "sm_clock": "sm_clock_hz",
+    "fb_used": "memory_used_bytes",
+    "fb_total": "memory_total_bytes",
+}
 #: The factor of a sampled number of these columns.
 _PLUGIN_UNITS = {"sm_clock_hz": 1e6, "memory_used_bytes": 2.0**20, "memory_total_bytes": 2.0**20}
 #: No GPU draws that much power, and every one under load draws more milliwatts.

@@ -52,11 +52,14 @@ MEMORY_CODES = {name.upper().replace(" ", "_"): code for name, code in MEMORY_KI
 
 #: Labels of ENUM_CUPTI_OVERHEAD_TYPE (3.25), for exports that hold the codes only.
 OVERHEAD_TYPES = {
-    2: "Driver JIT compiler (CUDA)", 3: "Buffer flush (Profiler)",
-    4: "Instrumentation (Profiler)", 5: "Resource creation/destruction (Profiler)",
-    6: "Runtime module loading (CUDA)", 7: "Lazy function loading (CUDA)",
+    2: "Driver JIT compiler (CUDA)",
+    3: "Buffer flush (Profiler)",
+    4: "Instrumentation (Profiler)",
+    5: "Resource creation/destruction (Profiler)",
+    6: "Runtime module loading (CUDA)",
+    7: "Lazy function loading (CUDA)",
     8: "Command buffer full (CUDA)",
-}  # fmt: skip
+}
 CUDA_OVERHEADS = [code for code, label in OVERHEAD_TYPES.items() if label.endswith("(CUDA)")]
 OVERHEAD_TYPE = "overheadType"
 
@@ -155,9 +158,14 @@ _RANGE_STYLE = Filled(
 )
 
 _WORK = _columns(
-    start="start", end="end", device="deviceId", stream="streamId", context="contextId",
-    process=_PROCESS, correlation="correlationId",
-)  # fmt: skip
+    start="start",
+    end="end",
+    device="deviceId",
+    stream="streamId",
+    context="contextId",
+    process=_PROCESS,
+    correlation="correlationId",
+)
 
 #: Ours -> (raw table, its columns). Tables that need more than this are in `nsys_sqlite`.
 ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
@@ -223,16 +231,24 @@ ROW_TABLES: dict[str, tuple[str, dict[str, Filled]]] = {
 
 #: A fault of the host has no duration and no device in the export.
 _CPU_FAULTS = _columns(
-    start="start", end="start", device="deviceId", process=_PROCESS, address="address",
+    start="start",
+    end="start",
+    device="deviceId",
+    process=_PROCESS,
+    address="address",
     count=Filled(("start",), np.ones_like),
-)  # fmt: skip
+)
 _GPU_FAULTS = _CPU_FAULTS | _columns(end="end", count="numberOfPageFaults")
 
 _CHAINS = _columns(callchain="id", depth="stackDepth", symbol_id="symbol", module_id="module")
 _OVERHEADS = _columns(
-    start="start", end="end", process=_THREAD_PROCESS, thread=_THREAD, kind_id="nameId",
+    start="start",
+    end="end",
+    process=_THREAD_PROCESS,
+    thread=_THREAD,
+    kind_id="nameId",
     overheadType=OVERHEAD_TYPE,
-)  # fmt: skip
+)
 
 #: Ours <- several raw tables, one after the other.
 JOINED_TABLES: dict[str, tuple[tuple[str, dict[str, Filled]], ...]] = {

@@ -10,17 +10,45 @@ from typing import NamedTuple
 
 #: Heading of a list of operations, of nsys or nvprof, in lower case without its unit -> our column.
 LISTED = {
-    "start": "start", "duration": "duration", "corrid": "correlation", "correlation_id": "correlation",
-    "grdx": "grid_x", "grdy": "grid_y", "grdz": "grid_z", "blkx": "block_x", "blky": "block_y",
-    "blkz": "block_z", "grid x": "grid_x", "grid y": "grid_y", "grid z": "grid_z", "block x": "block_x",
-    "block y": "block_y", "block z": "block_z", "reg/trd": "registers", "registers per thread": "registers",
-    "stcsmem": "static_bytes", "static smem": "static_bytes", "smem": "static_bytes",
-    "dymsmem": "dynamic_bytes", "dynamic smem": "dynamic_bytes", "bytes": "bytes", "size": "bytes",
-    "throughput": "throughput", "srcmemkd": "src_memory", "srcmemtype": "src_memory",
-    "dstmemkd": "dst_memory", "dstmemtype": "dst_memory", "device": "device", "ctx": "context",
-    "context": "context", "strm": "stream", "stream": "stream", "name": "name", "pid": "process",
+    "start": "start",
+    "duration": "duration",
+    "corrid": "correlation",
+    "correlation_id": "correlation",
+    "grdx": "grid_x",
+    "grdy": "grid_y",
+    "grdz": "grid_z",
+    "blkx": "block_x",
+    "blky": "block_y",
+    "blkz": "block_z",
+    "grid x": "grid_x",
+    "grid y": "grid_y",
+    "grid z": "grid_z",
+    "block x": "block_x",
+    "block y": "block_y",
+    "block z": "block_z",
+    "reg/trd": "registers",
+    "registers per thread": "registers",
+    "stcsmem": "static_bytes",
+    "static smem": "static_bytes",
+    "smem": "static_bytes",
+    "dymsmem": "dynamic_bytes",
+    "dynamic smem": "dynamic_bytes",
+    "bytes": "bytes",
+    "size": "bytes",
+    "throughput": "throughput",
+    "srcmemkd": "src_memory",
+    "srcmemtype": "src_memory",
+    "dstmemkd": "dst_memory",
+    "dstmemtype": "dst_memory",
+    "device": "device",
+    "ctx": "context",
+    "context": "context",
+    "strm": "stream",
+    "stream": "stream",
+    "name": "name",
+    "pid": "process",
     "tid": "thread",
-}  # fmt: skip
+}
 #: Columns of text among these.
 WORDS = frozenset(("name", "device", "src_memory", "dst_memory"))
 
@@ -28,8 +56,9 @@ WORDS = frozenset(("name", "device", "src_memory", "dst_memory"))
 _FIELDS = {
     **{heading: "word" if column in WORDS else "" for heading, column in LISTED.items()},
     **dict.fromkeys(("total time", "total", "total proj time"), "total"),
-    **dict.fromkeys(("instances", "num calls", "calls", "count", "operations", "range instances",
-                     "kern inst"), "count"),
+    **dict.fromkeys(
+        ("instances", "num calls", "calls", "count", "operations", "range instances", "kern inst"), "count"
+    ),
     **dict.fromkeys(("avg", "average", "proj avg"), "average"),
     **dict.fromkeys(("med", "median", "proj med"), "median"),
     **dict.fromkeys(("min", "minimum", "proj min"), "least"),
@@ -37,24 +66,59 @@ _FIELDS = {
     **dict.fromkeys(("stddev", "std dev", "proj stddev"), "deviation"),
     **dict.fromkeys(("name", "kernel name", "operation", "function"), "name"),
     **dict.fromkeys(("range", "nvtx range"), "range"),
-    **{f"{p}{n}": f"{part}.{f}"
-       for p, part in (("a", "calls"), ("q", "queue"), ("k", "kernels"))
-       for n, f in (("avg", "average"), ("med", "median"), ("min", "least"), ("max", "most"),
-                    ("stddev", "deviation"))},
-    **dict.fromkeys(("tavg", "tmed", "tmin", "tmax", "tstddev", "total range time", "total gpu ops",
-                     "avg gpu ops", "avg range lvl", "avg num child", "nvtx inst", "correlid", "greenctx",
-                     "devid", "t-pri", "result"), ""),
+    **{
+        f"{p}{n}": f"{part}.{f}"
+        for p, part in (("a", "calls"), ("q", "queue"), ("k", "kernels"))
+        for n, f in (
+            ("avg", "average"),
+            ("med", "median"),
+            ("min", "least"),
+            ("max", "most"),
+            ("stddev", "deviation"),
+        )
+    },
+    **dict.fromkeys(
+        (
+            "tavg",
+            "tmed",
+            "tmin",
+            "tmax",
+            "tstddev",
+            "total range time",
+            "total gpu ops",
+            "avg gpu ops",
+            "avg range lvl",
+            "avg num child",
+            "nvtx inst",
+            "correlid",
+            "greenctx",
+            "devid",
+            "t-pri",
+            "result",
+        ),
+        "",
+    ),
     **dict.fromkeys(("style", "api name", "api function", "thread name"), "word"),
-    "qcount": "queue.count", "time": "percent", "category": "category", "start": "start",
-    "duration": "duration", "bytes": "bytes",
-}  # fmt: skip
+    "qcount": "queue.count",
+    "time": "percent",
+    "category": "category",
+    "start": "start",
+    "duration": "duration",
+    "bytes": "bytes",
+}
 TEXTS = ("name", "range", "category", "word")
 _SCALE = {
     **dict.fromkeys(("", "ns", "nsec", "nanoseconds", "b", "bytes", "%"), 1.0),
-    **dict.fromkeys(("us", "usec", "μs", "µs"), 1e3), **dict.fromkeys(("ms", "msec"), 1e6),
+    **dict.fromkeys(("us", "usec", "μs", "µs"), 1e3),
+    **dict.fromkeys(("ms", "msec"), 1e6),
     **dict.fromkeys(("s", "sec", "seconds"), 1e9),
-    "kb": 1e3, "kib": 1024.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": 2.0**30,
-}  # fmt: skip
+    "kb": 1e3,
+    "kib": 1024.0,
+    "mb": 1e6,
+    "mib": 2.0**20,
+    "gb": 1e9,
+    "gib": 2.0**30,
+}
 _BYTES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 
 _UNIT = re.compile(r"(?<!\s)\s*(?:\(([^()]*)\)|:([a-z]+))$")

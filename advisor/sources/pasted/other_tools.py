@@ -23,49 +23,84 @@ _AS_FILE = (
 #: Endings of files -> what they are, and what to give in their place.
 _ENDINGS = {
     (".ncu-rep", ".ncu-repz", ".nsight-cuprof-report", ".ncu-proj"): (
-        "a report of Nsight Compute, which looks inside single kernels", _NSYS),
+        "a report of Nsight Compute, which looks inside single kernels",
+        _NSYS,
+    ),
     (".xplane.pb",): (
-        "a profile of JAX or TensorFlow (xplane)", "run the program under nsys, and export that"),
+        "a profile of JAX or TensorFlow (xplane)",
+        "run the program under nsys, and export that",
+    ),
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".pdf"): ("a picture", _AS_FILE),
     (".speedscope", ".speedscope.json"): (
-        "a profile of py-spy (speedscope), which samples Python alone", _NSYS),
+        "a profile of py-spy (speedscope), which samples Python alone",
+        _NSYS,
+    ),
     (".rpd", ".rocpd"): ("a recording of ROCm", _ROCM),
     (".nvvp", ".nvprof", ".prof"): ("a recording of nvprof or of a CPU profiler", _NSYS),
     (".perf", "perf.data"): ("a recording of perf, which samples the CPU alone", _NSYS),
-}  # fmt: skip
+}
 #: The first bytes of files, likewise.
-_MAGIC = {
-    b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif", b"%PDF": ".pdf", b"PERFILE2": ".perf",
-}  # fmt: skip
+_MAGIC = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif", b"%PDF": ".pdf", b"PERFILE2": ".perf"}
 #: What a text contains, likewise; the first that is found counts.
 _TEXTS = tuple(
     (re.compile(pattern, re.MULTILINE), what, way)
     for pattern, what, way in (
-        (r"Section: GPU Speed Of Light|^==PROF== |\bsm__\w+\.\w+|\bgpu__time_duration\.|\"Metric Name\",",
-         "output of Nsight Compute (ncu), which looks inside single kernels", _NSYS),
-        (r"\bKernel_Name\b\"?,|\"Name\",\"Calls\",\"TotalDurationNs\"|^ROCPROFILER|^RPL: |\bKernelName\b\"?,",
-         "output of rocprof", _ROCM),
-        (r"^# Overhead +(?:Command|Samples)|Performance counter stats for|^# Samples: .* of event",
-         "output of perf, which samples the CPU alone", _NSYS),
-        (r"speedscope\.app/file-format-schema|^Thread (?:0x)?[0-9A-Fa-f]+ \((?:active|idle)|^py-spy>"
-         r"|Collecting samples from 'pid:", "output of py-spy, which samples Python alone", _NSYS),
-        (r"^[ \t]+ncalls[ \t]+tottime[ \t]+percall[ \t]+cumtime|function calls .*in [\d.]+ seconds",
-         "output of cProfile, which times Python alone", _TRACE),
-        (r"\| NVIDIA-SMI \d|^GPU \d+: NVIDIA .* \(UUID:",
-         "the summary of nvidia-smi, of one moment", _SAMPLES),
-        (r"==\d+== (?:NVPROF|Profiling (?:application|result))",
-         "output of nvprof without its headings", _NSYS),
+        (
+            r"Section: GPU Speed Of Light|^==PROF== |\bsm__\w+\.\w+|\bgpu__time_duration\.|\"Metric Name\",",
+            "output of Nsight Compute (ncu), which looks inside single kernels",
+            _NSYS,
+        ),
+        (
+            r"\bKernel_Name\b\"?,|\"Name\",\"Calls\",\"TotalDurationNs\""
+            r"|^ROCPROFILER|^RPL: |\bKernelName\b\"?,",
+            "output of rocprof",
+            _ROCM,
+        ),
+        (
+            r"^# Overhead +(?:Command|Samples)|Performance counter stats for|^# Samples: .* of event",
+            "output of perf, which samples the CPU alone",
+            _NSYS,
+        ),
+        (
+            r"speedscope\.app/file-format-schema|^Thread (?:0x)?[0-9A-Fa-f]+ \((?:active|idle)|^py-spy>"
+            r"|Collecting samples from 'pid:",
+            "output of py-spy, which samples Python alone",
+            _NSYS,
+        ),
+        (
+            r"^[ \t]+ncalls[ \t]+tottime[ \t]+percall[ \t]+cumtime|function calls .*in [\d.]+ seconds",
+            "output of cProfile, which times Python alone",
+            _TRACE,
+        ),
+        (
+            r"\| NVIDIA-SMI \d|^GPU \d+: NVIDIA .* \(UUID:",
+            "the summary of nvidia-smi, of one moment",
+            _SAMPLES,
+        ),
+        (
+            r"==\d+== (?:NVPROF|Profiling (?:application|result))",
+            "output of nvprof without its headings",
+            _NSYS,
+        ),
         (r"PyTorch CUDA memory summary", "PyTorch's summary of memory, which holds no times", _TRACE),
-        (r"Self CPU time total:", "the end of a table of the PyTorch profiler without its headings",
-         'print it again: print(prof.key_averages().table(sort_by="self_cuda_time_total", row_limit=-1))'),
-        (r"^Traceback \(most recent call last\)|OutOfMemoryError|CUDA out of memory",
-         "the error of a program", _NSYS),
-        (r"^(?:INFO|WARNING|DEBUG|ERROR)[: ]|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d",
-         "a log without a line about the load of a server",
-         "give the part with 'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), or a scrape of "
-         "/metrics"),
+        (
+            r"Self CPU time total:",
+            "the end of a table of the PyTorch profiler without its headings",
+            'print it again: print(prof.key_averages().table(sort_by="self_cuda_time_total", row_limit=-1))',
+        ),
+        (
+            r"^Traceback \(most recent call last\)|OutOfMemoryError|CUDA out of memory",
+            "the error of a program",
+            _NSYS,
+        ),
+        (
+            r"^(?:INFO|WARNING|DEBUG|ERROR)[: ]|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d",
+            "a log without a line about the load of a server",
+            "give the part with 'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), or a scrape "
+            "of /metrics",
+        ),
     )
-)  # fmt: skip
+)
 _BEGINNING = 1 << 20
 
 

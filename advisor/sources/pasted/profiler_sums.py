@@ -61,10 +61,16 @@ class ProfilerSums(InMemory):
         rows = _joined(mine)
         torn, others = sum(t.torn for t in mine), len(tables) - len(mine)
         self._tables["sums"], self._texts = sums_columns(_summed(rows, mine))
-        self.ledger.note("dropped", "lines inside the tables that could not be read or be true", "sums", torn,
-                         len(rows) + torn)  # fmt: skip
-        self.ledger.note("repaired", "times below zero, read as 0", "sums", sum(t.negative for t in mine),
-                         len(rows))  # fmt: skip
+        self.ledger.note(
+            "dropped",
+            "lines inside the tables that could not be read or be true",
+            "sums",
+            torn,
+            len(rows) + torn,
+        )
+        self.ledger.note(
+            "repaired", "times below zero, read as 0", "sums", sum(t.negative for t in mine), len(rows)
+        )
         more = f"{others} more of the tables belong to other recordings; give each a file of its own"
         self.capture = Capture(
             path=str(shown),
@@ -113,8 +119,10 @@ def _joined(tables: Sequence[ProfilerTable]) -> list[Operator]:
 
 def _summed(rows: Sequence[Operator], tables: Sequence[ProfilerTable]) -> list[tuple[Summed, Row]]:
     """The rows of `sums`."""
-    totals = [next((v for v in values if not math.isnan(v)), math.nan) for values in
-              ([t.host_total for t in tables], [t.device_total for t in tables])]  # fmt: skip
+    totals = [
+        next((v for v in values if not math.isnan(v)), math.nan)
+        for values in ([t.host_total for t in tables], [t.device_total for t in tables])
+    ]
     on_host = {row.name for row in rows if row.host > 0 or row.self_host > 0}
     out: list[tuple[Summed, Row]] = []
     kernels, spans, copies = [], [], []

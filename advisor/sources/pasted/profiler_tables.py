@@ -17,26 +17,35 @@ from msgspec import Struct, field
 
 #: Heading -> our field, most specific first; `(\w+)` is the name of the backend.
 _HEADINGS = (
-    ("overload", r"Overload Name"), ("name", r"Name"),
+    ("overload", r"Overload Name"),
+    ("name", r"Name"),
     ("percent", r"Self \w+ (?:time )?(?:total )?%|\w+ (?:time )?total %"),
     ("memory", r"Self \w+ Mem|(?!Self\b)\w+ Mem"),
     ("self_host", r"Self CPU(?: (?:time )?total)?(?! time| Mem| %| total %)"),
     ("self_device", r"Self (?!CPU)\w+(?: (?:time )?total)?(?! Mem| %| total %)"),
-    ("average", r"CPU time avg"), ("device_average", r"(?!Self\b)\w+ time avg"),
-    ("host", r"CPU (?:time )?total"), ("device", r"(?!Self\b|Total\b)\w+ (?:time )?total"),
-    ("count", r"# of Calls|Number of Calls"), ("text", r"Node ID|Input Shapes|Source Location"),
+    ("average", r"CPU time avg"),
+    ("device_average", r"(?!Self\b)\w+ time avg"),
+    ("host", r"CPU (?:time )?total"),
+    ("device", r"(?!Self\b|Total\b)\w+ (?:time )?total"),
+    ("count", r"# of Calls|Number of Calls"),
+    ("text", r"Node ID|Input Shapes|Source Location"),
     ("flops", r"(?:Total )?[KMGTP]?FLOP[sS]"),
-)  # fmt: skip
-_HEADING = re.compile("|".join(rf"(?P<{name}>\b(?:{text})|# of Calls)" if name == "count" else
-                               rf"(?P<{name}>\b(?:{text}))" for name, text in _HEADINGS))  # fmt: skip
+)
+_HEADING = re.compile(
+    "|".join(
+        rf"(?P<{name}>\b(?:{text})|# of Calls)" if name == "count" else rf"(?P<{name}>\b(?:{text}))"
+        for name, text in _HEADINGS
+    )
+)
 _TIMES = ("self_host", "host", "self_device", "device", "average", "device_average")
 _UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3, "ns": 1.0}
 _TIME = r"-?\d[\d.,]*(?:[eE][-+]?\d+)?\s?(?:[mun]s|[µμ]s|s)"
 _CELL = {
     **dict.fromkeys(_TIMES, _TIME),
-    "percent": r"(?:-?\d[\d.,]*\s?%|NaN|nan|0|--)", "memory": r"(?:-?\d[\d.,]*\s?[KMGT]?[bB]|0|--)",
+    "percent": r"(?:-?\d[\d.,]*\s?%|NaN|nan|0|--)",
+    "memory": r"(?:-?\d[\d.,]*\s?[KMGT]?[bB]|0|--)",
     "count": r"\d[\d,]*",
-}  # fmt: skip
+}
 #: What loggers, launchers, prompts and quotations put before a line; the first two tell processes apart.
 _BEFORE = re.compile(
     r"^\s*(?:(?P<key>\(\w[\w \t=.:-]{0,60}\)|\[?rank ?\d+\]?:?|\d{1,3}:|\d{1,3}\|(?=\s))"

@@ -136,8 +136,13 @@ class RawTable(Struct):
             return "sizes"
         if names and all(n.startswith("[CUDA") for n in names):
             return "copies"
-        for word, report in (("osrt", "host_calls"), ("operating", "host_calls"), ("api", "calls"),
-                             ("kern", "kernels"), ("mem", "copies")):  # fmt: skip
+        for word, report in (
+            ("osrt", "host_calls"),
+            ("operating", "host_calls"),
+            ("api", "calls"),
+            ("kern", "kernels"),
+            ("mem", "copies"),
+        ):
             if word in self.hint:
                 return report
         calls = sum(bool(_CALL.match(n)) for n in names)
@@ -203,5 +208,11 @@ def _row(cells: dict[str, Any]) -> Row:
 def _statistics(values: list[float]) -> Values:
     n, total = len(values), math.fsum(values)
     median = (values[(n - 1) // 2] + values[n // 2]) / 2
-    return {"count": n, "total": total, "average": total / n, "median": median,
-            "least": values[0], "most": values[-1]}  # fmt: skip
+    return {
+        "count": n,
+        "total": total,
+        "average": total / n,
+        "median": median,
+        "least": values[0],
+        "most": values[-1],
+    }

@@ -22,9 +22,19 @@ from advisor.sources.trace import Columns, InMemory
 RECORDER = Recorder(clock="times as the list prints them", nsys_options=True)
 
 _INTEGERS = (
-    "correlation", "context", "stream", "process", "thread", "registers", "grid_x", "grid_y", "grid_z",
-    "block_x", "block_y", "block_z",
-)  # fmt: skip
+    "correlation",
+    "context",
+    "stream",
+    "process",
+    "thread",
+    "registers",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+)
 #: nvprof counts in powers of two, and prints the units in a line below the headings.
 _BINARY = {"kb": 2.0**10, "mb": 2.0**20, "gb": 2.0**30}
 #: Names of copies, of all releases: ``HtoD``, ``Host-to-Device``.

@@ -21,8 +21,13 @@ _STATE = re.compile(
     r"\s*(\d{1,8})MiB\s*/\s*(\d{1,8})MiB\s*\|\s*(\d{1,3}|N/A)"
 )
 _STATE_FIELDS = (
-    "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu",
-)  # fmt: skip
+    "temperature.gpu",
+    "power.draw",
+    "power.limit",
+    "memory.used",
+    "memory.total",
+    "utilization.gpu",
+)
 
 
 def of_screens(lines: Sequence[str]) -> Iterator[Row]:
@@ -95,16 +100,32 @@ def joined(
 # ------------------------------------------------------------------ tables of scripts around NVML
 
 _UNITS = {
-    **dict.fromkeys(("%", "pct", "percent"), "%"), **dict.fromkeys(("mib", "mb"), "mib"),
-    **dict.fromkeys(("gib", "gb"), "gib"), **dict.fromkeys(("b", "bytes"), "bytes"),
-    **dict.fromkeys(("w", "watt", "watts"), "w"), "mw": "mw", "mhz": "mhz",
-    **dict.fromkeys(("c", "celsius", "degc"), "c"), "ratio": "ratio",
-}  # fmt: skip
+    **dict.fromkeys(("%", "pct", "percent"), "%"),
+    **dict.fromkeys(("mib", "mb"), "mib"),
+    **dict.fromkeys(("gib", "gb"), "gib"),
+    **dict.fromkeys(("b", "bytes"), "bytes"),
+    **dict.fromkeys(("w", "watt", "watts"), "w"),
+    "mw": "mw",
+    "mhz": "mhz",
+    **dict.fromkeys(("c", "celsius", "degc"), "c"),
+    "ratio": "ratio",
+}
 #: Heading without `gpu` and unit -> what it measures.
 _MEANINGS = {
     **dict.fromkeys(("util", "utilization", "utilisation", "usage", "load", "util_rate"), "util"),
-    **dict.fromkeys(("memory_used", "mem_used", "used_memory", "vram_used", "memory_usage", "mem_usage",
-                     "vram", "used_mem"), "used"),
+    **dict.fromkeys(
+        (
+            "memory_used",
+            "mem_used",
+            "used_memory",
+            "vram_used",
+            "memory_usage",
+            "mem_usage",
+            "vram",
+            "used_mem",
+        ),
+        "used",
+    ),
     **dict.fromkeys(("memory_total", "mem_total", "total_memory", "vram_total", "total_mem"), "total"),
     **dict.fromkeys(("power", "power_draw", "power_usage"), "power"),
     **dict.fromkeys(("power_limit",), "limit"),
@@ -113,7 +134,7 @@ _MEANINGS = {
     **dict.fromkeys(("sm_active", "sm_activity"), "sm_active"),
     **dict.fromkeys(("tensor_active", "tensor_activity"), "tensor_active"),
     **dict.fromkeys(("dram_active", "dram_activity"), "dram_active"),
-}  # fmt: skip
+}
 #: Meaning and unit -> the name in `rows.FIELDS`; the first unit is that of a heading without one.
 _NAMES = {
     "util": {"%": "own.util"},

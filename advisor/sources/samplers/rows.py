@@ -68,10 +68,12 @@ _LEAST_BLANK = 2.0**47
 #: software slowdown, brake. Idle, application clocks and sync boost are a choice.
 _HELD_BACK, _HEAT = 0x04 | 0x08 | 0x20 | 0x40 | 0x80, 0x20 | 0x40
 _REASONS = (
-    "clocks_throttle_reasons.active", "clocks_event_reasons.active",
-    "dcgm_fi_dev_clock_throttle_reasons", "dcgm_fi_dev_clocks_event_reasons",
+    "clocks_throttle_reasons.active",
+    "clocks_event_reasons.active",
+    "dcgm_fi_dev_clock_throttle_reasons",
+    "dcgm_fi_dev_clocks_event_reasons",
     "current_clock_throttle_reasons",
-)  # fmt: skip
+)
 _HEX = re.compile(r"0[xX][0-9a-fA-F]+")
 _REASON = re.compile(r"clocks_(?:throttle|event)_reasons\.(sw|hw)_(.+)")
 
@@ -133,9 +135,14 @@ _SECOND = 1_000_000_000
 
 #: Formats that `datetime.fromisoformat` does not accept: dates as spreadsheets and old tools write them.
 _SHAPES = (
-    "%d.%m.%Y %H:%M:%S.%f", "%d.%m.%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S.%f %p",
-    "%m/%d/%Y %H:%M:%S.%f", "%m/%d/%Y %H:%M:%S", "%a %b %d %H:%M:%S %Y",
-)  # fmt: skip
+    "%d.%m.%Y %H:%M:%S.%f",
+    "%d.%m.%Y %H:%M:%S",
+    "%m/%d/%Y %I:%M:%S %p",
+    "%m/%d/%Y %I:%M:%S.%f %p",
+    "%m/%d/%Y %H:%M:%S.%f",
+    "%m/%d/%Y %H:%M:%S",
+    "%a %b %d %H:%M:%S %Y",
+)
 _PLAIN = re.compile(r"\d+(?:\.\d+)?")
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 #: Seconds, ms, us or ns since 1970 by their size: the first is of the year 2001.
@@ -196,9 +203,16 @@ def _moment(text: str) -> datetime | None:
 
 
 SMI_CSV, SMI_DMON, DCGMI_DMON, DCGM_CSV, SMI_SCREENS, TEGRASTATS, LONG, OWN, EXPORTER = (
-    "nvidia-smi csv", "nvidia-smi dmon", "dcgmi dmon", "DCGM csv", "nvidia-smi screens", "tegrastats",
-    "DCGM csv by metric", "sampler csv", "DCGM exporter",
-)  # fmt: skip
+    "nvidia-smi csv",
+    "nvidia-smi dmon",
+    "dcgmi dmon",
+    "DCGM csv",
+    "nvidia-smi screens",
+    "tegrastats",
+    "DCGM csv by metric",
+    "sampler csv",
+    "DCGM exporter",
+)
 
 #: A header is searched for in this many lines: tools print greetings first.
 _HEAD_LINES = 10

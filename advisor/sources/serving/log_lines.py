@@ -33,7 +33,7 @@ _ENGINES = {
     "sglang": r"\bsglang\b|\bServerArgs\(|server_args=|Decode batch|Prefill batch",
     "tensorrt-llm": r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm",
     "native": r"\bllama_(?:perf|print_timings|context|model)|\bllama\.cpp\b|\bslot (?:release|print_timing)",
-}  # fmt: skip
+}
 _VERSION = re.compile(
     r"(?:vLLM API server version|LLM engine \(v|sglang(?:==| version:? ?)|TensorRT[- ]LLM version:)"
     r"\s*v?(\d+\.\d+[\w.+]*)"
@@ -46,7 +46,7 @@ _SETTINGS = {
     "largest_graph": r"max_(?:cudagraph_)?capture_size|cuda_graph_max_b(?:s(?:_decode)?|atch_size)",
     "drafted": r"num_speculative_tokens|speculative_num_draft_tokens|max_draft_len",
     "cache_tokens": r"max_total_num_tokens",
-}  # fmt: skip
+}
 _SETTING = {name: re.compile(rf"['\"]?\b(?:{names})['\"]?{_NUMBER}") for name, names in _SETTINGS.items()}
 _OPTION = {
     name: re.compile(rf"--(?:{names.replace('_', '[-_]')})[ =](\d+)") for name, names in _SETTINGS.items()
@@ -209,8 +209,12 @@ def _statistics(line: str) -> Iterator[Row]:
         return
     if isinstance(timings := found.get("timings", found), dict) and "predicted_per_second" in timings:
         number = {k: float(v) for k, v in timings.items() if isinstance(v, int | float)}
-        yield _row(LOAD_DECODE, running=1.0, output_per_s=number.get("predicted_per_second"),
-                   prompt_per_s=number.get("prompt_per_second"))  # fmt: skip
+        yield _row(
+            LOAD_DECODE,
+            running=1.0,
+            output_per_s=number.get("predicted_per_second"),
+            prompt_per_s=number.get("prompt_per_second"),
+        )
         return
     active = found.get("numActiveRequests")
     if not isinstance(active, int | float):
@@ -243,6 +247,6 @@ _READERS: tuple[tuple[str, Callable[[str], Iterator[Row]]], ...] = (
     (_VLLM.pattern, _vllm),
     (_SGLANG.pattern, _sglang),
     (_TRTLLM.pattern, _trtllm),
-    ("iterLatencyMS|\"predicted_per_second\"", _statistics),
+    ('iterLatencyMS|"predicted_per_second"', _statistics),
     (_LLAMA.pattern, _llama),
-)  # fmt: skip
+)

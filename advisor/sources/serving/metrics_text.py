@@ -20,36 +20,59 @@ _PREFIXES = {"vllm:": "vllm", "sglang:": "sglang", "sglang_": "sglang", "tgi_": 
 #: Our column -> names of gauges, and what they are multiplied with.
 _GAUGES = {
     "running": (("vllm:num_requests_running", "sglang:num_running_reqs", "tgi_batch_current_size"), 1.0),
-    "waiting": (("vllm:num_requests_waiting", "sglang:num_queue_reqs", "tgi_queue_size",
-                 "nv_inference_pending_request_count"), 1.0),
+    "waiting": (
+        (
+            "vllm:num_requests_waiting",
+            "sglang:num_queue_reqs",
+            "tgi_queue_size",
+            "nv_inference_pending_request_count",
+        ),
+        1.0,
+    ),
     "cache_used": (("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage"), 1.0),
     "output_per_s": (("vllm:avg_generation_throughput_toks_per_s", "sglang:gen_throughput"), 1.0),
     "prompt_per_s": (("vllm:avg_prompt_throughput_toks_per_s",), 1.0),
     "prefix_hit": (("sglang:cache_hit_rate", "vllm:gpu_prefix_cache_hit_rate"), 1.0),
     "accepted": (("sglang:spec_accept_length",), 1.0),
-}  # fmt: skip
+}
 #: Our column -> counters of which the first is divided by the second, and the factor of the quotient.
 _QUOTIENTS = {
     "token_ms": (
-        (("vllm:time_per_output_token_seconds_sum", "vllm:time_per_output_token_seconds_count", 1e3),
-         ("vllm:request_time_per_output_token_seconds_sum",
-          "vllm:request_time_per_output_token_seconds_count", 1e3),
-         ("vllm:inter_token_latency_seconds_sum", "vllm:inter_token_latency_seconds_count", 1e3),
-         ("sglang:time_per_output_token_seconds_sum", "sglang:time_per_output_token_seconds_count", 1e3),
-         ("sglang:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_count", 1e3),
-         ("tgi_request_mean_time_per_token_duration_sum", "tgi_request_mean_time_per_token_duration_count",
-          1e3))),
+        (
+            ("vllm:time_per_output_token_seconds_sum", "vllm:time_per_output_token_seconds_count", 1e3),
+            (
+                "vllm:request_time_per_output_token_seconds_sum",
+                "vllm:request_time_per_output_token_seconds_count",
+                1e3,
+            ),
+            ("vllm:inter_token_latency_seconds_sum", "vllm:inter_token_latency_seconds_count", 1e3),
+            ("sglang:time_per_output_token_seconds_sum", "sglang:time_per_output_token_seconds_count", 1e3),
+            ("sglang:inter_token_latency_seconds_sum", "sglang:inter_token_latency_seconds_count", 1e3),
+            (
+                "tgi_request_mean_time_per_token_duration_sum",
+                "tgi_request_mean_time_per_token_duration_count",
+                1e3,
+            ),
+        )
+    ),
     "queue_ms": (
-        (("vllm:request_queue_time_seconds_sum", "vllm:request_queue_time_seconds_count", 1e3),
-         ("sglang:queue_time_seconds_sum", "sglang:queue_time_seconds_count", 1e3),
-         ("tgi_request_queue_duration_sum", "tgi_request_queue_duration_count", 1e3),
-         ("nv_inference_queue_duration_us", "nv_inference_request_success", 1e-3))),
+        (
+            ("vllm:request_queue_time_seconds_sum", "vllm:request_queue_time_seconds_count", 1e3),
+            ("sglang:queue_time_seconds_sum", "sglang:queue_time_seconds_count", 1e3),
+            ("tgi_request_queue_duration_sum", "tgi_request_queue_duration_count", 1e3),
+            ("nv_inference_queue_duration_us", "nv_inference_request_success", 1e-3),
+        )
+    ),
     "prefix_hit": (
-        (("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", 1.0),
-         ("vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total", 1.0))),
+        (
+            ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", 1.0),
+            ("vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total", 1.0),
+        )
+    ),
     "acceptance": (
-        (("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total", 1.0),)),
-}  # fmt: skip
+        (("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_draft_tokens_total", 1.0),)
+    ),
+}
 _PREEMPTIONS = (
     "vllm:num_preemptions_total",
     "sglang:num_retracted_reqs",
@@ -102,8 +125,9 @@ def read_metrics(text: str) -> ServerLog:
             before = scrapes[0].get(replica, {}) if at and at == len(scrapes) - 1 else {}
             log.rows.append(_row(replica, values, before))
     if scrapes:
-        first, last = (sum(of.get(n, 0.0) for of in s.values() for n in _PREEMPTIONS)
-                       for s in (scrapes[0], scrapes[-1]))  # fmt: skip
+        first, last = (
+            sum(of.get(n, 0.0) for of in s.values() for n in _PREEMPTIONS) for s in (scrapes[0], scrapes[-1])
+        )
         log.preempted = int(last - first if len(scrapes) > 1 else last)
     return log
 

@@ -20,9 +20,13 @@ RECORDER = Recorder(clock="no times: lines in their order", samples_only=True)
 FORMAT, METRICS = "server-log", "server-metrics"
 _MOST_BYTES = 512 << 20
 _TITLES = {
-    "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "native": "llama.cpp", "tgi": "TGI",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt-llm": "TensorRT-LLM",
+    "native": "llama.cpp",
+    "tgi": "TGI",
     "triton-server": "Triton",
-}  # fmt: skip
+}
 #: A command as each engine is started, from which the engine and its options are known.
 _COMMANDS = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server", "tensorrt-llm": "trtllm-serve"}
 
@@ -41,8 +45,9 @@ class ServerLoad(InMemory):
         self._tables["load"] = {
             name: np.array([row.get(name, math.nan) for row in log.rows], float) for name in TABLES["load"]
         }
-        self.ledger.note("dropped", "lines of the load that could not be read", "load", log.torn,
-                         len(log.rows) + log.torn)  # fmt: skip
+        self.ledger.note(
+            "dropped", "lines of the load that could not be read", "load", log.torn, len(log.rows) + log.torn
+        )
         settings = log.settings | {"preempted": float(log.preempted)}
         self.capture = Capture(
             path=str(shown),
