@@ -173,7 +173,7 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     ):
         out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
     feeder = a.feeder(device)
-    window = a.window.nonzero_length
+    window = a.budgets[device].untraced_ns
     entity: list[Row] = []
     for i in order[kind[order] == Call.SYNC].tolist():
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]

@@ -51,7 +51,7 @@ _INSIDE = 0.5
 
 FACTS = (
     *group("device", needs.CUDA, [
-        Entry("comm.time_ratio", "ratio", "kernels", "Share of the window in which collectives run", "union / window"),
+        Entry("comm.time_ratio", "ratio", "kernels", "Share of the untraced step in which collectives run", "union / untraced window"),
         Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
         Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks show together"),
         Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then, or whose launch waited for it: it waited for the collective", "launch of the next kernel, and synchronising calls, against the end of the collective", columns={"kernels": f"{needs.SPAN} name_id correlation", "api_calls": "start end call correlation"}, needs=(needs.COLLECTIVES, Need("no collective is exposed, or no launch is known of the kernels after them"))),
@@ -59,14 +59,14 @@ FACTS = (
         Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
         Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
         Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
-        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the window that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / window", needs=(needs.COLLECTIVES, ALIKE)),
-        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / window", needs=(needs.COLLECTIVES, ALIKE)),
+        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the untraced step that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / untraced window", needs=(needs.COLLECTIVES, ALIKE)),
+        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / untraced window", needs=(needs.COLLECTIVES, ALIKE)),
         *needs.counted("comm.small_calls", "kernels", "Collectives below 1 MiB that run exposed,", "sizes from the tracer's arguments; without any, all-reduces, all-gathers and reduce-scatters under 0.1 ms, where most are", columns=_SIZED, needs=(needs.COLLECTIVES,)),
-        Entry("comm.small_exposed_ratio", "ratio", "kernels", "Share of the window in which they run exposed", "sum / window", columns=_SIZED, needs=(needs.COLLECTIVES,)),
+        Entry("comm.small_exposed_ratio", "ratio", "kernels", "Share of the untraced step in which they run exposed", "sum / untraced window", columns=_SIZED, needs=(needs.COLLECTIVES,)),
         Entry("comm.reduces_ratio", "ratio", "kernels", "How much of the exposed time of collectives lies in those that join the parts of a model split over GPUs (all-reduce, all-gather, reduce-scatter): the rest exchanges tokens with experts, or sends to one rank", "by the names of their kernels and calls", needs=(needs.COLLECTIVES,)),
         Entry("comm.sizes_known", "flag", "kernels", "The sizes of some collectives are recorded", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES,)),
         *needs.counted("comm.row_calls", "kernels", "Collectives in a row,", "those shorter than 100 us that follow another one of their kind, with no other kernel beside them or between", needs=(needs.COLLECTIVES,)),
-        Entry("comm.row_exposed_ratio", "ratio", "kernels", "Share of the window in which they run exposed", "sum / window", needs=(needs.COLLECTIVES,)),
+        Entry("comm.row_exposed_ratio", "ratio", "kernels", "Share of the untraced step in which they run exposed", "sum / untraced window", needs=(needs.COLLECTIVES,)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}),
     *group("trace", needs.CUDA, [
         Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", columns={}, needs=()),
@@ -74,10 +74,10 @@ FACTS = (
         Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", columns={}, needs=(_WORLD,)),
         Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks"),
         Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations"),
-        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the window that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
+        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the untraced step that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
         Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits"),
-        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the window, on average", "mean over the ranks"),
-        Entry("ranks.stage_wait_ratio", "ratio", "", "Share of the window in which ranks wait in transfers between stages of a pipeline with no other kernel beside them, on average", "sends and receives whose end two ranks share at a time, one of them with several partners; mean over the ranks"),
+        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the untraced step, on average", "mean over the ranks"),
+        Entry("ranks.stage_wait_ratio", "ratio", "", "Share of the untraced step in which ranks wait in transfers between stages of a pipeline with no other kernel beside them, on average", "sends and receives whose end two ranks share at a time, one of them with several partners; mean over the ranks"),
         Entry("ranks.most_caused_ratio", "ratio", "", "Largest share of all waiting that one rank causes", "largest rank.caused_ratio"),
         Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
         Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
@@ -103,7 +103,7 @@ FACTS = (
         Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
         Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
         Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
-        Entry("rank.wait_ratio", "ratio", "", "Share of its window that this rank waits in collectives", "own duration minus the shortest / window"),
+        Entry("rank.wait_ratio", "ratio", "", "Share of its untraced step that this rank waits in collectives", "own duration minus the shortest / untraced window"),
     ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
     *group("device", needs.NETWORK, [
         Entry("network.card_count", "count", "network", "Network cards that carry data in the window", "distinct cards with bytes", needs=()),
@@ -175,7 +175,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     if not a.trace.has("kernels"):
         return
     found, budget = device_collectives(a, device), a.budgets[device]
-    exposed, window = budget.share("communication"), budget.window.nonzero_length
+    exposed, window = budget.share("communication"), budget.untraced_ns
     if len(found) == 0:
         names = ("comm.time_ratio", "comm.exposed_ratio", "comm.exposed_transfer_ratio")
         out |= dict.fromkeys(names, 0.0)

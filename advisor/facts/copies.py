@@ -34,23 +34,23 @@ _LINK = Need("the GPU is not in knowledge/gpus.yaml", None, lambda a: practical_
 
 FACTS = (
     *group("device", needs.CUDA, [
-        Entry("copy.pageable_ratio", "ratio", "copies", "Share of the window in which copies from or to pageable memory run", "union / window", needs=(_HOST_MEMORY,)),
+        Entry("copy.pageable_ratio", "ratio", "copies", "Share of the untraced step in which copies from or to pageable memory run", "union / untraced window", needs=(_HOST_MEMORY,)),
         Entry("copy.pageable_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
         Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time of those over 64 KiB x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
         *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
-        Entry("copy.exposed_ratio", "ratio", "copies", "Share of the window in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
-        Entry("copy.once_ratio", "ratio", "copies kernels", "Share of the window in copies between host and device, if all of them stand before its first kernel or behind its last one: inputs and results of one piece of work; else 0", "sum / window"),
-        Entry("copy.peer_exposed_ratio", "ratio", "copies", "Share of the window in copies from GPU to GPU with no kernel running", "union minus compute"),
+        Entry("copy.exposed_ratio", "ratio", "copies", "Share of the untraced step in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
+        Entry("copy.once_ratio", "ratio", "copies kernels", "Share of the untraced step in copies between host and device, if all of them stand before its first kernel or behind its last one: inputs and results of one piece of work; else 0", "sum / untraced window"),
+        Entry("copy.peer_exposed_ratio", "ratio", "copies", "Share of the untraced step in copies from GPU to GPU with no kernel running", "union minus compute"),
         *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
         Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(Need("no copy between host and device under 4 KiB"),)),
-        Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the window that they take on the device", "sum / window"),
-        Entry("copy.small_held_ratio", "ratio", "copies", "Share of the window in which no kernel runs while copies to the device of at most 64 KiB follow each other, eight or more with nothing but waits between; at least copy.tiny_time_ratio", "from the first call of a run to the end of its last copy, minus compute"),
+        Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the untraced step that they take on the device", "sum / untraced window"),
+        Entry("copy.small_held_ratio", "ratio", "copies", "Share of the untraced step in which no kernel runs while copies to the device of at most 64 KiB follow each other, eight or more with nothing but waits between; at least copy.tiny_time_ratio", "from the first call of a run to the end of its last copy, minus compute"),
         Entry("copy.small_runs", "text", "copies", "How many copies those runs hold, and of what size", "count and mean", needs=(Need("no eight small copies to the device follow each other"),)),
         Entry("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
-        Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the window", "sum / window"),
+        Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the untraced step", "sum / untraced window"),
         Entry("copy.htod_bytes_per_step", "bytes", "copies", "Bytes uploaded a step", "sum / steps", needs=(needs.STEPS,)),
         Entry("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml", needs=(_HOST_MEMORY, _LINK, Need("no pinned copy of 1 MiB or more"))),
-        Entry("copy.link_time_ratio", "ratio", "copies", "Share of the window in those large pinned copies", "union / window", needs=(_HOST_MEMORY,)),
+        Entry("copy.link_time_ratio", "ratio", "copies", "Share of the untraced step in those large pinned copies", "union / untraced window", needs=(_HOST_MEMORY,)),
         Entry("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
     ], columns={"copies": f"{needs.SPAN} bytes kind src_memory dst_memory", "kernels": needs.SPAN}),
 )  # fmt: skip
@@ -60,7 +60,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
     shares are zero wherever the kernel table proves that CUDA was traced."""
     budget = a.budgets[device]
-    window, busy = budget.window.nonzero_length, max(budget.busy_ns, 1)
+    window, busy = budget.untraced_ns, max(budget.busy_ns, 1)
     at = a.device_copies(device)
     size, kind, host_side = copied(a, at)
     start, end = a.ops.start[at], a.ops.end[at]
@@ -157,8 +157,7 @@ def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up
     count, mean = len(order), float(size[mine[order]].mean()) / 1024
     often = f"{count / a.step_count:.4g} copies a step" if a.step_count else f"{count} copies"
     out.put("copy.small_runs", f"{often} to the device, of {mean:.3g} KiB on average,")
-    budget = a.budgets[device]
-    return subtract(budget.window.cut(union(begin, end)), budget.compute).total
+    return a.budgets[device].without_kernels(union(begin, end))
 
 
 def _memory_known(a: Analysis, device: int) -> bool:

@@ -63,10 +63,10 @@ _LOCAL = Need("the local memory of the kernels is not recorded")
 FACTS = (
     *group("device", needs.CUDA, [
         Entry("budget.idle_ratio", "ratio", "", "Share of the window in which the device runs nothing", "window minus the union of all operations"),
-        Entry("budget.waiting_ratio", "ratio", "", "Idle in which the device waits for the program: without the gaps between the nodes of one graph run, what the profiler added, and start-up", "idle minus budget parts graph_internal, profiler, startup"),
+        Entry("budget.waiting_ratio", "ratio", "", "Idle in which the device waits for the program: without the gaps between the nodes of one graph run, what the profiler added, and start-up", "idle minus budget parts graph_internal, profiler, startup / untraced window"),
         Entry("budget.busy_ratio", "ratio", "", "Share of the window in which the device runs anything", "union of kernels, copies, memsets and graph runs"),
         *(
-            Entry(f"budget.{part}_ratio", "ratio", "", f"Share of the window: {what}", "exclusive budget")
+            Entry(f"budget.{part}_ratio", "ratio", "", f"Share of the {'window' if part == 'profiler' else 'untraced step'}: {what}", "exclusive budget")
             for part, what in PART_MEANINGS.items()
         ),
     ], columns={**needs.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": needs.RANGES}),
@@ -77,12 +77,12 @@ FACTS = (
         Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
         Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
         Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),
-        Entry("launch.process_beside_ratio", "ratio", "kernels", "Share of the window in which work of several of these processes runs at once", "as launch.process_overlap_ratio, over the window", needs=(_SEVERAL,)),
+        Entry("launch.process_beside_ratio", "ratio", "kernels", "Share of the untraced step in which work of several of these processes runs at once", "as launch.process_overlap_ratio, over the untraced step", needs=(_SEVERAL,)),
         Entry("launch.process_slowed_ratio", "ratio", "kernels", "How much longer kernels take beside the work of another process than the same kernels of the same process alone", "mean durations by kernel and launch shape, at least five calls each way", needs=(_SEVERAL, Need("no kernel runs often enough both beside the work of another process and alone"))),
-        Entry("launch.process_held_ratio", "ratio", "kernels api_calls", "Share of the window in which work of one process waits for, or runs beside, that of another", "launch.process_wait_ratio + launch.process_beside_ratio", needs=(_SEVERAL,)),
+        Entry("launch.process_held_ratio", "ratio", "kernels api_calls", "Share of the untraced step in which work of one process waits for, or runs beside, that of another", "launch.process_wait_ratio + launch.process_beside_ratio", needs=(_SEVERAL,)),
         Entry("launch.process_sharing", "text", "kernels", "How these processes share the device", "in time slices where launch.process_overlap_ratio is at most 5 %", needs=(_SEVERAL,)),
         Entry("launch.process_steps", "text", "kernels", "How many steps each of these processes makes, and how long the median one is", "steps found for each process by itself", needs=(_SEVERAL,)),
-        Entry("launch.process_wait_ratio", "ratio", "kernels api_calls", "Share of the window in which a process has work queued and none running while that of another runs", "from the end of a launch call to the start of its work, outside the process's own work and inside that of others", needs=(_SEVERAL,)),
+        Entry("launch.process_wait_ratio", "ratio", "kernels api_calls", "Share of the untraced step in which a process has work queued and none running while that of another runs", "from the end of a launch call to the start of its work, outside the process's own work and inside that of others", needs=(_SEVERAL,)),
         Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
         Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
         Entry("launch.call_p10_ns", "ns", "api_calls", "Length that a tenth of the kernel-launch calls stay below: what a call costs that waits for nothing", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
@@ -101,27 +101,27 @@ FACTS = (
         Entry("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps", columns=_KERNEL, needs=(needs.KERNELS, needs.STEPS)),
         Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
         Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
-        Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the window", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
+        Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
         Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{needs.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, Need("no kernel uses local memory"))),
         Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, all that run at once together, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
-        Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
+        Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.small_skinny_ratio", "ratio", "kernels", "Share of the time of GEMV and skinny GEMM kernels in those that have few blocks so; 0 without such products", "sum / sum", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
         Entry("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
         Entry("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
-        Entry("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window", needs=(needs.KERNELS, Need("no kernel of these families ran"))),
         Entry("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
         Entry("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
-        Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.tf32_matmul_ratio", "ratio", "kernels", "Share of the busy time in matrix products and convolutions that run in TF32", "names"),
         Entry("kernel.fp32_operands_ratio", "ratio", "kernels", "Share of the busy time in products of FP32 operands: FP32 SIMT kernels and those in TF32", "names"),
-        Entry("kernel.fp32_operands_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.fp32_operands_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
-        Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
-        Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
+        Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
         Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, Need("no matrix product ran in the window"))),
         Entry("kernel.own_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels of the program's own: their names say what they do, and no library, framework, architecture or tile; 0 without products", "kernel names"),
         Entry("kernel.kv_cache_ratio", "ratio", "kernels", "Share of the busy time in kernels that write or copy the KV cache", "family kv_cache"),
@@ -129,7 +129,7 @@ FACTS = (
         Entry("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that only a catch-all of knowledge/kernel_families.yaml names", "operations `other` and `other ATen kernel`"),
         Entry("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
         Entry("kernel.matmul_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMM-shaped kernels", "families gemm, gemv, conv, moe"),
-        Entry("kernel.matmul_gemm_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.matmul_gemm_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
     ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
     *group("device", needs.CUDA, [
         Entry("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
@@ -161,10 +161,10 @@ FAMILY_SHARES: dict[str, Callable[[KernelFamily], bool]] = {
 def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     budget = a.budgets[device]
     window = budget.window.nonzero_length
-    unavoidable = budget.share("graph_internal", "profiler", "startup")
+    waiting = budget.idle_ns - sum(budget.ns[p] for p in ("graph_internal", "profiler", "startup"))
     out |= {
         "budget.idle_ratio": budget.idle_ns / window,
-        "budget.waiting_ratio": max(budget.idle_ns / window - unavoidable, 0.0),
+        "budget.waiting_ratio": waiting / budget.untraced_ns,
         "budget.busy_ratio": budget.busy_ns / window,
         **{f"budget.{part}_ratio": budget.share(part) for part in PARTS},
     }
@@ -204,7 +204,7 @@ def _steps_of_each(a: Analysis, processes: Sequence[int]) -> str:
 def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
-    window, mine = budget.window.nonzero_length, a.device_ops(device)
+    window, mine = budget.untraced_ns, a.device_ops(device)
     own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
     out.put("launch.process_count", len(own))
     if len(own) > 1:
@@ -260,7 +260,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return
     old = of_older_architecture(a, device)  # solves for the activity, which takes memory of its own
     name, duration = kernels.name, kernels.length
-    busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
+    busy, window = max(budget.busy_ns, 1), budget.untraced_ns
     total = max(float(duration.sum()), 1.0)
     columns = a.trace.columns("kernels", ("local_bytes", "registers"))
     local, registers = columns["local_bytes"][kernels.row], columns["registers"][kernels.row]
@@ -353,7 +353,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     blocks = kernels.blocks
     if not sms or not (blocks > 0).all():
         return
-    duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.window.nonzero_length
+    duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.untraced_ns
     # Collectives take few blocks by design: they wait for links and for other GPUs. A kernel that streams
     # at the bandwidth limit is not held back by the number of its blocks.
     compute = ~a.communication[kernels.at]

@@ -68,7 +68,7 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("sync.idle_ratio", "ratio", "kernels api_calls", "Idle inside synchronize calls, and in the host code after them up to the next call where that follows within 100 us", "budget part sync"),
         Entry("sync.idle_after_ratio", "ratio", "kernels api_calls", "Idle of gaps in which a synchronize call returns and the queue has to be refilled, host code over 100 us left out", "whole gap, minus host code, GC, GIL and profiler"),
-        Entry("sync.span_ratio", "ratio", "api_calls", "Share of the window the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
+        Entry("sync.span_ratio", "ratio", "api_calls", "Share of the untraced step the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
         Entry("sync.device_wide_idle_ratio", "ratio", "kernels api_calls", "The part of that idle in whose gaps a device-wide wait returns", "as sync.idle_after_ratio"),
         *needs.counted("sync.device_wide", "api_calls", "Calls of cudaDeviceSynchronize or of a context synchronize", "count in the window / steps, the last of the capture left out", needs=(needs.FEEDER,)),
         *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
@@ -88,12 +88,12 @@ FACTS = (
         Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
         Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
         Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "as alloc.time_ratio"),
-        Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / window, at most alloc.idle_ratio"),
+        Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / untraced window, at most alloc.idle_ratio"),
         Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
     ], columns={"api_calls": "start end thread call", "kernels": f"{needs.SPAN} {needs.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
         Entry("graph.builds_per_step", "count", "api_calls", "Graphs that are instantiated or updated a step", "calls in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
-        Entry("graph.build_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that build, instantiate, update or destroy graphs, and from the begin of a stream capture to its end", "device idle inside them / window"),
+        Entry("graph.build_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that build, instantiate, update or destroy graphs, and from the begin of a stream capture to its end", "device idle inside them / untraced window"),
         Entry("graph.build_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time of the device lies there", "as above / idle, 0 where nothing is idle"),
     ], columns={"api_calls": f"{needs.CALLS} name_id", "kernels": f"{needs.SPAN} {needs.JOIN}"}, needs=(needs.FEEDER,)),
     *group("device", needs.CUDA, [
@@ -113,7 +113,7 @@ FACTS = (
         Entry("host.slowest_step", "count", "", "The slowest step, counted from 0 over the capture", "steps of the phase that holds most steps; for decode also those that read prompts while sequences wait"),
         Entry("host.slowest_step_lost_ms", "ms", "", "How much longer it takes than the median step", "time - median"),
         Entry("host.slowest_step_at", "text", "", "Where in the session its longest gap begins, or it does", "start of the longest idle gap inside it"),
-        Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the window", "sum of the excess / window"),
+        Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the untraced step", "sum of the excess / untraced window"),
         Entry("host.step_outlier_prompt_ratio", "ratio", "", "How much of that lies in steps that read prompts", "excess of the steps of serving.stall_count / sum of the excess"),
         Entry("host.step_outlier_part", "text", "", "The part of the budget that holds more than half of what those steps cost", "its time in them beyond its median in the others", needs=(_MOST_OF_IT,)),
         Entry("host.step_outlier_part_ratio", "ratio", "", "How much of what those steps cost the part with most of it holds", "as above / sum of the excess", needs=(_MOST_OF_IT,)),
@@ -128,7 +128,7 @@ FACTS = (
         Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
     ], columns={"host_calls": "start end thread name_id", **needs.GAPS}),
     *group("device", needs.GIL, [
-        Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the window in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
+        Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the untraced step in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
         Entry("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
     ], columns=_RANGES, needs=(Need("waiting for the GIL is not recorded", needs.GIL),)),
     *group("device", needs.NVTX, [
@@ -140,7 +140,7 @@ FACTS = (
         Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
         Entry("host.gap_other_range", "text", "api_calls ranges", "The range of another thread of the process that covers more than half of these gaps, where none of the loop's thread does: the loop may wait for it", "as host.gap_range", needs=(needs.FEEDER, IN_GAPS, Need("no range of another thread lies in most of the gaps"))),
         Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(needs.STEPS,)),
-        Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the window in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / window", columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER,)),
+        Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the untraced step in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / untraced window", columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER,)),
         Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(_PREPARATION, needs.STEPS)),
     ], columns=_RANGES, needs=(Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc"),)),
 )  # fmt: skip
@@ -160,7 +160,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Idle time in which the thread of the loop is in no call."""
-    gap, length, lost = budget.gap_parts["host_gap"], budget.window.nonzero_length, pause_ns(a, budget)
+    gap, length, lost = budget.gap_parts["host_gap"], budget.untraced_ns, pause_ns(a, budget)
     at, whole = np.flatnonzero(gap), int(gap.sum())
     idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
     # A slow first launch in such a gap is start-up: the range around it does not explain the rest.
@@ -195,7 +195,7 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
-    window, host = budget.window.nonzero_length, max(a.host_window[1] - a.host_window[0], 1)
+    window, host = budget.untraced_ns, max(a.host_window[1] - a.host_window[0], 1)
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
     refill = sum(parts[p] for p in _REFILL)
@@ -284,7 +284,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
     stalls = rows[length > _STALL_NS]
-    window = budget.window.nonzero_length
+    window = budget.untraced_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])
     slow = min(budget.idle_inside(stalled), budget.ns["alloc"])  # start-up has a part of its own
@@ -312,14 +312,14 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
     idle = budget.idle_inside(union(start[~begins], end[~begins]))
     if a.step_count:
         out.put("graph.builds_per_step", makes.sum() / a.step_count)
-    out.put("graph.build_idle_ratio", idle / budget.window.nonzero_length)
+    out.put("graph.build_idle_ratio", idle / budget.untraced_ns)
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
 
 def _waiting(
     a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter
 ) -> None:
-    length = budget.window.nonzero_length
+    length = budget.untraced_ns
     gc, gil = (EMPTY if feeder is None else of.get(feeder, EMPTY) for of in (a.states.gc, a.states.gil))
     if a.states.gc:
         spans = budget.window.cut(gc)
@@ -327,7 +327,7 @@ def _waiting(
         out.put("host.gc_max_ns", float(np.max(spans.end - spans.start, initial=0)))
     if a.states.gil or "gil_hold" in a.roles.values():
         waited = _covered(Coverage(gil), budget.window.start, budget.window.end)
-        out.put("host.gil_wait_ratio", waited / length)
+        out.put("host.gil_wait_ratio", min(waited / length, 1.0))
         out.put("host.gil_idle_ratio", budget.share("gil"))
     if a.trace.has("host_calls"):
         out.put("host.os_idle_ratio", budget.share("os"))
@@ -389,7 +389,7 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
         "host.step_max_over_median": times.max() / max(median, 1.0),
         "host.step_outliers": slow.sum(),
         "host.step_outlier_ratio": slow.mean(),
-        "host.step_outlier_time_ratio": excess / (budget.window.nonzero_length + a.stretches.lone.total),
+        "host.step_outlier_time_ratio": excess / (budget.untraced_ns + a.stretches.lone.total),
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
         "host.step_rest_spread_ratio": np.abs(rest - median).max(initial=0) / max(median, 1.0),
         "host.slowest_step": step[worst],

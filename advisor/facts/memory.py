@@ -53,9 +53,9 @@ FACTS = (
     *group("device", needs.CUDA, [
         Entry("unified.migration_count", "count", "copies", "Migrations of unified memory: pages that the driver moved", "count in the window"),
         Entry("unified.migrated_bytes", "bytes", "copies", "Bytes that they moved", "sum"),
-        Entry("unified.migration_ratio", "ratio", "copies", "Share of the window in which they run", "union / window"),
-        Entry("unified.exposed_ratio", "ratio", "copies", "Share of the window in which they, or the fault before them, run and no kernel does", "budget parts migration + unified_memory"),
-        Entry("unified.stall_ratio", "ratio", "copies kernels", "Share of the window in which a kernel runs beside a migration that the program did not ask for: it waits for the pages", "union of such migrations and compute / window"),
+        Entry("unified.migration_ratio", "ratio", "copies", "Share of the untraced step in which they run", "union / untraced window"),
+        Entry("unified.exposed_ratio", "ratio", "copies", "Share of the untraced step in which they, or the fault before them, run and no kernel does", "budget parts migration + unified_memory"),
+        Entry("unified.stall_ratio", "ratio", "copies kernels", "Share of the untraced step in which a kernel runs beside a migration that the program did not ask for: it waits for the pages", "union of such migrations and compute / untraced window"),
         Entry("unified.lost_ratio", "ratio", "copies", "What migrations cost: both together", "unified.exposed_ratio + unified.stall_ratio"),
         Entry("unified.unasked_ratio", "ratio", "copies", "Share of the migrated bytes that no prefetch of the program asked for", "migration causes other than user prefetch", needs=(_MIGRATIONS, Need("no migration with a cause is recorded"))),
         Entry("unified.thrash_ratio", "ratio", "copies", "Share of the migrated bytes in pages that had gone there and back before", "migrations of a 2 MiB block after its second change of direction", needs=(_MIGRATIONS, Need("no migration with an address is recorded"))),
@@ -89,7 +89,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     columns = a.trace.columns("copies", ("bytes", "kind", "migration_cause", "address"))
     size, kind, cause, address = (values[a.ops.row[at]] for values in columns.values())
     start, end = a.ops.start[at], a.ops.end[at]
-    window = budget.window.nonzero_length
+    window = budget.untraced_ns
     forced = cause != USER_PREFETCH
     beside = intersect(budget.window.cut(union(start[forced], end[forced])), budget.compute).total
     exposed, total = budget.share("migration", "unified_memory"), max(float(size.sum()), 1.0)

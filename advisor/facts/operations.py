@@ -39,11 +39,11 @@ FACTS = (
         Entry("operation.name", "text", "kernels", "The operation, as reports name it", "names of kernels", needs=(needs.KERNELS,)),
         Entry("operation.family", "text", "kernels", "What its kernels do, as knowledge/kernel_families.yaml has it: gemm, attention, communication, moe", "names of kernels", needs=(needs.KERNELS,)),
         Entry("operation.time_ratio", "ratio", "kernels", "Share of kernel time of this operation (the 20 largest are kept)", "time by logical operation", needs=(needs.KERNELS,)),
-        Entry("operation.window_ratio", "ratio", "kernels", "Time of this operation over the window", "sum / window", needs=(needs.KERNELS,)),
+        Entry("operation.window_ratio", "ratio", "kernels", "Time of this operation over the untraced step", "sum / untraced window", needs=(needs.KERNELS,)),
         Entry("operation.count", "count", "kernels", "Calls in the window", "count", needs=(needs.KERNELS,)),
         Entry("operation.max_over_p50", "ratio", "kernels", "Slowest call over the median call, of its kernel with the largest tail", "per kernel name and launch shape"),
         Entry("operation.p99_over_p50", "ratio", "kernels", "99th percentile over the median", "per kernel name and launch shape"),
-        Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the window", "per kernel name and launch shape, summed"),
+        Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the untraced step", "per kernel name and launch shape, summed"),
         Entry("operation.tail_p99_ratio", "ratio", "kernels", "What the slow calls cost the slowest steps: time lost in them in the step at the 99th percentile of that loss, over the 99th percentile of step times; without steps operation.tail_window_ratio", "sum of max(0, duration - p50) by step, p99 / p99"),
         Entry("operation.tail_steps_ratio", "ratio", "kernels", "operation.tail_p99_ratio where steps are known", "as above", needs=(needs.KERNELS, needs.STEPS)),
         Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
@@ -53,7 +53,7 @@ FACTS = (
     ], columns={"kernels": f"{needs.SPAN} stream name_id {needs.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
     *group("device", needs.CUDA, [
         Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
-        Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the window", "that share x kernel time / window"),
+        Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "that share x kernel time / untraced window"),
     ], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
     *group("device", needs.CUDA, [
         Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
@@ -91,7 +91,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         duration = duration.copy()
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
-    window = a.window.nonzero_length
+    window = a.budgets[device].untraced_ns
     frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
     for one in np.flatnonzero(frequent & (spread.tail >= _LEAST_LOST * window)).tolist():
         frequent[one] = not two_modes(a, device, like, one, duration)
@@ -294,8 +294,8 @@ LAYER_FACTS = (
         *needs.counted("experts.grouping", "kernels", "Sort, histogram and select kernels", _EXPERT_COUNT, needs=(needs.KERNELS,)),
         *needs.counted("experts.combine", "kernels", "Kernels that add rows up by index or scatter them,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
         *needs.counted("experts.layers", "kernels", "Layers of experts built of single operators: from a top-k kernel to the last combining kernel before the next top-k (of the step), or a loop over experts,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
-        Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the window in such layers", "sum / window"),
-        Entry("experts.loop_window_ratio", "ratio", "kernels", "Share of the window in such layers whose experts run one by one: three activations or more, each behind products of its own, or six products behind a top-k, without a norm, attention or collective between them", "sum / window"),
+        Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the untraced step in such layers", "sum / untraced window"),
+        Entry("experts.loop_window_ratio", "ratio", "kernels", "Share of the untraced step in such layers whose experts run one by one: three activations or more, each behind products of its own, or six products behind a top-k, without a norm, attention or collective between them", "sum / untraced window"),
         Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a layer", "mean", needs=(needs.KERNELS, _STRETCH)),
         Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a layer", "mean", columns={"kernels": f"{needs.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
@@ -341,7 +341,7 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if found is None:
         return
     counts = {f"experts.{kind}": getattr(found, kind) for kind in ("topk", "grouping", "combine")}
-    window, length = a.window.nonzero_length, found.end - found.start
+    window, length = a.budgets[device].untraced_ns, found.end - found.start
     out |= {
         **a.rates(device, counts | {"experts.layers": len(found.start)}),
         "experts.loose_window_ratio": min(length.sum() / window, 1.0),

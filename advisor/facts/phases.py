@@ -40,6 +40,7 @@ from advisor.model.facts import Scope
 
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in LAUNCHING]
+_PROFILER = PARTS.index("profiler")
 
 ONE_PHASE = Need("the samples are not resolved by phase where there are several", None, lambda a: len(set(a.window_phases.tolist())) == 1)  # fmt: skip
 RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
@@ -57,13 +58,13 @@ FACTS = (
         Entry("serving.decode_step_ms", "ms", "kernels", "Median step of decodes alone", "step times by phase"),
         Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
         Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
-        Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the window for which such steps keep decoding sequences waiting", "sum of the differences of mixed steps to serving.decode_step_ms, and of the times of steps of prompts alone"),
-        Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the window in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one", needs=(needs.KERNELS,)),
+        Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the untraced step for which such steps keep decoding sequences waiting", "sum of the differences of mixed steps to serving.decode_step_ms, and of the times of steps of prompts alone"),
+        Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the untraced step in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one", needs=(needs.KERNELS,)),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("no steps that read prompts beside steps of decodes alone"))),
     *group("phase", needs.CUDA, [
         Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
         Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
-        Entry("phase.step_ratio", "ratio", "", "Share of the window in steps of this phase", "sum of step times / window", needs=(needs.STEPS,)),
+        Entry("phase.step_ratio", "ratio", "", "Share of the untraced step in steps of this phase", "sum of step times / untraced window", needs=(needs.STEPS,)),
         Entry("phase.busy_ratio", "ratio", "", "Busy share inside the steps of this phase", "budget of the phase", needs=(needs.STEPS,)),
         Entry("phase.idle_ratio", "ratio", "", "Idle share inside the steps of this phase", "budget of the phase", needs=(needs.STEPS,)),
         Entry("phase.launch_idle_ratio", "ratio", "kernels api_calls", "Idle that launching one by one causes, inside the phase", "as launch.idle_ratio", needs=(needs.STEPS,)),
@@ -73,50 +74,51 @@ FACTS = (
         Entry("phase.norm_activation_ratio", "ratio", "kernels", "Share of norm and activation kernels in kernel time", "families"),
         Entry("phase.unfused_ratio", "ratio", "kernels", "Share of elementwise, copy, cast and norm kernels in kernel time", "families"),
         Entry("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
-        Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the window", "families"),
-        Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the window", "families"),
+        Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the untraced step", "families"),
+        Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the untraced step", "families"),
         Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more; none where they come in less than half of its steps", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, Need("no attention kernel is known by name"))),
-        Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the window", "operations by kernel name"),
+        Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the untraced step", "operations by kernel name"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS)),
     *group("phase", needs.SAMPLES, [
-        Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the window", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
+        Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the untraced step", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
         Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not show it and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
         Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
         Entry("phase.slowest_product_ratio", "ratio", "samples kernels", "At which share of peak bandwidth the slowest product of decode reads its weights; all products together where no config.json tells them apart", "bytes of the weights by config.json / median time / peak, else phase.gemm_dram_ratio"),
     ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
     *group("phase", needs.CUDA, [
         Entry("phase.slowest_product", "text", "kernels", "The product whose weights are read slowest", "order of the products in a step, against config.json"),
-        Entry("phase.product_headroom_window_ratio", "ratio", "kernels", "Time that all products would save at the achievable DRAM bandwidth, over the window", "sum of time x (1 - rate / 0.92)"),
+        Entry("phase.product_headroom_window_ratio", "ratio", "kernels", "Time that all products would save at the achievable DRAM bandwidth, over the untraced step", "sum of time x (1 - rate / 0.92)"),
     ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS, Need("no config.json was given (--weight-bytes), or the products of the steps are not those of the model"))),
     *group("device", needs.CUDA, [
         Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product or attention that take as long as reading its weights or cache", "names; place and length"),
-        Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.weight_cast_ratio", "ratio", "kernels", "Share of the busy time in casts from FP32 to 16 bits before a product that take about as long as reading its weights", "names; place and length"),
-        Entry("kernel.weight_cast_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.weight_cast_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.quantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only quantise what a matrix product reads (scales, casts to FP8 or FP4)", "names; at most three other kernels before the product"),
-        Entry("kernel.quantise_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.quantise_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.kv_combine_ratio", "ratio", "kernels", "Time of kernels that add up what attention made of the parts of a sequence (split-KV, flash decoding), over that of the attention kernels themselves", "names; sum / sum", needs=(needs.KERNELS, Need("no attention kernel is known by name"))),
-        Entry("kernel.kv_combine_window_ratio", "ratio", "kernels", "The same kernels' share of the window", "sum / window"),
+        Entry("kernel.kv_combine_window_ratio", "ratio", "kernels", "The same kernels' share of the untraced step", "sum / untraced window"),
         Entry("kernel.concatenation_ratio", "ratio", "kernels", "Share of the busy time in kernels that only concatenate tensors, those that append to the KV cache left out", "names; place before attention"),
-        Entry("kernel.concatenation_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.concatenation_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
-        Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the window", "x busy share"),
+        Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
         Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
         Entry("kernel.widened_operands", "text", "kernels", "What these kernels widen: weights, or keys and values (before attention), or both", "the kernel after them", needs=(needs.KERNELS, Need("no kernel only widens quantised values"))),
-        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the window in kernels, a softmax among them, between two matrix products of a layer, and in long copies just before: attention that no single kernel computes", "sum / window"),
+        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the untraced step in kernels, a softmax among them, between two matrix products of a layer, and in long copies just before: attention that no single kernel computes", "sum / untraced window"),
         *needs.counted("kernel.attention_pieces", "kernels", "Attention that no single kernel computes", "count / steps", needs=(needs.KERNELS,)),
-        Entry("kernel.cache_reorder_window_ratio", "ratio", "kernels", "Share of the window in gathers of rows in a language model of which eight or more follow each other without a product between them: caches of beams that changed places", "names and place; 3 us each or more"),
-        Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the window from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / window"),
+        Entry("kernel.cache_reorder_window_ratio", "ratio", "kernels", "Share of the untraced step in gathers of rows in a language model of which eight or more follow each other without a product between them: caches of beams that changed places", "names and place; 3 us each or more"),
+        Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the untraced step from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / untraced window"),
         *needs.counted("embedding.lookups", "kernels", "Embedding kernels of such stretches", "count / steps", needs=(needs.KERNELS,)),
         Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention, in casts of weights and caches, and in those that quantise for a product or concatenate; 0 with steps, which tell what each of these wins", "sum / sum"),
-        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the window in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / window", needs=(needs.KERNELS, needs.STEPS)),
+        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the untraced step in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / untraced window", needs=(needs.KERNELS, needs.STEPS)),
     ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
 )  # fmt: skip
 
 
-def _prompt_steps(a: Analysis, phases: Array, times: Array, out: FactWriter, window: int) -> None:
+def _prompt_steps(a: Analysis, phases: Array, untraced: Array, whole: int, out: FactWriter) -> None:
     """How long the sequences of decode steps wait for steps that read prompts, besides their decodes or
-    between them."""
+    between them. `untraced` are the times of the steps, ns, without what the profiler took."""
+    times = step_times(a)
     decode, mixed = phases == "decode", phases == "mixed"
     out.put("serving.mixed_step_count", int(mixed.sum()))
     held = held_by_prompts(a)
@@ -136,30 +138,30 @@ def _prompt_steps(a: Analysis, phases: Array, times: Array, out: FactWriter, win
     stalled = np.diff(np.cumsum(held)[yields], prepend=0) > 0
     stall = median_of(np.maximum(waited[stalled] - usual, 0.0))
     (slowest,) = percentiles(waited, 99)
+    longer = np.maximum(untraced[mixed] - median_of(untraced[decode]), 0.0)
     out |= {
         "serving.decode_step_ms": usual / 1e6,
         "serving.stall_ms": stall / 1e6,
         "serving.stall_decode_steps": stall / max(usual, 1.0),
         "serving.token_p99_ms": slowest / 1e6,
-        "serving.held_window_ratio": min(
-            (np.maximum(times[mixed] - usual, 0.0).sum() + times[held & ~mixed].sum()) / window, 1.0
-        ),
+        "serving.held_window_ratio": min((longer.sum() + untraced[held & ~mixed].sum()) / whole, 1.0),
     }
 
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
-    window = budget.window.nonzero_length
+    window = budget.untraced_ns
     if not a.trace.has("kernels"):
         return
     if not a.step_count:
         out.put("serving.decode_window_ratio", 0.0)
         return
-    phases, times = a.window_phases, step_times(a)
+    phases, rows = a.window_phases, budget.by_step[a.window_steps]
+    times = np.maximum(step_times(a) - rows[:, _PROFILER], 0)
     decodes = phases == "decode"
     out.put("serving.decode_window_ratio", min(times[decodes].sum() / window, 1.0))
-    _prompt_steps(a, phases, times, out, window)
-    rows, kernels = budget.by_step[a.window_steps], a.kernels(device)
+    _prompt_steps(a, phases, times, window, out)
+    kernels = a.kernels(device)
     step, distinct_phases = kernels.step, sorted(set(phases.tolist()))
     found = a.activity.get(device) if len(distinct_phases) == 1 else None
     for phase in distinct_phases:
@@ -176,7 +178,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.step_ratio": times[steps].sum() / window,
             "phase.busy_ratio": parts[BUSY_COLUMNS].sum() / length,
             "phase.idle_ratio": parts[_IDLE].sum() / length,
-            "phase.launch_idle_ratio": parts[_LAUNCH].sum() / length,
+            "phase.launch_idle_ratio": parts[_LAUNCH].sum() / max(length - parts[_PROFILER], 1.0),
         }
         if not total:
             continue
@@ -251,7 +253,11 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
     # The products of the layers in turn, then the output head.
     step = np.append(np.tile(np.arange(len(names) - 1), decoder.layers), len(names) - 1)
     kind, length = np.tile(step, len(decode)), a.ops.length[at].astype(float)
-    window, spare, rows = a.window.nonzero_length, 0.0, list[tuple[str, int, int, float, float, float]]()
+    window, spare, rows = (
+        a.budgets[device].untraced_ns,
+        0.0,
+        list[tuple[str, int, int, float, float, float]](),
+    )
     for i, (name, parameters) in enumerate(names):
         time, size = length[kind == i], round(parameters * decoder.bytes_each)
         rate = read_ratio(a, device, size, median_of(time))
@@ -286,7 +292,7 @@ DRIFT_FACTS = (*group("device", needs.CUDA, [
     Entry("drift.alike_ratio", "ratio", "kernels", "Share of the kernel time in kernels that changed by at least half of the mean change", _LIKE),
     Entry("drift.kernel_change", "text", "kernels", "How much longer or shorter these kernels take at the end", _LIKE),
     Entry("drift.step_change", "text", "kernels", "How much longer or shorter a step takes at the end", _THIRDS),
-    Entry("drift.lost_ratio", "ratio", "kernels", "Time of the steps above the median of the faster third, over the window", "sum of the excess / window"),
+    Entry("drift.lost_ratio", "ratio", "kernels", "Time of the steps above the median of the faster third, over the untraced step", "sum of the excess / untraced window"),
 ], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(MIN_STEPS, f"{MIN_STEPS} steps of one phase"), needs.KERNELS)), *group("device", needs.CUDA, [
     Entry("drift.slow_kernels_ratio", "ratio", "kernels", "Share of what the slow steps take longer that kernels make, called as often in a step and with the same launch shape", _ALSO_SLOW),
     Entry("drift.slow_alike_ratio", "ratio", "kernels", "Share of the kernel time in kernels that are slower in them by at least half of the mean change", _ALSO_SLOW),
@@ -312,7 +318,7 @@ def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "drift.alike_ratio": found.alike,
         "drift.kernel_change": _words(found.kernel_change),
         "drift.step_change": _words(found.change),
-        "drift.lost_ratio": min(found.lost_ns / a.window.nonzero_length, 1.0),
+        "drift.lost_ratio": min(found.lost_ns / a.budgets[device].untraced_ns, 1.0),
     }
 
 
@@ -336,7 +342,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     kernels, budget = a.kernels(device), a.budgets[device]
     at, name, length, pieces = kernels.at, kernels.name, kernels.length, kernels.attention_pieces
-    busy, window = max(budget.busy_ns, 1), budget.window.nonzero_length
+    busy, window = max(budget.busy_ns, 1), budget.untraced_ns
     placed = at, kernels.passes
     unknown = min(float(length[a.names.mask(is_unknown)[name]].sum()), busy)
 

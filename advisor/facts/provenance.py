@@ -70,7 +70,7 @@ FACTS = (
     *group("device", "", [
         Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
         Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
-        Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the window in products with weights whose rows are not a multiple of 16 bytes", "time of products of which k or n x bytes of an element is not a multiple of 16, over the window"),
+        Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the untraced step in products with weights whose rows are not a multiple of 16 bytes", "time of products of which k or n x bytes of an element is not a multiple of 16, over the untraced step"),
         Entry("kernel.attention_flop_ratio", "ratio", "kernels", "Operations a second of attention with recorded sizes if no mask leaves any out, of the dense peak of their precision", "4 x batch x heads x queries x keys x width over kernel time, over the peak; not given above it", needs=(_SIZED_ATTENTION, _PEAK)),
         Entry("kernel.attention_bandwidth_ratio", "ratio", "kernels", "Queries, keys, values and results of attention with recorded sizes, each moved once, of the bandwidth", "their bytes over kernel time, over the peak; not given above it, where caches hold them", needs=(_SIZED_ATTENTION, _PEAK)),
     ], columns=_LAUNCHED, needs=(_SIZED,)),
@@ -116,7 +116,7 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
     if products is not None:
         known = products.product >= 0
         odd = np.array([p.is_misaligned for _, p in products.products])[np.maximum(products.product, 0)]
-        misaligned = products.duration[odd & known].sum() / a.window.nonzero_length
+        misaligned = products.duration[odd & known].sum() / a.budgets[device].untraced_ns
         sized = products.duration[known].sum() / max(products.duration.sum(), 1.0)
         out |= {
             "kernel.matmul_sized_ratio": sized,

@@ -62,7 +62,7 @@ FACTS = (
         Entry("serving.model_bandwidth_ratio", "ratio", "kernels", "Model-bandwidth utilisation: bytes of the weights over the time of a decode step, over the peak bandwidth (needs --weight-bytes)", "weight bytes x decode steps / their time / peak; none above 1", needs=(needs.STEPS, needs.PEAK, WEIGHT_BYTES)),
         Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _TOKENS, Need("the number of parameters is not given", "--weight-bytes config.json"))),
         Entry("graph.padded_ratio", "ratio", "ranges kernels", "Share of the sequences that replayed decode graphs compute for nothing: batches of several sizes replay one graph, whose size is at least that of the largest", "sum of (largest - batch) / sum of largest, over the steps that replay the same kernels in the same launch shapes", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
-        Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the window, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
+        Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the untraced step, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
     ], columns=needs.STEP_COLUMNS),
     *group("device", needs.NVTX, [
         Entry("kv.transfer_count", "count", "ranges", "Transfers of the KV cache that the process posted", "ranges nixl::postXferReq that begin on the host side of the window"),
@@ -70,7 +70,7 @@ FACTS = (
         Entry("kv.post_ms", "ms", "ranges", "Time of the call that posts a transfer", "median", needs=(_TRANSFERS, _POSTED)),
         Entry("kv.post_ratio", "ratio", "ranges", "Share of the time of the transfers in which they are still being posted, one descriptor after another", "sum of the calls / sum of the transfers", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
         Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", columns={"ranges": "start end process text_id", **needs.GAPS}, needs=(needs.FEEDER,)),
-        Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the window in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / window"),
+        Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the untraced step in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / untraced window"),
     ], columns={"ranges": "start end process text_id payload", **needs.GAPS}, needs=(_TRANSFERS,)),
 )  # fmt: skip
 
@@ -156,7 +156,7 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         "kv.transfer_count": begins.sum(),
         "kv.post_ms": median_of(posting[begins]) / 1e6 if begins.any() else None,
-        "kv.waiting_ratio": budget.idle_inside(found.awaited) / budget.window.nonzero_length,
+        "kv.waiting_ratio": budget.idle_inside(found.awaited) / budget.untraced_ns,
     }
     if known.any():
         out.put("kv.transfer_ms", median_of(travel[known]) / 1e6)
@@ -226,7 +226,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     wasted = bucket - batch[mine]
     busy = np.bincount(step, a.ops.length[at], len(batch) + 1)[:-1][mine]
     out.put("graph.padded_ratio", wasted.sum() / bucket.sum())
-    lost = (busy * wasted / bucket).sum() / a.window.nonzero_length
+    lost = (busy * wasted / bucket).sum() / a.budgets[device].untraced_ns
     out.put("graph.padded_window_ratio", min(lost, 1.0))
     sizes_, count = np.unique(np.stack((bucket, batch[mine])), axis=1, return_counts=True)
     out.table("graph.buckets", np.vstack((sizes_, count)).T.tolist())

@@ -54,7 +54,7 @@ _SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs
 
 FACTS = (
     *group("device", needs.CUDA, [
-        Entry("call.other_idle_ratio", "ratio", "kernels api_calls", "Share of the window in which the device idles inside CUDA calls of one name that issue, allocate and wait for nothing, of the threads of the process that issue work of the device: that name which has most of it", "device idle inside them, without start-up and calls on graphs / window"),
+        Entry("call.other_idle_ratio", "ratio", "kernels api_calls", "Share of the untraced step in which the device idles inside CUDA calls of one name that issue, allocate and wait for nothing, of the threads of the process that issue work of the device: that name which has most of it", "device idle inside them, without start-up and calls on graphs / untraced window"),
         Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
         Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
         *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
@@ -227,7 +227,7 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     ids, of = dense(name[idle > 0])
     time = np.bincount(of, idle[idle > 0], len(ids))
     longest = time.max(initial=0)
-    out.put("call.other_idle_ratio", longest / budget.window.nonzero_length)
+    out.put("call.other_idle_ratio", longest / budget.untraced_ns)
     out.put("call.other_of_idle_ratio", longest / max(budget.idle_ns, 1))
     if longest:
         most = int(ids[np.argmax(time)])
@@ -252,7 +252,7 @@ def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -
 def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Facts from switches of threads and of contexts; none of a capture without them."""
     budget, feeder = a.budgets[device], a.feeder(device)
-    length = budget.window.nonzero_length
+    length = budget.untraced_ns
     if feeder is None:
         return
     thread = loop_thread(budget, feeder)

@@ -151,8 +151,24 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         return subtract(_recorded(self.window), Spans(self.gaps.start, self.gaps.end))
 
     def idle_inside(self, spans: Spans) -> int:
-        """ns of a merged set that lie in the recorded part of the window while the device runs nothing."""
-        return intersect(self.window.cut(spans), Spans(self.gaps.start, self.gaps.end)).total
+        """ns of a merged set that lie in the recorded part of the window while the device runs nothing, the
+        profiler's part left out: of each gap at most what the profiler left."""
+        idle = Coverage(self.window.cut(spans)).within(self.gaps.start, self.gaps.end)
+        if self.ns["profiler"]:
+            idle = np.minimum(idle, self.gaps.length - self.gap_parts["profiler"])
+        return int(idle.sum())
+
+    def without_kernels(self, spans: Spans) -> int:
+        """ns of a merged set in the window in which no compute runs, the profiler's part left out."""
+        rest = subtract(self.window.cut(spans), self.compute)
+        return intersect(rest, self.busy).total + self.idle_inside(rest)
+
+    @property
+    def untraced_ns(self) -> int:
+        """What every share that decides is a share of, ns, at least 1: the window without what the profiler
+        took of it. The window runs from the end of one step to that of another, so it is as much as its
+        steps take where there are steps (docs/definitions.md)."""
+        return max(self.window.length - self.ns["profiler"], 1)
 
     @property
     def busy_ns(self) -> int:
@@ -160,6 +176,7 @@ class DeviceBudget(Struct, frozen=True, dict=True):
 
     @property
     def busy_ratio(self) -> float:
+        """Busy time over the window, 0..1."""
         return self.busy_ns / self.window.nonzero_length
 
     @property
@@ -167,8 +184,11 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         return sum(self.ns[p] for p in IDLE_PARTS)
 
     def share(self, *names: str) -> float:
-        """Parts over window, 0..1."""
-        return sum((self.ns[name] / self.window.nonzero_length for name in names), 0.0)
+        """Parts over `untraced_ns`, 0..1; the profiler's part over the window."""
+        return sum((self.ns[name] / self._whole(name) for name in names), 0.0)
+
+    def _whole(self, part: str) -> int:
+        return self.window.nonzero_length if part == "profiler" else self.untraced_ns
 
 
 def device_budget(a: Analysis) -> DeviceBudget:

@@ -40,15 +40,20 @@ NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
-    """Turns a share of the window into milliseconds a step (or of the window without steps), and a share
-    of the capture into milliseconds of the capture."""
+    """Turns a share of the untraced step into milliseconds a step (or of the window without steps), the
+    profiler's of the window, and a share of the capture into milliseconds of the capture."""
     whole = a.startup.capture_length / 1e6
 
     def ms_of(part: str, scope: Scope, share: float | None) -> float | None:
         if share is None or a.trace.summed or is_load_alone(a):
             return None
         own = a if scope.device is None else a.on(scope.device)
-        return share * (whole if part == "capture" else own.window.length / 1e6 / max(own.step_count, 1))
+        if part == "capture":
+            return share * whole
+        device = own.main_device if scope.device is None else scope.device
+        of_window = part == "profiler" or device not in own.budgets
+        length = own.window.length if of_window else own.budgets[device].untraced_ns
+        return share * length / 1e6 / max(own.step_count, 1)
 
     return ms_of
 

@@ -29,7 +29,7 @@ class RankRows(Collectives, frozen=True, kw_only=True):
     `zero` is the absolute time (ns since 1970) of the session's 0, None if the capture does not
     record it. `window` and `steps` are those of the analysis. `lead[i]` is what the device did since
     the collective before, by the columns that `leads` names, UNKNOWN in the first row. `paces` are
-    the heaviest kernels of the device.
+    the heaviest kernels of the device, `profiler_ns` is what the profiler took of the window.
     """
 
     rank: int
@@ -41,6 +41,12 @@ class RankRows(Collectives, frozen=True, kw_only=True):
     leads: tuple[str, ...]
     lead: Array
     paces: tuple[KernelPace, ...] = ()
+    profiler_ns: int = 0
+
+    @property
+    def untraced_ns(self) -> int:
+        """What shares of the rank are of, ns: its window without what the profiler took; at least 1."""
+        return max(self.window_ns - self.profiler_ns, 1)
 
     def packed(self) -> RankRows:
         """The same in as few bytes as the values take."""

@@ -285,6 +285,7 @@ def _rows(a: Analysis, rank: int, device: int, found: Collectives | None) -> Ran
         zero=a.trace.capture.start_utc_ns,
         window=(window.start, window.end),
         window_ns=a.budgets[device].window.length if device in a.budgets else window.length,
+        profiler_ns=a.budgets[device].ns["profiler"] if device in a.budgets else 0,
         steps=a.step_count,
         leads=LEADS,
         lead=np.where(np.isnan(lead), UNKNOWN, lead).astype(np.int64),
