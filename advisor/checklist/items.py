@@ -18,6 +18,7 @@ from advisor.engine.interpret import Outcome, test_doc
 from advisor.engine.judge import worded
 from advisor.engine.load import builtin_dir, load_rules, refuse
 from advisor.engine.values import (
+    STEP_COUNT,
     ParamKey,
     Placeholder,
     Shown,
@@ -237,7 +238,8 @@ def _filled(template: str, known: CaptureFacts, at: int) -> str:
     """The line with its numbers; empty if one is unknown."""
     if not all(_cells(known, p.name, at) for p in placeholders(template)):
         return ""
-    return render(template, lambda p: _shown(known, p, at))
+    steps = next(iter(_cells(known, STEP_COUNT, at)), None)
+    return render(template, lambda p: _shown(known, p, at), steps)
 
 
 def _cells(known: CaptureFacts, name: str, at: int) -> tuple[Cell, ...]:

@@ -9,7 +9,7 @@ from advisor.engine.compile import Test
 from advisor.engine.infer import Inference
 from advisor.engine.interpret import BranchResult, Checked, Outcome
 from advisor.engine.rank import least, severity_of
-from advisor.engine.values import Placeholder, Shown, render
+from advisor.engine.values import STEP_COUNT, Placeholder, Shown, render
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import ConditionDoc, Finding, Impact, Severity
@@ -227,7 +227,7 @@ def _steps(inference: Inference, scope: Scope) -> Iterator[Factor]:
     sure = inference.view.atom("capture.step_confidence", scope)
     if isinstance(sure, float):
         yield Factor("found", 0.9 + 0.1 * sure, f"that these are steps is {percent(sure)} sure")
-    steps = inference.view.atom("capture.step_count", scope)
+    steps = inference.view.atom(STEP_COUNT, scope)
     if isinstance(steps, float):
         count = max(steps, 0.0)
         why = f"{count:.0f} {'step' if count == 1 else 'steps'} in the window"
@@ -314,7 +314,7 @@ def worded(inference: Inference, spec: RuleSpec, template: str, scope: Scope) ->
         fact = inference.view.fact(wanted.name, scope)
         return None if fact is None else Shown(fact.value, fact.unit)
 
-    return render(template, shown)
+    return render(template, shown, inference.view.atom(STEP_COUNT, scope))
 
 
 def message_of(inference: Inference, spec: RuleSpec, scope: Scope) -> str:

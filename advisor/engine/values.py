@@ -20,6 +20,7 @@ from advisor.engine.parse import MOST_OF_A_FILE
 from advisor.errors import RuleError, near
 from advisor.model.facts import Value
 from advisor.model.findings import Threshold
+from advisor.model.gain import whole
 from advisor.model.numbers import IN_NS, digits, duration, percent, value_text
 from advisor.model.operands import threshold
 from advisor.model.rules import Param
@@ -237,9 +238,14 @@ _PLACEHOLDER = re.compile(r"\{(param\.)?([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)\|([a-
 _NSYS_VARIABLE = re.compile(r"%q\{[A-Z_]+\}")
 _PASSAGE = re.compile(r"\[\[(.{0,1000}?)\]\]", re.DOTALL)
 _TIMES = frozenset(("ns", "us", "ms"))
+#: The fact that tells whether there are steps.
+STEP_COUNT = "capture.step_count"
+#: Formats that print a share in per cent; `share` says as well what it is one of.
+_SHARES = frozenset(("pct", "share"))
 #: Units that each format accepts; None: any number, or anything for `text`.
 FORMATS: dict[str, frozenset[str] | None] = {
     "pct": frozenset({"ratio"}),
+    "share": frozenset({"ratio"}),
     "ns": _TIMES,
     "us": _TIMES,
     "ms": _TIMES,
@@ -280,17 +286,22 @@ def stray_brace(template: str) -> str | None:
     return None if at < 0 else template[max(0, at - 10) : at + 30]
 
 
-def render(template: str, lookup: Callable[[Placeholder], Shown | None]) -> str:
-    """The template with its values; an unknown value is named as unknown."""
+def render(template: str, lookup: Callable[[Placeholder], Shown | None], steps: Value | None = None) -> str:
+    """The template with its values; an unknown value is named as unknown. `steps` is the value of
+    `STEP_COUNT`, which says what a `share` is one of."""
+    of = whole(isinstance(steps, int | float) and steps > 0)
 
     def one(match: re.Match[str]) -> str:
         wanted = Placeholder(match[1] is not None, match[2], match[3])
         found = lookup(wanted)
-        return UNKNOWN if found is None else show(found, wanted.format)
+        text = UNKNOWN if found is None else show(found, wanted.format)
+        return f"{text} of the {of}" if wanted.format == "share" else text
 
     def kept(match: re.Match[str]) -> str:
         found = ((lookup(p), p.format) for p in placeholders(match[1]))
-        complete = all(v is not None and (form != "pct" or show(v, form) != _NOTHING) for v, form in found)
+        complete = all(
+            v is not None and (form not in _SHARES or show(v, form) != _NOTHING) for v, form in found
+        )
         return match[1] if complete else ""
 
     return " ".join(_PLACEHOLDER.sub(one, _PASSAGE.sub(kept, template)).split())
@@ -301,7 +312,7 @@ def show(shown: Shown, form: str) -> str:
     value, unit = shown
     if isinstance(value, bool | str | tuple):
         return value_text(value)
-    if form == "pct":
+    if form in _SHARES:
         return percent(float(value))
     if form == "ns":
         return duration(value * IN_NS.get(unit, 1.0))

@@ -221,7 +221,7 @@ def build_facts(
     Parts of it run at the same time for a large capture: none reads or replaces facts of another.
     """
     window = a.window
-    out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables)
+    out = FactWriter(CATALOGUE, (window.start, window.end), a.trace.tables, a.step_count > 0)
     views = [(a.on(device), device, out.at(Scope(device=device))) for device in a.devices]
     waits = ranks.waits if ranks else {}
     at_once(

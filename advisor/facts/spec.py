@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgspec import Struct, field
 
 from advisor.model.facts import TRACE, Fact, FactBase, Interval, Level, Row, Scope, Table, Unit, Value
+from advisor.model.gain import whole
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
@@ -137,6 +138,7 @@ class FactWriter:
         catalogue: Mapping[str, FactSpec],
         window: tuple[int, int] | None = None,
         tables: frozenset[str] = frozenset(),
+        has_steps: bool = False,
     ) -> None:
         """`tables` are the tables of the capture."""
         self.base = FactBase()
@@ -144,6 +146,7 @@ class FactWriter:
         self._catalogue = catalogue
         self._window = window
         self._tables = tables
+        self._whole = whole(has_steps)
 
     def at(self, scope: Scope) -> FactWriter:
         """A writer to the same base; facts that are not about the whole trace get this scope."""
@@ -204,7 +207,8 @@ class FactWriter:
         if rows:
             usual = EVIDENCE_TABLES[name]
             heads = tuple((columns or usual[1]).split(", "))
-            table = Table(title or usual[0], heads, tuple(tuple(map(_plain, row)) for row in rows))
+            named = title or usual[0].format(whole=self._whole)
+            table = Table(named, heads, tuple(tuple(map(_plain, row)) for row in rows))
             self.base.tables[name, self._scope] = table
 
     def places(self, name: str, intervals: Sequence[Interval]) -> None:
@@ -268,7 +272,8 @@ ENTITIES: dict[str, EntitySpec] = {
 }  # fmt: skip
 
 #: The tables that a finding may show as evidence, all that rules can name and that facts write: title,
-#: and columns with their units. A fact gives its own title where its findings decide it.
+#: and columns with their units. `{whole}` is what shares of the untraced step are of. A fact gives its own
+#: title where its findings decide it.
 EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "activity.groups": ("Sampled activity inside kernels (least squares), share of the window", "family, kernel and blocks, share:ratio, DRAM:ratio, SM:ratio, Tensor:ratio, error:ratio"),
     "alloc.calls": ("Allocation and free calls, share of the window", "call, count, a step, total:ms, share:ratio, p50:us, max:us"),
@@ -286,8 +291,8 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "capture.startup_events": ("What start-up and tear-down did", "what, length:ms, at:s"),
     "capture.startup_parts": ("What start-up was made of, share of the capture", "part, length:ms, share:ratio, what would shorten it"),
     "clock.samples": ("Clocks, power and temperature while busy", "what, value, unit"),
-    "comm.kinds": ("Collectives by kind, share of the window", "kind, calls, total:ms, share:ratio, exposed:ratio, p50:us, max:us"),
-    "copies.classes": ("Copies, share of the window", "direction, memory, count, mean size:bytes, share:ratio, exposed:ratio, rate:bytes_per_s"),
+    "comm.kinds": ("Collectives by kind, share of the {whole}", "kind, calls, total:ms, share:ratio, exposed:ratio, p50:us, max:us"),
+    "copies.classes": ("Copies, share of the {whole}", "direction, memory, count, mean size:bytes, share:ratio, exposed:ratio, rate:bytes_per_s"),
     "gpus.turns": ("GPUs of the process, share of the window", "device, compute:ms, share:ratio, alone:ratio, while_others:ratio"),
     "graph.buckets": ("Batches and the largest that replays the same graph", "replayed with, batch, steps"),
     "host.collections": ("Longest garbage collections", "at:s, length:ms, GPU idle:ms, thread"),
@@ -301,7 +306,7 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "kernels.local": ("Kernels that use local memory", "kernel, operation, calls, share:ratio, bytes a thread"),
     "kernels.matmuls": ("Matrix products by recorded sizes: rates of the peak of their precision and of memory", "operator, m x k x n, bytes each, calls, time:ms, TFLOP/s, of peak:ratio, operands of bandwidth:ratio, share:ratio"),
     "kernels.old_architecture": ("Kernels built for an older architecture, share of the kernel time", "kernel, operation, calls, share:ratio, blocks"),
-    "kernels.products": ("Products of a step by the sizes in config.json, bandwidth of peak, share of the window", "product, weights:bytes, calls, p50:us, bandwidth:ratio, share:ratio"),
+    "kernels.products": ("Products of a step by the sizes in config.json, bandwidth of peak, share of the {whole}", "product, weights:bytes, calls, p50:us, bandwidth:ratio, share:ratio"),
     "kernels.shapes": ("Kernels whose launch shape changes between steps, share of the kernel time", "kernel, operation, grids, least blocks, most blocks, calls, share:ratio"),
     "kernels.small_grid": ("Kernels that launch few blocks", "kernel, operation, calls, share:ratio, blocks"),
     "kernels.top": ("Kernels by time, share of the kernel time", "kernel, operation, family, calls, total:ms, share:ratio, p50:us, p95:us, p99:us, max:us"),
@@ -321,7 +326,7 @@ EVIDENCE_TABLES: dict[str, tuple[str, str]] = {
     "steps.slowest": ("Slowest steps", "step, phase, time:ms, end:s"),
     "sync.top_calls": ("Synchronize and blocking calls, share of the window", "call, count, a step, total:ms, share:ratio, p50:us, max:us"),
     "sync.waits": ("What the host waits for, share of the window", "for, stream, count, share:ratio, no work left:ratio, for other streams:ratio, which"),
-    "unified.migrations": ("Migrations of unified memory, share of the window", "direction, reason, count, mean size:bytes, share:ratio, rate:bytes_per_s"),
+    "unified.migrations": ("Migrations of unified memory, share of the {whole}", "direction, reason, count, mean size:bytes, share:ratio, rate:bytes_per_s"),
 }  # fmt: skip
 
 

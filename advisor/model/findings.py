@@ -11,7 +11,7 @@ from advisor.model.facts import Cell, Fact, Interval, Scope, Table
 from advisor.model.facts import Severity as Severity
 from advisor.model.gain import Advice as Advice
 from advisor.model.gain import Alternative as Alternative
-from advisor.model.gain import Choice, Combined, Flip, Headline, Joint, Named, Ranking, ToDo
+from advisor.model.gain import Choice, Combined, Flip, Headline, Joint, Named, Ranking, ToDo, whole
 from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
@@ -109,7 +109,7 @@ class Impact(Frozen):
         """What `share` is a share of."""
         if self.part == "capture":
             return "capture"
-        return "step" if has_steps else "window"
+        return whole(has_steps and self.part != "profiler")
 
 
 #: The cause that goes before all others, though nothing is to be won: the GPU had no work.

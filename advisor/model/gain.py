@@ -53,6 +53,12 @@ HELD_FACTOR = 0.3
 Timed = Literal["step", "window"]
 
 
+def whole(has_steps: bool) -> Timed:
+    """What shares that decide are of, in a word: the step without the profiler, or the window where there
+    are no steps."""
+    return "step" if has_steps else "window"
+
+
 def share_saved(speedup: float) -> float:
     """1 - 1 / speed-up; 0 for a fix that makes the step longer."""
     return max(0.0, 1.0 - 1.0 / speedup) if speedup > 0 else 0.0

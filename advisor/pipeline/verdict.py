@@ -13,7 +13,7 @@ from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.model.findings import NO_REQUESTS, Finding, NotEvaluated
-from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, Timed, ToDo
+from advisor.model.gain import HOLDS_MUCH, WORTH, Choice, Combined, Gain, Headline, Joint, ToDo, whole
 from advisor.model.numbers import percent
 from advisor.model.parts import PARTS
 from advisor.model.rules import RuleSpec, judges_capture
@@ -81,7 +81,7 @@ def verdict(
     load = f"the GPU is busy {percent(busy)} of the window"
     lacking = sum(n.stopped_by is None for n in not_evaluated)
     unknown = f" {lacking} rules could not be judged." if lacking else ""
-    of: Timed = "step" if a.step_count else "window"
+    of = whole(a.step_count > 0)
     return (
         what
         + without_fault(options, load, "this capture", _bound(findings), of, _unowned(a, facts))
@@ -119,7 +119,7 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
         if decode and unknown and dram_peak(a.device(scope.device)):
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
             return (
-                f" Matrix products hold {percent(float(value))} of the window, and neither counters nor "
+                f" Matrix products hold {percent(float(value))} of the step, and neither counters nor "
                 f"weights tell how fast they read memory: {call}"
             )
     return ""

@@ -180,7 +180,7 @@ BAD = [
     ("{sync.idle_ratio|pct} of", "{sync.idle_ratio} of", 28,
      "is not a placeholder; write {fact|format}"),
     ("{sync.idle_ratio|pct} of", "{sync.idle_ratio|percent} of", 28,
-     "unknown format percent; use one of pct, ns, us, ms, bytes, rate, int, num, text"),
+     "unknown format percent; use one of pct, share, ns, us, ms, bytes, rate, int, num, text"),
     ("{sync.idle_ratio|pct} of", "{sync.wait_ns|pct} of", 28,
      "the format pct does not fit sync.wait_ns, which is in ns"),
     ("{sync.idle_ratio|pct} of", "{engine.name|num} of", 28,
