@@ -8,7 +8,7 @@ from functools import cached_property
 from advisor.engine.judge import predicted
 from advisor.errors import InputError
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
-from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay
+from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay, profiler_writes
 from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay_ops import NoEstimate
@@ -351,6 +351,9 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
         out.append(f"recording {what} cost up to {recorded:.3g} ms a step more")
     if marking:
         out.append(f"the profiler's step() between two steps, {marking:.3g} ms a step, is taken out")
+    if written := replayer.a.window.cut(profiler_writes(replayer.a)).total:
+        each = written / max(replayer.a.step_count, 1) / 1e6
+        out.append(f"the profiler wrote down what it had recorded for {each:.3g} ms a step: taken out")
     if has_nodes(inputs) and not replayer.by_software:
         out.append("graph nodes were traced by hardware: their times are taken as they are")
     elif has_nodes(inputs):

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.intervals import Coverage
+from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined
 from advisor.metrics.operations import of_copies
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, marked
@@ -146,8 +146,22 @@ def recorded_ends(a: Analysis) -> Array:
 
 
 def _recorded(a: Analysis, time: Array) -> Array:
-    """Times without the stretches before them that are left out, such as those between capture ranges."""
-    return np.asarray(time - Coverage(a.pauses)(time))
+    """Times without the stretches before them that are left out."""
+    return np.asarray(time - Coverage(left_out(a))(time))
+
+
+def left_out(a: Analysis) -> Spans:
+    """Stretches that no replay knows: what was not recorded, such as the time between capture ranges, and
+    what the profiler took for itself."""
+    return joined(a.pauses, profiler_writes(a))
+
+
+def profiler_writes(a: Analysis) -> Spans:
+    """When the profiler wrote down what it had collected and the device ran out of work meanwhile."""
+    if a.main_device not in a.budgets or not a.states.overhead:
+        return EMPTY
+    gaps = a.budgets[a.main_device].gaps
+    return intersect(joined(*a.states.overhead.values()), Spans(gaps.start, gaps.end))
 
 
 def _rolling(values: Array, wide: int) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.gain.excerpt import NoReplay, Replayed, host_span
+from advisor.gain.excerpt import NoReplay, Replayed, host_span, left_out
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
 from advisor.gain.recording import recordings, step_marks
 from advisor.gain.whatifs import constant
@@ -73,9 +73,10 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     issues = (call != NONE) & (step != NONE)
     issued = np.full(len(times.row), NONE, np.int64)  # the step whose work each call issues
     issued[call[issues]] = step[issues]
-    calls, begin = _host(a, times, lo, issued)
-    built, streams, ready, ranked = _device(a, ops, at, call, step, times, lo)
-    waits, own = find_waits(a, times, ops.take(ranked), built)
+    paused = Coverage(left_out(a))
+    calls, begin = _host(a, times, lo, issued, paused)
+    built, streams, ready, ranked = _device(a, ops, at, call, step, times, lo, paused)
+    waits, own = find_waits(a, times, ops.take(ranked), built, paused)
     calls = replace(calls, own=own)
     joins, built = _joins(built, ops.take(ranked))
     handovers, calls = _handovers(calls, times)
@@ -123,7 +124,7 @@ def _calls(a: Analysis, ops: Operations, lo: int, hi: int, elsewhere: Array | No
     return joined.take(np.argsort(joined.start, kind="stable"))
 
 
-def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls, Array]:
+def _host(a: Analysis, times: CallTimes, lo: int, issued: Array, paused: Coverage) -> tuple[Calls, Array]:
     """Host time before every call, and what explains it. All clocks start at `lo`."""
     count = len(times.row)
     threads, dense = np.unique(times.thread, return_inverse=True)
@@ -132,7 +133,6 @@ def _host(a: Analysis, times: CallTimes, lo: int, issued: Array) -> tuple[Calls,
     between = np.zeros(count, bool)
     operators, recorded, marked_by = np.zeros(count), np.zeros(count), np.zeros(count)
     explained = {name: np.zeros(count) for name in ("gc", "gil", "os")}
-    paused = Coverage(a.pauses)
     states = {"gc": a.states.gc, "gil": a.states.gil, "os": a.states.os}
     recording, marking = recordings(a), step_marks(a)
     for k, thread in enumerate(threads.tolist()):
@@ -204,7 +204,14 @@ def _between(issued: Array) -> tuple[Array, Array]:
 
 
 def _device(
-    a: Analysis, ops: Operations, at: Array, call: Array, step: Array, times: CallTimes, lo: int
+    a: Analysis,
+    ops: Operations,
+    at: Array,
+    call: Array,
+    step: Array,
+    times: CallTimes,
+    lo: int,
+    paused: Coverage,
 ) -> tuple[Ops, Array, Array, Array]:
     """Operations in the order of their calls, each delay on the constraint that was binding.
 
@@ -227,7 +234,6 @@ def _device(
     by_start = has & (ops.kind == Kind.COPY) & (ops.graph_node == 0)
     by_start &= inside >= _HELD * np.maximum(end - start, 1)
     submitted = np.where(by_start, begun, back)
-    paused = Coverage(a.pauses)
     late = start - submitted - paused.within(np.where(has, submitted, start), start)
     gap = start - previous - paused.within(previous, start)
     typical_late, typical_gap = _typical(late, gap, submitted, previous, has & ~node & ~by_start)

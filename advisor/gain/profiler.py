@@ -11,6 +11,8 @@
   4, but a launch cannot have cost less without tracing than launches cost: a range, too. Each operator
   of a framework that was recorded cost up to 3.4 us more, up to 5.8 with the sizes of its operands, and
   each timed Python call up to 1.6.
+* While it writes down what it has collected, and the device ran out of work, the program stands still:
+  sure, and left out when the timeline is read (`excerpt.left_out`).
 * Between two marks of steps PyTorch's profiler is at work (`step()`): sure, so always taken out. Ending the
   one mark and beginning the next, inside the ranges, costs up to twice as long again: a range.
 """

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import BUSY_COLUMNS
+from advisor.metrics.budget import BUSY_COLUMNS, PARTS
 from advisor.metrics.kernels import call_key, dense, distribution, launch_shape
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import slow_steps
@@ -106,7 +106,8 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     if count < MIN_STEPS:
         return None
     held = a.budgets[device].by_step[number]
-    times, busy = held.sum(axis=1), held[:, BUSY_COLUMNS].sum(axis=1)
+    times = held.sum(axis=1) - held[:, PARTS.index("profiler")]
+    busy = held[:, BUSY_COLUMNS].sum(axis=1)
     first, last = np.arange(count) < third, np.arange(count) >= count - third
     before, after = median_of(times[first]), median_of(times[last])
     grown = after - before

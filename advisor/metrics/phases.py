@@ -185,9 +185,9 @@ def _in_turns(after: Array) -> bool:
 
 def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
     """Slow steps of the commonest phase, and of those marked `besides` if it is decode: position in
-    `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took more
-    than usual, and whether the step is far slower than the rest; None if fewer than three are certain. Steps
-    at the beginning that are slower by half and more are warm-up: they are left out."""
+    `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took, and
+    whether the step is far slower than the rest; None if fewer than three are certain. Steps at the beginning
+    that are slower by half and more are warm-up: they are left out."""
     if a.step_count < 3:
         return None
     phases = a.window_phases
@@ -202,8 +202,7 @@ def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array,
         by_step = a.budgets[a.main_device].by_step[at[mine]]
         # A step that loads a module is slow for a known reason, and one that also runs an encoder is
         # another kind of step.
-        profiler = by_step[:, PARTS.index("profiler")]
-        times = times - by_step[:, PARTS.index("startup")] - np.maximum(profiler - median_of(profiler), 0)
+        times = times - by_step[:, PARTS.index("startup")] - by_step[:, PARTS.index("profiler")]
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
         more = size >= _MORE_WORK * median_of(size)
         more &= ~extra[mine]

@@ -50,3 +50,39 @@ def test_the_profiler_is_no_part_of_the_whole(
     d = diagnosed(serve(cost, us, profiler, how), tmp_path)
     assert fact(d, SHARES[cost]) == pytest.approx(share, abs=0.006)
     assert (cost in ranked(d)) == fires, ranked(d)
+
+
+@pytest.mark.parametrize("profiler", ["long launches", "flushes", "none"])
+@pytest.mark.parametrize("cost", COSTS)
+def test_the_profiler_is_in_no_estimate(tmp_path: Path, cost: str, profiler: str) -> None:
+    """What a fix wins, and how severe the cause is, are those of the step of 3.91 ms without the profiler;
+    steps in which it wrote are no slow steps."""
+    d = diagnosed(serve(cost, 440, profiler, "ranges"), tmp_path)
+    first = next(f for f in d.findings if f.cause == cost)
+    assert first.severity == "medium"
+    assert first.gain is not None
+    assert first.gain.step_before_ms is not None
+    assert first.gain.step_after_ms is not None
+    assert first.gain.step_before_ms.mid == pytest.approx(3.91, rel=0.02)
+    assert first.gain.step_after_ms.mid == pytest.approx(3.47, rel=0.03)
+    assert not {"step-outliers", "gpu-speed-drifts"} & {f.cause for f in d.findings}
+    said = any("wrote down" in text for text in first.gain.assumptions)
+    assert said == (profiler == "flushes")
+
+
+@pytest.mark.parametrize("profiler", ["flushes", "none"])
+def test_slow_steps_are_told_beside_the_profiler(tmp_path: Path, profiler: str) -> None:
+    """Every eighth step takes 4 ms more on the host, wherever the profiler writes."""
+    m = Machine()
+    for i in range(41):
+        with m.step(f"decode_step {i}"):
+            if i % 8 == 5:
+                m.work(4000)
+            if profiler == "flushes" and i % 4 == 3:
+                m.export.overhead(round(m.now * 1e3), round(4e3 * TAKEN))
+                m.work(4 * TAKEN)
+            m.replay(82, call=70)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "host.step_outliers") == 5
+    assert fact(d, "host.step_outlier_time_ratio") == pytest.approx(5 * 4.0 / (40 * 3.46 + 5 * 4.0), rel=0.03)
