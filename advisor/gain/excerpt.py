@@ -157,11 +157,14 @@ def left_out(a: Analysis) -> Spans:
 
 
 def profiler_writes(a: Analysis) -> Spans:
-    """When the profiler wrote down what it had collected and the device ran out of work meanwhile."""
-    if a.main_device not in a.budgets or not a.states.overhead:
+    """When the profiler wrote down what it had collected of the process and the device ran out of work
+    meanwhile, as the budget has it."""
+    written = a.states.overhead.get(a.main_process, EMPTY)
+    if not len(written) or a.main_device not in a.budgets:
         return EMPTY
-    gaps = a.budgets[a.main_device].gaps
-    return intersect(joined(*a.states.overhead.values()), Spans(gaps.start, gaps.end))
+    budget = a.budgets[a.main_device]
+    gaps = budget.gaps.take(np.flatnonzero(budget.gap_parts["profiler"]))
+    return intersect(written, Spans(gaps.start, gaps.end))
 
 
 def _rolling(values: Array, wide: int) -> Array:
