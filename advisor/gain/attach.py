@@ -41,6 +41,8 @@ LOSES = 0.0005
 CLEARLY = 1.25
 #: Fixes are worthwhile together if they save this many times what any saves alone.
 JOINTLY = 2.0
+#: Where a step time without the profiler is from, if not from the user.
+BY_LOG = "by the log"
 #: A given step time that differs by more than this from what tracing explains is questioned.
 _EXPLAINED = 0.25
 
@@ -62,11 +64,19 @@ class Gains:
         weight_bytes: int | None = None,
         limit: int = DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
+        logged_ns: float | None = None,
     ) -> None:
+        """`unprofiled_ns` is the step time of a run without the profiler, as given by the user. Else the one
+        that the engine logged (`logged_ns`) is taken if it lies in the range estimated for the step without
+        the profiler; any other is of another load."""
         self._why: str | None = None
         self._replayer: Replayer | None = None
         try:
             self._replayer = Replayer(a, weight_bytes, limit, unprofiled_ns)
+            estimated = self.untraced if unprofiled_ns is None and logged_ns is not None else None
+            if logged_ns and estimated and estimated.low <= logged_ns / 1e6 <= estimated.high:
+                self._replayer = Replayer(a, weight_bytes, limit, logged_ns, BY_LOG)
+                del self.untraced  # was the estimate
         except NoReplay as reason:
             self._why = str(reason)
         self._known: dict[object, Estimate | str] = {}
@@ -81,6 +91,12 @@ class Gains:
             return None
         found = self._replayer.untraced_ms()
         return found if found.mid > 0 else None
+
+    @property
+    def untraced_from(self) -> str | None:
+        """Where a known step time without the profiler is from; None if it is estimated."""
+        known = self._replayer is not None and self._replayer.unprofiled_ns is not None
+        return self._replayer.unprofiled_from if known and self._replayer else None
 
     def forget(self) -> None:
         """Drop the shared inputs of estimates, which take memory; they are made again when needed."""
@@ -329,7 +345,8 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
             out += NUMBERS[fix.what_if](fix, replayer.work)
     inputs = replayer.taken.inputs
     if replayer.unprofiled_ns is not None:
-        out.append(f"a step without the profiler takes {replayer.unprofiled_ns / 1e6:.4g} ms, as given")
+        known = f"{replayer.unprofiled_ns / 1e6:.4g} ms, {replayer.unprofiled_from}"
+        out.append(f"a step without the profiler takes {known}")
         if abs(replayer.unexplained) > _EXPLAINED:
             longer = "longer" if replayer.unexplained > 0 else "shorter"
             out.append(

@@ -76,11 +76,12 @@ class Replayer:
         weight_bytes: int | None = None,
         limit: int = DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
+        unprofiled_from: str = "as given",
     ) -> None:
-        """`unprofiled_ns` is the step time of a run without the profiler, if known: all times are scaled
-        to it. Raises NoReplay if the capture cannot be replayed."""
+        """`unprofiled_ns` is the step time of a run without the profiler, if known, and where it is from: all
+        times are scaled to it. Raises NoReplay if the capture cannot be replayed."""
         self.a = a = as_one_pass(a)
-        self.unprofiled_ns = unprofiled_ns
+        self.unprofiled_ns, self.unprofiled_from = unprofiled_ns, unprofiled_from
         self.excerpt: Replayed = choose_steps(a, limit)
         self.taken: Extract = extract(a, self.excerpt)
         self.work = Work(a, self.taken, weight_bytes)
@@ -372,8 +373,7 @@ class Replayer:
 
     def _dimensions(self, fixes: Sequence[Fix]) -> list[tuple[Scenario, Scenario]]:
         """Scenarios at both ends of each uncertain quantity."""
-        inputs = self.taken.inputs
-        middle = self.middle_of(fixes)
+        inputs, middle = self.taken.inputs, self.middle_of(fixes)
         out = []
         if self.unprofiled_ns is None and slows_host(inputs):
             out.append((replace(middle, launch=0.0), replace(middle, launch=1.0)))

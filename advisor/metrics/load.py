@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL, TABLES
 from advisor.sources.trace import Trace
@@ -67,6 +68,21 @@ class Load(Struct):
 def load_of(trace: Trace) -> Load:
     columns = trace.columns("load", TABLES["load"])
     return Load(**{name: np.asarray(columns[name], float) for name in TABLES["load"]})
+
+
+def logged_step_ns(a: Analysis) -> float | None:
+    """Time (ns) of a decode step by the engine's log: that of one more token of each request, times the
+    tokens that a verification of drafts yields; medians over lines behind which no prompt was read. None
+    without a log of at least three such lines, and where not all steps of the window are known to decode."""
+    phases = {a.steps.phase[i] for i in a.window_steps.tolist()}
+    if not a.trace.has("load") or phases != {"decode"}:
+        return None
+    load = load_of(a.trace)
+    ms = load.per_token_ms[load.active & ~load.behind_prompts]
+    accepted = load.accepted[~np.isnan(load.accepted)]
+    if len(ms) < _FEWEST:
+        return None
+    return float(np.median(ms) * (np.median(accepted) if len(accepted) else 1.0)) * 1e6
 
 
 def slowdown(load: Load, slow: Array, usual: Array) -> float | None:

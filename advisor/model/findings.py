@@ -43,8 +43,9 @@ class Input(Frozen):
     says what speaks for the serving engine, `serving_version` its release where known,
     `device_numbers` in words whose numbers device ids are, `clock` what times count from,
     `step_levels` how often what repeats inside a step. `step_ms` is the mean step as captured,
-    `untraced_step_ms` its estimate without the profiler, from which every gain starts. The rates
-    are those of the steps as captured, the ratios of the device's peaks."""
+    `untraced_step_ms` its estimate without the profiler, from which every gain starts, or the time known
+    from what `untraced_step_from` says ("as given", "by the log"). The rates are those of the steps as
+    captured, the ratios of the device's peaks."""
 
     path: str
     format: str
@@ -68,6 +69,7 @@ class Input(Frozen):
     step_levels: dict[str, int] = Field(default_factory=dict)
     step_ms: float | None = None
     untraced_step_ms: Span | None = None
+    untraced_step_from: str | None = None
     tokens_per_s: float | None = None
     model_bandwidth_ratio: float | None = None
     model_flop_ratio: float | None = None

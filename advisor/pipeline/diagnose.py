@@ -108,9 +108,10 @@ class Analysed(Struct, frozen=True):
 def gains_of(a: Analysis, options: Options) -> Gains:
     """The gains of fixes, made once for an analysis."""
     from advisor.gain.attach import Gains
+    from advisor.metrics.load import logged_step_ns
 
     weights, step_ns = given_weights(options.weight_bytes), given_step_ns(options.unprofiled_step)
-    return kept(a, "gains", 0, lambda: Gains(a, weights, unprofiled_ns=step_ns))
+    return kept(a, "gains", 0, lambda: Gains(a, weights, unprofiled_ns=step_ns, logged_ns=logged_step_ns(a)))
 
 
 def kernel_work(a: Analysis) -> Work:
@@ -230,6 +231,7 @@ def assemble(done: Analysed) -> Diagnosis:
         source = source.replaced(
             step_ms=float(step_times(analysis).mean()) / 1e6,
             untraced_step_ms=done.gains.untraced,
+            untraced_step_from=done.gains.untraced_from,
             **{name: facts.value(f"serving.{name}", scope) for name in rates},
         )
     if done.waits is not None:

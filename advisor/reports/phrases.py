@@ -118,7 +118,8 @@ def step_time(entries: Sequence[Input]) -> str:
     if low == high == milliseconds(fsum(traced) / len(traced)):
         return f"{text}, the same untraced"
     if step.low == step.high:
-        return f"{text}, {mid} ms untraced, as given"
+        known = {e.untraced_step_from for e in entries} - {None}
+        return f"{text}, {mid} ms untraced, {' or '.join(sorted(map(str, known))) or 'as given'}"
     text += f", about {mid} ms ({low} to {high}) untraced"
     if step.high <= WIDE * step.low:
         return text

@@ -14,6 +14,7 @@ from advisor.model.findings import Diagnosis
 from tests.kineto_builder import Profile
 from tests.scenarios.support import fact, ranked
 from tests.server_logs import ENGINES, Moment, Server, llama, sglang, vllm
+from tests.test_captures import committed
 
 BUSY = Moment(running=16, output=800.0)
 #: 24 tokens a second less for each request once prompts are read.
@@ -151,3 +152,50 @@ def test_a_log_beside_a_capture_adds_its_load(tmp_path: Path) -> None:
     assert fact(alone, "load.logged", None) is False
     with pytest.raises(InputError, match="no server's log"):
         advisor.diagnose(path, advisor.Options(log=path))
+
+
+# --- the step without the profiler, by the log ----------------------------------------------------
+
+
+def beside(folder: Path, moment: Moment) -> Diagnosis:
+    """A captured decode with this log of its server."""
+    log = folder / "server.log"
+    log.write_text(vllm(of(moment)))
+    return advisor.diagnose(committed("decode_eager_bs1"), advisor.Options(log=log))
+
+
+def test_the_log_of_the_server_tells_the_step_without_the_profiler(tmp_path: Path) -> None:
+    alone = advisor.diagnose(committed("decode_eager_bs1"))
+    wide = alone.inputs[0].untraced_step_ms
+    assert wide is not None
+    assert wide.high > 1.2 * wide.low
+    step = (wide.low + wide.mid) / 2
+    found = beside(tmp_path, Moment(running=2, output=2 * 1000 / step))
+    known = found.inputs[0].untraced_step_ms
+    assert known is not None
+    assert known.low == known.high == pytest.approx(step, rel=0.01)
+    assert found.inputs[0].untraced_step_from == "by the log"
+    ranges = [d.findings[0].gain for d in (alone, found)]
+    before, after = (
+        g.speedup.high / g.speedup.low for g in ranges if g is not None and g.speedup is not None
+    )
+    assert after < before
+    assert any("ms, by the log" in text for text in found.findings[0].gain.assumptions)  # type: ignore[union-attr]
+
+
+def test_drafted_tokens_make_several_tokens_of_one_step(tmp_path: Path) -> None:
+    wide = advisor.diagnose(committed("decode_eager_bs1")).inputs[0].untraced_step_ms
+    assert wide is not None
+    found = beside(tmp_path, Moment(running=1, output=3 * 1000 / wide.mid, accepted=3.0))
+    assert found.inputs[0].untraced_step_ms.mid == pytest.approx(wide.mid, rel=0.02)  # type: ignore[union-attr]
+    assert found.inputs[0].untraced_step_from == "by the log"
+
+
+def test_a_log_of_another_load_tells_nothing_of_the_step(tmp_path: Path) -> None:
+    alone = advisor.diagnose(committed("decode_eager_bs1")).inputs[0]
+    assert alone.untraced_step_ms is not None
+    slow = Moment(running=16, output=16 * 1000 / (3 * alone.untraced_step_ms.high))
+    prompts = Moment(running=2, output=2 * 1000 / alone.untraced_step_ms.mid, prompt=20_000.0)
+    for moment in (slow, prompts):
+        found = beside(tmp_path, moment).inputs[0]
+        assert (found.untraced_step_ms, found.untraced_step_from) == (alone.untraced_step_ms, None)
