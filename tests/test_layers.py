@@ -24,6 +24,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("facts",),
     ("engine",),
     ("gain", "ranks", "capture", "compare", "export"),
+    ("recording",),
     ("pipeline",),
     ("reports",),
     ("checklist", "agents"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import date
 from pathlib import Path
@@ -39,8 +39,15 @@ def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None = N
     return report(files, settings, many, review)
 
 
-def report(paths: Sequence[Path], settings: Settings, many: bool = False, review: Path | None = None) -> int:
-    """Diagnose every capture, print or write the reports; returns the exit code."""
+def report(
+    paths: Sequence[Path],
+    settings: Settings,
+    many: bool = False,
+    review: Path | None = None,
+    keep: Callable[[Sequence[Diagnosis]], None] | None = None,
+) -> int:
+    """Diagnose every capture, print or write the reports; returns the exit code. `keep` is given the
+    diagnoses before any is printed."""
     saved = _baseline(settings)
     html, xlsx, force = settings.html, settings.xlsx, settings.force
     check_files(settings, paths)
@@ -52,6 +59,8 @@ def report(paths: Sequence[Path], settings: Settings, many: bool = False, review
     done, failed, job = diagnosed(paths, settings, html is not None or settings.format == "html")
     if not done:
         return 2
+    if keep is not None:
+        keep(done)
     many = (many or len(done) > 1) and not job
     if saved:
         from advisor.compare.baseline import mark_all

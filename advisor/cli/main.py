@@ -47,7 +47,8 @@ def main(args: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     if (code := completion.answer(app)) is not None:
         return code
-    if any(not word and before[:1] != "-" for before, word in pairwise(["", *words])):
+    own = words[: [*words, "--"].index("--")]  # the rest is another program's command line
+    if any(not word and before[:1] != "-" for before, word in pairwise(["", *own])):
         # Not the value of an option; as a path it would mean the current folder.
         raise InputError("an empty argument; is a variable of the shell unset?")
     with app.make_context("advisor", list(words)) as ctx:

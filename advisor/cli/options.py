@@ -172,21 +172,26 @@ def takes(names: str, *, files: Collection[str] = tuple(SETTINGS), **own: str | 
     return decorate
 
 
-def asks(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options of a plan, and call it with those given as `request`, by field."""
+def asks(names: str = "") -> Decorator:
+    """Give a verb the options of a plan, all or those of these `names`, and call it with those given as
+    `request`, by field."""
     known = declared(PlanRequest)
+    flags = {name: known[name].flag for name in names.split() or known}
 
-    @wraps(verb)
-    def settled(**values: Any) -> Any:
-        typed = {name: values.pop(name) for name in known}
-        request = {
-            known[name].name: checked(known[name], value, dashed(name), known[name].flag.choices)
-            for name, value in typed.items()
-            if value is not None and value is not False
-        }
-        return verb(request=request, **values)
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(verb)
+        def settled(**values: Any) -> Any:
+            typed = {name: values.pop(name) for name in flags}
+            request = {
+                known[name].name: checked(known[name], value, dashed(name), flags[name].choices)
+                for name, value in typed.items()
+                if value is not None and value is not False
+            }
+            return verb(request=request, **values)
 
-    return _with_options(settled, {name: setting.flag for name, setting in known.items()}, known)
+        return _with_options(settled, flags, known)
+
+    return decorate
 
 
 def _with_options(

@@ -1,0 +1,143 @@
+"""The folder of runs: each in a folder of its own, readable by its user only, since command lines may hold
+secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from advisor.errors import InputError, near
+from advisor.model.run import Run
+from advisor.reading import parse_saved, read_bytes
+from advisor.recording.watch import size_of
+
+#: Within the folder of baselines.
+RUNS = "runs"
+RECORD, PLAN, DIAGNOSIS = "run.json", "plan.json", "diagnosis.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: What a run keeps for good; the rest, its captures, is large.
+_KEPT = (RECORD, PLAN, DIAGNOSIS)
+_GIT_S = 10
+
+
+def new(folder: Path, name: str | None) -> Path:
+    """An empty folder for a run of this name, else of the next number. Raises InputError where it exists or
+    cannot be made."""
+    runs = folder / RUNS
+    if name is not None and not _NAME.fullmatch(name):
+        raise InputError(f"'{name}' cannot name a run: use letters, digits, dots, dashes and underscores")
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        numbers = [int(p.name[4:]) for p in runs.glob("run-*") if p.name[4:].isdigit()]
+        number = max(numbers, default=0) + 1
+        while True:
+            made = runs / (name or f"run-{number}")
+            try:
+                made.mkdir(mode=0o700)
+            except FileExistsError:
+                if name is not None:
+                    raise InputError(f"a run '{name}' exists; see 'advisor runs', or remove it") from None
+                number += 1  # another recording began meanwhile
+                continue
+            return made
+    except OSError as error:
+        raise InputError(f"{runs}: cannot be made ({error.strerror or error})") from error
+
+
+def save(folder: Path, run: Run) -> None:
+    """Write its record."""
+    write(folder / RECORD, f"{run.model_dump_json(indent=2)}\n".encode())
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file of a run whole. Raises InputError."""
+    unfinished = path.with_name(f".{path.name}")
+    try:
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read(folder: Path) -> Run:
+    """The record of a run. Raises InputError where it is damaged."""
+    try:
+        return Run.model_validate(parse_saved(read_bytes(folder / RECORD)))
+    except (OSError, ValueError, ValidationError, json.JSONDecodeError) as error:
+        why = " ".join(str(error).split())[:120]
+        raise InputError(f"{folder}: not a run that can be read ({why})") from None
+
+
+def folders(folder: Path) -> list[Path]:
+    """The folders of all runs, the oldest first."""
+    found = [p.parent for p in (folder / RUNS).glob(f"*/{RECORD}")]
+
+    def begun(path: Path) -> tuple[str, str]:
+        try:
+            return read(path).begun, path.name
+        except InputError:
+            return "", path.name
+
+    return sorted(found, key=begun)
+
+
+def named(name: str | None, folder: Path) -> Path:
+    """The folder of a run; of the last without a name. Raises InputError."""
+    known = folders(folder)
+    if not known:
+        raise InputError(f"{folder / RUNS}: no runs yet; record one: advisor run -- COMMAND")
+    if name is None:
+        return known[-1]
+    for path in known:
+        if path.name == name:
+            return path
+    raise InputError(f"no run '{name}'; {near(name, [p.name for p in known])}")
+
+
+def remove(path: Path) -> None:
+    """Delete a run with all that is in its folder."""
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be removed ({error.strerror or error})") from error
+
+
+def drop_captures(folder: Path, keep: int) -> Iterator[tuple[Path, int]]:
+    """Delete what is large of all but the `keep` newest runs; each with the bytes that it freed."""
+    for path in folders(folder)[: -keep or None]:
+        large = [p for p in path.iterdir() if p.name not in _KEPT]
+        if large:
+            size = size_of(path)
+            for each in large:
+                shutil.rmtree(each) if each.is_dir() else each.unlink(missing_ok=True)
+            yield path, size - size_of(path)
+
+
+def revision() -> tuple[str | None, bool | None]:
+    """The git commit of the current folder, and whether files that git knows differ from it; None where
+    there is no repository or no git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit.strip(), bool(_git("status", "--porcelain", "--untracked-files=no").strip())
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", "--no-optional-locks", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_GIT_S,
+        check=True,
+        text=True,
+        errors="replace",
+    )
+    return done.stdout

@@ -1,0 +1,223 @@
+"""Running a program under watch: its output is shown and kept, and it is stopped at limits of size, disk
+and time, and by Ctrl-C; nothing of it is left running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from time import monotonic, sleep
+from typing import IO
+from uuid import uuid4
+
+from msgspec import Struct
+
+from advisor.errors import InputError
+
+#: By this variable the processes of a recording are known, wherever their parents have gone.
+MARK = "ADVISOR_RECORDING"
+#: A disk with less than this is full: exports and reports need room, too.
+SPARE_BYTES = 128 << 20
+_LOOK_S, _MEASURE_S = 0.05, 0.5
+#: What a process is given to end by itself after SIGTERM.
+_GRACE_S = 3.0
+_LAST_LINES = 40
+#: Most of the output that is kept.
+_KEPT_BYTES = 16 << 20
+
+
+class Limits(Struct, frozen=True):
+    """When to stop: at bytes in the folder, after seconds, on a disk that is nearly full; and how long it may
+    take to end after that."""
+
+    bytes: int | None = None
+    seconds: float | None = None
+    full_disk: bool = True
+    flush_s: float = 300.0
+
+
+class Ended(Struct, frozen=True):
+    """How a program ended: `stopped` says why it was asked to, `killed` whether it did not obey."""
+
+    code: int
+    seconds: float
+    stopped: str | None
+    killed: bool
+    interrupted: bool
+    last: tuple[str, ...]
+
+
+#: Told what is happening, and the bytes written so far.
+Tell = Callable[[str, int], None]
+
+
+class Watched:
+    """One program, started with marks in its environment in a session of its own, so that Ctrl-C reaches
+    it only through us. Its files grow in `folder`; its output goes to `log` and, where given, to `echo`."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        echo: IO[bytes] | None = None,
+        input: int | None = subprocess.DEVNULL,
+    ) -> None:
+        self._folder, self._last = folder, deque[bytes](maxlen=_LAST_LINES)
+        self._mark = uuid4().hex
+        marked = {**os.environ, **(environment or {}), MARK: self._mark}
+        self._log = log.open("ab")
+        try:
+            self._process = subprocess.Popen(
+                list(words),
+                stdin=input,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=marked,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise InputError(f"{words[0]}: cannot be run ({error.strerror or error})") from error
+        self._begun = monotonic()
+        self._reader = Thread(target=self._read, args=(echo,), daemon=True)
+        self._reader.start()
+
+    def _read(self, echo: IO[bytes] | None) -> None:
+        assert self._process.stdout is not None
+        kept = 0
+        for line in self._process.stdout:
+            self._last.append(line)
+            if kept < _KEPT_BYTES:
+                kept += len(line)
+                with suppress(OSError, ValueError):  # a full disk; what is recorded matters more
+                    self._log.write(line)
+                    self._log.flush()
+            if echo is not None:
+                with suppress(OSError, ValueError):
+                    echo.write(line)
+                    echo.flush()
+
+    def wait(self, limits: Limits, tell: Tell, doing: str) -> Ended:
+        """Wait for the end; ask for it (SIGINT, as Ctrl-C does) at a limit. A second Ctrl-C, or a program
+        that takes longer than `flush_s` to obey, ends it at once."""
+        stopped: str | None = None
+        asked = measured = 0.0
+        interrupted = killed = False
+        try:
+            while self._process.poll() is None:
+                now = monotonic()
+                try:
+                    sleep(_LOOK_S)
+                    if now - measured >= _MEASURE_S:
+                        measured = now
+                        size = size_of(self._folder)
+                        tell(doing if stopped is None else "nsys writes the report", size)
+                        over = self._over(limits, size, now) if stopped is None else None
+                        if over is not None:
+                            stopped, asked = over, now
+                            self._interrupt()
+                    if stopped is not None and now - asked > limits.flush_s:
+                        killed = True
+                        break
+                except KeyboardInterrupt:
+                    if stopped is not None:
+                        killed = interrupted = True
+                        break
+                    stopped, asked, interrupted = "Ctrl-C", now, True
+                    self._interrupt()
+            self._end()
+        except BaseException:
+            self._end()
+            raise
+        code = self._process.returncode
+        # A program that a signal ended reports it as the shell does.
+        code = 128 - code if code < 0 else code
+        last = b"".join(self._last).decode("utf-8", "replace").splitlines()
+        return Ended(code, monotonic() - self._begun, stopped, killed, interrupted, tuple(last))
+
+    def _over(self, limits: Limits, size: int, now: float) -> str | None:
+        if limits.bytes is not None and size >= limits.bytes:
+            return f"--at-most {size_text(limits.bytes)} reached"
+        if limits.seconds is not None and now - self._begun >= limits.seconds:
+            return f"{limits.seconds:.0f} s are over"
+        if limits.full_disk and (free := free_bytes(self._folder)) < SPARE_BYTES:
+            return f"the disk is nearly full ({size_text(free)} free)"
+        return None
+
+    def _interrupt(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+
+    def _end(self) -> None:
+        """End every process of it, and collect its last output."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            begun = monotonic()
+            while found := [*self._left()]:
+                for pid in found:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, number)
+                if monotonic() - begun > _GRACE_S:
+                    break
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_LOOK_S)
+        self._process.wait()
+        self._reader.join(_GRACE_S)
+        self._log.close()
+
+    def _left(self) -> Iterator[int]:
+        """Its processes that run: those with the mark, where the system shows environments, and itself."""
+        if self._process.poll() is None:
+            yield self._process.pid
+        wanted = f"{MARK}={self._mark}".encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if wanted in path.read_bytes().split(b"\0") and int(path.parent.name) != self._process.pid:
+                    yield int(path.parent.name)
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on the disk of a folder."""
+    return shutil.disk_usage(folder).free
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of all files below; files that vanish meanwhile count nothing."""
+    size = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(root, name)).st_size
+    return size
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def size_text(size: float) -> str:
+    """``2 GB``, ``1.5 MB``"""
+    for name in ("", "K", "M", "G"):
+        if size < 1000:
+            return f"{size:.3g} {name}B"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def parse_size(text: str, option: str) -> int:
+    """``2GB``, ``500 MB``, ``1.5G`` and bare bytes, decimal as disks are sold. Raises InputError."""
+    plain = text.strip().upper().removesuffix("B").strip()
+    unit = plain[-1:] if plain[-1:] in _UNITS else ""
+    try:
+        size = float(plain.removesuffix(unit)) * _UNITS[unit]
+    except ValueError:
+        size = 0
+    if not 0 < size < float("inf"):
+        raise InputError(f"{option}: '{text}' is not a size; write 500MB or 2GB")
+    return int(size)
