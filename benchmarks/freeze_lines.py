@@ -121,6 +121,8 @@ compare nowhere.sqlite
 compare --before a --after
 compare a b --gate x
 moe 1
+run
+run -- no-such-program
 redact nowhere.sqlite out.sqlite
 export perfetto nowhere.sqlite --gaps -1
 """

@@ -142,10 +142,10 @@ def _recorded(settings: Settings, order: Order, folder: Path, run: Run, nsys: Ns
     message(f"recording into {folder} with nsys {nsys.version}; Ctrl-C stops and diagnoses")
     with Progress(shlex.join(run.command)) as progress:
 
-        def tell(doing: str, size: int) -> None:
+        def notify(doing: str, size: int) -> None:
             progress(f"{doing}, {size_text(size)}")
 
-        run, done = carry_out(order, folder, run, nsys, tell, echo)
+        run, done = carry_out(order, folder, run, nsys, notify, echo)
     for note in done.notes:
         message(f"note: {note}")
     if done.stopped is not None:

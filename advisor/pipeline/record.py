@@ -21,7 +21,7 @@ from advisor.model.run import Run
 from advisor.recording import store
 from advisor.recording.nsys import Nsys
 from advisor.recording.record import Recorded, Wanted, record
-from advisor.recording.watch import SPARE_BYTES, Limits, Tell, free_bytes, size_text
+from advisor.recording.watch import SPARE_BYTES, Limits, Notify, free_bytes, size_text
 
 #: What a plan is made for where no goal is named: it costs least, and most rules can judge it.
 GOAL = "kernel-breakdown"
@@ -95,14 +95,14 @@ def begin(order: Order, made: CapturePlan, nsys: Nsys) -> tuple[Path, Run]:
 
 
 def carry_out(
-    order: Order, folder: Path, run: Run, nsys: Nsys, tell: Tell, echo: IO[bytes] | None
+    order: Order, folder: Path, run: Run, nsys: Nsys, notify: Notify, echo: IO[bytes] | None
 ) -> tuple[Run, Recorded]:
     """Record the command. Raises InputError where nothing could be recorded; what there is stays in the
     folder."""
     extra = ["--kill=none"] if order.until_end else []
     wanted = Wanted([*run.options, *extra], run.command, run.variables, order.limits)
     try:
-        done = record(wanted, nsys, folder, tell, echo)
+        done = record(wanted, nsys, folder, notify, echo)
     except BaseException as error:
         notes = (str(error),) if isinstance(error, AdvisorError) else ("interrupted",)
         store.save(folder, run.replaced(state="failed", notes=notes))

@@ -55,7 +55,7 @@ class Nsys(Struct, frozen=True):
         ]
 
     def importer(self, stream: Path) -> list[str] | None:
-        """The command line that makes a report of a `.qdstrm`; None where the program is missing."""
+        """The command line that makes a report of a `.qdstrm`; None if the program is missing."""
         homes = (self.path.parent, self.path.resolve().parent)
         for found in _matching(*(os.path.join(home, place) for home in homes for place in _IMPORTERS)):
             return [str(found), f"--input-file={stream}"]
@@ -120,10 +120,10 @@ def _asked(path: Path) -> Nsys:
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be run ({error.strerror or error})") from error
-    said = re.search(rb"\b(20\d\d)\.(\d+)[\w.-]*", done.stdout + done.stderr)
-    if said is None:
+    printed = re.search(rb"\b(20\d\d)\.(\d+)[\w.-]*", done.stdout + done.stderr)
+    if printed is None:
         raise InputError(f"{path}: is no nsys, or gives no version; name another: --nsys PATH")
-    release, version = (int(said[1]), int(said[2])), said[0].decode()
+    release, version = (int(printed[1]), int(printed[2])), printed[0].decode()
     if release < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise InputError(f"{path}: nsys {version} is too old; {oldest} or newer is needed: --nsys PATH")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from advisor.capture.nsys_options import name_of
 from advisor.errors import InputError
 from advisor.recording.nsys import Nsys
-from advisor.recording.watch import Ended, Limits, Tell, Watched, size_of
+from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
 
 OUTPUT = "capture"
 LOG = "output.txt"
@@ -50,7 +50,7 @@ class Wanted(Struct, frozen=True):
 
 class Recorded(Struct, frozen=True):
     """What became of it. `captures` are the exports, or reports that could not be exported; `code` is that
-    of the program, None where the recording ended it; `notes` say what was done otherwise than planned."""
+    of the program, None if the recording ended it; `notes` say what was done otherwise than planned."""
 
     options: tuple[str, ...]
     captures: tuple[Path, ...]
@@ -63,15 +63,15 @@ class Recorded(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def record(wanted: Wanted, nsys: Nsys, folder: Path, tell: Tell, echo: IO[bytes] | None) -> Recorded:
+def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None) -> Recorded:
     """Record into `folder`. Raises InputError where nothing could be recorded."""
     folder = folder.absolute()  # nsys's agent works in a folder of its own
     asked = [o for o in wanted.options if o != "--delay=0" and not o.startswith("--export")]
     options, too_new = nsys.known(asked)
     notes = [f"left out: {text}; this is {nsys.version}" for text in too_new]
     while True:
-        ended = _profile(wanted, options, nsys, folder, tell, echo)
-        reports, unread = _reports(nsys, folder, tell)
+        ended = _profile(wanted, options, nsys, folder, notify, echo)
+        reports, unread = _reports(nsys, folder, notify)
         text = "\n".join(ended.last)
         counted = [o for o in options if name_of(o) in _COUNTERS]
         if counted and not reports and ended.stopped is None and _REFUSED.search(text):
@@ -91,7 +91,7 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, tell: Tell, echo: IO[bytes]
         notes.append("nsys did not end by itself and was killed")
     if not reports:
         raise InputError(_nothing(ended, wanted, unread, folder))
-    captures, faults = _exports(nsys, reports, folder, tell)
+    captures, faults = _exports(nsys, reports, folder, notify)
     ours = ended.stopped is not None or (ended.code in _ENDED_BY_US and bool(confined))
     return Recorded(
         options=tuple(options),
@@ -107,7 +107,7 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, tell: Tell, echo: IO[bytes]
 
 
 def _profile(
-    wanted: Wanted, options: Sequence[str], nsys: Nsys, folder: Path, tell: Tell, echo: IO[bytes] | None
+    wanted: Wanted, options: Sequence[str], nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None
 ) -> Ended:
     """Run nsys. What it writes while it records goes into the folder too, so that it counts and nothing stays
     elsewhere; the program keeps the temporary folder that it would have."""
@@ -120,7 +120,7 @@ def _profile(
     environment = {**wanted.variables, "TMPDIR": str(scratch)}
     try:
         running = Watched(words, folder, folder / LOG, environment, echo, None)
-        return running.wait(wanted.limits, tell, "recording")
+        return running.wait(wanted.limits, notify, "recording")
     finally:
         _save_streams(folder, scratch)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -133,7 +133,7 @@ def _save_streams(folder: Path, scratch: Path) -> None:
             left.rename(folder / f"{OUTPUT}{f'.{number}' if number else ''}{left.suffix}")
 
 
-def _reports(nsys: Nsys, folder: Path, tell: Tell) -> tuple[list[Path], str | None]:
+def _reports(nsys: Nsys, folder: Path, notify: Notify) -> tuple[list[Path], str | None]:
     """The reports that were written, converted where nsys did not, and else why they cannot be."""
     fault = None
     for stream in sorted(folder.glob(f"{OUTPUT}*.qdstrm")):
@@ -144,7 +144,7 @@ def _reports(nsys: Nsys, folder: Path, tell: Tell) -> tuple[list[Path], str | No
                     f"nsys left {stream.name}; QdstrmImporter of {nsys.version}, which reads it, is missing"
                 )
                 continue
-            done = Watched(words, folder, folder / LOG).wait(_CONVERTING, tell, "converting the report")
+            done = Watched(words, folder, folder / LOG).wait(_CONVERTING, notify, "converting the report")
             if not report.exists():
                 fault = f"QdstrmImporter: {_last(done)}"
                 continue
@@ -153,14 +153,14 @@ def _reports(nsys: Nsys, folder: Path, tell: Tell) -> tuple[list[Path], str | No
 
 
 def _exports(
-    nsys: Nsys, reports: Sequence[Path], folder: Path, tell: Tell
+    nsys: Nsys, reports: Sequence[Path], folder: Path, notify: Notify
 ) -> tuple[tuple[Path, ...], list[str]]:
     """Each report as SQLite, or itself where nsys cannot export it."""
     found, faults = [], []
     for report in reports:
         target = report.with_suffix(".sqlite")
         words = nsys.export(report, target)
-        done = Watched(words, folder, folder / LOG).wait(_CONVERTING, tell, "exporting the report")
+        done = Watched(words, folder, folder / LOG).wait(_CONVERTING, notify, "exporting the report")
         if done.interrupted:
             raise KeyboardInterrupt
         if done.code == 0 and target.is_file():
@@ -190,5 +190,5 @@ def _nothing(ended: Ended, wanted: Wanted, unread: str | None, folder: Path) -> 
 
 def _last(ended: Ended) -> str:
     """The last line that says something."""
-    said = [line.strip() for line in ended.last if line.strip() and not line.startswith(("usage:", "\t"))]
-    return said[-1][:160] if said else f"exit code {ended.code}"
+    printed = [line.strip() for line in ended.last if line.strip() and not line.startswith(("usage:", "\t"))]
+    return printed[-1][:160] if printed else f"exit code {ended.code}"

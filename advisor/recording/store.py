@@ -121,7 +121,7 @@ def drop_captures(folder: Path, keep: int) -> Iterator[tuple[Path, int]]:
 
 
 def revision() -> tuple[str | None, bool | None]:
-    """The git commit of the current folder, and whether files that git knows differ from it; None where
+    """The git commit of the current folder, and whether files that git knows differ from it; None if
     there is no repository or no git."""
     try:
         commit = _git("rev-parse", "HEAD")

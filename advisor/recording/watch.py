@@ -54,7 +54,7 @@ class Ended(Struct, frozen=True):
 
 
 #: Told what is happening, and the bytes written so far.
-Tell = Callable[[str, int], None]
+Notify = Callable[[str, int], None]
 
 
 class Watched:
@@ -105,7 +105,7 @@ class Watched:
                     echo.write(line)
                     echo.flush()
 
-    def wait(self, limits: Limits, tell: Tell, doing: str) -> Ended:
+    def wait(self, limits: Limits, notify: Notify, doing: str) -> Ended:
         """Wait for the end; ask for it (SIGINT, as Ctrl-C does) at a limit. A second Ctrl-C, or a program
         that takes longer than `flush_s` to obey, ends it at once."""
         stopped: str | None = None
@@ -119,7 +119,7 @@ class Watched:
                     if now - measured >= _MEASURE_S:
                         measured = now
                         size = size_of(self._folder)
-                        tell(doing if stopped is None else "nsys writes the report", size)
+                        notify(doing if stopped is None else "nsys writes the report", size)
                         over = self._over(limits, size, now) if stopped is None else None
                         if over is not None:
                             stopped, asked = over, now
