@@ -2,8 +2,10 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Programs that tests start, in whatever folder, use the same `advisor` as the tests, and `tests` itself,
@@ -19,3 +21,9 @@ settings.load_profile("untimed")
 # programs that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_go(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Folders made with `tempfile` lie below pytest's own, which it removes after a few runs."""
+    tempfile.tempdir = str(tmp_path_factory.mktemp("scratch"))
