@@ -11,11 +11,12 @@ from datetime import date
 from functools import cache
 from typing import NamedTuple
 
+from pydantic import Field
+
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import shipped
 from advisor.knowledge.kernel_names import required_literals
 from advisor.knowledge.shapes import Data, EngineData, File, Text, release, up_to
-from advisor.model.records import Field
 
 #: Options as a parser takes them; identifiers that no English word looks like, keywords and calls.
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*\w")

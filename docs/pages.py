@@ -327,10 +327,9 @@ def models(first: Any) -> list[Any]:
 
 def keys(model: Any) -> dict[str, Any]:
     """The keys of a pydantic model or dataclass with their annotations."""
-    from advisor.model.checks import fields_of
-
     if not is_dataclass(model):
-        return {f.key: f.annotation for f in fields_of(model) if not f.exclude}
+        every = model.model_fields.items()
+        return {f.alias or name: f.annotation for name, f in every if not f.exclude}
     hints = get_type_hints(model, include_extras=True)
     left_out = {
         name

@@ -101,7 +101,8 @@ def fault_text(error: ValidationError) -> str:
     """The first fault of a document: where, and what."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the document"
-    return f"{where}: {first['msg']}"
+    what = first["msg"].partition(" or instance of ")[0]  # of a class of ours, which files cannot hold
+    return f"{where}: {what}"
 
 
 def contradictions(d: Diagnosis) -> Iterator[str]:

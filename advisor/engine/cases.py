@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
+from pydantic import Field
 
 from advisor.engine.compile import CompiledRule, Program, compile_rules, references
 from advisor.engine.infer import Engine, Inference, infer
@@ -32,7 +33,6 @@ from advisor.model.facts import Fact, FactBase, Level, Scope, Unit, Value
 from advisor.model.findings import Severity
 from advisor.model.numbers import named_unit
 from advisor.model.operands import Items, Strict
-from advisor.model.records import Field
 from advisor.model.rules import Reply, RuleSpec
 
 Names = Annotated[tuple[str, ...], Items]

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from advisor.errors import near
 from advisor.knowledge.yaml_files import MAX_DEPTH, Loc, Problem, Source
-from advisor.model.checks import fields_of
 from advisor.model.records import Frozen
 
 M = TypeVar("M", bound=Frozen)
@@ -84,6 +83,7 @@ _FAULTS = {
     "missing": " is missing; add it",
     "value_error": ": {error}",
     "condition": ": {wanted}",
+    "model_type": " is {given}; expected a valid dictionary",
     "literal_error": " is {given}; use {expected}",
     "string_pattern_mismatch": " is {given}; it must match {pattern}",
     "too_short": " has {actual_length} items; give at least {min_length}",
@@ -135,8 +135,8 @@ def _keys(model: type[Frozen], seen: set[type[Frozen]] | None = None) -> set[str
         return set()
     seen.add(model)
     found: set[str] = set()
-    for field in fields_of(model):
-        found.add(field.key)
+    for name, field in model.model_fields.items():
+        found.add(field.alias or name)
         for inner in _types(field.annotation):
             if issubclass(inner, Frozen):
                 found |= _keys(inner, seen)

@@ -7,11 +7,11 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
+from pydantic import Field
 
 from advisor.errors import InputError, near
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Text
-from advisor.model.records import Field
 
 Value = float | str
 
@@ -38,7 +38,7 @@ class Param(Data):
     unit: Text
     meaning: Text
     choices: tuple[str, ...] = ()
-    least: float = 0
+    least: float = 0.0
     most: float = _UNBOUNDED
     always: bool = False
 

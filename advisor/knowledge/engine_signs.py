@@ -12,6 +12,8 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
+from pydantic import Field
+
 from advisor.errors import InputError
 from advisor.knowledge.files import shipped
 from advisor.knowledge.gpus import gpu_features, gpu_has
@@ -30,7 +32,6 @@ from advisor.knowledge.shapes import (
 )
 from advisor.model.capture import Device
 from advisor.model.gain import Option
-from advisor.model.records import Field
 
 # --- engines/*.yaml and actions.yaml ---------------------------------------------------------------
 
@@ -242,7 +243,7 @@ class Evidence(Data):
     weight: float = Field(ge=-10, le=10)
     match: Searched | None = None
     families: tuple[Family, ...] = ()
-    share: Share = 0
+    share: Share = 0.0
     where: dict[Feature, Bounds] = Field(default_factory=dict)
 
 

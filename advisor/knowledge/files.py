@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from pydantic import ValidationError
+
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import Patterns, function_name, words
 from advisor.knowledge.package_data import data_dir, parsed, plain
@@ -48,8 +50,6 @@ def shipped(name: str, model: type[_T]) -> _T:
 
 
 def _checked(data: Any, path: Path, model: type[_T]) -> _T:
-    from pydantic import ValidationError
-
     try:
         return model.model_validate(data)
     except ValidationError as fault:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
+from pydantic import Field
+
 from advisor.knowledge.files import shipped
 from advisor.knowledge.shapes import Data, File, Name, Pattern, Precision, Searched, Text
 from advisor.model.capture import Device
-from advisor.model.records import Field
 
 
 class GpuSpec(Data):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator
 
 from advisor.knowledge.kernel_names import Patterns
 from advisor.model.gain import Option
-from advisor.model.records import AfterValidator, Field, Frozen, PlainValidator
+from advisor.model.records import Frozen
 
 Family = Literal[
     "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
@@ -47,11 +49,11 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
 class Data(Frozen):
     """The content of a file of `knowledge/`."""
 
-    checking: ClassVar[dict[str, bool]] = {"allow_inf_nan": False}
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class File(Data):
-    schema: Literal[1]
+    schema_: Literal[1] = Field(alias="schema")
 
 
 # --- kernel_families.yaml ------------------------------------------------------------------------

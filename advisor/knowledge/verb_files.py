@@ -8,10 +8,11 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
+from pydantic import Field, model_validator
+
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge, shipped
 from advisor.knowledge.shapes import Data, File, Flag, Key, Pattern, Text, release
-from advisor.model.records import Field, checked_after
 from advisor.model.review import Stage
 
 OptionText = Annotated[str, Field(pattern=r"^-")]
@@ -182,10 +183,11 @@ class Node(Data):
     answers: list[Choice] = Field(default_factory=list)
     source: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
 
-    @checked_after
-    def _question_or_remedy(self) -> None:
+    @model_validator(mode="after")
+    def _question_or_remedy(self) -> Self:
         if bool(self.ask) == bool(self.say) or bool(self.ask) != (len(self.answers) >= 2):
             raise ValueError(f"{self.id}: a question with two answers or more, or a remedy")
+        return self
 
 
 class Start(Data):

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from advisor.model.records import Field, Frozen
+from pydantic import Field
+
+from advisor.model.records import Frozen
 
 #: What stands in for the method by which steps were found (`step_method`) where a capture holds no times.
 SUMS, LOAD = "sums of the whole recording", "the load of a server, by its own words"

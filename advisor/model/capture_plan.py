@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pydantic import Field
+
 from advisor.model.capture import Shown
 from advisor.model.findings import SCHEMA_VERSION, Finding, Input, StepSummary, Tool
 from advisor.model.gain import Named as Named
 from advisor.model.gain import Option
-from advisor.model.records import Field, Frozen
+from advisor.model.records import Frozen
 from advisor.model.rules import Reply
 
 

@@ -7,28 +7,22 @@ cent); of a time, positive is slower.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from advisor.model.capture import Shown
 from advisor.model.facts import Cell, Fact, Scope, Severity
 from advisor.model.findings import SCHEMA_VERSION, Finding, Healthy, Input, NotEvaluated, Threshold, Tool
 from advisor.model.gain import Gain, Named, Span, Verify
-from advisor.model.records import Field, Frozen
+from advisor.model.records import Frozen
 from advisor.model.work import Sketch
 
 Verdict = Literal["improvement", "regression", "no-change", "not-comparable"]
 
 
-class Judged(Shown):
-    """What the rules of a comparison concluded; in JSON it follows the document's own fields."""
-
-    listed_last: ClassVar[bool] = True
-
-    findings: tuple[Finding, ...] = ()
-    healthy: tuple[Healthy, ...] = ()
-    not_evaluated: tuple[NotEvaluated, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    thresholds: tuple[Threshold, ...] = ()
+class Tabular(Shown):
+    """A document whose lists are tables of pandas."""
 
     def frames(self) -> dict[str, Any]:
         """The lists of the document as pandas data frames (pandas is imported here), a row an entry;
@@ -204,7 +198,7 @@ class GainCheck(Named):
     outcome: Literal["as predicted", "less than predicted", "more than predicted", "no effect", "not applied"]
 
 
-class Comparison(Judged):
+class Comparison(Tabular):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["comparison"] = "comparison"
     tool: Tool
@@ -226,6 +220,11 @@ class Comparison(Judged):
     doubts: tuple[str, ...] = ()
     #: For pages; no part of the JSON.
     sketch: Annotated[Sketch | None, Field(exclude=True, repr=False)] = None
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
         return ((c.status, c.code, c.title) for c in self.changes)
@@ -250,7 +249,7 @@ class Scaling(Frozen):
     grows: bool = False
 
 
-class ContextScaling(Judged):
+class ContextScaling(Tabular):
     schema_version: int = SCHEMA_VERSION
     kind: Literal["context-scaling"] = "context-scaling"
     tool: Tool
@@ -270,6 +269,11 @@ class ContextScaling(Judged):
     operations: tuple[Scaling, ...] = ()
     budget: tuple[PartChange, ...] = ()
     notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
 
 
 # --- serving engines side by side ----------------------------------------------------------------
@@ -324,7 +328,7 @@ class ExpertKernels(Frozen):
     note: str = ""
 
 
-class RouterExperiment(Judged):
+class RouterExperiment(Tabular):
     """Learned against perfect routing. `gain` is the change of throughput with perfect routing
     (0.1: ten per cent more); its ends are None if one run a side gives no interval."""
 
@@ -341,3 +345,8 @@ class RouterExperiment(Judged):
     gain_high: float | None = None
     experts: tuple[ExpertKernels, ...] = ()
     notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    healthy: tuple[Healthy, ...] = ()
+    not_evaluated: tuple[NotEvaluated, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()

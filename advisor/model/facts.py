@@ -9,8 +9,7 @@ from itertools import combinations
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from msgspec import Struct, field
-
-from advisor.model.records import Field
+from pydantic import Field
 
 Severity = Literal["info", "low", "medium", "high"]
 #: From the least to the most severe.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
 from advisor.model.capture import InputDevice, LedgerRow, Shown
 from advisor.model.facts import SEVERITIES as SEVERITIES
 from advisor.model.facts import Cell, Fact, Interval, Scope, Table
@@ -16,7 +18,7 @@ from advisor.model.gain import Gain as Gain
 from advisor.model.gain import Option as Option
 from advisor.model.gain import Span as Span
 from advisor.model.gain import Verify as Verify
-from advisor.model.records import Field, Frozen
+from advisor.model.records import Frozen
 from advisor.model.timeline import Lane as Lane
 from advisor.model.timeline import Timeline as Timeline
 from advisor.model.work import Excerpt, Work

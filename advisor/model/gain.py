@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
 from advisor.model.facts import Cell, Scope, Severity
-from advisor.model.records import Field, Frozen
+from advisor.model.records import Frozen
 
 
 class Named(Frozen):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal, Self
 
-from advisor.model.facts import Value
-from advisor.model.records import (
+from pydantic import (
     BeforeValidator,
-    Frozen,
+    ConfigDict,
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
-    checked_after,
+    model_validator,
 )
+
+from advisor.model.facts import Value
+from advisor.model.records import Frozen
 
 ThresholdValue = Value | tuple[str, ...]
 
@@ -77,7 +79,7 @@ ParamName = Annotated[
 class Strict(Frozen):
     """No coercion: "no" is not false and 1.10 is not a text."""
 
-    checking: ClassVar[dict[str, bool]] = {"strict": True}
+    model_config = ConfigDict(strict=True)
 
 
 class Comparison(Strict):
@@ -87,8 +89,8 @@ class Comparison(Strict):
     value: Operand | None = None
     param: ParamName | None = None
 
-    @checked_after
-    def _one_operand(self) -> None:
+    @model_validator(mode="after")
+    def _one_operand(self) -> Self:
         if (self.value is None) == (self.param is None):
             raise ValueError("give exactly one of `value` and `param`")
         if self.value is not None and (self.op == "one_of") != isinstance(self.value, tuple):
@@ -97,3 +99,4 @@ class Comparison(Strict):
             raise ValueError("`known` takes `value: true` or `value: false`")
         if isinstance(self.value, str | bool) and self.op not in ("eq", "ne", "known"):
             raise ValueError(f"texts and flags compare with eq or ne, not with {self.op}")
+        return self

@@ -6,11 +6,12 @@ with a line and never a rule with another meaning.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from advisor.model.facts import Level, Severity, Subject, Unit
 from advisor.model.operands import Comparison, Items, Operand, Strict
-from advisor.model.records import Discriminator, Field, StringConstraints, Tag, checked_after
 
 Kind = Literal["symptom", "cause", "limit", "note", "question"]
 Reply = Literal["yes", "partly", "no", "not_applicable"]
@@ -128,16 +129,17 @@ class Where(Comparison):
 
     field: Name
 
-    @checked_after
-    def _compares(self) -> None:
+    @model_validator(mode="after")
+    def _compares(self) -> Self:
         if self.op == "known":
             raise ValueError("`known` is for facts; a row without the field matches nothing")
+        return self
 
 
 class Join(Strict):
     """Rows of one entity table that lie in the scope of the rule (`on`) and satisfy `where`."""
 
-    as_: Name = Field(alias="as")
+    as_: Name = Field(alias="as", serialization_alias="as_")  # documents have always said `as_`
     entity: Name
     on: Annotated[
         tuple[Literal["rank", "device", "process", "phase", "operation"], ...],
@@ -155,13 +157,14 @@ class When(Strict):
     all: Conditions | None = None
     join: Annotated[tuple[Join, ...], Items, Field(max_length=4)] = ()
 
-    @checked_after
-    def _one_form(self) -> None:
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
         if (self.any is None) == (self.all is None):
             raise ValueError("give exactly one of `any` and `all`")
         names = [j.as_ for j in self.join]
         if len(set(names)) != len(names):
             raise ValueError("two joins have the same `as`; rename one")
+        return self
 
     @property
     def branches(self) -> tuple[tuple[Condition, ...], ...]:
@@ -227,11 +230,12 @@ class SeveritySpec(Strict):
     tail: FactName | None = None
     levels: Annotated[tuple[SeverityLevel, ...], Items, Field(max_length=4)] = ()
 
-    @checked_after
-    def _ascending(self) -> None:
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
         marks = [level.at for level in self.levels]
         if marks != sorted(set(marks)):
             raise ValueError("`levels` must rise strictly in `at`; reorder them")
+        return self
 
 
 class ConfidenceSpec(Strict):
@@ -316,7 +320,7 @@ class RuleSpec(Strict):
     """One file, one code, one cause. A quiet rule is in order only where what it `looks_at` is there: where
     one of these holds, or it names none."""
 
-    schema: Literal[1]
+    schema_: Literal[1] = Field(alias="schema")
     code: Annotated[str, StringConstraints(pattern=CODE_PATTERN)]
     cause: Kebab
     title: Short
@@ -353,8 +357,8 @@ class RuleSpec(Strict):
         given = (*(b.answer for b in self.when.any or ()), self.otherwise)
         return tuple(a for a in given if a is not None)
 
-    @checked_after
-    def _one_answer_a_branch(self) -> None:
+    @model_validator(mode="after")
+    def _one_answer_a_branch(self) -> Self:
         asked = self.kind == "question"
         last = asked and (self.otherwise is not None or self.subject == "recording")
         wanted = len(self.when.any or ()) + last if asked else 0
@@ -369,14 +373,16 @@ class RuleSpec(Strict):
         word = "not_applicable" if self.subject == "recording" else "partly"
         if any(a.reply == word for a in self.answers):
             raise ValueError(f"a question of subject {self.subject} is never answered {word}")
+        return self
 
-    @checked_after
-    def _no_finding(self) -> None:
+    @model_validator(mode="after")
+    def _no_finding(self) -> Self:
         """Questions, and the symptoms that they refer to, produce no findings."""
         if (self.kind == "question") != (self.subject == "checklist") and self.subject != "recording":
             raise ValueError("a question has `subject: recording` or `subject: checklist`, as only it has")
         if self.subject == "recording" and self.kind not in ("question", "symptom"):
             raise ValueError("`subject: recording` is for questions and symptoms")
+        return self
 
 
 def judges_capture(code: str) -> bool:

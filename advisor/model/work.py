@@ -7,9 +7,11 @@ a stretch of its timeline that pages draw.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from advisor.model.records import Frozen, checked_after
+from pydantic import model_validator
+
+from advisor.model.records import Frozen
 
 
 class Event(NamedTuple):
@@ -133,7 +135,8 @@ class Work(Frozen):
     kernels: tuple[KernelName, ...] = ()
     phases: tuple[PhaseWork, ...] = ()
 
-    @checked_after
-    def _named(self) -> None:
+    @model_validator(mode="after")
+    def _named(self) -> Self:
         if not all(0 <= k.kernel < len(self.kernels) for phase in self.phases for k in phase.kernels):
             raise ValueError("a phase runs a kernel that is not listed")
+        return self

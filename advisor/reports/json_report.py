@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import cast
 
+from pydantic_core import PydanticSerializationError
+
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
 from advisor.model.records import Frozen
-from advisor.model.writing import NotPlain, json_of
 from advisor.reports.blocks import Report
 from advisor.reports.output_file import escaped
 
@@ -38,12 +39,6 @@ def render(diagnoses: Sequence[Diagnosis], many: bool = False) -> bytes:
 
 def document_bytes(document: Frozen) -> bytes:
     """Any document as JSON."""
-    try:
-        return _bytes(json_of(document, indent=2).decode())
-    except NotPlain:
-        pass
-    from pydantic_core import PydanticSerializationError
-
     try:
         text = document.model_dump_json(indent=2, warnings=False)
     except PydanticSerializationError:
