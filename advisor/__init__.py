@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from advisor.errors import AdvisorError, InputError, RuleError
     from advisor.model.findings import Diagnosis
     from advisor.model.options import Options
+    from advisor.pipeline.captures import ranks
     from advisor.pipeline.compare import compare
     from advisor.pipeline.diagnose import diagnose, open_trace, stats
     from advisor.pipeline.doctor import doctor, plan
     from advisor.pipeline.explain import explain, whatif
-    from advisor.pipeline.workers import ranks
 
 __all__ = [
     "AdvisorError", "Diagnosis", "InputError", "Options", "RuleError", "__version__", "compare", "diagnose",
@@ -32,11 +32,11 @@ _NAMES = {
     "errors": ("AdvisorError", "InputError", "RuleError"),
     "model.findings": ("Diagnosis",),
     "model.options": ("Options",),
+    "pipeline.captures": ("ranks",),
     "pipeline.compare": ("compare",),
     "pipeline.diagnose": ("diagnose", "open_trace", "stats"),
     "pipeline.doctor": ("doctor", "plan"),
     "pipeline.explain": ("explain", "whatif"),
-    "pipeline.workers": ("ranks",),
 }
 _LAZY = {name: f"advisor.{module}" for module, names in _NAMES.items() for name in names}
 

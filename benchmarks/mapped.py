@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
+from advisor.pipeline.inputs import expand
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = (ROOT / "examples" / "captures", ROOT / "tests" / "data" / "captures")

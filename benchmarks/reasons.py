@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 from mapped import COMMITTED
 
-from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.findings import NotEvaluated
 from advisor.pipeline.diagnose import Options, diagnose, open_trace
+from advisor.pipeline.inputs import expand
 from advisor.sources.schema import MISSING, TABLES
 from advisor.sources.trace import Trace
 

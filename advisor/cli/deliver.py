@@ -13,8 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.messages import message, standard_output
-from advisor.cli.paths import check_exists, is_pipe
-from advisor.errors import InputError
+from advisor.cli.paths import hold_pipes
 from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
 from advisor.reading import READING
 from advisor.reports.output_file import STDOUT, check_suffix, check_targets, write_atomic
@@ -61,10 +60,10 @@ def settings_of(
 
 def check_one(settings: Settings, trace: Path) -> None:
     """Check the outputs of a verb that reads one capture, and that the capture exists."""
-    if not is_pipe(trace):
-        check_exists(trace)
-        if trace.is_dir():
-            raise InputError(f"{trace} is a folder; name one capture")
+    from advisor.pipeline.inputs import check_exists
+
+    hold_pipes([trace])
+    check_exists(trace, "capture")
     check_files(settings, [trace])
 
 

@@ -14,7 +14,7 @@ from advisor.cli import deliver
 from advisor.cli.completion import fix_names, offer
 from advisor.cli.messages import message
 from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, takes, typed
-from advisor.cli.paths import as_pair, check_exists, is_pipe
+from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.options import format_names, one_of
@@ -78,11 +78,13 @@ def stats(
     histogram, pace and budget look at the steady window.
     """
     from advisor.pipeline.diagnose import stats_tables
+    from advisor.pipeline.inputs import recording
     from advisor.reports import stats_tables as printed
 
     deliver.check_files(settings, traces)
-    trace, settings = as_pair(traces, settings)
-    is_pipe(trace)
+    hold_pipes(traces)
+    given = recording(traces, settings.pair)
+    trace, settings = given.path, given.options(settings)
     with deliver.Progress(trace.name) as progress:
         tables = stats_tables(trace, list(reports) or ["kernels"], settings, names, progress)
     if settings.format == "text":
@@ -118,7 +120,7 @@ def facts(settings: Settings, trace: Path | None, match: str) -> None:
 
     deliver.check_files(settings, [trace] if trace else [])
     if trace is not None:
-        is_pipe(trace)
+        hold_pipes([trace])
         from advisor.pipeline.diagnose import diagnose
 
         matching = tuple(f for f in diagnose(trace, settings).facts if match in f.name)
@@ -165,12 +167,13 @@ def whatif(settings: Settings, traces: Sequence[Path], fixes: Sequence[str], lis
     if not traces or not fixes:
         raise InputError("whatif needs TRACE and at least one --fix NAME; see 'advisor whatif --list'")
     from advisor.pipeline.explain import whatif as ask
+    from advisor.pipeline.inputs import recording
     from advisor.reports.finding_text import whatif as said
 
-    trace, settings = as_pair(traces, settings)
-    is_pipe(trace)
-    with deliver.Progress(trace.name) as progress:
-        report = ask(trace, fixes, settings, progress)
+    hold_pipes(traces)
+    given = recording(traces, settings.pair)
+    with deliver.Progress(given.path.name) as progress:
+        report = ask(given.path, fixes, given.options(settings), progress)
     deliver.deliver_one(report, said, "What a change wins", settings)
 
 
@@ -237,11 +240,10 @@ def redact(settings: Settings, source: Path, target: Path, check: Path | None) -
     OUT may end in .xz or .gz.
     """
     from advisor.capture.redact import redact as run
+    from advisor.pipeline.inputs import check_exists
     from advisor.reports.listings import redacted
 
-    check_exists(source)
-    if source.is_dir():
-        raise InputError(f"{source} is a folder; name one export")
+    check_exists(source, "export")
     check_target(target, settings.force, [source])
     try:
         strings = read_text(check).splitlines() if check else []

@@ -14,8 +14,6 @@ import click
 
 from advisor.cli.completion import offer, rule_names
 from advisor.cli.deliver import Progress, check_files, check_one, deliver, deliver_one, formats, write_bytes
-from advisor.cli.diagnosis import diagnose as run
-from advisor.cli.diagnosis import report
 from advisor.cli.messages import say
 from advisor.cli.options import PATH, Verb, Verbs, takes, typed
 from advisor.config import Settings
@@ -50,6 +48,8 @@ def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None) ->
 
     Options may also stand in advisor.toml, or in pyproject.toml under [tool.advisor].
     """
+    from advisor.cli.diagnosis import diagnose as run
+
     return run(settings, traces, review)
 
 
@@ -57,11 +57,13 @@ def diagnose(settings: Settings, traces: Sequence[Path], review: Path | None) ->
 @takes("format output engine force quiet verbose")
 def demo(settings: Settings) -> int:
     """Diagnose the capture that ships with advisor."""
+    from advisor.cli.diagnosis import report
     from advisor.knowledge.package_data import demo_capture
+    from advisor.pipeline.inputs import Capture, Given
 
     # The shorter of both: the path is the title of the report, and part of the next command.
     path = str(demo_capture())
-    return report([Path(min(os.path.relpath(path), path, key=len))], settings)
+    return report(Given((Capture(Path(min(os.path.relpath(path), path, key=len))),)), settings)
 
 
 @click.group(cls=Verbs)
@@ -286,13 +288,13 @@ def show(settings: Settings, trace: Path, code: str | None, last: str | None) ->
 
 def _answer(code: str, traces: Sequence[Path], settings: Settings, full: bool = False) -> None:
     """The outcome of a rule for a capture, or two recordings of one program; in `full` with its findings."""
-    from advisor.cli.paths import as_pair
     from advisor.pipeline.explain import explain
+    from advisor.pipeline.inputs import recording
     from advisor.reports.explanation_blocks import explanation
 
-    trace, settings = as_pair(traces, settings)
-    check_one(settings, trace)
-    with Progress(trace.name) as progress:
-        found = explain(trace, code, settings, progress)
+    given = recording(traces, settings.pair)
+    check_one(settings, given.path)
+    with Progress(given.path.name) as progress:
+        found = explain(given.path, code, given.options(settings), progress)
     title = f"{found.code} {found.cause}"
     deliver_one(found, explanation, title, settings, settings.verbosity, full)

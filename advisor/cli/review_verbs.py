@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from advisor.cli.deliver import Progress, check_files, deliver_one, formats, show
-from advisor.cli.messages import message
+from advisor.cli.messages import errors, message
 from advisor.cli.options import NAME_OR_FILE, PATH, Verb, Verbs, takes
-from advisor.cli.paths import check_exists, hold_pipes
+from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.reports.output_file import check_target, write_atomic, write_into_folder
@@ -113,13 +113,16 @@ def _known_from(traces: Sequence[Path], settings: Settings) -> tuple[list[Diagno
     name = None if settings.serving_engine is None else named(settings.serving_engine).name
     if not traces:
         return [], CaptureFacts(engine=name)
-    from advisor.cli.diagnosis import diagnosed
-    from advisor.cli.paths import expand
+    from advisor.cli.diagnosis import how_of
+    from advisor.pipeline.captures import diagnose_all
+    from advisor.pipeline.inputs import several
 
-    found, _, _ = diagnosed(expand(traces), settings)
-    if not found:
+    hold_pipes(traces)
+    found = diagnose_all(several(traces).inputs, how_of(settings))
+    errors(found.errors)
+    if not found.diagnoses:
         raise InputError("none of the captures could be read")
-    return found, capture_facts(found, name)
+    return found.diagnoses, capture_facts(found.diagnoses, name)
 
 
 def _answered(
@@ -168,6 +171,7 @@ def import_(settings: Settings, workbook: Path) -> int:
     read. The next workbook starts from them with: advisor diagnose TRACE --xlsx FILE --review XLSX
     """
     from advisor import __version__
+    from advisor.pipeline.inputs import check_exists
     from advisor.reports import review_blocks
     from advisor.reports.workbook.review_sheet import read
 

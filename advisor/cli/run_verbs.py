@@ -12,7 +12,6 @@ import click
 
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import Progress, check_files, formats
-from advisor.cli.diagnosis import report
 from advisor.cli.messages import message
 from advisor.cli.options import PATH, Verb, WholeNumber, asks, takes
 from advisor.config import Settings
@@ -83,6 +82,8 @@ def run(
     is. What COMMAND prints goes to stderr and into the run. Exit code 1: COMMAND failed, or a
     finding at or above --fail-on.
     """
+    from advisor.cli.diagnosis import report
+    from advisor.pipeline.inputs import Capture, Given
     from advisor.pipeline.record import Order, begin, finish, planned
     from advisor.recording.nsys import find
     from advisor.recording.store import drop_captures
@@ -104,11 +105,11 @@ def run(
         if step.id == "load":
             message("from another shell, after it has started: " + "; ".join(n.command for n in step.lines))
     kept, done = _recorded(settings, order, folder, begun, used)
-    diagnosed = [folder / capture for capture in kept.captures]
+    recorded = Given(tuple(Capture(folder / capture) for capture in kept.captures))
     try:
-        code = report(diagnosed, settings, keep=lambda found: finish(folder, kept, render(found)))
+        code = report(recorded, settings, keep=lambda found: finish(folder, kept, render(found)))
     except BaseException:
-        message(f"note: the capture is kept; diagnose it with: advisor {shlex.join(map(str, diagnosed))}")
+        message(f"note: the capture is kept; diagnose it with: advisor {shlex.join(map(str, recorded.paths))}")
         raise
     for old, size in drop_captures(settings.folder, keep or KEEP):
         message(f"note: captures of {old.name} removed ({size_text(size)}; --keep {keep or KEEP})")

@@ -18,7 +18,7 @@ from advisor.engine.values import ORDER
 from advisor.errors import InputError
 from advisor.model.facts import Cell
 from advisor.model.findings import SCHEMA_VERSION, Diagnosis
-from advisor.reading import SAVED, STDIN, held, parse_saved, read_bytes, similar
+from advisor.reading import parse_saved, read_bytes
 
 #: The folder of baselines, unless the user names another.
 FOLDER = Path(".advisor")
@@ -30,16 +30,6 @@ _LAST_DIGIT = 1e-4
 _SAVE = "save one with 'advisor baseline save NAME TRACE'"
 #: What pydantic says of a key that a record, or a scope, does not have.
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
-
-
-def is_saved(path: Path) -> bool:
-    """Whether a file looks like a saved diagnosis rather than a capture."""
-    if (content := held(path)) is not None:
-        return SAVED.match(content[:200]) is not None
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return SAVED.match(file.read(200)) is not None
 
 
 def read(path: Path, redact: bool = False) -> tuple[Diagnosis, ...]:
@@ -153,24 +143,6 @@ def find(name: str, folder: Path) -> Path | None:
         return None
     path = folder / f"{name}.json"
     return path if path.is_file() else None
-
-
-def locate(text: str, folder: Path, lead: str = "") -> Path:
-    """The file that `text` names: an existing path, else a baseline of `folder`, or of the folder in
-    front of the name. Raises InputError, which lists the existing names."""
-    path = Path(text)
-    if held(path) is not None:
-        return path
-    if path == STDIN:
-        raise InputError(f"{lead}-: standard input is not read here; save it to disk first")
-    if path.exists():
-        return path
-    found = find(text, folder) or find(path.name, path.parent)
-    if found is None:
-        known = ", ".join(names(folder))
-        hint = f" (saved in {folder}: {known})" if known else f" in {folder}"
-        raise InputError(f"{lead}{text}: no such file, and no baseline of that name{hint}{similar(path)}")
-    return found
 
 
 def named(name: str, folder: Path) -> tuple[Diagnosis, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from advisor.errors import InputError
-from advisor.pipeline.diagnose import Options, Progress, diagnose
+from advisor.model.options import Options
+from advisor.pipeline.diagnose import Progress
+from advisor.pipeline.inputs import How, named
 
 if TYPE_CHECKING:
     from advisor.compare.sides import Side
@@ -37,18 +40,12 @@ def load(
     source: str, options: CompareOptions = _PLAIN, progress: Progress | None = None
 ) -> tuple[Diagnosis, ...]:
     """The diagnosis of a capture, or the saved one of a file or a baseline's name."""
-    from advisor.compare import store
-    from advisor.sources.open import is_export_folder
+    from advisor.compare.store import FOLDER
 
-    path = store.locate(source, options.folder or store.FOLDER)
-    if path != Path(source) or store.is_saved(path):
-        return store.read(path, options.diagnose.redact)
-    if path.is_dir() and not is_export_folder(path):
-        raise InputError(
-            f"{source}: a folder; name a capture in it, or, for the ranks of a job, save their "
-            f"diagnosis ('advisor {source} --format json -o FILE') and compare that"
-        )
-    return (diagnose(path, options.diagnose, progress, options.drawn),)
+    how = How(options.diagnose, options.drawn)
+    if progress is not None:
+        how = how._replace(watch=lambda _: nullcontext(progress))
+    return tuple(named(source, options.folder or FOLDER).read(how).diagnoses)
 
 
 def side(name: str, sources: Sequence[str], options: CompareOptions, progress: Progress | None) -> Side:

@@ -18,12 +18,8 @@ from threading import Event
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.model.findings import Diagnosis
-from advisor.pipeline.diagnose import Options
-from advisor.pipeline.ranks import Reduced, Run, Task, diagnose_ranks, reduce_capture
-from advisor.ranks.reduction import recognise
+from advisor.pipeline.ranks import Reduced, Run, Task, reduce_capture
 from advisor.reading import Scratch
-from advisor.sources.open import peek
 
 #: Called with the number of captures that are done, and of all.
 Count = Callable[[int, int], None]
@@ -261,18 +257,3 @@ def _outcome(future: Any, task: Task, address: str) -> Reduced:
         return Reduced(None, f"{task.path}: {type(error).__name__}: {error}".splitlines()[0])
     assert isinstance(result, Reduced)
     return result
-
-
-# --- ``advisor.ranks``: the captures of one job, diagnosed as one ---------------------------------
-
-
-def ranks(paths: Sequence[str | Path], options: Options | None = None, jobs: int = 1) -> Diagnosis:
-    """Diagnose the captures of one job: who comes late, who waits. `jobs` are processes that read them
-    (0: one a core), for scripts with a main guard.
-
-    Raises InputError for fewer than two captures, and if none can be read.
-    """
-    plan, _ = recognise([Path(p) for p in paths], peek, forced=True)
-    if plan is None:
-        raise InputError("ranks takes the captures of at least two ranks")
-    return diagnose_ranks(plan.files, options, runner(jobs))

@@ -68,9 +68,7 @@ def open_trace(path: str | Path) -> Trace:
 def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` is the start of
     the log in session time. Raises InputError if the two cannot be joined."""
-    if not log.is_file():
-        what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
-        raise InputError(f"--gpu-metrics: {log}: {what}")
+    _check_log("--gpu-metrics", log)
     from advisor.sources.samplers.log import WithSamples, read_log
 
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
@@ -79,12 +77,16 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
 def with_load(trace: Trace, log: Path) -> Trace:
     """`trace` with the load of its server, from the server's log or metrics; closing it closes both.
     Raises InputError for a file that does not hold it."""
-    if not log.is_file():
-        what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
-        raise InputError(f"--log: {log}: {what}")
+    _check_log("--log", log)
     from advisor.sources.serving.server import WithLoad, open_server
 
     return Trace(WithLoad(trace.source, open_server(log, log)))
+
+
+def _check_log(option: str, log: Path) -> None:
+    if not log.is_file():
+        what = "not a regular file; save it to disk first" if log.exists() else f"no such file{similar(log)}"
+        raise InputError(f"{option}: {log}: {what}")
 
 
 def needs_export(path: str | Path) -> bool:

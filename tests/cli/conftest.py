@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,10 +20,11 @@ Run = Callable[..., int]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The command line in this process, in an empty folder, over the stand-in analysis."""
-    monkeypatch.setitem(sys.modules, "advisor.pipeline.diagnose", driver.stand_in())
+    for name in driver.ANALYSES:
+        monkeypatch.setattr(name, driver.diagnose)
     monkeypatch.setattr(driver, "CALLS", [])
     monkeypatch.setattr("advisor.engine.load.builtin_dir", lambda: RULES)
-    monkeypatch.setattr("advisor.cli.diagnosis.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
+    monkeypatch.setattr("advisor.pipeline.gate.known_codes", lambda _: {"LCH101", "SYN103", "CAP109"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     (tmp_path / "a.sqlite").touch()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from advisor.errors import InputError
-from advisor.model.capture import Capture
 from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 
@@ -46,26 +42,13 @@ def diagnose(
     return DIAGNOSIS
 
 
-@contextmanager
-def open_trace(path: Path) -> Iterator[SimpleNamespace]:
-    """Enough of a trace to see that it is one rank of no job."""
-    yield SimpleNamespace(capture=Capture(path=str(path), format="nsys-sqlite"))
-
-
-def module(name: str, **members: Any) -> ModuleType:
-    made = ModuleType(name)
-    vars(made).update(members)
-    return made
-
-
-def stand_in() -> ModuleType:
-    return module("advisor.pipeline.diagnose", Options=Options, diagnose=diagnose, open_trace=open_trace)
-
+#: The names of the analysis that it stands in for.
+ANALYSES = ("advisor.pipeline.diagnose.diagnose", "advisor.pipeline.inputs.diagnose")
 
 if __name__ == "__main__":
-    sys.modules["advisor.pipeline.diagnose"] = stand_in()
-    # One capture is no job; what would find that out takes half of the start of a process.
-    sys.modules["advisor.ranks.reduction"] = module("summary", recognise=lambda *_: (None, None))
+    for name in ANALYSES:
+        module, _, attribute = name.rpartition(".")
+        setattr(import_module(module), attribute, diagnose)
     from advisor.cli.main import run
 
     run()

@@ -11,6 +11,7 @@ import pytest
 
 from advisor.cli.main import main
 from advisor.config import Settings
+from advisor.pipeline.inputs import Capture, Given
 
 CAPTURE = Path(__file__).parents[2] / "examples" / "captures" / "decode_graph_opaque.sqlite.xz"
 
@@ -53,17 +54,17 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 def test_a_line_with_and_without_the_verb(line: str, settings: dict[str, Any], asked: list[Any]) -> None:
     words = line.split()
     assert main(words) == main(["diagnose", *words]) == 1
-    assert asked[0] == asked[1] == ([Path("a.sqlite")], Settings(**settings), False, None)
+    assert asked[0] == asked[1] == (Given((Capture(Path("a.sqlite")),)), Settings(**settings), None)
 
 
 def test_several_captures_and_a_name_that_begins_with_a_dash(asked: list[Any]) -> None:
     assert main(["a.sqlite", "--", "-c.sqlite", "b.sqlite"]) == 1
-    assert asked[0][0] == [Path("a.sqlite"), Path("-c.sqlite"), Path("b.sqlite")]
+    assert asked[0][0].paths == [Path("a.sqlite"), Path("-c.sqlite"), Path("b.sqlite")]
 
 
 def test_a_review_is_passed_on(asked: list[Any]) -> None:
     assert main(["a.sqlite", "--review", "b.json", "--xlsx", "c.xlsx"]) == 1
-    assert asked[0][3] == Path("b.json")
+    assert asked[0][2] == Path("b.json")
 
 
 @pytest.mark.parametrize("line", ["", "--help", "explain SYN101", "dignose a.sqlite", "a.sqlite --top"])

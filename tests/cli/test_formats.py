@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -206,7 +205,7 @@ def test_new_ones_count_from_medium(
 ) -> None:
     first = DIAGNOSIS.findings[0].model_copy(update={"severity": severity})
     changed = DIAGNOSIS.model_copy(update={"findings": (first,)})
-    monkeypatch.setattr(sys.modules["advisor.pipeline.diagnose"], "diagnose", lambda *_, **__: changed)
+    monkeypatch.setattr("advisor.pipeline.inputs.diagnose", lambda *_, **__: changed)
     empty = tmp_path / "empty.json"
     empty.write_bytes(json_report.render([DIAGNOSIS.model_copy(update={"findings": ()})]))
     assert run("a.sqlite", "--baseline", empty, "--fail-on-new", "-q") == code

@@ -9,8 +9,8 @@ from threading import Thread
 import pytest
 
 from advisor.cli.main import main
-from advisor.cli.paths import expand
 from advisor.errors import InputError
+from advisor.pipeline.inputs import expand
 from tests.builder import Export
 from tests.kineto_builder import Profile
 
@@ -108,19 +108,20 @@ def test_a_folder_for_each_rank(tmp_path: Path) -> None:
 
 
 def test_reports_beside_captures_are_named_where_nothing_can_export_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there, report = capture(tmp_path / "a.sqlite"), tmp_path / "b.nsys-rep"
     for name in ("a.nsys-rep", "b.nsys-rep"):
         (tmp_path / name).write_bytes(b"report")
-    monkeypatch.setattr("advisor.cli.paths.which", lambda _: None)
+    monkeypatch.setattr("advisor.pipeline.inputs.which", lambda _: None)
     assert expand([tmp_path]) == [there]
-    assert capsys.readouterr().err.count(f"nsys export --type sqlite {report}") == 1
-    monkeypatch.setattr("advisor.cli.paths.which", lambda _: "/bin/nsys")
+    assert caplog.text.count(f"nsys export --type sqlite {report}") == 1
+    monkeypatch.setattr("advisor.pipeline.inputs.which", lambda _: "/bin/nsys")
     assert expand([tmp_path]) == [there, report]
 
 
-def test_a_folder_without_captures(tmp_path: Path) -> None:
+def test_a_folder_without_captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.pipeline.inputs.which", lambda _: None)  # else nsys exports the report
     (tmp_path / "logs").mkdir()
     with pytest.raises(InputError, match="no captures"):
         expand([tmp_path])

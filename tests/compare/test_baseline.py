@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from advisor.cli.diagnosis import select
 from advisor.cli.main import main
 from advisor.compare import baseline
 from advisor.compare.baseline import mark, mark_all, read
-from advisor.compare.store import is_saved, locate, names
+from advisor.compare.store import names
 from advisor.errors import InputError
 from advisor.model.facts import Scope
 from advisor.model.findings import Diagnosis, Tool, identity
 from advisor.model.review import Choice, Decision, History, Review
+from advisor.pipeline.gate import select
+from advisor.pipeline.inputs import is_saved, located
 from advisor.reading import hold
 from advisor.reports import json_report
 from tests.reports.fixture import DIAGNOSIS, HEALTHY
@@ -138,11 +139,11 @@ def test_what_the_baseline_looked_for_and_did_not_have_is_new(tmp_path: Path) ->
 def test_what_is_held_in_memory_is_taken_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisor.reading._held", {})
     with pytest.raises(InputError, match="standard input is not read here"):
-        locate("-", tmp_path)
+        located("-", tmp_path)
     with pytest.raises(InputError, match="no such file, and no baseline of that name"):
-        locate("absent", tmp_path)
+        located("absent", tmp_path)
     hold(Path("pasted"), b'{"schema_version": 1}')
-    assert locate("pasted", tmp_path) == Path("pasted")
+    assert located("pasted", tmp_path) == Path("pasted")
     assert is_saved(Path("pasted"))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.errors import InputError
 from advisor.model.capture import Capture
-from advisor.ranks.reduction import rank_in_name, recognise
+from advisor.ranks.recognise import rank_in_name, recognise
 
 
 def looks(**known: tuple[int | None, int | None]) -> Callable[[Path], Capture]:

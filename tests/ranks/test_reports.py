@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.cli.diagnosis import diagnosed
+from advisor.cli.diagnosis import how_of
 from advisor.cli.main import main
 from advisor.config import Settings
-from advisor.model.findings import Diagnosis
+from advisor.pipeline.captures import Diagnosed, diagnose_all
+from advisor.pipeline.inputs import several
 from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports import markdown
 from advisor.reports.diagnosis_blocks import TextOptions
@@ -26,10 +27,6 @@ Report = Callable[..., str]
 COUNT, LATE, MISSING = 4, 2, 3
 
 
-#: What `diagnosed` of the verb returns: diagnoses, whether a file failed, whether they are one job.
-Diagnosed = tuple[list[Diagnosis], bool, bool]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
@@ -41,14 +38,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Diagnosed:
     """The job, diagnosed once for all reports on it."""
-    return diagnosed([folder / f"rank{i}.sqlite" for i in range(COUNT)], Settings(jobs=1))
+    return diagnose_all(several([folder]).inputs, how_of(Settings(jobs=1)))
 
 
 @pytest.fixture
 def report(
     folder: Path, found: Diagnosed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Report:
-    monkeypatch.setattr("advisor.cli.diagnosis.diagnosed", lambda *_: found)
+    monkeypatch.setattr("advisor.cli.diagnosis.diagnose_all", lambda *_: found)
 
     def make(*args: str) -> str:
         assert main(["diagnose", str(folder), *args]) == 2  # a rank is missing

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.cli.diagnosis import check_codes, select
 from advisor.errors import InputError
+from advisor.pipeline.gate import check_codes, select
 from advisor.reports.blocks import Next
 from advisor.reports.summary import end
 from tests.reports.fixture import DIAGNOSIS

@@ -115,7 +115,7 @@ def test_a_log(tmp_path: Path) -> None:
 
 
 def test_a_broken_link_in_a_folder_is_a_missing_rank(tmp_path: Path) -> None:
-    from advisor.cli.paths import expand
+    from advisor.pipeline.inputs import expand
 
     whole = export().write(tmp_path / "whole")
     for rank in (0, 1):

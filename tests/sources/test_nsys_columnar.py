@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from advisor.cli.main import main
-from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.pipeline.diagnose import diagnose
+from advisor.pipeline.inputs import expand
 from advisor.sources.open import open_trace
 from advisor.sources.schema import MISSING, TABLES
 from advisor.sources.trace import Trace

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.cli.paths import expand
 from advisor.errors import InputError
 from advisor.pipeline.diagnose import diagnose
+from advisor.pipeline.inputs import expand
 from advisor.sources.open import open_trace
 from tests.builder import Export
 

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.cli.paths import expand
 from advisor.errors import InputError
+from advisor.pipeline.inputs import expand
 from advisor.reading import READING
 from advisor.sources import packed
 from advisor.sources.open import RECOGNISERS, Recogniser, as_captures, open_trace

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.cli.paths import expand
+from advisor.cli.paths import hold_pipes
 from advisor.errors import InputError
+from advisor.pipeline.inputs import expand
 from advisor.sources.open import open_trace
 from advisor.sources.pasted.headings import cells_of, header_of, number, spaced
 from advisor.sources.pasted.printed_tables import is_text, read_tables
@@ -376,6 +377,7 @@ def test_standard_input_may_hold_any_capture(monkeypatch: pytest.MonkeyPatch) ->
             return False
 
     monkeypatch.setattr(sys, "stdin", Piped())
+    hold_pipes(["-"])
     files = expand([Path("-")])
     for _ in range(2):  # it is opened more than once
         with open_trace(files[0]) as trace:
@@ -389,6 +391,7 @@ def test_a_pipe_with_a_path() -> None:
     reader, writer = os.pipe()
     os.write(writer, as_csv(KERNELS).encode())
     os.close(writer)
+    hold_pipes([f"/dev/fd/{reader}"])
     files = expand([Path(f"/dev/fd/{reader}")])
     os.close(reader)
     for _ in range(2):

@@ -1,0 +1,94 @@
+"""Which findings are shown, and which fail a gate: codes, a baseline, the history of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from advisor.engine.load import builtin_dir, load_rules
+from advisor.errors import InputError, near
+from advisor.model.findings import SEVERITIES, Diagnosis, Finding
+from advisor.model.review import History, Review
+from advisor.pipeline.inputs import located
+
+
+def baseline(text: str, folder: Path) -> tuple[Diagnosis, ...]:
+    """The saved diagnoses of a file, or of the baseline of this name. Raises InputError."""
+    from advisor.compare.baseline import read
+
+    return read(located(text, folder, "--baseline "))
+
+
+def known_codes(folders: Sequence[Path]) -> Collection[str]:
+    """The codes of the built-in rules and of the user's."""
+    return load_rules(builtin_dir(), *folders).by_code
+
+
+def select(diagnosis: Diagnosis, selected: Sequence[str], ignored: Sequence[str]) -> Diagnosis:
+    """The diagnosis with only the selected codes, without the ignored ones.
+
+    A code is exact (``SYN101``) or a prefix (``SYN``). Ranks, verdict and facts stay as inferred.
+    """
+    wanted, unwanted = codes(selected), codes(ignored)
+    if not wanted and not unwanted:
+        return diagnosis
+
+    def keep(items: Iterable[Any]) -> tuple[Any, ...]:
+        chosen = (i for i in items if not wanted or i.code.startswith(wanted))
+        return tuple(i for i in chosen if not i.code.startswith(unwanted))
+
+    coded = ("findings", "overruled", "healthy", "observed", "not_applicable", "not_evaluated")
+    diagnosis = diagnosis.replaced(**{name: keep(getattr(diagnosis, name)) for name in coded})
+    there = {h.code for h in (*diagnosis.healthy, *diagnosis.observed)}
+    away = {h.code for h in diagnosis.not_applicable}
+    diagnosis = diagnosis.replaced(does_not_apply=len(away - there))
+    if (marked := diagnosis.baseline) is None:
+        return diagnosis
+    new = sum(f.baseline == "new" for f in diagnosis.findings)
+    counts = {"gone": keep(marked.gone), "new": new, "known": len(diagnosis.findings) - new}
+    return diagnosis.replaced(baseline=marked.replaced(**counts))
+
+
+def codes(given: Sequence[str]) -> tuple[str, ...]:
+    """Codes or prefixes from ``A,B C`` lists, in capitals."""
+    return tuple(c.upper() for text in given for c in text.replace(",", " ").split())
+
+
+def check_codes(given: Sequence[str], known: Collection[str], option: str) -> None:
+    """Raise for a code or prefix that no known rule has."""
+    for code in codes(given):
+        if not any(k.startswith(code) for k in known):
+            hint = near(code, sorted(known), "see 'advisor rules list'", most=3, cutoff=0.5)
+            raise InputError(f"{option}: no rule has the code {code}; {hint}")
+
+
+def fails(
+    done: Sequence[Diagnosis], fail_on: str | None, new: bool = False, worse: bool = False, *, folder: Path
+) -> bool:
+    """Whether a finding reaches the severity `fail_on`; with `new` or `worse` only new ones count, or those
+    worse than in the baseline, by default from medium on. Findings that the history of the folder keeps
+    from failing a gate today do not count."""
+    against = new or worse
+    least = fail_on or ("medium" if against else None)
+    if least is None:
+        return False
+    from advisor.compare.baseline import read_history
+
+    hidden = read_history(folder).hidden(date.today().isoformat())
+    enough = set(list(SEVERITIES)[[*map(str, SEVERITIES)].index(least) :])
+
+    def counts(f: Finding) -> bool:
+        chosen = (new and f.baseline == "new") or (worse and f.changed == "worse") or not against
+        return f.kind != "limit" and f.identity not in hidden and chosen
+
+    return any(counts(f) and f.severity in enough for d in done for f in d.findings)
+
+
+def since(before: Review | History, done: Sequence[Diagnosis]) -> History:
+    """What became of the findings of earlier reviews in the captures of today."""
+    from advisor.compare.baseline import of_review, recorded
+
+    past = of_review(before) if isinstance(before, Review) else before
+    return recorded(past, done[0], date.today().isoformat(), others=done[1:])
