@@ -109,7 +109,9 @@ def run(
     try:
         code = report(recorded, settings, keep=lambda found: finish(folder, kept, render(found)))
     except BaseException:
-        message(f"note: the capture is kept; diagnose it with: advisor {shlex.join(map(str, recorded.paths))}")
+        message(
+            f"note: the capture is kept; diagnose it with: advisor {shlex.join(map(str, recorded.paths))}"
+        )
         raise
     for old, size in drop_captures(settings.folder, keep or KEEP):
         message(f"note: captures of {old.name} removed ({size_text(size)}; --keep {keep or KEEP})")
