@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from advisor.model.findings import SCHEMA_VERSION
-from advisor.model.records import Field, Frozen
+from advisor.model.records import Frozen
 
 
 class Run(Frozen):
