@@ -123,6 +123,10 @@ compare a b --gate x
 moe 1
 run
 run -- no-such-program
+run --again
+runs
+runs --promises
+runs show x
 redact nowhere.sqlite out.sqlite
 export perfetto nowhere.sqlite --gaps -1
 """

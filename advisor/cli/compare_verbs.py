@@ -93,8 +93,8 @@ def compare(
                 document = run.context(*both, lengths(tokens), options, progress)
             else:
                 document = run.compare(*both, options, progress)
-    _deliver(document, settings)
-    return _gate(document, settings.fail_on) if document.kind == "comparison" else 0
+    deliver_document(document, settings)
+    return gate_code(document, settings.fail_on) if document.kind == "comparison" else 0
 
 
 @click.command(cls=Verb)
@@ -156,10 +156,10 @@ def moe(
     hold_pipes([*(part.strip() for side in left + right for part in side.split(",")), *(traces or ())])
     with deliver.Progress("moe") as progress:
         document = run.router(left, right, unit, metric, traces, _options(settings), progress)
-    _deliver(document, settings)
+    deliver_document(document, settings)
 
 
-def _deliver(document: Document, settings: Settings) -> None:
+def deliver_document(document: Document, settings: Settings) -> None:
     """Print a document of this family, or write it to its files."""
     from advisor.reports.experiment_blocks import report, workbook
 
@@ -171,7 +171,7 @@ def _deliver(document: Document, settings: Settings) -> None:
         deliver.deliver(made, settings)
 
 
-def _gate(document: Comparison, fail_on: str | None) -> int:
+def gate_code(document: Comparison, fail_on: str | None) -> int:
     """1 for a regression, and if nothing can be concluded: a gate never passes silently."""
     if fail_on is None:
         return 0

@@ -1,4 +1,5 @@
-"""``advisor run``: a command recorded as its plan says, diagnosed, and kept as a run."""
+"""``advisor run``: a command recorded as its plan says, diagnosed, and kept as a run; ``runs``: those that
+are kept."""
 
 from __future__ import annotations
 
@@ -11,20 +12,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.cli.completion import goal_names, offer
-from advisor.cli.deliver import Progress, check_files, formats
-from advisor.cli.messages import message
-from advisor.cli.options import PATH, Verb, WholeNumber, asks, takes
+from advisor.cli.deliver import Progress, check_files, deliver, deliver_one, formats, save
+from advisor.cli.messages import errors, message
+from advisor.cli.options import PATH, Verb, Verbs, WholeNumber, asks, takes
 from advisor.config import Settings
 from advisor.errors import InputError, near
 from advisor.knowledge.verb_files import capture_goals
-from advisor.model.options import PlanRequest
+from advisor.model.findings import SEVERITIES
+from advisor.model.options import PlanRequest, one_of
 from advisor.reports.json_report import render
+from advisor.reports.output_file import STDOUT
 
 if TYPE_CHECKING:
+    from advisor.model.findings import Diagnosis
     from advisor.model.run import Run
     from advisor.pipeline.record import Order
     from advisor.recording.nsys import Nsys
     from advisor.recording.record import Recorded
+
+Texts = Sequence[str]
 
 #: Captures of this many runs are kept, unless the user says otherwise.
 KEEP = 10
@@ -48,6 +54,10 @@ class Command(Verb):
 @click.command(cls=Command)
 @click.argument("words", metavar="[GOAL] -- COMMAND...", nargs=-1, shell_complete=offer(goal_names))
 @click.option("--name", metavar="NAME", help="Name of the run (default: run-1, run-2, ...).")
+@click.option(
+    "--again", is_flag=False, flag_value="", metavar="[RUN]", help="Repeat a run (default: the last)."
+)
+@click.option("--against", metavar="RUN", help="With --again: the run to compare with.")
 @click.option("--nsys", type=PATH, metavar="PATH", help="nsys to use (default: of PATH, or the newest).")
 @asks("engine iterations repeat delay duration")
 @click.option("--calls", is_flag=True, help="COMMAND calls cudaProfilerStart and Stop itself.")
@@ -60,72 +70,117 @@ class Command(Verb):
     "folder format output html xlsx force window nvtx phase weight_bytes unprofiled_step rules select ignore "
     "param baseline redact fail_on fail_on_new fail_on_worse top quiet verbose",
     format=formats("Kind of report.", "findings"),
+    fail_on=one_of("Exit 1 from this severity on.", *SEVERITIES, "regression"),
     quiet="Less, and no output of COMMAND.",
 )
-def run(
-    settings: Settings,
-    request: dict[str, Any],
-    words: Sequence[str],
-    name: str | None,
-    nsys: Path | None,
-    calls: bool,
-    until_end: bool,
-    at_most: str | None,
-    stop_after: int | None,
-    flush: int | None,
-    keep: int | None,
-) -> int:
+def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any) -> int:
     """Record COMMAND with the plan of 'advisor capture', and diagnose it.
 
     GOAL is one of 'advisor capture' (default kernel-breakdown). The capture, its plan and the
     diagnosis are kept in .advisor/runs/NAME. Ctrl-C stops the recording and diagnoses what there
     is. What COMMAND prints goes to stderr and into the run. Exit code 1: COMMAND failed, or a
     finding at or above --fail-on.
-    """
-    from advisor.cli.diagnosis import report
-    from advisor.pipeline.inputs import Capture, Given
-    from advisor.pipeline.record import Order, begin, finish, planned
-    from advisor.recording.nsys import find
-    from advisor.recording.store import drop_captures
-    from advisor.recording.watch import Limits, parse_size, size_text
 
+    With --again a run is repeated after a change, with its COMMAND unless another is given, and
+    the report says whether the promise held, what moved and what is next; --fail-on regression
+    works as in 'advisor compare'.
+    """
+    from advisor.pipeline.record import GOAL, Order, again, begin, diagnosed, planned
+    from advisor.recording.nsys import find
+    from advisor.recording.watch import Limits, parse_size
+
+    name, repeated, at_most = typed["name"], typed["again"], typed["at_most"]
+    if repeated is None:
+        for option, given in (("--against", typed["against"]), ("--fail-on", settings.fail_on)):
+            if given and (option == "--against" or given == "regression"):
+                raise InputError(f"{option} {given} compares with another run; add --again")
     check_files(settings)
     command: tuple[str, ...] = click.get_current_context().obj
     limits = Limits(
         bytes=None if at_most is None else parse_size(at_most, "--at-most"),
-        seconds=stop_after,
-        flush_s=flush or Limits().flush_s,
+        seconds=typed["stop_after"],
+        flush_s=typed["flush"] or Limits().flush_s,
     )
-    asked = PlanRequest(goal=_goal(words, command), command=command, **request)
-    order = Order(asked, settings.folder, name, limits, calls, until_end)
-    used = find(nsys)
+    goal = _goal(words, command)
+    asked = PlanRequest(goal=goal or ("" if repeated is not None else GOAL), command=command, **request)
+    order = Order(asked, settings.folder, name, limits, typed["calls"], typed["until_end"])
+    before = None
+    if repeated is not None:
+        order, before = again(order, repeated or None, request)
+        if typed["against"]:
+            before = diagnosed(settings.folder, typed["against"])
+    used = find(typed["nsys"])
     made = planned(order, used)
     folder, begun = begin(order, made, used)
     for step in made.steps:
         if step.id == "load":
             message("from another shell, after it has started: " + "; ".join(n.command for n in step.lines))
     kept, done = _recorded(settings, order, folder, begun, used)
-    recorded = Given(tuple(Capture(folder / capture) for capture in kept.captures))
     try:
-        code = report(recorded, settings, keep=lambda found: finish(folder, kept, render(found)))
+        code = _judged(settings, folder, kept, before)
     except BaseException:
-        message(
-            f"note: the capture is kept; diagnose it with: advisor {shlex.join(map(str, recorded.paths))}"
-        )
+        captures = shlex.join(str(folder / capture) for capture in kept.captures)
+        message(f"note: the capture is kept; diagnose it with: advisor {captures}")
         raise
-    for old, size in drop_captures(settings.folder, keep or KEEP):
-        message(f"note: captures of {old.name} removed ({size_text(size)}; --keep {keep or KEEP})")
+    _drop(settings.folder, typed["keep"] or KEEP)
     if done.interrupted:
         return INTERRUPTED
     return code or int(bool(done.code))
 
 
-def _goal(words: Sequence[str], command: Sequence[str]) -> str:
-    """The goal before the dashes. Raises InputError for another word there."""
-    from advisor.pipeline.record import GOAL
+def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> int:
+    """Diagnose the captures of a run and deliver the report, or what it says of the run before; the exit
+    code."""
+    from advisor.cli.diagnosis import how_of, report
+    from advisor.pipeline.inputs import Capture, Given
+    from advisor.pipeline.record import finish, judge
 
+    given = Given(tuple(Capture(folder / capture) for capture in run.captures))
+
+    def keep(found: Sequence[Diagnosis]) -> None:
+        nonlocal run
+        run = finish(folder, run, render(found), found)
+
+    if before is None:
+        return report(given, settings, keep=keep)
+    from advisor.cli.compare_verbs import gate_code
+    from advisor.pipeline import gate
+    from advisor.pipeline.captures import diagnose_all
+    from advisor.pipeline.compare import CompareOptions
+    from advisor.reports.blocks import Report
+    from advisor.reports.run_blocks import again
+
+    found = diagnose_all(given.inputs, how_of(settings), settings.ranks, settings.independent)
+    errors(found.errors)
+    if not found.diagnoses:
+        return 2
+    keep(found.diagnoses)
+    judged = judge(folder, run, before, CompareOptions(settings, settings.folder))
+    title = f"{judged.name} against {judged.against}"
+    made = Report((judged,), lambda _: again(judged, settings.verbosity), title)
+    save(made, "html", settings.html, settings.force)
+    if settings.html != STDOUT:
+        deliver(made, settings)
+    if found.errors:
+        return 2
+    if settings.fail_on == "regression":
+        return gate_code(judged.comparison, "regression")
+    return int(gate.fails(found.diagnoses, settings.fail_on, folder=settings.folder))
+
+
+def _drop(folder: Path, keep: int) -> None:
+    """Remove the captures of old runs."""
+    from advisor.recording.store import drop_captures
+    from advisor.recording.watch import size_text
+
+    for old, size in drop_captures(folder, keep):
+        message(f"note: captures of {old.name} removed ({size_text(size)}; --keep {keep})")
+
+
+def _goal(words: Texts, command: Texts) -> str | None:
+    """The goal before the dashes. Raises InputError for another word there."""
     if not words:
-        return GOAL
+        return None
     known = [g.id for g in capture_goals().goals]
     if words[0] not in known:
         if not command:
@@ -159,3 +214,84 @@ def _recorded(settings: Settings, order: Order, folder: Path, run: Run, nsys: Ns
             message(f"  {line}")
     message(f"recorded {size_text(done.size)} in {done.seconds:.1f} s")
     return run, done
+
+
+# --- kept runs -----------------------------------------------------------------------------------
+
+
+@click.group(cls=Verbs, invoke_without_command=True)
+@click.option("--promises", is_flag=True, help="Which what-ifs kept their promises; names and numbers only.")
+@takes("folder format output force", files=("folder",), format=formats("Kind of list."))
+@click.pass_context
+def runs(ctx: click.Context, settings: Settings, promises: bool) -> None:
+    """List runs: when, of which commit, the step, promised against measured.
+
+    With --promises the calibration of these runs; --format json -o FILE writes it as a record
+    without paths or commands, to send to the project.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from advisor.pipeline import record
+    from advisor.reports import run_blocks
+
+    check_files(settings)
+    if promises:
+        deliver_one(record.scores(settings.folder), run_blocks.scored, "Promises", settings)
+    else:
+        deliver_one(record.runs(settings.folder), run_blocks.listed, "Runs", settings)
+
+
+@runs.command("show")
+@click.argument("name", metavar="RUN")
+@takes("folder format output force quiet verbose", files=("folder",), format=formats("Kind of report."))
+def show_run(settings: Settings, name: str) -> None:
+    """Print how RUN was recorded, and its diagnosis."""
+    from advisor.compare.store import read as read_diagnoses
+    from advisor.model.run import RunReport
+    from advisor.recording import store
+    from advisor.reports.run_blocks import shown
+
+    check_files(settings)
+    folder = store.named(name, settings.folder)
+    saved = folder / store.DIAGNOSIS
+    found = read_diagnoses(saved) if saved.is_file() else ()
+    document = RunReport(run=store.read(folder), diagnoses=found)
+    deliver_one(document, shown, f"Run {name}", settings, settings.verbosity)
+
+
+@runs.command("compare")
+@click.argument("before", metavar="BEFORE")
+@click.argument("after", metavar="AFTER")
+@takes(
+    "fail_on folder format output html xlsx force quiet verbose",
+    files=("folder",),
+    format=formats("Kind of report.", "findings"),
+    fail_on=one_of("Exit 1 for it, and for not-comparable.", "regression"),
+    quiet="The verdict alone.",
+    verbose="Every row.",
+)
+def compare_runs(settings: Settings, before: str, after: str) -> int:
+    """Compare the diagnoses of two runs, as 'advisor compare' does."""
+    from advisor.cli.compare_verbs import deliver_document, gate_code
+    from advisor.pipeline.compare import compare
+    from advisor.pipeline.record import diagnosed
+    from advisor.recording import store
+
+    check_files(settings)
+    names = [diagnosed(settings.folder, name).name for name in (before, after)]
+    files = [settings.folder / store.RUNS / name / store.DIAGNOSIS for name in names]
+    document = compare(files[0], files[1])
+    deliver_document(document, settings)
+    return gate_code(document, settings.fail_on)
+
+
+@runs.command("rm")
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@takes("folder", files=("folder",))
+def remove_runs(settings: Settings, names: Texts) -> None:
+    """Remove runs with all that is kept of them."""
+    from advisor.recording import store
+
+    for folder in [store.named(name, settings.folder) for name in names]:
+        store.remove(folder)
+        message(f"removed {folder.name}")

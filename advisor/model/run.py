@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
 
-from advisor.model.findings import SCHEMA_VERSION
+from advisor.model.capture import Shown
+from advisor.model.comparison import Comparison, GainCheck
+from advisor.model.findings import SCHEMA_VERSION, Diagnosis, StepSummary
+from advisor.model.gain import Named, Span
 from advisor.model.records import Frozen
+
+#: What became of a predicted gain, in a word.
+OUTCOMES: dict[str, Literal["kept", "missed"]] = {
+    "as predicted": "kept",
+    "more than predicted": "kept",
+    "less than predicted": "missed",
+    "no effect": "missed",
+}
+
+
+class Promise(Named):
+    """What a fix that was applied was to make of the step, and the step measured, both without the profiler,
+    in milliseconds."""
+
+    what_if: str
+    before_ms: float
+    promised_ms: Span
+    measured_ms: Span
+    outcome: Literal["kept", "missed"]
+
+
+def promises(checks: Sequence[GainCheck]) -> tuple[Promise, ...]:
+    """The promises of the fixes that were applied."""
+    found = []
+    for check in checks:
+        predicted, after = check.predicted.step_after_ms, check.measured_after_ms
+        outcome = OUTCOMES.get(check.outcome)
+        if predicted is not None and outcome is not None:
+            found.append(
+                Promise(
+                    code=check.code,
+                    cause=check.cause,
+                    what_if=check.predicted.what_if or "",
+                    before_ms=check.measured_before_ms,
+                    promised_ms=predicted,
+                    measured_ms=check.untraced_after_ms or Span(low=after, mid=after, high=after),
+                    outcome=outcome,
+                )
+            )
+    return tuple(found)
 
 
 class Run(Frozen):
     """One run. `options` are those of the recorder as they were used, `variables` the plan's; `exit_code` is
     of the command, null where the recording ended it; `stopped` says why a recording ended early, `notes`
     what was done otherwise than planned; `captures` are names in its folder. `commit` and `dirty` are of
-    the working folder's git repository."""
+    the working folder's git repository; `promises` those of the run `against` which it was recorded."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["run"] = "run"
@@ -37,3 +81,61 @@ class Run(Frozen):
     stopped: str | None = None
     notes: tuple[str, ...] = ()
     captures: tuple[str, ...] = ()
+    verdict: str = ""
+    steps: tuple[StepSummary, ...] = ()
+    against: str | None = None
+    promises: tuple[Promise, ...] = ()
+
+
+class RunList(Frozen):
+    """The runs of a folder, the oldest first."""
+
+    schema_version: int = SCHEMA_VERSION
+    folder: str
+    runs: tuple[Run, ...]
+
+
+class RunReport(Frozen):
+    """A run with its diagnoses."""
+
+    schema_version: int = SCHEMA_VERSION
+    run: Run
+    diagnoses: tuple[Diagnosis, ...]
+
+
+class Again(Shown):
+    """A run repeated after a change: the promises of the run before it and what became of them, the whole
+    comparison, the verdict on what to do next, and the steps of all runs until now."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["again"] = "again"
+    name: str
+    against: str
+    promises: tuple[Promise, ...]
+    comparison: Comparison
+    next: str
+    history: tuple[Run, ...] = ()
+
+    def _sentence(self) -> str:
+        return self.comparison.summary
+
+    def _rows(self) -> Iterator[tuple[object, ...]]:
+        return ((p.outcome, p.cause, p.promised_ms.mid, p.measured_ms.mid) for p in self.promises)
+
+
+class Score(Frozen):
+    """The promises of one what-if: how many were kept, and the middle of measured over promised steps."""
+
+    what_if: str
+    kept: int
+    missed: int
+    ratio: float
+
+
+class Scores(Frozen):
+    """The calibration of a user's own runs: names of what-ifs and numbers, nothing of the runs."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: Literal["promises"] = "promises"
+    advisor: str
+    scores: tuple[Score, ...]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from statistics import median
+from typing import IO, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from advisor import __version__
 from advisor.capture.goals import plan
@@ -16,8 +19,10 @@ from advisor.errors import AdvisorError, InputError
 from advisor.knowledge.engine_signs import detect
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture_plan import CapturePlan
+from advisor.model.findings import Diagnosis
 from advisor.model.options import PlanRequest
-from advisor.model.run import Run
+from advisor.model.run import Again, Promise, Run, RunList, Score, Scores, promises
+from advisor.pipeline.compare import CompareOptions, compare
 from advisor.recording import store
 from advisor.recording.nsys import Nsys
 from advisor.recording.record import Recorded, Wanted, record
@@ -73,15 +78,18 @@ def begin(order: Order, made: CapturePlan, nsys: Nsys) -> tuple[Path, Run]:
     changed = {
         key: value
         for key, value in asdict(order.request).items()
-        if key not in ("goal", "command", "release", "place", "ranks") and value not in (None, False)
+        if key not in ("goal", "command", "release", "place", "ranks")
+        and value is not None
+        and value is not False
     }
+    own = {key: True for key in ("calls", "until_end") if getattr(order, key)}
     run = Run(
         name=folder.name,
         begun=datetime.now(UTC).isoformat(timespec="milliseconds"),
         command=order.request.command,
         goal=made.goal,
         serving_engine=made.engine,
-        request={**changed, **({"calls": True} if order.calls else {})},
+        request={**changed, **own},
         options=made.command_file,
         variables={v.variable: v.value for v in made.variables},
         versions={"advisor": __version__, "nsys": nsys.version},
@@ -107,7 +115,13 @@ def carry_out(
         notes = (str(error),) if isinstance(error, AdvisorError) else ("interrupted",)
         store.save(folder, run.replaced(state="failed", notes=notes))
         raise
+    request = run.request
+    if done.from_start:  # so that a repetition need not find out again
+        request = {key: value for key, value in request.items() if key not in ("calls", "repeat")} | {
+            "delay": 0
+        }
     run = run.replaced(
+        request=request,
         state="recorded",
         options=done.options,
         seconds=round(done.seconds, 3),
@@ -121,7 +135,85 @@ def carry_out(
     return run, done
 
 
-def finish(folder: Path, run: Run, diagnosis: bytes) -> None:
-    """Keep the diagnosis of a run, as JSON."""
+def finish(folder: Path, run: Run, diagnosis: bytes, found: Sequence[Diagnosis]) -> Run:
+    """Keep the diagnosis of a run, as JSON, and in its record what lists of runs show."""
     store.write(folder / store.DIAGNOSIS, diagnosis)
-    store.save(folder, run.replaced(state="diagnosed"))
+    run = run.replaced(state="diagnosed", verdict=found[0].verdict, steps=found[0].main_steps)
+    store.save(folder, run)
+    return run
+
+
+def again(order: Order, name: str | None, typed: Mapping[str, Any]) -> tuple[Order, Run]:
+    """The order that repeats a run, the last one that was diagnosed without a name, with what was `typed`
+    besides; and that run. Raises InputError."""
+    before = diagnosed(order.folder, name)
+    given: dict[str, Any] = {
+        key: value for key, value in before.request.items() if key in PlanRequest.__dataclass_fields__
+    }
+    asked = order.request
+    request = PlanRequest(
+        **{**given, **typed}, goal=asked.goal or before.goal, command=asked.command or before.command
+    )
+    limits = order.limits
+    if limits.bytes is None:
+        limits = structs.replace(limits, bytes=before.at_most)
+    calls = order.calls or bool(before.request.get("calls"))
+    until_end = order.until_end or bool(before.request.get("until_end"))
+    return structs.replace(order, request=request, limits=limits, calls=calls, until_end=until_end), before
+
+
+def diagnosed(folder: Path, name: str | None) -> Run:
+    """The run of this name, or the last one that was diagnosed. Raises InputError."""
+    if name is not None:
+        run = store.read(store.named(name, folder))
+        if run.state != "diagnosed":
+            raise InputError(f"run '{name}' was not diagnosed ({'; '.join(run.notes) or run.state})")
+        return run
+    for path in reversed(store.folders(folder)):
+        with suppress(InputError):
+            if (run := store.read(path)).state == "diagnosed":
+                return run
+    store.named(None, folder)
+    raise InputError(f"{folder / store.RUNS}: no run was diagnosed yet")
+
+
+def judge(folder: Path, run: Run, against: Run, settings: CompareOptions) -> Again:
+    """What a run says of the one before it: its promises, and what changed. Kept in its record."""
+    sources = [str(folder.parent / each.name / store.DIAGNOSIS) for each in (against, run)]
+    comparison = compare(sources[0], sources[1], settings)
+    run = run.replaced(against=against.name, promises=promises(comparison.gains))
+    store.save(folder, run)
+    return Again(
+        name=run.name,
+        against=against.name,
+        promises=run.promises,
+        comparison=comparison,
+        next=run.verdict,
+        history=runs(folder.parent.parent).runs,
+    )
+
+
+def runs(folder: Path) -> RunList:
+    """The runs of a folder; those that cannot be read are left out."""
+    found = []
+    for path in store.folders(folder):
+        with suppress(InputError):
+            found.append(store.read(path))
+    return RunList(folder=str(folder / store.RUNS), runs=tuple(found))
+
+
+def scores(folder: Path) -> Scores:
+    """The promises of all runs, by what-if."""
+    by: dict[str, list[Promise]] = {}
+    for promise in (p for run in runs(folder).runs for p in run.promises):
+        by.setdefault(promise.what_if, []).append(promise)
+    found = (
+        Score(
+            what_if=name,
+            kept=sum(p.outcome == "kept" for p in each),
+            missed=sum(p.outcome == "missed" for p in each),
+            ratio=round(median(p.measured_ms.mid / p.promised_ms.mid for p in each), 4),
+        )
+        for name, each in sorted(by.items())
+    )
+    return Scores(advisor=__version__, scores=tuple(found))

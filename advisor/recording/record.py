@@ -61,6 +61,7 @@ class Recorded(Struct, frozen=True):
     size: int
     last: tuple[str, ...]
     notes: tuple[str, ...]
+    from_start: bool = False
 
 
 def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None) -> Recorded:
@@ -93,7 +94,9 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
         raise InputError(_nothing(ended, wanted, unread, folder))
     captures, faults = _exports(nsys, reports, folder, notify)
     ours = ended.stopped is not None or (ended.code in _ENDED_BY_US and bool(confined))
+    planned = any(name_of(o) in _CONFINED for o in asked)
     return Recorded(
+        from_start=planned and not any(name_of(o) in _CONFINED for o in options),
         options=tuple(options),
         captures=captures,
         code=None if ours else ended.code,

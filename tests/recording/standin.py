@@ -111,15 +111,15 @@ open(stream.replace(".qdstrm", ".nsys-rep"), "w").write("report")
 
 
 class StandIn:
-    """A folder with `nsys` that behaves as the keywords say; `export` is what an export gives."""
+    """A folder with `nsys` that behaves as the keywords say; `exported` is what an export gives."""
 
-    def __init__(self, folder: Path, export: Path, **behaviour: Any) -> None:
+    def __init__(self, folder: Path, exported: Path, **behaviour: Any) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "nsys"
         self.path.write_text(SCRIPT.format(python=sys.executable))
         self.path.chmod(0o755)
-        self.behave(**{"export": str(export), **behaviour})
+        self.behave(**{"export": str(exported), **behaviour})
 
     def behave(self, **behaviour: Any) -> None:
         (self.folder / "behaviour.json").write_text(json.dumps(behaviour))

@@ -1,0 +1,201 @@
+"""``advisor run --again`` and ``advisor runs``: repeated after a change, is what was promised kept?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from advisor.cli.main import main
+from tests.recording.conftest import Made
+from tests.recording.test_run import NOW, PY, QUICK, record, run
+from tests.scenarios.machine import SILU, Machine
+
+Captured = pytest.CaptureFixture[str]
+
+
+def capture(folder: Path, *, graphs: bool, step_us: float = 1.5) -> Path:
+    """Decode steps of 240 kernels, launched one by one or as a graph."""
+    m = Machine()
+    for i in range(12):
+        with m.step(f"decode_step {i}"):
+            if graphs:
+                m.replay(30, [(SILU, step_us)] * 8)
+            else:
+                m.layers(30, [(SILU, step_us)] * 8)
+            m.wait()
+    return m.write(folder)
+
+
+@pytest.fixture
+def fixed(nsys: Made, tmp_path: Path) -> Any:
+    """The nsys of PATH, after one run of the loop without graphs; a call sets what is exported next."""
+    tool = nsys(export=str(capture(Path(mkdtemp(dir=tmp_path)), graphs=False)))
+    assert run("tail", *NOW, "--duration", "7", "-q", "--at-most", "1GB") == 0
+
+    def export(**how: Any) -> Any:
+        tool.behave(export=str(capture(Path(mkdtemp(dir=tmp_path)), **how)))
+        return tool
+
+    return export
+
+
+def test_a_promise_that_is_kept(fixed: Any, capsys: Captured) -> None:
+    tool = fixed(graphs=True)
+    capsys.readouterr()
+    assert main(["run", "--again"]) == 0
+    out = capsys.readouterr().out
+    first, promise, *_ = out.splitlines()
+    assert first == "run-2 against run-1"
+    assert promise.split() >= ["promise"]
+    assert "launch-bound: promised" in promise
+    assert "kept" in " ".join(out.splitlines()[1:4])
+    assert out.index("What moved") < out.index("What is next") < out.index("All runs")
+    before, after = tool.profiled
+    assert [o for o in before if not o.startswith("--output")] == [
+        o for o in after if not o.startswith("--output")
+    ]
+    again = record("run-2")
+    assert (again["goal"], again["command"], again["at_most"]) == ("tail", QUICK, 1_000_000_000)
+    assert (again["against"], again["promises"][0]["outcome"]) == ("run-1", "kept")
+
+
+def test_no_fix_and_no_promise(fixed: Any, capsys: Captured) -> None:
+    fixed(graphs=False, step_us=1.6)
+    capsys.readouterr()
+    assert main(["run", "--again", "run-1", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["promises"], found["against"]) == ("again", [], "run-1")
+    assert found["comparison"]["kind"] == "comparison"
+    assert [r["name"] for r in found["history"]] == ["run-1", "run-2"]
+
+
+def test_a_regression_fails_the_gate(fixed: Any, capsys: Captured) -> None:
+    """Exit codes are those of compare."""
+    fixed(graphs=False, step_us=40)
+    assert main(["run", "--again", "-q", "--fail-on", "regression"]) == 1
+    assert "gate failed" in capsys.readouterr().err
+    fixed(graphs=True)
+    assert main(["run", "--again", "-q", "--fail-on", "regression"]) == 0
+
+
+def test_another_command_and_another_run_to_compare_with(fixed: Any) -> None:
+    tool = fixed(graphs=False, step_us=1.6)
+    changed = [PY, "-c", "print('--enable-graphs')"]
+    assert main(["run", "--again", "-q", "--", *changed]) == 0
+    assert tool.profiled[-1][-3:] == changed
+    fixed(graphs=True)
+    assert main(["run", "--again", "run-2", "--against", "run-1", "-q", "--name", "y"]) == 0
+    assert record("y")["against"] == "run-1"
+    assert record("y")["command"] == changed
+
+
+def test_the_page_has_the_history(fixed: Any) -> None:
+    fixed(graphs=True)
+    assert main(["run", "--again", "--html", "again.html", "-q"]) == 0
+    page = Path("again.html").read_text()
+    assert "run-1" in page
+    assert "launch-bound" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["run", "--against", "run-1", "--", PY], "add --again"),
+        (["run", "--fail-on", "regression", "--", PY], "add --again"),
+        (["run", "--again", "run-7"], "no run 'run-7'; did you mean 'run-1'?"),
+        (["run", "--again", "--against", "run-8"], "no run 'run-8'"),
+        (["runs", "show", "run-9"], "no run 'run-9'"),
+        (["runs", "rm", "run-1", "run-9"], "no run 'run-9'"),
+        (["runs", "compare", "run-1", "run-9"], "no run 'run-9'"),
+        (["runs", "shwo"], "'shwo' is not a verb"),
+    ],
+)
+def test_wrong_words(fixed: Any, words: list[str], problem: str, capsys: Captured) -> None:
+    fixed(graphs=True)
+    capsys.readouterr()
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert err.count("\n") == 1
+    assert [p.name for p in Path(".advisor/runs").iterdir()] == ["run-1"]
+
+
+def test_no_runs_yet(nsys: Made, capsys: Captured) -> None:
+    nsys()
+    assert main(["run", "--again"]) == 2
+    assert "no runs yet" in capsys.readouterr().err
+    assert main(["runs"]) == 0
+    assert "0 runs" in capsys.readouterr().out
+
+
+def test_a_run_that_failed_is_not_repeated_by_default(fixed: Any, capsys: Captured) -> None:
+    fixed(graphs=True)
+    assert run("-q", command=[PY, "-c", "raise SystemExit('no')"]) == 2
+    assert main(["run", "--again", "run-2"]) == 2
+    assert "run 'run-2' was not diagnosed" in capsys.readouterr().err
+    assert main(["run", "--again", "-q"]) == 0
+    assert record("run-3")["against"] == "run-1"
+
+
+def test_runs_are_listed_shown_compared_and_removed(fixed: Any, capsys: Captured) -> None:
+    fixed(graphs=True)
+    assert main(["run", "--again", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "run-1" in out
+    assert "launch-bound kept" in out
+    assert out.rstrip().endswith("2 runs in .advisor/runs")
+    assert main(["runs", "--format", "json"]) == 0
+    assert [r["state"] for r in json.loads(capsys.readouterr().out)["runs"]] == ["diagnosed"] * 2
+
+    assert main(["runs", "show", "run-2"]) == 0
+    shown = capsys.readouterr().out
+    assert "promised" in shown
+    assert "nsys 2024.4.1" in shown
+    assert main(["runs", "show", "run-1", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["diagnoses"][0]["findings"][0]["cause"] == "launch-bound"
+
+    assert main(["runs", "compare", "run-2", "run-1", "--fail-on", "regression", "-q"]) == 1
+    assert main(["runs", "rm", "run-1"]) == 0
+    assert not Path(".advisor/runs/run-1").exists()
+
+
+def test_promises_are_scored_by_what_if_without_names_of_runs(fixed: Any, capsys: Captured) -> None:
+    assert main(["runs", "--promises"]) == 0
+    assert "No promise was put to the test yet" in capsys.readouterr().out
+    fixed(graphs=True)
+    assert main(["run", "--again", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["runs", "--promises"]) == 0
+    assert "cuda_graphs" in capsys.readouterr().out
+    assert main(["runs", "--promises", "--format", "json", "-o", "record.json"]) == 0
+    text = Path("record.json").read_text()
+    score = next(s for s in json.loads(text)["scores"] if s["what_if"] == "cuda_graphs")
+    assert (score["kept"], score["missed"]) == (1, 0)
+    assert 0.5 < score["ratio"] < 1.5
+    assert "run-" not in text
+    assert "/" not in text
+
+
+def test_a_damaged_run_is_left_out(fixed: Any, capsys: Captured) -> None:
+    fixed(graphs=True)
+    Path(".advisor/runs/run-1/run.json").write_text('{"schema_version": 1, "name": 3}')
+    assert main(["runs"]) == 0
+    assert "0 runs" in capsys.readouterr().out
+    assert main(["runs", "show", "run-1"]) == 2
+    assert "not a run that can be read" in capsys.readouterr().err
+
+
+def test_a_program_that_was_too_short_once_is_recorded_from_its_start(nsys: Made, capsys: Captured) -> None:
+    tool = nsys()
+    assert run("-q") == 0
+    assert "recorded again from its start" in capsys.readouterr().err
+    assert main(["run", "--again", "-q"]) == 0
+    assert "recorded again" not in capsys.readouterr().err
+    assert len(tool.profiled) == 3
