@@ -94,6 +94,8 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
         for option, given in (("--against", typed["against"]), ("--fail-on", settings.fail_on)):
             if given and (option == "--against" or given == "regression"):
                 raise InputError(f"{option} {given} compares with another run; add --again")
+    elif settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx:
+        raise InputError("--again compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
     check_files(settings)
     command: tuple[str, ...] = click.get_current_context().obj
     limits = Limits(
@@ -134,12 +136,13 @@ def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> i
     from advisor.cli.diagnosis import how_of, report
     from advisor.pipeline.inputs import Capture, Given
     from advisor.pipeline.record import finish, judge
+    from advisor.reports import summary
 
     given = Given(tuple(Capture(folder / capture) for capture in run.captures))
 
     def keep(found: Sequence[Diagnosis]) -> None:
         nonlocal run
-        run = finish(folder, run, render(found), found)
+        run = finish(folder, run, render(found), found[0], summary.verdict(found[0]))
 
     if before is None:
         return report(given, settings, keep=keep)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -135,10 +135,11 @@ def carry_out(
     return run, done
 
 
-def finish(folder: Path, run: Run, diagnosis: bytes, found: Sequence[Diagnosis]) -> Run:
-    """Keep the diagnosis of a run, as JSON, and in its record what lists of runs show."""
+def finish(folder: Path, run: Run, diagnosis: bytes, first: Diagnosis, verdict: str) -> Run:
+    """Keep the diagnosis of a run, as JSON, and in its record what lists of runs show: the steps of its first
+    capture, and the `verdict` in short."""
     store.write(folder / store.DIAGNOSIS, diagnosis)
-    run = run.replaced(state="diagnosed", verdict=found[0].verdict, steps=found[0].main_steps)
+    run = run.replaced(state="diagnosed", verdict=verdict, steps=first.main_steps)
     store.save(folder, run)
     return run
 

@@ -29,6 +29,7 @@ def nsys(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
+    monkeypatch.setenv("TEST_FOLDER", str(tmp_path))
     monkeypatch.setattr("advisor.recording.nsys._IMPORTERS", ("../host-linux-*/QdstrmImporter",))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
 

@@ -106,6 +106,7 @@ def test_the_page_has_the_history(fixed: Any) -> None:
     [
         (["run", "--against", "run-1", "--", PY], "add --again"),
         (["run", "--fail-on", "regression", "--", PY], "add --again"),
+        (["run", "--again", "--baseline", "x"], "--again compares with a run"),
         (["run", "--again", "run-7"], "no run 'run-7'; did you mean 'run-1'?"),
         (["run", "--again", "--against", "run-8"], "no run 'run-8'"),
         (["runs", "show", "run-9"], "no run 'run-9'"),

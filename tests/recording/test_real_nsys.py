@@ -37,6 +37,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEST_FOLDER", str(tmp_path))
 
 
 def record() -> dict[str, Any]:

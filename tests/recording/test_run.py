@@ -389,11 +389,12 @@ def test_a_report_that_cannot_be_exported_is_kept(nsys: Made, capsys: Captured) 
 
 
 def marked() -> list[str]:
-    """Processes of recordings that run."""
-    found = []
+    """Processes of the recordings of this test that run."""
+    found, own = [], f"TEST_FOLDER={os.environ['TEST_FOLDER']}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if b"ADVISOR_RECORDING=" in path.read_bytes():
+            environment = path.read_bytes()
+            if b"ADVISOR_RECORDING=" in environment and own in environment:
                 found.append(path.parent.joinpath("cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
