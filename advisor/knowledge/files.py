@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from advisor.errors import AdvisorError
 from advisor.knowledge.kernel_names import Patterns, function_name, words
-from advisor.knowledge.package_data import data_dir, parsed, plain
+from advisor.knowledge.package_data import data_dir, is_built, parsed, plain
 from advisor.knowledge.shapes import (
+    BUILT,
     CallSiteFile,
     CaptureKnowledge,
     Data,
@@ -46,12 +47,13 @@ def load(path: Path, model: type[_T]) -> _T:
 
 def shipped(name: str, model: type[_T]) -> _T:
     """One of our own knowledge files."""
-    return _checked(plain("knowledge", name), data_dir("knowledge") / name, model)
+    context = BUILT if is_built() else None
+    return _checked(plain("knowledge", name), data_dir("knowledge") / name, model, context)
 
 
-def _checked(data: Any, path: Path, model: type[_T]) -> _T:
+def _checked(data: Any, path: Path, model: type[_T], context: str | None = None) -> _T:
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=context)
     except ValidationError as fault:
         lines = []
         for error in fault.errors():

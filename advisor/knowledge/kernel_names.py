@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -153,17 +153,19 @@ class Patterns:
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(texts)
         self._compiled: list[re.Pattern[str] | None] = [None] * len(self.texts)
-        self._always: list[int] = []
-        self._by_gram: dict[str, list[tuple[str, int]]] = {}
+
+    @cached_property
+    def _index(self) -> tuple[list[int], dict[str, list[tuple[str, int]]]]:
+        """Positions of the patterns without literals, and (literal, position) by how literals begin."""
+        always: list[int] = []
+        by_gram: dict[str, list[tuple[str, int]]] = {}
         for i, text in enumerate(self.texts):
             literals = required_literals(text)
             if not literals:
-                self._always.append(i)
+                always.append(i)
             for literal in literals:
-                self._by_gram.setdefault(literal[:_GRAM], []).append((literal, i))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": [None] * len(self.texts)}
+                by_gram.setdefault(literal[:_GRAM], []).append((literal, i))
+        return always, by_gram
 
     def first(self, text: str) -> tuple[int, re.Match[str]] | None:
         """Position and match of the first pattern that is found in the text."""
@@ -209,12 +211,13 @@ class Patterns:
         return self._possible(text.lower())
 
     def _possible(self, lower: str) -> list[int]:
-        grams: Iterable[str] = self._by_gram
-        if len(self._by_gram) > _FEW:
-            grams = self._by_gram.keys() & _grams(lower)
-        found = set(self._always)
+        always, by_gram = self._index
+        grams: Iterable[str] = by_gram
+        if len(by_gram) > _FEW:
+            grams = by_gram.keys() & _grams(lower)
+        found = set(always)
         for gram in grams:
-            for literal, i in self._by_gram[gram]:
+            for literal, i in by_gram[gram]:
                 if literal in lower:
                     found.add(i)
         return sorted(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, ValidationInfo
 
 from advisor.knowledge.kernel_names import Patterns
 from advisor.model.gain import Option
@@ -26,20 +26,25 @@ Transfer = Literal["fetch", "send", "complete", "receiving", "sending"]
 MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 
 
-def _compile(text: str) -> str:
+#: The context of data whose patterns were compiled before: those that the package was built with.
+BUILT = "built"
+
+
+def _compile(text: str, info: ValidationInfo) -> str:
     try:
-        re.compile(text)
+        if info.context != BUILT:
+            re.compile(text)
     except re.error as fault:
         raise ValueError(f"bad pattern {text!r}: {fault}") from fault
     return text
 
 
-def _searched(texts: Any) -> Patterns:
-    return Patterns(map(_compile, (texts,) if isinstance(texts, str) else texts))
+def _searched(texts: Any, info: ValidationInfo) -> Patterns:
+    return Patterns(_compile(text, info) for text in ((texts,) if isinstance(texts, str) else texts))
 
 
 Pattern = Annotated[str, AfterValidator(_compile)]
-#: A pattern or a list of them, kept as they are searched for: that makes no pattern anew in each run.
+#: A pattern or a list of them, as they are searched for.
 Searched = Annotated[Patterns, PlainValidator(_searched)]
 Text = Annotated[str, Field(min_length=1)]
 Key = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
