@@ -7,9 +7,8 @@ is part of any answer here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w{0,200})::")
@@ -142,7 +141,6 @@ _LONGEST = 8_192
 _FEW = 20
 #: At most this many alternatives (letters of a class, too) are taken with the text ahead of them.
 _FEW_PARTS = 4
-_parser, _ops = import_module("re._parser"), import_module("re._constants")
 
 Literals = frozenset[str]
 
@@ -238,29 +236,78 @@ def _lowered(texts: tuple[str, ...]) -> str | None:
 def required_literals(text: str) -> Literals:
     """Lower-case texts of three characters or more, at least one of which occurs in every text that the
     pattern matches; empty if there are none. The pattern must be valid."""
-    return _literals(_parser.parse(text)) if text.isascii() else Literals()
+    if not text.isascii() or _OTHER.search(text):
+        return Literals()
+    return _literals([_Group(_alternatives(_PART.finditer(text)))])
 
 
-def _literals(items: Iterable[tuple[Any, Any]]) -> Literals:
-    """The same for a sequence of a parsed pattern. It drops a literal in case of doubt."""
-    best, run = Literals(), list[tuple[Any, Any]]()
-    for op, value in (*items, (None, None)):
-        if op is _ops.LITERAL and value < 128:
-            run.append((op, value))
+class _Group(NamedTuple):
+    """Alternatives, of which one is matched: each its parts in order."""
+
+    parts: list[list[Any]]
+
+
+#: Comments, conditions, names of groups and blanks that mean nothing: of such a pattern no literal is taken.
+_OTHER = re.compile(r"\(\?(?!P<|>|<?[=!]|[a-wyz]+\)|[a-wyz]*(?:-[a-z]+)?:)")
+#: One part of a pattern; several letters at once where no repetition follows.
+_PART = re.compile(
+    r"""
+    (?P<flags> \(\?[a-z]+\) )
+    | (?P<around> \(\?<?[=!] )
+    | (?P<open> \( (?: \?(?: P<\w+> | > | [a-z]*(?:-[a-z]+)?: ) )? )
+    | (?P<close> \) )
+    | (?P<bar> \| )
+    | (?P<repeat> (?: [*+?] | \{ (?P<least>\d*) (?:,\d*)? (?<!\{) \} ) [?+]? )
+    | \[ (?P<set> \^?\]? (?: \\. | [^\]\\] )* ) \]
+    | \\ (?: x.. | u.{4} | U.{8} | N\{[^}]*\} | \d{1,3} | [a-zA-Z] | (?P<escaped>.) )
+    | (?P<letters> [^][()|\\.^$*+?{}]+ (?![*+?{]) | [^.^$] )
+    | .
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def _alternatives(parts: Iterator[re.Match[str]]) -> list[list[Any]]:
+    """The alternatives up to the end of a group, or of the pattern."""
+    found: list[list[Any]] = [[]]
+    for part in parts:
+        here, kind = found[-1], part.lastgroup
+        if kind == "close":
+            break
+        if kind == "bar":
+            found.append([])
+        elif kind == "open":
+            here.append(_Group(_alternatives(parts)))
+        elif kind == "around":
+            _alternatives(parts)
+            here.append(None)
+        elif kind == "repeat":
+            required = part["repeat"][0] == "+" or int(part["least"] or 0)
+            here[-1] = _Group([[here[-1]]]) if required else None
+        elif kind == "set":
+            letters = part["set"].replace("\\]", "]")
+            plain = len(letters) <= _FEW_PARTS and not set(letters) & set("^-\\")
+            here.append(_Group([[letter] for letter in letters]) if plain else None)
+        elif kind != "flags":
+            here.append(part["escaped"] or part["letters"])
+    return found
+
+
+def _literals(items: Sequence[Any]) -> Literals:
+    """The same for a sequence of parts. It drops a literal in case of doubt."""
+    best, run = Literals(), ""
+    for item in (*items, None):
+        if isinstance(item, str):
+            run += item
             continue
-        inner = Literals()
-        parts: list[Any] = []
-        if op is _ops.BRANCH:
-            parts = value[1]
-        elif op is _ops.IN and len(value) <= _FEW_PARTS and all(o is _ops.LITERAL for o, _ in value):
-            parts = [[letter] for letter in value]
-        elif op is _ops.SUBPATTERN or (op in (_ops.MAX_REPEAT, _ops.MIN_REPEAT) and value[0] > 0):
-            parts = [value[-1]]
-        for ahead in ((), run) if len(parts) <= _FEW_PARTS else ((),):
-            of_each = [_literals((*ahead, *part)) for part in parts]
-            inner = _better(inner, Literals().union(*of_each) if all(of_each) else Literals())
-        best = _better(_better(best, Literals(("".join(chr(letter) for _, letter in run).lower(),))), inner)
-        run = []
+        if len(run) >= _GRAM:
+            best = _better(best, Literals((run.lower(),)))
+        parts = item.parts if item is not None else []
+        for ahead in ("", run) if run and len(parts) <= _FEW_PARTS else ("",):
+            of_each = [_literals((ahead, *part)) for part in parts]
+            if of_each and all(of_each):
+                best = _better(best, Literals().union(*of_each))
+        run = ""
     return best
 
 
