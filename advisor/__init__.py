@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from advisor.model.options import Options
     from advisor.pipeline.captures import ranks
     from advisor.pipeline.compare import compare
-    from advisor.pipeline.diagnose import diagnose, open_trace, stats
+    from advisor.pipeline.diagnose import open_trace, stats
     from advisor.pipeline.doctor import doctor, plan
     from advisor.pipeline.explain import explain, whatif
+    from advisor.watching import diagnose, watch
 
 __all__ = [
     "AdvisorError", "Diagnosis", "InputError", "Options", "RuleError", "__version__", "compare", "diagnose",
-    "doctor", "explain", "open_trace", "plan", "ranks", "stats", "whatif",
+    "doctor", "explain", "open_trace", "plan", "ranks", "stats", "watch",
+    "whatif",
 ]  # fmt: skip
 
 _NAMES = {
@@ -34,9 +36,10 @@ _NAMES = {
     "model.options": ("Options",),
     "pipeline.captures": ("ranks",),
     "pipeline.compare": ("compare",),
-    "pipeline.diagnose": ("diagnose", "open_trace", "stats"),
+    "pipeline.diagnose": ("open_trace", "stats"),
     "pipeline.doctor": ("doctor", "plan"),
     "pipeline.explain": ("explain", "whatif"),
+    "watching": ("diagnose", "watch"),
 }
 _LAZY = {name: f"advisor.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -26,6 +26,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("gain", "ranks", "capture", "compare", "export"),
     ("recording",),
     ("pipeline",),
+    ("watching",),
     ("reports",),
     ("checklist", "agents"),
     ("config",),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import click
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import Progress, check_files, deliver, deliver_one, formats, save
 from advisor.cli.messages import errors, message
-from advisor.cli.options import PATH, Verb, Verbs, WholeNumber, asks, takes
+from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
 from advisor.config import Settings
 from advisor.errors import InputError, near
 from advisor.knowledge.verb_files import capture_goals
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from advisor.pipeline.record import Order
     from advisor.recording.nsys import Nsys
     from advisor.recording.record import Recorded
+    from advisor.recording.torch_profiler import Torch
 
 Texts = Sequence[str]
 
@@ -58,6 +60,14 @@ class Command(Verb):
     "--again", is_flag=False, flag_value="", metavar="[RUN]", help="Repeat a run (default: the last)."
 )
 @click.option("--against", metavar="RUN", help="With --again: the run to compare with.")
+@click.option(
+    "--recorder",
+    type=OneOf(("nsys", "torch")),
+    metavar="nsys|torch",
+    help="torch: PyTorch's profiler, also where a Python program meets no nsys.",
+)
+@click.option("--steps", type=WholeNumber(1), metavar="N", help="Steps that torch profiles (20).")
+@click.option("--steps-of", metavar="MODULE:FUNCTION", help="Calls of it are the steps of torch.")
 @click.option("--nsys", type=PATH, metavar="PATH", help="nsys to use (default: of PATH, or the newest).")
 @asks("engine iterations repeat delay duration")
 @click.option("--calls", is_flag=True, help="COMMAND calls cudaProfilerStart and Stop itself.")
@@ -81,12 +91,14 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     is. What COMMAND prints goes to stderr and into the run. Exit code 1: COMMAND failed, or a
     finding at or above --fail-on.
 
+    With --recorder torch the steps of a Python program are found (of an optimizer, or calls of the
+    outermost module), some are timed without the profiler, and then some are profiled.
+
     With --again a run is repeated after a change, with its COMMAND unless another is given, and
     the report says whether the promise held, what moved and what is next; --fail-on regression
     works as in 'advisor compare'.
     """
-    from advisor.pipeline.record import GOAL, Order, again, begin, diagnosed, planned
-    from advisor.recording.nsys import find
+    from advisor.pipeline.record import GOAL, Order, again, begin, choose, diagnosed
     from advisor.recording.watch import Limits, parse_size
 
     name, repeated, at_most = typed["name"], typed["again"], typed["at_most"]
@@ -105,19 +117,21 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     )
     goal = _goal(words, command)
     asked = PlanRequest(goal=goal or ("" if repeated is not None else GOAL), command=command, **request)
-    order = Order(asked, settings.folder, name, limits, typed["calls"], typed["until_end"])
+    own = {key: typed[key] for key in ("calls", "until_end", "recorder", "steps")}
+    order = Order(asked, settings.folder, name, limits, of=typed["steps_of"], **own)
     before = None
     if repeated is not None:
         order, before = again(order, repeated or None, request)
         if typed["against"]:
             before = diagnosed(settings.folder, typed["against"])
-    used = find(typed["nsys"])
-    made = planned(order, used)
-    folder, begun = begin(order, made, used)
-    for step in made.steps:
+    chosen = choose(order, typed["nsys"])
+    if chosen.why is not None:
+        message(f"note: {chosen.why}")
+    folder, begun = begin(order, chosen)
+    for step in chosen.plan.steps if chosen.plan is not None else ():
         if step.id == "load":
             message("from another shell, after it has started: " + "; ".join(n.command for n in step.lines))
-    kept, done = _recorded(settings, order, folder, begun, used)
+    kept, done = _recorded(settings, order, folder, begun, chosen.tool)
     try:
         code = _judged(settings, folder, kept, before)
     except BaseException:
@@ -138,6 +152,8 @@ def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> i
     from advisor.pipeline.record import finish, judge
     from advisor.reports import summary
 
+    if run.unprofiled_ms is not None and settings.unprofiled_step is None:
+        settings = replace(settings, unprofiled_step=str(run.unprofiled_ms))
     given = Given(tuple(Capture(folder / capture) for capture in run.captures))
 
     def keep(found: Sequence[Diagnosis]) -> None:
@@ -194,19 +210,22 @@ def _goal(words: Texts, command: Texts) -> str | None:
     return words[0]
 
 
-def _recorded(settings: Settings, order: Order, folder: Path, run: Run, nsys: Nsys) -> tuple[Run, Recorded]:
+def _recorded(
+    settings: Settings, order: Order, folder: Path, run: Run, tool: Nsys | Torch
+) -> tuple[Run, Recorded]:
     """Record under a line of progress, and say what became of it."""
     from advisor.pipeline.record import carry_out
     from advisor.recording.watch import size_text
 
     echo = None if settings.verbosity < 0 else sys.stderr.buffer
-    message(f"recording into {folder} with nsys {nsys.version}; Ctrl-C stops and diagnoses")
+    name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
+    message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
     with Progress(shlex.join(run.command)) as progress:
 
         def notify(doing: str, size: int) -> None:
             progress(f"{doing}, {size_text(size)}")
 
-        run, done = carry_out(order, folder, run, nsys, notify, echo)
+        run, done = carry_out(order, folder, run, tool, notify, echo)
     for note in done.notes:
         message(f"note: {note}")
     if done.stopped is not None:

@@ -58,7 +58,8 @@ class Run(Frozen):
     """One run. `options` are those of the recorder as they were used, `variables` the plan's; `exit_code` is
     of the command, null where the recording ended it; `stopped` says why a recording ended early, `notes`
     what was done otherwise than planned; `captures` are names in its folder. `commit` and `dirty` are of
-    the working folder's git repository; `promises` those of the run `against` which it was recorded."""
+    the working folder's git repository; `promises` those of the run `against` which it was recorded;
+    `unprofiled_ms` is the step timed without a profiler, by the recorder torch."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["run"] = "run"
@@ -67,6 +68,7 @@ class Run(Frozen):
     state: Literal["begun", "recorded", "diagnosed", "failed"] = "begun"
     command: tuple[str, ...]
     goal: str
+    recorder: Literal["nsys", "torch"] = "nsys"
     serving_engine: str
     request: dict[str, str | int | bool] = Field(default_factory=dict)
     options: tuple[str, ...] = ()
@@ -81,6 +83,7 @@ class Run(Frozen):
     stopped: str | None = None
     notes: tuple[str, ...] = ()
     captures: tuple[str, ...] = ()
+    unprofiled_ms: float | None = None
     verdict: str = ""
     steps: tuple[StepSummary, ...] = ()
     against: str | None = None

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -24,17 +24,25 @@ from advisor.model.options import PlanRequest
 from advisor.model.run import Again, Promise, Run, RunList, Score, Scores, promises
 from advisor.pipeline.compare import CompareOptions, compare
 from advisor.recording import store
-from advisor.recording.nsys import Nsys
+from advisor.recording.nsys import NoNsys, Nsys, find
 from advisor.recording.record import Recorded, Wanted, record
+from advisor.recording.torch_profiler import Torch, parse
 from advisor.recording.watch import SPARE_BYTES, Limits, Notify, free_bytes, size_text
 
 #: What a plan is made for where no goal is named: it costs least, and most rules can judge it.
 GOAL = "kernel-breakdown"
+#: Steps that PyTorch profiles where the user does not say.
+STEPS = 20
+#: What only nsys can do.
+_OF_NSYS = ("iterations", "repeat", "delay", "duration")
+#: What an order has besides the request for a plan, and a repetition takes over.
+_OWN = ("calls", "until_end", "steps", "of")
 
 
 class Order(Struct, frozen=True):
     """What the user asked for: the request for a plan, and how to record it. `calls`: the program starts and
-    stops the profiler itself; `until_end`: it runs on when the recording is over."""
+    stops the profiler itself; `until_end`: it runs on when the recording is over; `steps` to profile and
+    what they are the calls `of` concern the recorder torch."""
 
     request: PlanRequest
     folder: Path
@@ -42,20 +50,64 @@ class Order(Struct, frozen=True):
     limits: Limits = Limits()
     calls: bool = False
     until_end: bool = False
+    recorder: str | None = None
+    steps: int | None = None
+    of: str | None = None
 
 
-def planned(order: Order, nsys: Nsys) -> CapturePlan:
-    """The plan for a command, by the clock where the program would have to be changed for another window.
+class Chosen(NamedTuple):
+    """The tool that records, its plan if it is nsys, and why it was chosen where the user did not."""
 
-    Raises InputError for what cannot be recorded here."""
+    tool: Nsys | Torch
+    plan: CapturePlan | None = None
+    why: str | None = None
+
+
+def choose(order: Order, named: Path | None) -> Chosen:
+    """nsys with its plan, or the profiler of PyTorch: where it was asked for, and for a Python program where
+    there is no nsys. Raises InputError for what cannot be recorded here."""
     asked = order.request
     if not asked.command:
         raise InputError("no COMMAND was given: advisor run -- COMMAND")
     if shutil.which(asked.command[0]) is None:
         raise InputError(f"{asked.command[0]}: no such program; give the command as it is typed, after --")
-    data = capture_goals()
-    if any(g.id == asked.goal and g.session for g in data.goals):
+    if any(g.id == asked.goal and g.session for g in capture_goals().goals):
         raise InputError(f"{asked.goal} attaches to a server; its commands: advisor capture {asked.goal}")
+    by_nsys = order.calls or any(getattr(asked, name) is not None for name in _OF_NSYS)
+    if order.recorder != "torch" and (order.steps is not None or order.of is not None):
+        raise InputError("--steps and --steps-of need --recorder torch; nsys records what the plan says")
+    if order.recorder != "torch":
+        try:
+            nsys = find(named)
+            return Chosen(nsys, planned(order, nsys))
+        except NoNsys:
+            if order.recorder is not None or by_nsys or parse(asked.command) is None:
+                raise
+        return Chosen(_torch(order), None, "no nsys here: recorded by the profiler of PyTorch")
+    if named is not None or by_nsys:
+        options = ", ".join(f"--{name}" for name in ("nsys", *_OF_NSYS, "calls"))
+        raise InputError(f"--recorder torch records steps; {options} are for nsys")
+    return Chosen(_torch(order))
+
+
+def _torch(order: Order) -> Torch:
+    """The profiler of PyTorch for the goal of an order."""
+    program, goal = parse(order.request.command), order.request.goal
+    if program is None:
+        raise InputError("--recorder torch records 'python SCRIPT', 'python -m MODULE' and 'python -c CODE'")
+    return Torch(
+        program=program,
+        of=order.of,
+        steps=order.steps or STEPS,
+        stacks=goal == "host-overhead",
+        memory=goal == "memory",
+        until_end=order.until_end,
+    )
+
+
+def planned(order: Order, nsys: Nsys) -> CapturePlan:
+    """The plan for a command, by the clock where the program would have to be changed for another window."""
+    asked, data = order.request, capture_goals()
     engine = asked.engine or detect((), (), asked.command).name or "any"
     name, _, version = engine.partition("@")
     program = data.program(name, version or None)
@@ -68,8 +120,9 @@ def planned(order: Order, nsys: Nsys) -> CapturePlan:
     return plan(replace(asked, engine=engine, release=nsys.release, delay=delay, repeat=repeat))
 
 
-def begin(order: Order, made: CapturePlan, nsys: Nsys) -> tuple[Path, Run]:
+def begin(order: Order, chosen: Chosen) -> tuple[Path, Run]:
     """The folder of the run, with its plan and what is known before it is recorded."""
+    made, tool = chosen.plan, chosen.tool
     folder = store.new(order.folder, order.name)
     if (free := free_bytes(folder)) < SPARE_BYTES:
         folder.rmdir()
@@ -82,35 +135,40 @@ def begin(order: Order, made: CapturePlan, nsys: Nsys) -> tuple[Path, Run]:
         and value is not None
         and value is not False
     }
-    own = {key: True for key in ("calls", "until_end") if getattr(order, key)}
+    own = {key: value for key in _OWN if (value := getattr(order, key))}
     run = Run(
         name=folder.name,
         begun=datetime.now(UTC).isoformat(timespec="milliseconds"),
         command=order.request.command,
-        goal=made.goal,
-        serving_engine=made.engine,
+        goal=order.request.goal,
+        recorder="torch" if isinstance(tool, Torch) else "nsys",
+        serving_engine="any" if made is None else made.engine,
         request={**changed, **own},
-        options=made.command_file,
-        variables={v.variable: v.value for v in made.variables},
-        versions={"advisor": __version__, "nsys": nsys.version},
+        options=() if made is None else made.command_file,
+        variables={} if made is None else {v.variable: v.value for v in made.variables},
+        versions={"advisor": __version__, **({} if isinstance(tool, Torch) else {"nsys": tool.version})},
         at_most=order.limits.bytes,
         commit=commit,
         dirty=dirty,
     )
-    store.write(folder / store.PLAN, f"{made.model_dump_json(indent=2)}\n".encode())
+    if made is not None:
+        store.write(folder / store.PLAN, f"{made.model_dump_json(indent=2)}\n".encode())
     store.save(folder, run)
     return folder, run
 
 
 def carry_out(
-    order: Order, folder: Path, run: Run, nsys: Nsys, notify: Notify, echo: IO[bytes] | None
+    order: Order, folder: Path, run: Run, tool: Nsys | Torch, notify: Notify, echo: IO[bytes] | None
 ) -> tuple[Run, Recorded]:
     """Record the command. Raises InputError where nothing could be recorded; what there is stays in the
     folder."""
     extra = ["--kill=none"] if order.until_end else []
     wanted = Wanted([*run.options, *extra], run.command, run.variables, order.limits)
     try:
-        done = record(wanted, nsys, folder, notify, echo)
+        if isinstance(tool, Torch):
+            done = tool.record(order.limits, folder, notify, echo)
+        else:
+            done = record(wanted, tool, folder, notify, echo)
     except BaseException as error:
         notes = (str(error),) if isinstance(error, AdvisorError) else ("interrupted",)
         store.save(folder, run.replaced(state="failed", notes=notes))
@@ -128,6 +186,8 @@ def carry_out(
         bytes=done.size,
         exit_code=done.code,
         stopped=done.stopped,
+        versions={**run.versions, **done.versions},
+        unprofiled_ms=done.unprofiled_ms,
         notes=done.notes,
         captures=tuple(p.name for p in done.captures),
     )
@@ -158,9 +218,10 @@ def again(order: Order, name: str | None, typed: Mapping[str, Any]) -> tuple[Ord
     limits = order.limits
     if limits.bytes is None:
         limits = structs.replace(limits, bytes=before.at_most)
-    calls = order.calls or bool(before.request.get("calls"))
-    until_end = order.until_end or bool(before.request.get("until_end"))
-    return structs.replace(order, request=request, limits=limits, calls=calls, until_end=until_end), before
+    own = {key: getattr(order, key) or before.request.get(key) or None for key in _OWN}
+    own["recorder"] = order.recorder or before.recorder
+    own |= {key: bool(own[key]) for key in ("calls", "until_end")}
+    return structs.replace(order, request=request, limits=limits, **own), before
 
 
 def diagnosed(folder: Path, name: str | None) -> Run:

@@ -36,6 +36,10 @@ _IMPORTERS = (
 _ANSWER_S = 30
 
 
+class NoNsys(InputError):
+    """There is none on this machine."""
+
+
 class Nsys(Struct, frozen=True):
     """A program of this name, its release (2023, 4) and the whole version."""
 
@@ -88,7 +92,7 @@ def find(named: Path | None) -> Nsys:
             fault = error
     if found:
         return max(found, key=lambda n: n.release)
-    raise fault or InputError(
+    raise fault or NoNsys(
         "nsys is neither on PATH nor where the CUDA toolkit installs it; install Nsight Systems (its command "
         "line tools are enough), or name it: --nsys PATH"
     )

@@ -62,6 +62,8 @@ class Recorded(Struct, frozen=True):
     last: tuple[str, ...]
     notes: tuple[str, ...]
     from_start: bool = False
+    versions: Mapping[str, str] = {}
+    unprofiled_ms: float | None = None
 
 
 def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None) -> Recorded:
