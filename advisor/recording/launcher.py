@@ -22,7 +22,7 @@ from threading import local
 from time import perf_counter_ns
 from typing import Any
 
-#: Steps are steady once the last few take about the same time on the host, or after so many at most.
+#: Steps are steady once the last few take about the same time on the host, else after `MOST_WARM`.
 STEADY, SPREAD, MOST_WARM = 5, 1.5, 60
 #: Steps under the profiler whose events it leaves out: the first one sets up tracing.
 SETTLING = 2

@@ -128,7 +128,7 @@ def _nothing(ended: Ended, found: dict[str, Any]) -> str:
     """Why there is no trace."""
     last = next((line.strip() for line in reversed(ended.last) if line.strip()), "")[:160]
     if ended.code == launcher.NO_TORCH:
-        return f"--recorder torch: this Python has no torch ({last})"
+        return f"the profiler of PyTorch records where torch is installed; this Python has none ({last})"
     if ended.code == launcher.NO_STEPS:
         return last
     if ended.stopped is not None:

@@ -221,8 +221,10 @@ def test_an_nsys_that_cannot_be_used(nsys: Made, behaviour: Any, said: str, caps
 def test_no_nsys(nsys: Made, monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path) -> None:
     monkeypatch.setattr("advisor.recording.nsys._PLACES", ())
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run() == 2
-    assert "nsys is neither on PATH" in capsys.readouterr().err
+    assert run(command=["/bin/sh", "-c", "true"]) == 2
+    err = capsys.readouterr().err
+    assert "nsys is neither on PATH" in err
+    assert err.count("\n") == 1
     # It is found where CUDA_HOME says, and by name of its folder.
     tool = nsys()
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
