@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import field_serializer
-
 from advisor.model import capture_plan as m
 from advisor.model.explanation import WhatIfList
 from advisor.model.facts import Fact
@@ -84,10 +82,6 @@ class SavedBaseline(Frozen):
     name: str
     diagnoses: tuple[Diagnosis, ...]
     fault: str = ""
-
-    @field_serializer("diagnoses")
-    def _brief(self, diagnoses: tuple[Diagnosis, ...]) -> list[dict[str, Any]]:
-        return [d.model_dump(mode="json", include={"inputs", "steps", "verdict"}) for d in diagnoses]
 
 
 class BaselineList(Frozen):

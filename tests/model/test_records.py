@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
+import pkgutil
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ConfigDict, TypeAdapter
 
+import advisor
 from advisor.model.comparison import Comparison, ContextScaling, RouterExperiment
 from advisor.model.findings import Diagnosis, Finding, Impact, Input, Tool
 from advisor.model.gain import Span
@@ -100,3 +104,26 @@ def test_records_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         tool.version = "2"  # type: ignore[misc]
     assert tool.replaced(version="2") == tool.model_copy(update={"version": "2"}) != tool
+
+
+def models(base: type[Frozen]) -> list[type[Frozen]]:
+    return [one for model in base.__subclasses__() for one in (model, *models(model))]
+
+
+def test_defaults_are_of_the_types_that_fields_declare() -> None:
+    """Pydantic does not check them: JSON would say 0 for 0.0."""
+    packages = tuple(f"advisor.{name}." for name in ("model", "knowledge", "gain", "reports"))
+    for module in pkgutil.walk_packages(advisor.__path__, "advisor."):
+        if module.name.startswith(packages):
+            importlib.import_module(module.name)
+    config = ConfigDict(arbitrary_types_allowed=True)
+    wrong = [
+        f"{model.__name__}.{name}"
+        for model in models(Frozen)
+        if model.__module__.startswith(packages) and model.model_rebuild() is not False
+        for name, field in model.model_fields.items()
+        if type(field.default) in (bool, int, float, str, tuple)
+        and repr(TypeAdapter(field.annotation, config=config).validate_python(field.default))
+        != repr(field.default)
+    ]
+    assert wrong == []
