@@ -184,10 +184,10 @@ def _number(text: str) -> float | str:
 def facts() -> str:
     """docs/facts.md: the catalogue, one table a group, and the tables that rules may join."""
     from advisor.compare.change_facts import EVERY_FACT
-    from advisor.facts.spec import ENTITIES
+    from advisor.knowledge.facts import joined_tables
 
     lines = [
-        GENERATED.format(source="advisor/facts and advisor/compare/change_facts.py"),
+        GENERATED.format(source="knowledge/facts/"),
         "",
         "# Facts",
         "",
@@ -220,9 +220,9 @@ def facts() -> str:
         ]
     lines += ["", "## Tables that rules may join", "", "| table | scope | rows | fields |"]
     lines += ["|---|---|---|---|"]
-    for entity in ENTITIES.values():
-        columns = ", ".join(f"`{n}` ({t.__name__})" for n, t in entity.fields.items())
-        lines.append(row((f"`{entity.name}`", entity.level, entity.meaning, columns)))
+    for name, table in joined_tables().items():
+        columns = ", ".join(f"`{n}` ({t})" for n, t in table.fields.items())
+        lines.append(row((f"`{name}`", table.scope, table.meaning, columns)))
     return "\n".join([*lines, ""])
 
 

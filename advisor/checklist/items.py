@@ -28,7 +28,7 @@ from advisor.engine.values import (
     resolve_params,
     show,
 )
-from advisor.facts.spec import INPUT
+from advisor.knowledge.facts import facts_of
 from advisor.knowledge.verb_files import ChecklistItem, checklist_items, nsys_needed
 from advisor.model.facts import TRACE, Cell, Fact, FactBase, Scope, Unit
 from advisor.model.findings import ConditionDoc, Diagnosis, Input, Tool
@@ -73,9 +73,10 @@ def capture_facts(diagnoses: Sequence[Diagnosis], engine: str | None = None) -> 
                 "compared": compared,
                 "comparison": comparison,
             }
-            for name in (n for n in INPUT if n != _ENGINE):
-                key = name.removeprefix("input.")
-                put(name, at, derived[key] if key in derived else getattr(entry, key), INPUT[name].unit)
+            for name, spec in facts_of("input").items():
+                if name != _ENGINE:
+                    key = name.removeprefix("input.")
+                    put(name, at, derived[key] if key in derived else getattr(entry, key), spec.unit)
         limits |= {(t.code, t.param): t.value for t in diagnosis.thresholds}
         for wanting in diagnosis.not_evaluated:
             if wanting.flag:

@@ -100,19 +100,19 @@ def check(directories: Sequence[Path]) -> None:
     from advisor.engine.lint import check_rules
     from advisor.engine.lint_names import Catalogues
     from advisor.engine.load import builtin_dir
-    from advisor.facts.spec import ENTITIES, EVIDENCE_TABLES, IMPACT_PARTS
     from advisor.gain.whatifs import catalogue
     from advisor.knowledge.engine_signs import recommendation_ids
+    from advisor.knowledge.facts import evidence_tables, impact_parts, joined_fields
     from advisor.knowledge.files import references
     from advisor.model.numbers import amount
 
     known = Catalogues(
         facts=EVERY_FACT,
-        entities={name: entity.fields for name, entity in ENTITIES.items()},
-        tables=EVIDENCE_TABLES,
+        entities=joined_fields(),
+        tables=evidence_tables(),
         what_ifs=catalogue().whatifs,
         actions=recommendation_ids(),
-        parts=IMPACT_PARTS,
+        parts=impact_parts(),
         references=references(),
     )
     found = check_rules(known, builtin_dir(), *directories)

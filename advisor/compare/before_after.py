@@ -22,7 +22,7 @@ from advisor.compare.sides import (
     step_times,
 )
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
-from advisor.facts.spec import FactWriter
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope

@@ -20,7 +20,7 @@ from advisor.compare.sides import (
     ratio,
     shared,
 )
-from advisor.facts.spec import FactWriter
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit
 from advisor.model.comparison import Comparability, ContextScaling, Scaling
 from advisor.model.facts import TRACE, Scope

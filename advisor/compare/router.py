@@ -18,7 +18,7 @@ from advisor.compare.change_facts import COMPARISON, Judgement, RuleOptions, jud
 from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError, invalid_choice
-from advisor.facts.spec import FactWriter
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import BenchmarkMetric, benchmark_metrics, limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds

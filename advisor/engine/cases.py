@@ -24,7 +24,7 @@ from advisor.engine.lint_names import facts_used
 from advisor.engine.load import RuleSet
 from advisor.engine.parse import validate
 from advisor.engine.reasons import STATES, describe
-from advisor.facts.spec import FactSpec
+from advisor.knowledge.facts import FactSpec
 from advisor.knowledge.files import shipped
 from advisor.knowledge.package_data import CASES_SUFFIX
 from advisor.knowledge.shapes import File, Text

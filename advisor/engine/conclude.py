@@ -27,7 +27,7 @@ from advisor.engine.judge import (
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
 from advisor.engine.values import UNKNOWN, k_and, thresholds
-from advisor.facts.spec import ENTITIES
+from advisor.knowledge.facts import joined_tables
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Reference, Related, Threshold
 from advisor.model.gain import Advice, Alternative, Gain, Verify
@@ -211,7 +211,7 @@ def _evidence(inference: Inference, spec: RuleSpec, outcome: Outcome) -> Iterato
 def _rows_table(entity: str, rows: Sequence[Row]) -> Table:
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     return Table(
-        title=ENTITIES[entity].meaning,
+        title=joined_tables()[entity].meaning,
         columns=columns,
         rows=tuple(tuple(row.get(c) for c in columns) for row in rows[:MAX_ROWS]),
     ).filled()

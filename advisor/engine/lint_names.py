@@ -9,7 +9,7 @@ from msgspec import Struct
 from advisor.engine.load import RuleSet
 from advisor.engine.values import placeholders
 from advisor.errors import near
-from advisor.facts.spec import FactSpec
+from advisor.knowledge.facts import FactSpec
 from advisor.knowledge.yaml_files import Loc
 from advisor.model.operands import Strict
 from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, Param, RuleSpec

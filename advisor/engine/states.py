@@ -25,7 +25,7 @@ from advisor.engine.interpret import Checked, Outcome
 from advisor.engine.judge import Withholders, common_scope, condition_docs, impact_of, worded
 from advisor.engine.reasons import Explainer, fact_text, nearest_first, obstacle, shortfall
 from advisor.engine.values import k_or, placeholders
-from advisor.facts.spec import PART_MEANINGS
+from advisor.knowledge.facts import part_meanings
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Budget, Finding, Healthy, NotEvaluated, Part, State
 from advisor.model.gain import WORTH
@@ -263,7 +263,7 @@ def why_not(inference: Inference) -> Why:
             return _worded(explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part)))
         if about:
             return "what was found holds less than half of it"
-        return f"no rule speaks of it ({PART_MEANINGS[part.part]})"
+        return f"no rule speaks of it ({part_meanings()[part.part]})"
 
     return why
 

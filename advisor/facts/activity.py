@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs
 from advisor.facts.damage import hidden_graph_ratio
 from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of
 from advisor.metrics.activity import Activity
 from advisor.metrics.analysis import Analysis
@@ -23,79 +23,52 @@ from advisor.model.arrays import Array, median_of
 #: the busy time of its rows is too short by about that share.
 HIDDEN_GRAPHS = 0.1
 
-_RESOLVE = Need("the samples do not resolve the kernels", needs.FASTER)
-_MATMUL = Need("no matrix product ran in the window", None, lambda a: bool(a.names.mask(lambda k: k.family in MATMUL)[a.op_name[a.device_kernels(a.main_device)]].any()))  # fmt: skip
-_FEW = Need("fewer than ten samples of the device", needs.SECONDS, lambda a: _enough(a, len(a.samples(a.main_device) or ())))  # fmt: skip
-_BINS = Need("fewer than ten bins of 100 ms have a sample", needs.SECONDS)
-_HAS_WEIGHTS = Need("a program of this kind has no weights", None, lambda a: a.program.kind == UNKNOWN or a.program.is_model is not False)  # fmt: skip
-WEIGHT_BYTES = Need("no size of the weights was given that a step can have read", needs.WEIGHTS)
 
-_RESOLVED = {
-    "samples": "time device dram_read dram_write sm_active tensor_active",
-    "kernels": f"{needs.SPAN} name_id {needs.SHAPE}",
-}
-#: A program uses the device if it is active for this share of the time, or this share of its memory is in use.
+#: A program uses the device if it is active for this share of the time, or this share of its memory is in
+#: use.
 _USED, _HELD = 0.01, 0.02
 #: Samples of a log, at least, of which means are taken.
 _FEWEST = 10
-_BUSY_SAMPLES = {**needs.OPS, "samples": "time device gr_active"}
-_DRAM_SAMPLES = {"samples": "time device dram_read dram_write"}
 #: Least activity of a sample that counts as busy.
 _BUSY = 0.5
 #: Power within this share of its limit counts as at the limit; samplers average over a second.
 _AT_LIMIT = 0.97
 _CLOCK_COLUMNS = (
-    "time", "device", "sm_active", "gr_active", "sm_clock_hz", "sm_clock_max_hz", "power_w",
-    "power_limit_w", "throttled", "overheated", "temperature_c",
-)  # fmt: skip
+    "time",
+    "device",
+    "sm_active",
+    "gr_active",
+    "sm_clock_hz",
+    "sm_clock_max_hz",
+    "power_w",
+    "power_limit_w",
+    "throttled",
+    "overheated",
+    "temperature_c",
+)
 
-_AT_WORK = Need(f"no sample shows a device that is {100 * _BUSY:.0f} % busy", None, lambda a: bool(_clock_samples(a, a.main_device)[2].any()))  # fmt: skip
 #: Fewest busy samples in a quarter of the window for a trend of the clock.
 _IN_QUARTER = 3
-_CLOCKED = Need("no sample of a busy device has it", needs.SMI_LOG)
 
-FACTS = (
-    *group("device", needs.SAMPLES, [
-        Entry("activity.sm_ratio", "ratio", "samples", "SM Active over the window", "mean of the samples"),
-        Entry("activity.gr_ratio", "ratio", "samples", "GR Active over the window: some kernel was running; SM Active cannot exceed it", "mean of the samples", columns=_RESOLVED),
-        Entry("activity.work_recorded", "flag", "", "The capture holds what the device did; without it, samples are the only source", "operations of the device, and no graph launches of which nothing is recorded", columns={**needs.OPS, "api_calls": needs.CALLS, "samples": "device"}, needs=()),
-        Entry("activity.unused", "flag", "samples", "No program uses the device, of several that are sampled: another one works", "mean GR Active below 1 %, at most 2 % of the memory in use, and 1 % or more on another device", columns={"samples": "time device gr_active memory_used_bytes"}, needs=(Need("one device is sampled, or what the devices do is recorded"),)),
-        Entry("activity.busy_ratio", "ratio", "", "Busy share of the window: of the recorded work, else of the samples", "budget.busy_ratio; else mean GR Active; else the share of samples in which SMs or DRAM are active", columns=_BUSY_SAMPLES, needs=()),
-        Entry("activity.idle_ratio", "ratio", "", "The rest of the window", "1 - activity.busy_ratio", columns=_BUSY_SAMPLES, needs=()),
-        Entry("activity.kernels_resolved", "flag", "samples", "The samples resolve the DRAM activity of some kernels; without it, they give only means over the busy time", "standard error of the least-squares estimate", columns=_RESOLVED),
-        Entry("activity.unrecorded_ratio", "ratio", "samples", "Share of the window in which the device works where the capture holds no work of it", "GR Active of the samples that lie further than one period from any recorded operation, over all samples", columns=_BUSY_SAMPLES, needs=(needs.SAMPLED, Need("GR Active is not sampled, or does not follow the recorded work in time"))),
-        Entry("activity.sm_busy_ratio", "ratio", "samples", "SM Active while the device is busy", "window mean / busy share (activity.busy_ratio)"),
-        Entry("activity.tensor_busy_ratio", "ratio", "samples", "Tensor Active while the device is busy", "as activity.sm_busy_ratio", columns={"samples": "time device tensor_active"}),
-        Entry("activity.dram_ratio", "ratio", "samples", "DRAM read + write over the window", "mean of the samples", columns=_DRAM_SAMPLES),
-        Entry("activity.dram_busy_ratio", "ratio", "samples", "DRAM read + write while the device is busy", "as activity.sm_busy_ratio", columns=_DRAM_SAMPLES),
-        Entry("activity.dram_bound_busy_ratio", "ratio", "samples kernels", "Share of the busy time in kernels that reach 80 % of the achievable DRAM bandwidth", "bounded least squares by kernel and launch shape; achievable = 0.92 of peak", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.dram_bound_likely_ratio", "ratio", "samples kernels", "The same with kernels whose level the samples show to 15 % of the peak only", "standard error at most 0.15; open where those within their error of the limit decide", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.dram_bound_most_ratio", "ratio", "samples", "The most that activity.dram_bound_busy_ratio can be, given the mean", "DRAM activity while busy / 0.736", columns=needs.DRAM),
-        Entry("activity.dram_bound_window_ratio", "ratio", "samples", "activity.dram_bound_busy_ratio as a share of the window; where the samples do not resolve kernels, the busy time of samples that reach the limit while busy; without samples, what reading the given weights takes at the achievable bandwidth", "x busy share; else samples of at least 0.736 / busy share; else bandwidth.weights_ratio / 0.92 x busy share", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.dram_bound_level_ratio", "ratio", "samples kernels", "Time-weighted DRAM activity of those kernels", "bounded least squares", columns=needs.DRAM, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.matmul_tensor_ratio", "ratio", "samples kernels", "Tensor Active inside GEMM-shaped kernels", "bounded least squares", columns=_RESOLVED, needs=(needs.SAMPLED, _MATMUL, _RESOLVE)),
-        Entry("activity.resolved_ratio", "ratio", "samples kernels", "Share of the busy time in kernels whose activity the samples resolve", "standard error at most 0.05, and no level at a bound or within one error of 0", columns=_RESOLVED, needs=(needs.SAMPLED, _RESOLVE)),
-        Entry("activity.burst_low_ratio", "ratio", "samples", "5th percentile of SM Active (else GR Active) in bins of at least 100 ms, from the first busy one to the last", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
-        Entry("activity.burst_high_ratio", "ratio", "samples", "95th percentile of the same", "quantile of bin means", needs=(needs.SAMPLED, _BINS)),
-        Entry("activity.burst_count", "count", "samples", "How often the activity comes back from below the middle between these", "bins that rise above the middle", needs=(needs.SAMPLED, _BINS)),
-    ], columns={"samples": "time device sm_active"}, needs=(needs.SAMPLED, _FEW)),
-    *group("device", needs.CUDA, [
-        Entry("bandwidth.weights_ratio", "ratio", "kernels", "Bytes of the weights over the kernel time of a step, over the peak bandwidth (needs --weight-bytes)", "weight bytes / kernel time / peak; none above 1"),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(_HAS_WEIGHTS, needs.PEAK, WEIGHT_BYTES)),
-    *group("device", "", [
-        Entry("bandwidth.peak_rate", "bytes_per_s", "", "Peak DRAM bandwidth that shares of it are of", "what the device reports, or its datasheet; the lower of both"),
-    ], columns={}, needs=(needs.PEAK,)),
-    *group("device", needs.SAMPLES, [
-        Entry("clock.busy_ratio", "ratio", "samples", "SM clock while the device is busy, over its highest", "mean of the samples with SM Active (else GR Active) of at least 50 %"),
-        Entry("clock.lost_window_ratio", "ratio", "samples", "Share of the window that the lower clock costs, were all of it clock-bound", "(1 - clock.busy_ratio) x share of busy samples"),
-        Entry("clock.fall_ratio", "ratio", "samples", "How far the clock of a busy device falls until the end of the window", "1 - median of the last quarter of the busy samples over the highest median of a quarter", needs=(_AT_WORK, _CLOCKED, Need("too few busy samples show the clock"))),
-        Entry("clock.power_limited_ratio", "ratio", "samples", "Share of the busy samples at the power limit", "power of at least 97 % of the limit, or of the rated power where no limit is sampled", columns={"samples": "time device sm_active power_w power_limit_w"}),
-        Entry("clock.held_back_ratio", "ratio", "samples", "Share of the busy samples whose clock the driver holds down for power or heat", "clocks_event_reasons: power cap, thermal, brake", columns={"samples": "time device sm_active throttled"}),
-        Entry("clock.limited_ratio", "ratio", "samples", "Share of the busy samples at a power or heat limit", "what the driver says, else as clock.power_limited_ratio", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}),
-        Entry("clock.limit", "text", "samples", "What that limit is: power or heat", "the reason of most of these samples", columns={"samples": "time device sm_active throttled overheated power_w power_limit_w"}, needs=(_AT_WORK, Need("no sample of a busy device shows a limit"))),
-        Entry("clock.temperature_max_c", "count", "samples", "Highest GPU temperature while busy, degrees Celsius", "max of the samples", columns={"samples": "time device sm_active temperature_c"}),
-    ], columns={"samples": "time device sm_active sm_clock_hz"}, needs=(_AT_WORK, _CLOCKED), supply=needs.SMI_LOG),
-)  # fmt: skip
+
+@predicate
+def matrix_products(a: Analysis) -> bool:
+    return bool(a.names.mask(lambda k: k.family in MATMUL)[a.op_name[a.device_kernels(a.main_device)]].any())
+
+
+@predicate
+def ten_samples(a: Analysis) -> bool:
+    return _enough(a, len(a.samples(a.main_device) or ()))
+
+
+@predicate
+def program_with_weights(a: Analysis) -> bool:
+    return a.program.kind == UNKNOWN or a.program.is_model is not False
+
+
+@predicate
+def busy_samples(a: Analysis) -> bool:
+    return bool(_clock_samples(a, a.main_device)[2].any())
 
 
 def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:

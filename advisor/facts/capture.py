@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs, profiled_sums
+from advisor.facts import profiled_sums
 from advisor.facts.damage import damage_facts, error_facts, integrity_facts
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
@@ -27,9 +28,17 @@ from advisor.sources.schema import OPERATIONS, Call
 #: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
 TRACED_CALL_NS = 1_600
 _EVENT_TABLES = (
-    "kernels", "copies", "memsets", "graph_runs", "api_calls", "ranges", "samples",
-    "allocations", "host_calls", "overheads",
-)  # fmt: skip
+    "kernels",
+    "copies",
+    "memsets",
+    "graph_runs",
+    "api_calls",
+    "ranges",
+    "samples",
+    "allocations",
+    "host_calls",
+    "overheads",
+)
 _SECRET = re.compile(r"(?i)(token|secret|passw|passwd|api_?key|access_?key|credential|private_?key)")
 _DEBUG = re.compile(r"(?:^|\s)-O0(?:\s|$)|CUDA_LAUNCH_BLOCKING=[1-9]|(?:^|/)debug/[^/\s]+(?:\s|$)")
 _CLIENT = re.compile(
@@ -38,76 +47,50 @@ _CLIENT = re.compile(
 )
 
 
-_COMMAND = Need("the command line is not in the export")
-_ENVIRONMENT = Need("the environment is not in the export")
-_TWO_SAMPLES = Need("fewer than two samples are recorded", needs.SECONDS, lambda a: a.trace.rows("samples") > 1)  # fmt: skip
-_WRITTEN = Need("the program marks no ranges of its own", needs.STEP_RANGES, lambda a: _written_ranges(a) > 0)
-_WORK = Need("no kernels and no steps to infer it from", needs.CUDA, lambda a: a.workload != NO_KERNELS)
-_KIND = Need("the kind of program is not known", None, lambda a: a.workload != UNKNOWN)
-_CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(_majors(a)))  # fmt: skip
 _FEATURES = {
-    "tensor_cores": "has tensor cores", "dependent_launch": "can begin a kernel while another drains",
-    "wgmma": "has the matrix instructions of Hopper", "multicast": "can add up inside the NVLink switch",
+    "tensor_cores": "has tensor cores",
+    "dependent_launch": "can begin a kernel while another drains",
+    "wgmma": "has the matrix instructions of Hopper",
+    "multicast": "can add up inside the NVLink switch",
     "tcgen05": "has the matrix instructions of data-center Blackwell",
     "cudnn_attention": "runs the attention of cuDNN",
     **{t: f"multiplies matrices in {t.upper()}" for t in ("bf16", "tf32", "int8", "fp8", "fp4")},
-}  # fmt: skip
-_GENERATION = Need("which GPU it is, is not recorded", None, lambda a: gpu_has("fp8", a.device(a.main_device)) is not None)  # fmt: skip
-_BY_NSYS = Need("another tool than nsys recorded it", None, lambda a: a.trace_method is not None)
-_SAMPLES = {"samples": "time device"}
-_PROGRAM = {"kernels": "start end name_id", "ranges": "text_id"}
+}
 
-FACTS = (
-    *group("trace", needs.CUDA, [
-        Entry("capture.gpu_work_count", "count", "", "GPU operations and graph launches in the capture", "rows of kernels, copies, memsets, graph_runs, plus graph-launch calls", columns={**needs.OPS, "api_calls": "call"}),
-        Entry("capture.kernel_count", "count", "", "Kernel rows", "row count", columns={"kernels": "start"}),
-        Entry("capture.cuda_traced", "flag", "", "CUDA was among the traced sources (only where the export lists them)", "options of the capture", needs=(Need("the capture does not list what was traced"),)),
-        Entry("capture.calls_recorded", "flag", "", "The capture holds CUDA calls", "rows of api_calls", columns={"api_calls": "start"}),
-        Entry("capture.nsys_recorded", "flag", "", "nsys, or a tool that takes its options, recorded the capture", "format of the file"),
-        Entry("capture.compute_capability", "count", "", "Major compute capability of the newest GPU that the capture lists", "properties of the devices", needs=(_CAPABILITY,)),
-        *(Entry(f"gpu.{name}", "flag", "", f"The device that did most {can}", "compute capability, or the name, against knowledge/gpus.yaml", needs=(_GENERATION,)) for name, can in _FEATURES.items()),
-        Entry("capture.platform", "text", "", "Where the program ran, if that limits what can be recorded", "kernel of the system, or a driver that only Windows has", needs=(Need("nothing says that CUDA runs in an unusual place"),)),
-        Entry("capture.trace_method", "text", "", "How nsys traced CUDA: hardware, software, or not-told where the GPU and the release can do both", "the diagnostics; software where the options forbid hardware tracing, or the release or the GPU is too old for it", columns={"diagnostics": "text_id"}, needs=(_BY_NSYS,)),
-        Entry("capture.graphs_launched", "flag", "api_calls", "CUDA graphs were launched", "capture.graph_launch_count above 0", columns={"api_calls": "call"}),
-        Entry("capture.graph_launch_count", "count", "api_calls", "Graph-launch calls", "calls of class graph launch", columns={"api_calls": "call"}),
-        Entry("capture.node_traced_count", "count", "kernels", "Kernels recorded as nodes of a graph", "kernels with a graph node id", columns={"kernels": "graph_node"}),
-        Entry("capture.startup_ratio", "ratio", "", "Share of the capture that is start-up: its head, and cold calls after it", "from the first call to the steady part, and context creation, module loads, first launches and set-up of libraries wherever they stand", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.startup_ms", "ms", "", "Length of start-up", "as capture.startup_ratio", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.steady_ratio", "ratio", "", "Share of the capture that is left to analyse", "window without its cold idle time, over the time from start-up or the first launch to the last GPU operation and tear-down", columns=needs.GAPS),
-        Entry("capture.teardown_ratio", "ratio", "", "Share of the capture in frees and unloads after the last GPU work", "calls after the last GPU operation", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.unused_ratio", "ratio", "", "Share of the capture that is neither start-up nor analysed nor tear-down", "what the others leave: first steps, work outside the window", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.rest", "text", "", "What the rest of the capture is, beside start-up and the steady part", "host code before the first GPU operation, tear-down, and what else lies outside the window, of half a percent and more", columns={**needs.OPS, "api_calls": needs.CALLS}, needs=(Need("start-up and the steady part are all that the capture holds"),)),
-        Entry("capture.step_count", "count", "", "Steps in the window (0 where none was found that is certain)", "ranges, markers, periodic graph launches or the repeating kernel sequence", columns=needs.STEP_COLUMNS, windowed=True, over_ranks="median"),
-        Entry("capture.step_method", "text", "", "How steps were found", "as capture.step_count", columns=needs.STEP_COLUMNS, needs=(needs.STEPS,), windowed=True),
-        Entry("capture.step_confidence", "ratio", "", "Confidence that what was found are steps", "by method, raised where what comes once a pass confirms it; from 0.6 on steps are compared with each other", columns=needs.STEP_COLUMNS, needs=(needs.STEPS,), windowed=True),
-        Entry("capture.size_bytes", "bytes", "", "Size of the file", "file system"),
-        Entry("capture.event_count", "count", "", "Rows of the event tables", "row counts"),
-        Entry("capture.nvtx_range_count", "count", "", "NVTX ranges and marks", "row count; 0 where the table is absent", columns={"ranges": "start"}),
-        Entry("capture.nvtx_coverage_ratio", "ratio", "kernels api_calls ranges", "Kernel time launched from inside a step range or, where no steps are known, any range", "launch call inside a range of the same thread", columns=needs.STEP_COLUMNS, needs=(_WRITTEN, needs.KERNELS), windowed=True),
-        Entry("capture.sample_count", "count", "", "GPU-metric samples", "row count; 0 where the table is absent", supply=needs.SAMPLES, columns=_SAMPLES),
-        Entry("capture.sample_period_ns", "ns", "samples", "Sampling period of the GPU metrics", "median spacing of the samples of one device", columns=_SAMPLES, needs=(_TWO_SAMPLES,)),
-        Entry("capture.sample_period_over_kernel", "ratio", "samples kernels", "Sampling period over the median kernel of the families that hold most time", "period / median duration in the dominant families", columns={"samples": "time device", "kernels": "start end name_id"}, needs=(_TWO_SAMPLES,)),
-        Entry("capture.overhead_idle_ratio", "ratio", "kernels", "Share of the window that is device idle inside profiler overhead rows or inside the traced part of graph-launch calls", "budget part `profiler`, worst device", columns={**needs.GAPS, "overheads": "start end process"}, windowed=True),
-        Entry("capture.traced_call_cost_ratio", "ratio", "api_calls", "Traced eager calls times the least measured cost per call (1.6 us), over the window", "calls in the window x 1.6 us / window", columns={"api_calls": "start call"}, windowed=True),
-        Entry("capture.secret_name_count", "count", "", "Environment variables in the export whose names look like credentials", "names only", needs=(_ENVIRONMENT,)),
-        Entry("capture.debug_build", "flag", "", "The command line shows a debug build or blocking launches", "command line: cargo run without --release, -O0, CUDA_LAUNCH_BLOCKING", needs=(_COMMAND,)),
-        Entry("capture.client_command", "flag", "", "The captured command is a client of a server", "command line: curl, wget, benchmark clients", needs=(_COMMAND,)),
-        Entry("capture.schema_known", "flag", "", "The export schema is one that was tested (2.9 to 3.30)", "version in the export's metadata", needs=(Need("the export does not record its schema version"),)),
-        Entry("capture.range_count", "count", "", "Capture ranges in the file (profiler start/stop pairs)", "cudaProfilerStart and Stop calls", columns={"api_calls": "start call name_id"}),
-        Entry("capture.gpu_busy_sampled_ratio", "ratio", "samples", "Sampled GR Active over the window", "mean of the samples; the only view into opaque graphs", columns={"samples": "time gr_active"}, needs=(_TWO_SAMPLES, needs.SAMPLED), windowed=True),
-        Entry("capture.workload", "text", "", "What the capture holds: LLM serving, LLM decode, LLM prefill, training, diffusion inference, vision or encoder inference, recommendation inference, simulation or HPC loop, micro-benchmark, unknown, no GPU kernels", "evidence weighed by knowledge/workloads.yaml; the phases of the steps for a language model", columns=_PROGRAM),
-        Entry("capture.is_inference", "flag", "kernels", "The capture holds inference of a model", "capture.workload", columns=_PROGRAM, needs=(_KIND,)),
-    ], columns={}, windowed=False),
-    *group("trace", needs.CUDA, [
-        Entry("workload.kind", "text", "", "What the capture holds, as capture.workload; without a value where there are no kernels", "evidence weighed by knowledge/workloads.yaml", needs=(_WORK,)),
-        Entry("workload.confidence", "ratio", "", "Confidence of the workload: 0 where it is unknown", "evidence, its margin over the next workload, and how many kinds of evidence agree", needs=(_WORK,)),
-        Entry("workload.framework", "text", "", "What launched the kernels: pytorch (and engines built on it), jax, tensorflow, tensorrt, onnxruntime, cuda-c++", "names of kernels and ranges; without any sign of a framework, CUDA C++", needs=(_WORK,)),
-        Entry("workload.is_language_model", "flag", "", "The capture holds inference of a language model", "workload.kind"),
-        Entry("workload.is_training", "flag", "", "The capture holds training", "workload.kind"),
-        Entry("workload.is_model", "flag", "", "The capture holds training or inference of a neural network", "workload.kind"),
-        Entry("workload.is_pytorch", "flag", "", "PyTorch, or an engine built on it, launched the kernels", "workload.framework"),
-    ], columns=_PROGRAM, needs=(_WORK, _KIND), windowed=False),
-)  # fmt: skip
+
+@predicate
+def two_samples(a: Analysis) -> bool:
+    return a.trace.rows("samples") > 1
+
+
+@predicate
+def own_ranges(a: Analysis) -> bool:
+    return _written_ranges(a) > 0
+
+
+@predicate
+def workload(a: Analysis) -> bool:
+    return a.workload != NO_KERNELS
+
+
+@predicate
+def kind_of_program(a: Analysis) -> bool:
+    return a.workload != UNKNOWN
+
+
+@predicate
+def capabilities(a: Analysis) -> bool:
+    return bool(_majors(a))
+
+
+@predicate
+def known_gpu(a: Analysis) -> bool:
+    return gpu_has("fp8", a.device(a.main_device)) is not None
+
+
+@predicate
+def recorded_by_nsys(a: Analysis) -> bool:
+    return a.trace_method is not None
 
 
 def _majors(a: Analysis) -> list[int]:
@@ -280,42 +263,34 @@ def _coverage(a: Analysis, out: FactWriter) -> None:
 
 #: Part of start-up -> its name, and what shortens it.
 _WORDS = {
-    "context": ("context creation", "driver persistence mode (nvidia-smi -pm 1), no device visible that is not used"),
-    "modules": ("modules, first launches", "run every kernel once before the capture; "
-                "CUDA_MODULE_LOADING=EAGER moves loads out of the first step"),
+    "context": (
+        "context creation",
+        "driver persistence mode (nvidia-smi -pm 1), no device visible that is not used",
+    ),
+    "modules": (
+        "modules, first launches",
+        "run every kernel once before the capture; "
+        "CUDA_MODULE_LOADING=EAGER moves loads out of the first step",
+    ),
     "libraries": ("set-up of libraries", "create handles and workspaces before the first request"),
     "graphs": ("building of CUDA graphs", "capture graphs for the usual sizes before serving"),
-    "ranges": ("warm-up, loading, compilation", "caches of compiled and tuned kernels that outlive the process"),
+    "ranges": (
+        "warm-up, loading, compilation",
+        "caches of compiled and tuned kernels that outlive the process",
+    ),
     "upload": ("upload of weights", "pinned memory, asynchronous copies, large pieces"),
-    "allocation": ("allocations before work", "one pool instead of many allocations; pin only what is copied often"),
+    "allocation": (
+        "allocations before work",
+        "one pool instead of many allocations; pin only what is copied often",
+    ),
     "autotuning": ("autotuning", "keep the chosen kernels: a cache of tuned kernels on disk, fewer shapes"),
     "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
-}  # fmt: skip
+}
 
 #: Start-up of a step in either half of the window is the same again if one takes this share of the other.
 _ALIKE = 0.5
 #: A part with less than this share of the capture is not named.
 _REST_SHARE = 0.005
-
-STARTUP_FACTS = (
-    *group("trace", needs.CUDA, [
-        Entry("startup.context_ratio", "ratio", "api_calls", "Share of the capture in which the context is created", "the first call of 10 ms or more before any GPU work"),
-        Entry("startup.modules_ratio", "ratio", "api_calls", "Share of the capture in module loads and first launches of kernels", "calls from 100 us; first launches from ten times the median launch, or from 1 ms"),
-        Entry("startup.libraries_ratio", "ratio", "api_calls", "Share of the capture in which libraries are set up", "frees and other calls from 1 ms before the first GPU work; allocations as well before the last first launch, all at most three a name once there is work"),
-        Entry("startup.graphs_ratio", "ratio", "api_calls", "Share of the capture in which CUDA graphs are built", "graph instantiation calls, where graphs are then replayed"),
-        Entry("startup.ranges_ratio", "ratio", "", "Share of the capture in ranges named warm-up, loading, autotuning or compilation", "names of knowledge/step_ranges.yaml"),
-        Entry("startup.upload_ratio", "ratio", "", "Share of the capture in which weights are uploaded", "most of the uploaded bytes, before 1 % of the kernel time"),
-        Entry("startup.autotuning_ratio", "ratio", "kernels", "Share of the capture in trials of kernels that no range names", "stretches of matrix products and convolutions that run several times in a row: 4 kernels and 12 runs at least, not seen again after half of the kernel time, unless that is done all along", columns={"kernels": "start end name_id correlation process", "api_calls": needs.CALLS}),
-        Entry("startup.allocation_ratio", "ratio", "api_calls", "Share of the capture in allocations before the first GPU work", "allocation calls from 1 ms"),
-        Entry("startup.warm", "flag", "", "The program was warm when the capture began", "start-up is at most two first launches or module loads", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("startup.late_ratio", "ratio", "", "How much of the start-up inside the window lies in the second half of its steps: it comes back", "start-up part of the budget by step, over the devices; 0 where a single step there has any, and none before it half as much or twice as much", needs=(Need("fewer than six steps, or no device waits for start-up inside them"),)),
-        Entry("startup.in_window_ratio", "ratio", "", "Share of the window in which devices wait for start-up inside its steps", "mean over the devices of the start-up part of the budget"),
-    ], columns={**needs.OPS, "api_calls": needs.CALLS}),
-    *group("trace", needs.STEP_RANGES, [
-        Entry("startup.warmup_step_count", "count", "", "First steps that are set aside as slower than the rest, though they do as much", "those before the window that take more than 1.3 times the median step and launch within 10 % of its operations"),
-        Entry("startup.warmup_ratio", "ratio", "", "Share of the capture in these first steps", "as startup.warmup_step_count", needs=(Need("no first step is slower than the rest"),)),
-    ], columns={**needs.STEP_COLUMNS, **needs.OPS}, needs=(needs.STEPS,)),
-)  # fmt: skip
 
 
 def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
@@ -337,9 +312,10 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
     early = Spans(np.array([found.end]), np.array([begun]))
     before = min(subtract(early, found.spans).total / span, unused)
     rest = (
-        ("host code before the first GPU operation", before), ("tear-down", teardown),
+        ("host code before the first GPU operation", before),
+        ("tear-down", teardown),
         ("outside the window", unused - before),
-    )  # fmt: skip
+    )
     out.put("capture.rest", ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= _REST_SHARE) or None)
     if a.step_count >= EVEN_STEPS and idle:
         by_step = sum(b.by_step[a.window_steps, PARTS.index("startup")] for b in a.budgets.values())

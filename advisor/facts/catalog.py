@@ -1,6 +1,6 @@
-"""The catalogue of facts: what the modules that compute them declare. The single source for rule checking, for
-``advisor facts`` and for the documentation. A fact without a value is missing, never zero. Definitions:
-docs/definitions.md.
+"""The catalogue of facts of one trace, as `knowledge/facts/` declares them: the single source for rule
+checking, for ``advisor facts`` and for the documentation. A fact without a value is missing, never zero.
+Definitions: docs/definitions.md.
 
 And all facts of one trace, with the evidence tables that findings print: small, sorted, with units.
 """
@@ -20,6 +20,7 @@ from advisor.facts import (
     copies,
     damage,
     device,
+    drift,
     host,
     load,
     memory,
@@ -33,7 +34,8 @@ from advisor.facts import (
 )
 from advisor.facts.device import of_older_architecture
 from advisor.facts.needs import explain_missing
-from advisor.facts.spec import FactSpec, FactWriter
+from advisor.facts.writer import FactWriter
+from advisor.knowledge.facts import facts_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
@@ -45,16 +47,28 @@ from advisor.model.once import at_once
 from advisor.model.parts import IDLE
 from advisor.sources.schema import Call
 
-_DECLARED = (
-    *capture.FACTS, *capture.STARTUP_FACTS,
-    *damage.FACTS, *device.FACTS, *host.FACTS, *waits.FACTS,
-    *copies.FACTS, *memory.FACTS,
-    *activity.FACTS, *phases.FACTS, *serving.FACTS,
-    *provenance.FACTS, *operations.LAYER_FACTS, *operations.FACTS, *communication.FACTS,
-    *communication.TURN_FACTS, *phases.DRIFT_FACTS, *sums.FACTS, *profiled_sums.FACTS, *load.FACTS,
-)  # fmt: skip
+#: The modules that compute facts, in the order of pages; a file of the same name has their declarations.
+_MODULES = (
+    capture,
+    damage,
+    device,
+    host,
+    waits,
+    copies,
+    memory,
+    activity,
+    phases,
+    serving,
+    provenance,
+    operations,
+    communication,
+    drift,
+    sums,
+    profiled_sums,
+    load,
+)
 
-CATALOGUE: dict[str, FactSpec] = {spec.name: spec for spec in _DECLARED}
+CATALOGUE = facts_of(*(module.__name__.rpartition(".")[2] for module in _MODULES))
 
 #: Facts made of all captures of a job; a single rank has none of them.
 JOINT = frozenset(name for name, spec in CATALOGUE.items() if spec.over_ranks == "joint")
@@ -179,12 +193,18 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
         mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
         spans = union(calls["start"][mine], calls["end"][mine])
         idle, many = a.budgets[device].idle_inside(spans), len(mine)
-        entity.append({
-            "device": device, "name": names[i], "count": many,
-            "per_step": many / a.step_count if a.step_count else None,
-            "time_ratio": spans.total / host, "idle_ratio": idle / window,
-            "p50_ns": float(d.p50[i]), "max_ns": float(d.maximum[i]),
-        })  # fmt: skip
+        entity.append(
+            {
+                "device": device,
+                "name": names[i],
+                "count": many,
+                "per_step": many / a.step_count if a.step_count else None,
+                "time_ratio": spans.total / host,
+                "idle_ratio": idle / window,
+                "p50_ns": float(d.p50[i]),
+                "max_ns": float(d.maximum[i]),
+            }
+        )
     out.entity("sync_call", entity)
 
 
@@ -287,7 +307,7 @@ def _of_kernels(views: Sequence[View], waits: Mapping[int, Array]) -> None:
         operations.in_use_facts(*view)
         operations.shape_facts(*view)
         phases.pass_facts(*view)
-        phases.drift_facts(*view)
+        drift.drift_facts(*view)
         communication.communication_facts(*view, waits.get(view[1]))
         communication.network_facts(*view)
         activity.sampled_facts(*view)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
     JOINING,
@@ -29,88 +28,9 @@ from advisor.sources.schema import MISSING, NIC_WAITS
 #: With this many calls two slow ones do not move the median.
 _MIN_CALLS = 5
 
-ALIKE = Need(f"fewer than {_MIN_CALLS} collectives of one kind have one size, or one place in certain steps", needs.LONGER)  # fmt: skip
-_SIZES = Need("the sizes of collectives are not recorded", needs.SIZES, lambda a: bool((device_collectives(a, a.main_device).bytes != MISSING).any()))  # fmt: skip
-_WORLD = Need("the capture does not record how many ranks the job has", needs.ALL_RANKS)
-_OTHERS = Need("the captures of the other ranks were not given", needs.ALL_RANKS)
-SAME_KERNELS = Need("less than half of the kernel time is in kernels that the other ranks run alike")
-
-WORK = Need("no kernels are what takes longer on the late ranks")
-
-_SIZED = {"kernels": f"{needs.SPAN} name_id", "collectives": "start device stream bytes"}
-_PACES = {"kernels": f"{needs.SPAN} name_id grid_x grid_y grid_z threads"}
-#: The columns that collectives are matched by.
-_MATCHED = {
-    "kernels": f"{needs.SPAN} stream name_id",
-    "collectives": "start device stream name_id bytes group_id sequence",
-}
 
 #: A sample counts as communication if collectives run for at least this share of it.
 _INSIDE = 0.5
-
-
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("comm.time_ratio", "ratio", "kernels", "Share of the untraced step in which collectives run", "union / untraced window"),
-        Entry("comm.exposed_ratio", "ratio", "kernels", "The same while no other kernel runs", "budget part communication"),
-        Entry("comm.exposed_transfer_ratio", "ratio", "kernels", "The same without waiting for late ranks; of one rank alone, with it", "comm.exposed_ratio minus the exposed waiting that all ranks show together"),
-        Entry("comm.blocking_ratio", "ratio", "kernels api_calls", "Share of the exposed time after which a kernel begins that was launched by then, or whose launch waited for it: it waited for the collective", "launch of the next kernel, and synchronising calls, against the end of the collective", columns={"kernels": f"{needs.SPAN} name_id correlation", "api_calls": "start end call correlation"}, needs=(needs.COLLECTIVES, Need("no collective is exposed, or no launch is known of the kernels after them"))),
-        Entry("comm.waiting_known", "flag", "kernels", "Other ranks show how long collectives wait for a late one", "matched collectives of several ranks", needs=(needs.COLLECTIVES,)),
-        Entry("comm.overlap_ratio", "ratio", "kernels", "Share of the collective time that other kernels hide", "1 - exposed / union", needs=(needs.COLLECTIVES,)),
-        Entry("comm.calls_per_step", "count", "kernels", "Collective kernels a step", "count in the window / steps", needs=(needs.COLLECTIVES, needs.STEPS)),
-        Entry("comm.max_over_mean", "ratio", "kernels", "Longest call over the mean call, of the kind and size of collective for which it is worst (with all ranks: their transfers); place in the step where sizes are not recorded", f"kinds and sizes with at least {_MIN_CALLS} calls", needs=(needs.COLLECTIVES, ALIKE)),
-        Entry("comm.excess_ratio", "ratio", "kernels", "Share of the untraced step that calls take beyond twice the median of their kind and size (or place)", "sum of the excess / untraced window", needs=(needs.COLLECTIVES, ALIKE)),
-        Entry("comm.repeated_excess_ratio", "ratio", "kernels", "That share without the longest call: what happened once does not count", "sum of the excess but the largest / untraced window", needs=(needs.COLLECTIVES, ALIKE)),
-        *needs.counted("comm.small_calls", "kernels", "Collectives below 1 MiB that run exposed,", "sizes from the tracer's arguments; without any, all-reduces, all-gathers and reduce-scatters under 0.1 ms, where most are", columns=_SIZED, needs=(needs.COLLECTIVES,)),
-        Entry("comm.small_exposed_ratio", "ratio", "kernels", "Share of the untraced step in which they run exposed", "sum / untraced window", columns=_SIZED, needs=(needs.COLLECTIVES,)),
-        Entry("comm.reduces_ratio", "ratio", "kernels", "How much of the exposed time of collectives lies in those that join the parts of a model split over GPUs (all-reduce, all-gather, reduce-scatter): the rest exchanges tokens with experts, or sends to one rank", "by the names of their kernels and calls", needs=(needs.COLLECTIVES,)),
-        Entry("comm.sizes_known", "flag", "kernels", "The sizes of some collectives are recorded", "sizes from the tracer's arguments", columns=_SIZED, needs=(needs.COLLECTIVES,)),
-        *needs.counted("comm.row_calls", "kernels", "Collectives in a row,", "those shorter than 100 us that follow another one of their kind, with no other kernel beside them or between", needs=(needs.COLLECTIVES,)),
-        Entry("comm.row_exposed_ratio", "ratio", "kernels", "Share of the untraced step in which they run exposed", "sum / untraced window", needs=(needs.COLLECTIVES,)),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}),
-    *group("trace", needs.CUDA, [
-        Entry("ranks.count", "count", "", "Ranks that were given", "captures of one job", columns={}, needs=()),
-        Entry("ranks.world_size", "count", "", "Ranks that the job has", "metadata of the captures, else the highest rank given", columns={}, needs=(_WORLD,)),
-        Entry("ranks.missing_count", "count", "", "Ranks of the job that were not given", "world size minus given", columns={}, needs=(_WORLD,)),
-        Entry("ranks.matched_count", "count", "", "Collectives that were found on every rank that takes part", "matched by communicator and sequence number, else by kind and order in time on aligned clocks"),
-        Entry("ranks.wait_ratio", "ratio", "", "Share of the collective time that is waiting for the last rank", "own duration minus the shortest over the ranks, over all durations"),
-        Entry("ranks.wait_window_ratio", "ratio", "", "Share of the untraced step that ranks wait so with no other kernel beside it, on average", "mean over the ranks"),
-        Entry("ranks.expert_wait_ratio", "ratio", "", "The part of that waiting for which expert kernels took longer on the rank that came last", "time of expert kernels since the collective before, against that of each rank that waits"),
-        Entry("ranks.expert_wait_window_ratio", "ratio", "", "The same as a share of the untraced step, on average", "mean over the ranks"),
-        Entry("ranks.stage_wait_ratio", "ratio", "", "Share of the untraced step in which ranks wait in transfers between stages of a pipeline with no other kernel beside them, on average", "sends and receives whose end two ranks share at a time, one of them with several partners; mean over the ranks"),
-        Entry("ranks.most_caused_ratio", "ratio", "", "Largest share of all waiting that one rank causes", "largest rank.caused_ratio"),
-        Entry("ranks.late_part", "text", "", "What ranks did longer than the others before they came late, whichever rank it was", "largest sum of the differences since the collective before"),
-        Entry("ranks.late_part_ratio", "ratio", "", "The part of the lateness that this makes", "sum of these differences / sum of the lateness"),
-        Entry("ranks.busy_spread", "ratio", "", "Largest busy share of a rank minus the smallest", "budgets", columns=needs.OPS),
-    ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
-    *group("rank", needs.CUDA, [
-        Entry("rank.last_ratio", "ratio", "", "Share of the matched collectives to which this rank comes last and makes others wait", "shortest duration: all of them end together"),
-        Entry("rank.caused_ratio", "ratio", "", "Share of all waiting that this rank causes", "waiting in collectives to which it comes last"),
-        Entry("rank.caused_over_even", "ratio", "", "That share over an even one", "rank.caused_ratio x ranks"),
-        Entry("rank.late_ns", "ns", "", "How much later than the others this rank comes to those collectives, on average", "own duration against the mean of the others"),
-        Entry("rank.late_part", "text", "", "What it did longer than the others before it came late", "largest difference to their mean since the collective before", columns=needs.GAPS),
-        Entry("rank.steady_ratio", "ratio", "", "How much less this rank waits than the others where it is late always, alone or together with other ranks; 0 where it is not", "1 - own waiting / waiting of the ranks that are not late, in collectives of both; the late ranks are those before the widest gap in the mean arrivals, if each waits for less than half as long as the rest"),
-        Entry("rank.late_names", "text", "", "This rank and those that are late together with it", "by rank.steady_ratio"),
-        Entry("rank.late_caused_ratio", "ratio", "", "Share of all waiting that these ranks cause", "sum of rank.caused_ratio"),
-        Entry("rank.late_by_ns", "ns", "", "How much later than the others these ranks come to the collectives that all of them share, on average", "mean waiting of the others minus their own"),
-        Entry("rank.late_work", "text", "", "What takes most longer on these ranks since the collective before", "largest difference of the means", columns=needs.GAPS),
-        Entry("rank.late_pattern", "text", "", "Why these ranks are late: data-parallel attention, experts, work, copies, pace, host, or waits for other work", "rank.late_work, the kernel family that takes most longer, and whether all kernels do", columns=needs.GAPS),
-        Entry("rank.late_family", "text", "", "The kernel family that takes most longer a step on these ranks", "time a step there minus that on the others", columns=_PACES, needs=(_OTHERS, WORK)),
-        Entry("rank.late_call_ns", "ns", "", "How long a kernel of this family takes on these ranks, on average", "time / calls", columns=_PACES, needs=(_OTHERS, WORK)),
-        Entry("rank.others_call_ns", "ns", "", "How long it takes on the other ranks, on average", "time / calls", columns=_PACES, needs=(_OTHERS, WORK)),
-        Entry("rank.slower_ratio", "ratio", "", "How much longer its kernels take than the same kernels, launched as often and with the same shapes, on the other ranks; 0 where they take less", "time at its own medians / at the medians of the others - 1", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
-        Entry("rank.slower_alike_ratio", "ratio", "", "Share of that kernel time in kernels that take longer by at least half of it, with the heaviest kernel or without it, whichever is less", "sum / compared kernel time", columns=_PACES, needs=(_OTHERS, SAME_KERNELS)),
-        Entry("rank.clock_offset_ns", "ns", "", "What was added to the clock of this rank, in the middle of its window", "median over the ends of matched collectives, against the rank with most of them"),
-        Entry("rank.left_out_count", "count", "", "Collectives that others entered before the window of this rank, the last, begins: they are left out", "starts and windows on aligned clocks"),
-        Entry("rank.began_later_ns", "ns", "", "How long before that window the first rank entered one of them, at most", "starts and windows on aligned clocks"),
-        Entry("rank.wait_ratio", "ratio", "", "Share of its untraced step that this rank waits in collectives", "own duration minus the shortest / untraced window"),
-    ], columns=_MATCHED, needs=(_OTHERS,), over_ranks="joint"),
-    *group("device", needs.NETWORK, [
-        Entry("network.card_count", "count", "network", "Network cards that carry data in the window", "distinct cards with bytes", needs=()),
-        Entry("network.peak_rate", "bytes_per_s", "network", "The most that one card sends, or receives, in a sample", "max over the samples of the window", needs=()),
-        Entry("network.waits_ratio", "ratio", "network kernels", "Share of the sampled communication that no kernel hides in which a network card has data to send and cannot send it", "samples that lie in such communication for at least half of their time: count with send waits / count", needs=(needs.COLLECTIVES, Need("no sample of a network card lies mostly in exposed communication", needs.NETWORK))),
-    ], columns={"network": "start end nic kind value", "kernels": "start end device name_id"}),
-)  # fmt: skip
 
 
 class CrossRank(NamedTuple):
@@ -249,15 +169,6 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 # --- GPUs of one process that take turns ----------------------------------------------------------
-
-
-_COMPUTES = Need("the process computes on no GPU in the window", needs.OWNER)
-
-TURN_FACTS = group("trace", needs.CUDA, [
-    Entry("gpus.computing_count", "count", "kernels", "GPUs that the main process computes on in the window", "GPUs with at least 5 % of the compute time of the busiest one"),
-    Entry("gpus.alone_ratio", "ratio", "kernels", "Share of the time in which any of them computes that a single one does so", "union of the kernels but collectives, and of copies between GPUs, by GPU", needs=(_COMPUTES, Need("the process computes on one GPU"))),
-    Entry("gpus.turn_wait_ratio", "ratio", "kernels", "Share of the window in which a GPU does not compute while another one does, on average", "(time of any - own time) / window, mean over the GPUs"),
-], columns={"kernels": f"{needs.SPAN} name_id process"}, needs=(_COMPUTES,))  # fmt: skip
 
 
 def turn_facts(a: Analysis, out: FactWriter) -> None:

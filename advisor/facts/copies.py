@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.callsites import SMALL_COPY, small_runs
@@ -29,31 +29,16 @@ _RATE_FROM = 1 << 20  # smaller copies measure latency, not the link
 _PLACES = 50
 _LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: data-centre GPUs of recent years have no less
 _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
-_HOST_MEMORY = Need("the kind of host memory is not recorded", None, lambda a: _memory_known(a, a.main_device))  # fmt: skip
-_LINK = Need("the GPU is not in knowledge/gpus.yaml", None, lambda a: practical_rate(a, a.main_device) is not None)  # fmt: skip
 
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("copy.pageable_ratio", "ratio", "copies", "Share of the untraced step in which copies from or to pageable memory run", "union / untraced window", needs=(_HOST_MEMORY,)),
-        Entry("copy.pageable_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
-        Entry("copy.pageable_excess_ratio", "ratio", "copies", "The part of that time which the rate of pinned copies would save", "exposed time of those over 64 KiB x (1 - rate / practical rate of the link; 12 GB/s where the GPU is not known)", needs=(_HOST_MEMORY,)),
-        *needs.counted("copy.pageable_large", "copies", "Pageable copies over 64 KiB", needs=(_HOST_MEMORY,)),
-        Entry("copy.exposed_ratio", "ratio", "copies", "Share of the untraced step in HtoD and DtoH copies with no kernel running", "budget parts htod + dtoh"),
-        Entry("copy.once_ratio", "ratio", "copies kernels", "Share of the untraced step in copies between host and device, if all of them stand before its first kernel or behind its last one: inputs and results of one piece of work; else 0", "sum / untraced window"),
-        Entry("copy.peer_exposed_ratio", "ratio", "copies", "Share of the untraced step in copies from GPU to GPU with no kernel running", "union minus compute"),
-        *needs.counted("copy.tiny", "copies", "HtoD and DtoH copies under 4 KiB"),
-        Entry("copy.tiny_htod_ratio", "ratio", "copies", "Share of those copies that go to the device", "count of HtoD / count", needs=(Need("no copy between host and device under 4 KiB"),)),
-        Entry("copy.tiny_time_ratio", "ratio", "copies", "Share of the untraced step that they take on the device", "sum / untraced window"),
-        Entry("copy.small_held_ratio", "ratio", "copies", "Share of the untraced step in which no kernel runs while copies to the device of at most 64 KiB follow each other, eight or more with nothing but waits between; at least copy.tiny_time_ratio", "from the first call of a run to the end of its last copy, minus compute"),
-        Entry("copy.small_runs", "text", "copies", "How many copies those runs hold, and of what size", "count and mean", needs=(Need("no eight small copies to the device follow each other"),)),
-        Entry("copy.dtod_busy_ratio", "ratio", "copies", "Share of the busy time in device-to-device copies", "sum / busy"),
-        Entry("copy.dtod_window_ratio", "ratio", "copies", "The same as a share of the untraced step", "sum / untraced window"),
-        Entry("copy.htod_bytes_per_step", "bytes", "copies", "Bytes uploaded a step", "sum / steps", needs=(needs.STEPS,)),
-        Entry("copy.link_rate_ratio", "ratio", "copies", "Rate of the large pinned copies over the practical rate of the link", "bytes / time of pinned copies of at least 1 MiB, against knowledge/gpus.yaml", needs=(_HOST_MEMORY, _LINK, Need("no pinned copy of 1 MiB or more"))),
-        Entry("copy.link_time_ratio", "ratio", "copies", "Share of the untraced step in those large pinned copies", "union / untraced window", needs=(_HOST_MEMORY,)),
-        Entry("copy.link_exposed_ratio", "ratio", "copies", "The same while no kernel runs", "union minus compute", needs=(_HOST_MEMORY,)),
-    ], columns={"copies": f"{needs.SPAN} bytes kind src_memory dst_memory", "kernels": needs.SPAN}),
-)  # fmt: skip
+
+@predicate
+def host_memory(a: Analysis) -> bool:
+    return _memory_known(a, a.main_device)
+
+
+@predicate
+def known_link(a: Analysis) -> bool:
+    return practical_rate(a, a.main_device) is not None
 
 
 def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
@@ -121,18 +106,20 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     for direction, memory in pairs(kind, host_side):
         mine = (kind == direction) & (host_side == memory)
         (time, exposed), of_host = ran(mine), direction in (HTOD, DTOH)
-        rows.append({
-            "device": a.main_device,
-            "kind": COPY_KIND_NAMES.get(direction, "other"),
-            "memory": _MEMORY_NAMES.get(memory, "device") if of_host else "device",
-            "count": int(mine.sum()),
-            "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
-            "bytes": int(size[mine].sum()),
-            "mean_bytes": float(size[mine].mean()),
-            "time_ratio": time / window,
-            "exposed_ratio": exposed / window,
-            "rate_bytes_per_s": rate(mine) if length[mine].any() else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "device": a.main_device,
+                "kind": COPY_KIND_NAMES.get(direction, "other"),
+                "memory": _MEMORY_NAMES.get(memory, "device") if of_host else "device",
+                "count": int(mine.sum()),
+                "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
+                "bytes": int(size[mine].sum()),
+                "mean_bytes": float(size[mine].mean()),
+                "time_ratio": time / window,
+                "exposed_ratio": exposed / window,
+                "rate_bytes_per_s": rate(mine) if length[mine].any() else None,
+            }
+        )
     rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
     out.entity("copy_class", rows)
     shown = ("kind", "memory", "count", "mean_bytes", "time_ratio", "exposed_ratio", "rate_bytes_per_s")

@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
@@ -32,12 +32,6 @@ _COUNT = re.compile(r"\d[\d,]*")
 
 Sign = tuple[str, float]
 
-_STEP_NAMES = Need("no range names a step", needs.STEP_RANGES, lambda a: a.damage.step_ranges > 0)
-_IDLE = Need("the capture holds GPU work", None, lambda a: not len(a.ops))
-_PROCESSOR = Need("nothing recorded says what ran the program")
-_LAUNCHES = {"api_calls": needs.CALLS, "kernels": needs.JOIN, "graph_runs": needs.JOIN}
-_DIAGNOSTICS = {"diagnostics": "text_id"}
-_LOSSES = {"api_calls": needs.CALLS, "kernels": needs.JOIN, "diagnostics": "text_id"}
 #: A row that fails a check of :mod:`advisor.metrics.integrity`, in words.
 _WORDS = {
     "end before start": "end before they start",
@@ -75,67 +69,23 @@ _COUNTS = {
     "capture.nameless_count": ("name without text", "named like a call", "named like a kernel"),
     "capture.overfull_sample_count": ("above 100 %",),
 }
-_NOUNS = {"api_calls": "API calls", "graph_runs": "graph runs", "host_calls": "OS calls",
-          "ranges": "NVTX ranges", "overheads": "overhead rows"}  # fmt: skip
+_NOUNS = {
+    "api_calls": "API calls",
+    "graph_runs": "graph runs",
+    "host_calls": "OS calls",
+    "ranges": "NVTX ranges",
+    "overheads": "overhead rows",
+}
 
-FACTS = (
-    *group("trace", needs.CUDA, [
-        Entry("capture.launch_without_kernel_ratio", "ratio", "api_calls", "Kernel-launch calls that succeeded (not graph launches) without a kernel row", "join by (process, correlation)", columns={"api_calls": needs.CALLS, "kernels": needs.JOIN}),
-        Entry("capture.opaque_graph_ratio", "ratio", "api_calls", "Graph launches that were recorded as one block, or not at all because the capture was not asked for their nodes", "graph-launch calls without a row of the same (process, correlation) unless the recorded option or the rows of others say that nodes were traced; graph_runs rows count as opaque", columns=_LAUNCHES),
-        Entry("capture.hidden_graph_ratio", "ratio", "", "Graph launches of which the capture holds neither the kernels nor the run as a whole", "graph-launch calls without a kernel and without a graph_runs row of the same (process, correlation)", columns=_LAUNCHES),
-        Entry("capture.unseen_graph_ratio", "ratio", "", "Graph launches that left nothing, or the time of the devices in graph runs recorded as one block: of these no kernel is known", "the larger of capture.hidden_graph_ratio and the time of graph_runs / that of all operations", columns={**_LAUNCHES, **needs.OPS}),
-        Entry("capture.damaged_ratio", "ratio", "", "Share of the capture in which events were lost", "stretches after a jump of the correlation ids, and step ranges without any call or GPU work", columns={"api_calls": "start end process correlation"}),
-        Entry("capture.correlation_jump", "count", "api_calls", "Largest jump between correlation ids of consecutive calls of one process", "max difference beyond what the call density explains", columns={"api_calls": "start process correlation"}),
-        Entry("capture.empty_step_ratio", "ratio", "ranges api_calls", "Step ranges that hold neither a CUDA call nor GPU work", "ranges without calls on their thread", columns={"ranges": needs.RANGES, "api_calls": "start thread"}, needs=(_STEP_NAMES,)),
-        Entry("capture.lost_kernel_ratio", "ratio", "api_calls", "Kernels that are missing: successful kernel launches without a kernel and graph launches without a row where nodes were traced, and nodes that some replays left out, over these and the kernels recorded", "join by (process, correlation); a lost graph counts as many kernels as the others have in the mean; nodes of a graph are numbered without a gap; what was still queued where the capture ends is not lost", columns={"api_calls": f"{needs.CALLS} result", "kernels": needs.JOIN, "graph_runs": needs.JOIN}),
-        Entry("capture.lost_call_ratio", "ratio", "api_calls", "Kernels without the call that launched them, among kernels that have it", "kernels between the first and the last of a process with a call of the same (process, correlation)", columns={"api_calls": "process correlation call", "kernels": needs.JOIN}),
-        Entry("capture.left_out_ratio", "ratio", "", "Events that the capture leaves out all along: operators or CUDA calls that are missing by their numbers, matrix products of PyTorch without a call among others that launch, or kernels of which no two steps have the same number", "the largest of four. Of 50 operators, or 100 calls of ROCm: 1 - 1 / mean gap between numbers where fewer than 80 % follow the number ahead. Of 100 calls of CUDA: 1 - 15 / mean gap where the mean is 30 or more and the median 20. Gaps without the widest 2 %. Of 20 products: those without a call of their thread inside, unless in a row, where the mean gap of the calls is 18 or more. Of steps, or replays, of like size: variance over mean of the counts of each kernel, where nearly all kernels vary, each for itself", columns={"kernels": f"{needs.SPAN} {needs.JOIN} name_id", "ranges": "start end process thread domain text_id number", "api_calls": "start process thread correlation"}),
-        Entry("capture.lost_event_count", "count", "", "Diagnostics that report lost or dropped events", "texts of the diagnostics table"),
-        Entry("capture.uncounted_loss_count", "count", "", "Those of them that do not say how many events were lost", "texts of the diagnostics table"),
-        Entry("capture.lost_row_ratio", "ratio", "", "Share of the rows that are lost: kernels without which launches stand, calls without which kernels stand, events that the tool counts as lost, or that are left out all along", "the largest of these shares", columns=_LOSSES),
-        Entry("capture.lost_ratio", "ratio", "", "Share of the capture that is lost or cannot be true, of its time or of its rows", "the largest of capture.damaged_ratio, capture.lost_row_ratio and capture.invalid_row_ratio", columns=_LOSSES),
-        Entry("capture.damage_signs", "text", "", "What shows that events were lost or cannot be true", "in words, with the numbers", columns=_LOSSES),
-        Entry("capture.error_call_count", "count", "api_calls", "API calls whose return value is an error (not ready is none)", "returnValue outside success, not-ready", columns={"api_calls": "result"}),
-        Entry("capture.error_launch_ratio", "ratio", "api_calls", "Share of the launches of kernels and graphs that returned an error, 0 without launches", "count", columns={"api_calls": "result call"}),
-        Entry("capture.failed_ratio", "ratio", "api_calls", "How much of the program failed: all of it where an error ended it, else the launches that returned an error", "1 if capture.error_kind is crash or hardware, else capture.error_launch_ratio", columns={"api_calls": "result call"}),
-        Entry("capture.error_kind", "text", "api_calls", "Kind of the most frequent error of calls, answer if all only say that something is so already or that the process ends, none without an error", "codes by knowledge/capture.yaml", columns={"api_calls": "result"}),
-        Entry("capture.error_text", "text", "api_calls", "The call that returned it first, its code, name and meaning", "as capture.error_kind", columns={"api_calls": "result name_id"}, needs=(Need("no call returned an error"),)),
-        Entry("capture.refusal", "text", "", "Why CUDA events are missing, as the tool says: no-permission, driver-version, not-started, events-dropped, none", "texts of the diagnostics table against knowledge/capture.yaml"),
-        Entry("capture.ran_on", "text", "", "What ran the program of a capture without GPU work: cpu, gpu, accelerator", "operators that only one of them has (knowledge/workloads.yaml), where memory was allocated, GPUs that the profiler lists; calls of CUDA, where it was traced and no reason is given why events are missing", needs=(_IDLE, _PROCESSOR)),
-        Entry("capture.ran_on_signs", "text", "", "The same as a sentence, with what shows it", "as capture.ran_on", needs=(_IDLE, _PROCESSOR)),
-        Entry("capture.refusal_text", "text", "diagnostics", "The same in words, where the tool gives a reason", "as capture.refusal", needs=(Need("the tool reports no trouble with CUDA"),)),
-    ], columns=_DIAGNOSTICS, windowed=False),
-    *group("trace", needs.CUDA, [
-        Entry("capture.invalid_row_ratio", "ratio", "", "Rows that cannot be true, as the largest share over the tables, or of the calls whose work they are", "rows that break at least one of the invariants below over the rows of their table, or calls with such work over those with any; 1 where more than 1 % of the times of a table lie months from the others or a table is a view, since everything rests on those; fewer such rows are left out"),
-        Entry("capture.invalid_rows", "text", "", "What cannot be true in the capture, with counts", "in words, by check and table"),
-        Entry("capture.end_before_start_count", "count", "", "Rows that end before they start", "end < start", columns={**needs.OPS, "api_calls": "start end", "ranges": "start end"}),
-        Entry("capture.before_launch_count", "count", "", "GPU operations that start before the call that issued them", "more than 5 us before the start of the call of the same (process, correlation)", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.stream_overlap_count", "count", "", "GPU operations that overlap the previous one on their stream, or whose graph launch does", "by more than 1 us; nodes of a graph count together, on several streams only against launches of that graph; copies of AMD are left out; of launches that allow it (LaunchKernelEx) those that also end before it", columns={**needs.OPS, "kernels": f"{needs.SPAN} {needs.JOIN} context stream graph_node"}),
-        Entry("capture.outlasted_wait_count", "count", "", "GPU operations that end after a call has returned that waited for them", "more than 100 us after the first synchronisation with their device, context or stream that began when their call had returned; of processes with several devices only streams", columns={**needs.OPS, "api_calls": f"{needs.CALLS} end result"}),
-        Entry("capture.misissued_count", "count", "", "GPU operations that carry the correlation id of a call that issues no such work", "kernels of calls that copy, fill, wait, free or record events, copies and fills alike; AMD copies and fills with kernels", columns={**needs.OPS, "api_calls": needs.CALLS}),
-        Entry("capture.call_overlap_count", "count", "", "CUDA calls that begin inside the previous call of their thread and end after it", "by more than 1 us each", columns={"api_calls": "start end process thread"}),
-        Entry("capture.impossible_size_count", "count", "", "Kernels and copies with a negative size, and kernels that last no time", "blocks, threads or bytes < 0; end = start where the stamps count 100 ns or less", columns={"kernels": "start end blocks threads", "copies": "bytes", "memsets": "bytes"}),
-        Entry("capture.repeated_row_count", "count", "", "Rows that are in a table twice", "equal times, place, correlation and name", columns={**needs.OPS, "api_calls": f"{needs.CALLS} name_id"}),
-        Entry("capture.repeated_correlation_count", "count", "", "Issuing calls that carry the correlation id of an earlier one, and kernels whose launch call has run another", "by (process, correlation); calls inside others and graph launches left out", columns={"api_calls": needs.CALLS, "kernels": needs.JOIN}),
-        Entry("capture.disordered_correlation_count", "count", "", "CUDA calls that carry a lower correlation id than the call ahead on their thread, in a capture without the work of any", "ids are given in the order in which the calls of a thread begin", columns={"api_calls": "start end process thread correlation"}),
-        Entry("capture.far_time_count", "count", "", "Rows that lie more than 30 days from the others", "start against the median start of the largest table", columns={**needs.OPS, "api_calls": "start", "ranges": "start"}),
-        Entry("capture.nameless_count", "count", "", "Kernels and calls whose name is not in the table of strings, or is one of the other kind", "ids without a text; kernels with the name of a call, calls with ( or < in their name", columns={"kernels": "name_id", "api_calls": "name_id"}),
-        Entry("capture.overfull_sample_count", "count", "", "Samples with a share of a peak above 105 %", "row count", columns={"samples": "gr_active sm_active dram_read dram_write"}),
-        Entry("capture.view_count", "count", "", "Tables of the export that the file holds as views", "not read", columns={}),
-    ], columns={**needs.GAPS, "ranges": "start end", "host_calls": "start end", "overheads": "start end", "samples": "gr_active"}, windowed=False),
-    *group("trace", needs.CUDA, [
-        Entry("capture.outside_work_ratio", "ratio", "", "Share of the GPU time outside start-up that lies outside the window", "union of the GPU operations of each device outside its window and start-up, over that and the busy time in the window; a first step counts where it keeps the GPU busy for more than twice as long as any other step"),
-        Entry("capture.whole_work_window", "text", "", "The argument of --window that covers all GPU work but start-up, where some lies outside the window", "first to last of the window and of capture.outside_work_ratio", needs=(Need("all GPU work but start-up lies in the window"),)),
-        Entry("capture.earlier_work_ratio", "ratio", "api_calls", "Share of the capture in which its first work was queued behind work from before the recording", "capture.earlier_work_ms over the time from the first call that issues work, or operation, to the last"),
-        Entry("capture.earlier_work_ms", "ms", "api_calls", "How long the first work of the capture was queued behind work from before the recording", "from the end of the launch call to the start of the first operation of a stream, 5 ms or longer, where its device runs recorded work for at most 1 % of that time"),
-        Entry("capture.window_chosen", "flag", "", "The user chose which part of the capture is analysed", "--window, --nvtx or --phase", columns={}),
-        Entry("capture.window_work_count", "count", "", "GPU operations in the window", "rows of kernels, copies, memsets and graph_runs that overlap it", columns=needs.OPS, windowed=True),
-        Entry("capture.window_busy_ms", "ms", "", "GPU busy time in the window, over all devices", "union of the GPU operations of each device", columns=needs.OPS, windowed=True),
-        Entry("capture.window_busy_ratio", "ratio", "", "Share of the window in which a device is busy, as the mean of the devices", "capture.window_busy_ms over the windows of all devices", columns=needs.OPS, windowed=True),
-        Entry("capture.steps_busy_ratio", "ratio", "", "The same where the window holds a whole step; 0 where it holds none", "capture.window_busy_ratio", columns=needs.OPS, windowed=True),
-        Entry("capture.step_levels", "text", "", "What repeats inside a step, and how often: pieces of a graph, numbered ranges, a run of kernels", "graph launches and ranges that come equally often in four of five steps; the longest run of kernels that returns after an equal number in three of four returns and fills half of a step of the usual size", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("nothing repeats inside a step")), windowed=True),
-    ], columns=needs.GAPS, windowed=False),
-)  # fmt: skip
+
+@predicate
+def named_steps(a: Analysis) -> bool:
+    return a.damage.step_ranges > 0
+
+
+@predicate
+def no_gpu_work(a: Analysis) -> bool:
+    return not len(a.ops)
 
 
 def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
@@ -243,7 +193,8 @@ def _reported(out: FactWriter, texts: list[str], rows: int) -> list[Sign]:
 
 
 def error_facts(a: Analysis, out: FactWriter) -> None:
-    """Calls that returned an error; the most frequent error that is more than an answer, the first of several."""
+    """Calls that returned an error; the most frequent error that is more than an answer, the first of
+    several."""
     if not a.trace.has("api_calls"):
         return
     calls = a.trace.columns("api_calls", ("result", "name_id", "start", "call"))

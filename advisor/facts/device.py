@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import PART_MEANINGS, Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import LAUNCHING, PARTS, DeviceBudget, empty_queue_share, replay_gaps
@@ -50,93 +50,15 @@ _PLACES = 50
 #: Idle parts before a replay that have causes of their own.
 _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call")
 
-_SEVERAL = Need("one process of the capture alone uses the device")
-_LAUNCHED = Need("the feeding thread launches no kernel by itself")
-_ISSUED = Need("no kernel has a known launch call", None, lambda a: bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any()))  # fmt: skip
-_ALONE = Need("no kernel was launched by itself")
-_SM_COUNT = Need("the capture does not record how many SMs the GPU has", None, lambda a: bool(a.device(a.main_device).sm_count))  # fmt: skip
-_CALL = {"api_calls": "start end thread call"}
-_KERNEL = {"kernels": needs.SPAN}
-_GRID = {"kernels": f"{needs.SPAN} name_id blocks"}
-_LOCAL = Need("the local memory of the kernels is not recorded")
 
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("budget.idle_ratio", "ratio", "", "Share of the window in which the device runs nothing", "window minus the union of all operations"),
-        Entry("budget.waiting_ratio", "ratio", "", "Idle in which the device waits for the program: without the gaps between the nodes of one graph run, what the profiler added, and start-up", "idle minus budget parts graph_internal, profiler, startup / untraced window"),
-        Entry("budget.busy_ratio", "ratio", "", "Share of the window in which the device runs anything", "union of kernels, copies, memsets and graph runs"),
-        *(
-            Entry(f"budget.{part}_ratio", "ratio", "", f"Share of the {'window' if part == 'profiler' else 'untraced step'}: {what}", "exclusive budget")
-            for part, what in PART_MEANINGS.items()
-        ),
-    ], columns={**needs.GAPS, "overheads": "start end process", "host_calls": "start end thread", "ranges": needs.RANGES}),
-    *group("device", needs.CUDA, [
-        Entry("idle.short_unexplained_ratio", "ratio", "", "How much of the idle time before operations without a recorded CUDA call lies in gaps of at most 0.1 ms", "gaps of at most 0.1 ms / all gaps before such operations", columns=needs.GAPS, needs=(Need("each operation after a gap has a known CUDA call"),)),
-        Entry("launch.idle_ratio", "ratio", "kernels api_calls", "Idle that launching kernels one by one causes", "budget parts launch_call + launch_latency + host_between_launches"),
-        Entry("launch.empty_queue_ratio", "ratio", "kernels api_calls", "Share of gaps (by count, graph-internal ones left out) that begin before the launch of the next operation returns, or less than 2 us after", "launch call end + 2 us after gap start", needs=(Need("no operation after a gap has a known launch call"),)),
-        Entry("launch.calls_per_step", "count", "api_calls", "Kernel-launch calls of the feeding thread a step; graph launches are counted apart", "calls in the window / steps", columns=_CALL, needs=(needs.STEPS,)),
-        Entry("launch.process_count", "count", "kernels", "Processes of the capture whose work ran on the device in the window", "distinct processes of its operations"),
-        Entry("launch.process_overlap_ratio", "ratio", "kernels", "Share of the busy time in which work of several of these processes runs at once: none where the device switches between them in time slices", "sum of the busy times of each process over the busy time of all, minus 1", needs=(_SEVERAL,)),
-        Entry("launch.process_beside_ratio", "ratio", "kernels", "Share of the untraced step in which work of several of these processes runs at once", "as launch.process_overlap_ratio, over the untraced step", needs=(_SEVERAL,)),
-        Entry("launch.process_slowed_ratio", "ratio", "kernels", "How much longer kernels take beside the work of another process than the same kernels of the same process alone", "mean durations by kernel and launch shape, at least five calls each way", needs=(_SEVERAL, Need("no kernel runs often enough both beside the work of another process and alone"))),
-        Entry("launch.process_held_ratio", "ratio", "kernels api_calls", "Share of the untraced step in which work of one process waits for, or runs beside, that of another", "launch.process_wait_ratio + launch.process_beside_ratio", needs=(_SEVERAL,)),
-        Entry("launch.process_sharing", "text", "kernels", "How these processes share the device", "in time slices where launch.process_overlap_ratio is at most 5 %", needs=(_SEVERAL,)),
-        Entry("launch.process_steps", "text", "kernels", "How many steps each of these processes makes, and how long the median one is", "steps found for each process by itself", needs=(_SEVERAL,)),
-        Entry("launch.process_wait_ratio", "ratio", "kernels api_calls", "Share of the untraced step in which a process has work queued and none running while that of another runs", "from the end of a launch call to the start of its work, outside the process's own work and inside that of others", needs=(_SEVERAL,)),
-        Entry("launch.calls_per_s", "count_per_s", "api_calls", "Kernel-launch calls of the feeding thread a second; graph launches are counted apart", "calls in the window / window", columns=_CALL),
-        Entry("launch.call_p50_ns", "ns", "api_calls", "Median length of a kernel-launch call", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
-        Entry("launch.call_p10_ns", "ns", "api_calls", "Length that a tenth of the kernel-launch calls stay below: what a call costs that waits for nothing", "quantile", columns=_CALL, needs=(_LAUNCHED,)),
-        Entry("launch.call_time_ratio", "ratio", "api_calls", "Share of the window that the feeding thread spends in kernel-launch calls", "sum / window", columns=_CALL),
-        Entry("launch.eager_kernel_ratio", "ratio", "kernels api_calls", "Share of the kernels that were launched one by one", "kernels without a graph node", needs=(_ISSUED,)),
-        Entry("launch.queue_p50_ns", "ns", "kernels api_calls", "Median time from the end of a launch call to the start of its kernel", "quantile, negative as 0", needs=(_ISSUED, _ALONE)),
-        Entry("launch.queue_over_kernel", "ratio", "kernels api_calls", "Queue time over kernel time", "sum / sum", needs=(_ISSUED, _ALONE)),
-        Entry("graph.launches_per_step", "count", "api_calls", "Graph launches a step", "calls in the window / steps", needs=(needs.STEPS,)),
-        Entry("graph.kernel_ratio", "ratio", "kernels", "Share of the kernel time that runs inside graphs", "kernels with a graph node", needs=(needs.KERNELS,)),
-        Entry("graph.replay_idle_ratio", "ratio", "kernels api_calls", "Idle before graph replays that launching and host code leave: waits, allocations, copies, garbage collection, the GIL, the operating system, the profiler and single pauses have causes of their own", "idle of gaps that end with the first node of a replay, minus budget parts profiler, startup, gc, gil, os, sync, alloc, copy_call, and what few slow steps lose in host gaps"),
-        Entry("graph.replay_call_idle_ratio", "ratio", "kernels api_calls", "The part of graph.replay_idle_ratio in which the feeding thread is inside a launch call or the device starts its work", "as above, host code left out"),
-    ], columns={"kernels": f"{needs.SPAN} {needs.JOIN} graph_node", "api_calls": needs.CALLS}),
-    *group("device", needs.CUDA, [
-        Entry("kernel.duration_p50_ns", "ns", "kernels", "Median kernel", "quantile in the window", columns=_KERNEL),
-        Entry("kernel.short_ratio", "ratio", "kernels", "Share of the kernels under 10 us", "count", columns=_KERNEL),
-        Entry("kernel.per_step", "count", "kernels", "Kernels a step", "count in the window / steps", columns=_KERNEL, needs=(needs.KERNELS, needs.STEPS)),
-        Entry("kernel.top_operation_ratio", "ratio", "kernels", "Share of kernel time of the largest operation", "time by logical operation"),
-        Entry("kernel.local_memory_ratio", "ratio", "kernels", "Share of the busy time in kernels whose threads use local memory: registers that were spilled, and arrays that fit into none", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
-        Entry("kernel.local_memory_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "local memory a thread above 0", columns={"kernels": f"{needs.SPAN} local_bytes"}, needs=(needs.KERNELS, _LOCAL)),
-        Entry("kernel.register_limit_ratio", "ratio", "kernels", "Share of the time of kernels with local memory in those that have as many registers a thread as the hardware allows, which is where registers are spilled", "255 registers a thread (CUDA C++ Programming Guide, compute capabilities)", columns={"kernels": f"{needs.SPAN} local_bytes registers"}, needs=(needs.KERNELS, _LOCAL, Need("no kernel uses local memory"))),
-        Entry("kernel.small_grid_ratio", "ratio", "kernels", "Share of the busy time in kernels with fewer blocks than half the SMs, all that run at once together, of families that are not near peak DRAM bandwidth", "blocks x 2 < SMs; families at the bandwidth limit left out where samples resolve them", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
-        Entry("kernel.small_grid_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
-        Entry("kernel.small_unfused_ratio", "ratio", "kernels", "How much of the time of kernels that have few blocks so or are elementwise and the like is that of kernels that are both", "time of both / time of either", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
-        Entry("kernel.small_skinny_ratio", "ratio", "kernels", "Share of the time of GEMV and skinny GEMM kernels in those that have few blocks so; 0 without such products", "sum / sum", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
-        Entry("kernel.several_waves_ratio", "ratio", "kernels", "Share of the busy time in GEMM and attention kernels of long or several-wave launches", "blocks >= 2 x SMs, or one block per SM and at least 50 us", columns=_GRID, needs=(needs.KERNELS, _SM_COUNT, needs.LAUNCH_SHAPES)),
-        Entry("kernel.matmul_attention_ratio", "ratio", "kernels", "Share of kernel time in GEMM, GEMV, convolution and attention", "families"),
-        Entry("kernel.unfused_ratio", "ratio", "kernels", "Share of the busy time in elementwise, copy, cast, activation, rope, softmax and norm kernels", "families"),
-        Entry("kernel.unfused_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.unfused_p50_ns", "ns", "kernels", "Median duration of the kernels of those families", "quantile in the window", needs=(needs.KERNELS, Need("no kernel of these families ran"))),
-        Entry("kernel.framework_ratio", "ratio", "kernels", "Share of the kernels whose names are those of a framework: PyTorch, its compiler, serving engines on top of it, JAX", "names"),
-        Entry("kernel.fp32_matmul_ratio", "ratio", "kernels", "Share of the busy time in FP32 SIMT GEMM kernels", "names: sgemm, simt"),
-        Entry("kernel.fp32_matmul_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.tf32_matmul_ratio", "ratio", "kernels", "Share of the busy time in matrix products and convolutions that run in TF32", "names"),
-        Entry("kernel.fp32_operands_ratio", "ratio", "kernels", "Share of the busy time in products of FP32 operands: FP32 SIMT kernels and those in TF32", "names"),
-        Entry("kernel.fp32_operands_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.layout_ratio", "ratio", "kernels", "Share of the busy time in kernels that change the memory layout of tensors (NCHW and NHWC, formats of TensorRT)", "names"),
-        Entry("kernel.layout_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.old_architecture_ratio", "ratio", "kernels", "Share of the busy time in GEMM, attention and convolution kernels built for an older generation of SM than the device's, those at the DRAM limit left out", "sm number in names against the major compute capability; by group as sampled", needs=(needs.KERNELS, needs.CAPABILITY)),
-        Entry("kernel.old_architecture_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share", needs=(needs.KERNELS, needs.CAPABILITY)),
-        Entry("kernel.quantised_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels that read weights of 8 bits or fewer", "kernel names", needs=(needs.KERNELS, Need("no matrix product ran in the window"))),
-        Entry("kernel.own_matmul_ratio", "ratio", "kernels", "Share of the time of matrix products in kernels of the program's own: their names say what they do, and no library, framework, architecture or tile; 0 without products", "kernel names"),
-        Entry("kernel.kv_cache_ratio", "ratio", "kernels", "Share of the busy time in kernels that write or copy the KV cache", "family kv_cache"),
-        Entry("kernel.moe_ratio", "ratio", "kernels", "Share of the busy time in mixture-of-experts kernels", "family moe"),
-        Entry("kernel.unmapped_ratio", "ratio", "kernels", "Share of kernel time that only a catch-all of knowledge/kernel_families.yaml names", "operations `other` and `other ATen kernel`"),
-        Entry("kernel.skinny_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMV and skinny GEMM kernels (few output columns)", "names and tile sizes"),
-        Entry("kernel.matmul_gemm_ratio", "ratio", "kernels", "Share of the busy time in GEMM-shaped kernels", "families gemm, gemv, conv, moe"),
-        Entry("kernel.matmul_gemm_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
-    *group("device", needs.CUDA, [
-        Entry("step.time_median_ms", "ms", "", "Median step, as captured (profiled)", "last GPU end of one step to the last of the next"),
-        Entry("step.host_range_median_ms", "ms", "ranges", "Median length of the step's host range", "range end - start", needs=(needs.STEPS, Need("no host range marks the steps", needs.STEP_RANGES))),
-        Entry("step.gpu_busy_ms", "ms", "", "Device busy time a step", "busy / steps"),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS,)),
-)  # fmt: skip
+@predicate
+def known_launch_calls(a: Analysis) -> bool:
+    return bool((a.ops.api[a.device_kernels(a.main_device)] >= 0).any())
+
+
+@predicate
+def sm_count(a: Analysis) -> bool:
+    return bool(a.device(a.main_device).sm_count)
 
 
 def is_skinny(kernel: KernelFamily) -> bool:

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import REFILL_NS
@@ -50,100 +50,18 @@ _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 _BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
 
-_PREPARATION = Need(
-    "no range names input preparation", "NVTX ranges of input preparation",
-    lambda a: not {"preparation", "data_loading"}.isdisjoint(a.roles.values()), "preparation",
-)  # fmt: skip
 #: Parts of a gap in which the queue is refilled once a wait has returned.
 _REFILL = ("sync", "copy_call", "launch_call", "graph_launch_call", "launch_latency", "host_between_launches")
-IN_GAPS = Need("the host leaves no gaps", None, lambda a: a.budgets[a.main_device].share("host_gap") > 0)
-_MOST_OF_IT = Need("no part of the budget holds most of what the slow steps cost")
-_IN_CALLS = Need("that thread is in no operating-system call while the GPU is idle")
-_COVERED = Need("no range, function or operator lies in most of the gaps", "NVTX ranges around the host's work")  # fmt: skip
-_READBACK = {"copies": f"{needs.SPAN} {needs.JOIN} bytes kind", "api_calls": needs.CALLS}
-_RANGES = {"ranges": needs.RANGES, **needs.GAPS}
-_NAMES = {**_RANGES, "python_calls": "start end thread text_id"}
 
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("sync.idle_ratio", "ratio", "kernels api_calls", "Idle inside synchronize calls, and in the host code after them up to the next call where that follows within 100 us", "budget part sync"),
-        Entry("sync.idle_after_ratio", "ratio", "kernels api_calls", "Idle of gaps in which a synchronize call returns and the queue has to be refilled, host code over 100 us left out", "whole gap, minus host code, GC, GIL and profiler"),
-        Entry("sync.span_ratio", "ratio", "api_calls", "Share of the untraced step the feeding thread spends in synchronize calls while the device has no queued work of the step left", "waits that end in a gap"),
-        Entry("sync.device_wide_idle_ratio", "ratio", "kernels api_calls", "The part of that idle in whose gaps a device-wide wait returns", "as sync.idle_after_ratio"),
-        *needs.counted("sync.device_wide", "api_calls", "Calls of cudaDeviceSynchronize or of a context synchronize", "count in the window / steps, the last of the capture left out", needs=(needs.FEEDER,)),
-        *needs.counted("sync.readbacks", "api_calls copies", "Small DtoH copies (up to 4 KiB) followed by a wait on the same thread,", "copy call followed by a synchronize call within three calls, or a blocking copy", columns=_READBACK, needs=(needs.FEEDER,)),
-        Entry("sync.readback_idle_ratio", "ratio", "api_calls copies", "Idle of the gaps around such read-backs", "gaps in which the read-back's wait returns", columns=_READBACK),
-        Entry("sync.implicit_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that wait implicitly: blocking copies, pageable copies, cudaMalloc, cudaFree", "idle in those calls while nothing is issued that the device could begin"),
-        Entry("sync.implicit_readback_ratio", "ratio", "api_calls copies", "How much of that idle time lies inside copies of up to 4 KiB to the host", "as above", columns=_READBACK, needs=(needs.FEEDER, Need("the GPU is idle in no call that waits implicitly"))),
-        *needs.counted("sync.implicit_calls", "api_calls", "Calls that wait implicitly (blocking and pageable copies, cudaMalloc, cudaFree),", needs=(needs.FEEDER,)),
-        *needs.counted("sync.memset", "api_calls", "Synchronous memset calls (cudaMemset, cuMemsetD*)", "names without Async", needs=(needs.FEEDER,)),
-        Entry("sync.memset_time_ratio", "ratio", "api_calls", "Share of the window in synchronous memset calls", "sum / window"),
-        Entry("sync.memset_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls and until the next call", "device idle from the call's start to the next call's, where that follows within 100 us, else to its own end"),
-    ], columns={"kernels": f"{needs.SPAN} {needs.JOIN}", "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
-    *group("device", needs.CUDA, [
-        *needs.counted("alloc.calls", "api_calls", "Allocation and free calls of the steady part, of all threads of the process that issue work of the device", needs=(needs.FEEDER,)),
-        Entry("alloc.stall_call_ratio", "ratio", "api_calls", "How many of these calls take over 1 ms", "count / count, in the window"),
-        Entry("alloc.time_ratio", "ratio", "api_calls", "Share of the window in those calls, of all threads of the process that issue work of the device", "union / the longer of the window and its host side"),
-        Entry("alloc.idle_ratio", "ratio", "kernels api_calls", "Idle inside them", "budget part alloc"),
-        Entry("alloc.stall_max_over_p50", "ratio", "api_calls", "Longest allocation or free call over the median one", "in the window"),
-        Entry("alloc.stall_max_ns", "ns", "api_calls", "Longest allocation or free call", "in the window"),
-        Entry("alloc.stall_time_ratio", "ratio", "api_calls", "Share of the window in allocation or free calls over 1 ms", "as alloc.time_ratio"),
-        Entry("alloc.stall_idle_ratio", "ratio", "kernels api_calls", "Idle inside those calls", "device idle inside calls over 1 ms / untraced window, at most alloc.idle_ratio"),
-        Entry("alloc.stall_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle inside allocation and free calls lies in those over 1 ms", "alloc.stall_idle_ratio / alloc.idle_ratio, 0 where nothing is idle"),
-    ], columns={"api_calls": "start end thread call", "kernels": f"{needs.SPAN} {needs.JOIN}"}, needs=(needs.FEEDER,)),
-    *group("device", needs.CUDA, [
-        Entry("graph.builds_per_step", "count", "api_calls", "Graphs that are instantiated or updated a step", "calls in the window / steps", needs=(needs.FEEDER, needs.STEPS)),
-        Entry("graph.build_idle_ratio", "ratio", "kernels api_calls", "Idle inside calls that build, instantiate, update or destroy graphs, and from the begin of a stream capture to its end", "device idle inside them / untraced window"),
-        Entry("graph.build_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time of the device lies there", "as above / idle, 0 where nothing is idle"),
-    ], columns={"api_calls": f"{needs.CALLS} name_id", "kernels": f"{needs.SPAN} {needs.JOIN}"}, needs=(needs.FEEDER,)),
-    *group("device", needs.CUDA, [
-        Entry("host.gap_ratio", "ratio", "kernels api_calls", "Idle with no CUDA call on the feeding thread, between steps or in code of 0.2 ms and more", "budget part host_gap", columns=needs.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_max_ms", "ms", "kernels api_calls", "The longest such gap", "max", columns=needs.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_pieces_per_step", "count", "kernels api_calls", "Over how many of these gaps half of their time is spread, in a step", "the fewest gaps that hold half of the time / steps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, needs.STEPS)),
-        Entry("host.gap_on_pages_ratio", "ratio", "kernels api_calls", "How much of these gaps ends where pages of unified memory migrate", "gaps whose next operation is a migration / gaps", columns=needs.GAPS, needs=(needs.FEEDER, IN_GAPS, Need("no such gap ends where pages of unified memory migrate"))),
-        Entry("host.gap_once_ratio", "ratio", "kernels api_calls", "How much of these gaps is one gap that no range names, where the steps are too few to show whether it recurs", "longest gap / gaps of fewer than six steps after another, without what host.gap_range covers; 0 for more steps and a single pass", columns=needs.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.gap_exchange_ratio", "ratio", "kernels api_calls copies", "How much of these gaps lies between a copy of data to the host and a copy to the device: the host computes on what the GPU hands it", "gaps after a DtoH copy of 4 KiB or more and before an HtoD copy / gaps", columns={**needs.GAPS, "copies": f"{needs.SPAN} {needs.JOIN} kind bytes"}, needs=(needs.FEEDER, IN_GAPS, Need("no such gap lies between a copy of data to the host and a copy back"))),
-        Entry("host.step_max_over_median", "ratio", "", "Slowest step over the median step", "steps of the phase that holds most steps; for decode also those that read prompts while sequences wait"),
-        Entry("host.step_outliers", "count", "", "Steps above 1.5 x the median and above mean + 3 sigma of the rest", "count"),
-        Entry("host.step_outlier_ratio", "ratio", "", "Share of such steps", "host.step_outliers / steps of the phase"),
-        Entry("host.steady_gap_ratio", "ratio", "kernels api_calls", "host.gap_ratio without what few slow steps among even ones lose in such gaps", "as above; of at least six steps, at most a tenth (or one) far slower than the rest, their gap beyond the median step's left out", columns=needs.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.pause_of_idle_ratio", "ratio", "kernels api_calls", "How much of the idle time few slow steps among even ones lose in host gaps", "what host.steady_gap_ratio leaves out, over the idle time", columns=needs.GAPS, needs=(needs.FEEDER,)),
-        Entry("host.step_p99_lost_ratio", "ratio", "", "What the slow steps cost at the 99th percentile: how much of that step is beyond the median", "(p99 - median) / p99"),
-        Entry("host.step_rest_spread_ratio", "ratio", "", "How far the other steps are from the median at most", "max of |time - median| / median"),
-        Entry("host.slowest_step", "count", "", "The slowest step, counted from 0 over the capture", "steps of the phase that holds most steps; for decode also those that read prompts while sequences wait"),
-        Entry("host.slowest_step_lost_ms", "ms", "", "How much longer it takes than the median step", "time - median"),
-        Entry("host.slowest_step_at", "text", "", "Where in the session its longest gap begins, or it does", "start of the longest idle gap inside it"),
-        Entry("host.step_outlier_time_ratio", "ratio", "", "Time above the median that those steps cost, over the untraced step", "sum of the excess / untraced window"),
-        Entry("host.step_outlier_prompt_ratio", "ratio", "", "How much of that lies in steps that read prompts", "excess of the steps of serving.stall_count / sum of the excess"),
-        Entry("host.step_outlier_part", "text", "", "The part of the budget that holds more than half of what those steps cost", "its time in them beyond its median in the others", needs=(_MOST_OF_IT,)),
-        Entry("host.step_outlier_part_ratio", "ratio", "", "How much of what those steps cost the part with most of it holds", "as above / sum of the excess", needs=(_MOST_OF_IT,)),
-    ], columns=needs.STEP_COLUMNS, needs=needs.more_steps(3, "three steps of one phase")),
-    *group("device", needs.OSRT, [
-        Entry("host.os_idle_ratio", "ratio", "host_calls", "Idle while the feeding thread is blocked in an operating-system call", "budget part os"),
-        Entry("host.os_call", "text", "host_calls", "The operating-system call in which that thread spends most of the idle time", "time of its calls in the gaps, by name", needs=(needs.FEEDER, _IN_CALLS)),
-        Entry("host.os_call_ratio", "ratio", "host_calls", "How much of the idle time in such calls it holds", "as above", needs=(needs.FEEDER, _IN_CALLS)),
-        Entry("host.os_event_wait_ratio", "ratio", "host_calls", "How much of that is in calls that wait for events or messages, as a server does that has no request", "epoll_wait, poll, select, accept, recv and their kin / all calls", needs=(needs.FEEDER, _IN_CALLS)),
-        Entry("host.os_polling_ratio", "ratio", "host_calls api_calls", "How much of that idle time the thread sleeps on after its own work has ended: it polls for it", "idle in sleeps that began before the device ran dry, and in calls between two of cudaEventQuery or cudaStreamQuery / idle in such calls", columns={"host_calls": "start end thread name_id", **needs.GAPS, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER, _IN_CALLS)),
-        Entry("host.os_tick_ratio", "ratio", "host_calls kernels", "How much of that idle time the thread sleeps between two steps at a tick of its own", "idle in sleeps that begin between the work of two steps, if such come before 80 % of the steps and these begin evenly, or decode and the sleeps are shorter than three steps; else 0 / idle in such calls", columns={"host_calls": "start end thread name_id", **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
-        Entry("host.os_loading_ratio", "ratio", "host_calls ranges", "How much of that idle time lies inside the range of a data loader, which waits for its workers or for files; 0 where none is named so", "idle in such calls inside data-loading ranges of the loop's thread / idle in such calls", columns={"host_calls": "start end thread name_id", "ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER, _IN_CALLS)),
-    ], columns={"host_calls": "start end thread name_id", **needs.GAPS}),
-    *group("device", needs.GIL, [
-        Entry("host.gil_wait_ratio", "ratio", "ranges", "Share of the untraced step in which the feeding thread waits for the GIL", "ranges `Waiting for GIL` of that thread"),
-        Entry("host.gil_idle_ratio", "ratio", "ranges", "Idle while it waits", "budget part gil"),
-    ], columns=_RANGES, needs=(Need("waiting for the GIL is not recorded", needs.GIL),)),
-    *group("device", needs.NVTX, [
-        Entry("host.gc_idle_ratio", "ratio", "ranges", "Idle while Python collects garbage on the feeding thread", "budget part gc"),
-        Entry("host.gc_max_ns", "ns", "ranges", "The longest garbage collection inside the window", "max of GC ranges; 0 where GC is recorded and none ran"),
-        Entry("host.gap_range", "text", "api_calls ranges", "The range, Python function or operator of the feeding thread that covers most of these gaps, `#` for the numbers of a range", "of those that cover at least half of what any does, the one with most of its own time in the gaps, more than half", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
-        Entry("host.gap_in_operator", "flag", "api_calls ranges", "An operator of PyTorch that launches nothing covers most of these gaps: it runs on the CPU", "host.gap_range begins with aten::, and nothing is launched inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
-        Entry("host.gap_launches_nothing", "flag", "api_calls ranges", "No kernel and no graph is launched inside host.gap_range: it is host work that can be done elsewhere", "launch calls of the thread inside it", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
-        Entry("host.gap_range_ratio", "ratio", "api_calls ranges", "How much of these gaps it covers", "its time in the gaps / gaps", columns=_NAMES, needs=(needs.FEEDER, IN_GAPS, _COVERED)),
-        Entry("host.gap_other_range", "text", "api_calls ranges", "The range of another thread of the process that covers more than half of these gaps, where none of the loop's thread does: the loop may wait for it", "as host.gap_range", needs=(needs.FEEDER, IN_GAPS, Need("no range of another thread lies in most of the gaps"))),
-        Entry("host.data_loading_ratio", "ratio", "", "Share of the step that ranges of a data loader take on the loop's thread, 0 where none is named so", "data-loading ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(needs.STEPS,)),
-        Entry("host.loading_gap_ratio", "ratio", "api_calls ranges", "Share of the untraced step in which the GPU waits for host work that is inside a data loader's range, 0 where none is named so", "host gaps inside data-loading ranges of the loop's thread / untraced window", columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(needs.FEEDER,)),
-        Entry("host.preparation_ratio", "ratio", "ranges", "Share of the step that input preparation ranges, those of a data loader among them, take on the loop's thread", "preparation ranges inside steps / step time", columns={"ranges": needs.RANGES}, needs=(_PREPARATION, needs.STEPS)),
-    ], columns=_RANGES, needs=(Need("no garbage-collection ranges are recorded", "NVTX ranges from gc.callbacks", switch="gc"),)),
-)  # fmt: skip
+
+@predicate
+def preparation(a: Analysis) -> bool:
+    return not {"preparation", "data_loading"}.isdisjoint(a.roles.values())
+
+
+@predicate
+def host_gaps(a: Analysis) -> bool:
+    return a.budgets[a.main_device].share("host_gap") > 0
 
 
 def host_facts(a: Analysis, device: int, out: FactWriter) -> None:

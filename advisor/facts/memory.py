@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import intersect, union
 from advisor.metrics.origins import find_origins
@@ -33,51 +33,37 @@ from advisor.sources.schema import (
 _BLOCK_BITS = 21
 _PLACES = 50
 _CAUSES = {
-    0: "unknown", 1: "prefetch by the program", 2: "page fault", 3: "prefetch by the driver",
-    4: "eviction", 5: "access counters",
-}  # fmt: skip
+    0: "unknown",
+    1: "prefetch by the program",
+    2: "page fault",
+    3: "prefetch by the driver",
+    4: "eviction",
+    5: "access counters",
+}
 
-_MIGRATIONS = Need("the profiler records no migrations of unified memory", None, lambda a: _recorded(a, _migrations(a, a.main_device)))  # fmt: skip
-_FAULTS = {"page_faults": "start device count"}
 _ROWS = 10
 #: Host memory, and managed memory, which may exceed the device.
 _NOT_ON_DEVICE = (PAGEABLE, PINNED, MANAGED, MANAGED_STATIC)
 
-_RECORDED = Need("the use of device memory is not recorded", needs.MEMORY, lambda a: len(_sampled(a, a.main_device)) > 0 or len(_allocated(a, a.main_device)[1]) > 0)  # fmt: skip
-_SIZE = Need("the size of the device memory is not known", None, lambda a: bool(a.device(a.main_device).memory_bytes))  # fmt: skip
+
+@predicate
+def migrations(a: Analysis) -> bool:
+    return _recorded(a, _migrations(a, a.main_device))
 
 
-_USE = {"samples": "device memory_used_bytes", "allocations": "time device bytes kind memory"}
+@predicate
+def memory_use(a: Analysis) -> bool:
+    return len(_sampled(a, a.main_device)) > 0 or len(_allocated(a, a.main_device)[1]) > 0
 
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("unified.migration_count", "count", "copies", "Migrations of unified memory: pages that the driver moved", "count in the window"),
-        Entry("unified.migrated_bytes", "bytes", "copies", "Bytes that they moved", "sum"),
-        Entry("unified.migration_ratio", "ratio", "copies", "Share of the untraced step in which they run", "union / untraced window"),
-        Entry("unified.exposed_ratio", "ratio", "copies", "Share of the untraced step in which they, or the fault before them, run and no kernel does", "budget parts migration + unified_memory"),
-        Entry("unified.stall_ratio", "ratio", "copies kernels", "Share of the untraced step in which a kernel runs beside a migration that the program did not ask for: it waits for the pages", "union of such migrations and compute / untraced window"),
-        Entry("unified.lost_ratio", "ratio", "copies", "What migrations cost: both together", "unified.exposed_ratio + unified.stall_ratio"),
-        Entry("unified.unasked_ratio", "ratio", "copies", "Share of the migrated bytes that no prefetch of the program asked for", "migration causes other than user prefetch", needs=(_MIGRATIONS, Need("no migration with a cause is recorded"))),
-        Entry("unified.thrash_ratio", "ratio", "copies", "Share of the migrated bytes in pages that had gone there and back before", "migrations of a 2 MiB block after its second change of direction", needs=(_MIGRATIONS, Need("no migration with an address is recorded"))),
-    ], columns={"copies": f"{needs.SPAN} bytes kind migration_cause address", "kernels": needs.SPAN}, needs=(_MIGRATIONS,)),
-    *group("device", needs.FAULTS, [
-        Entry("unified.gpu_fault_count", "count", "page_faults", "Page faults of the GPU on unified memory", "sum of the faults in the window"),
-        Entry("unified.host_fault_count", "count", "page_faults", "Page faults of the host on unified memory, on any device", "count in the window"),
-    ], columns=_FAULTS, needs=(_MIGRATIONS,)),
-    *group("device", needs.CUDA, [
-        Entry("alloc.retry_count", "count", "api_calls", "How often an allocation fails, memory is freed and the thread asks again, with success: there was memory, in pieces or in a pool", "failed allocation calls before a free and then an allocation that returns without an error, in the window", needs=(needs.FEEDER, Need("the results of calls are not recorded", None, lambda a: bool((a.trace.columns("api_calls", ("result",))["result"] != MISSING).any())))),
-    ], columns={"api_calls": "start thread call result"}),
-    *group("device", needs.MEMORY, [
-        Entry("memory.growth_ratio", "ratio", "allocations", "Growth of the device memory in use from the first to the last step, over the level at the start", "running sum of allocations, medians of the first and last quarter of the steps", columns={"allocations": "time device bytes kind"}),
-        Entry("memory.growth_bytes", "bytes", "allocations", "The same in bytes", "last quarter - first quarter", columns={"allocations": "time device bytes kind"}),
-        Entry("memory.growth_device_ratio", "ratio", "allocations", "The same over the size of the device memory", "memory.growth_bytes / size", columns={"allocations": "time device bytes kind"}, needs=(_SIZE,)),
-        Entry("memory.tensors_ratio", "ratio", "allocations", "Share of what a caching allocator held of the device that tensors used, when it last took more: the rest was free, and in pieces too small", "tensors over the running sum, at the last allocation of the steps", columns={"allocations": "time device bytes kind tensors"}, needs=(Need("what tensors use of the allocator's memory is not recorded, or it took no more"),)),
-        Entry("memory.full_in_ns", "ns", "allocations", "Time until the device memory is full at this growth, from the highest use in the capture", "(size - peak) / (growth / time between the middles of the quarters)", columns={"allocations": "time device bytes kind"}, needs=(_SIZE, Need("the use of device memory does not grow"))),
-        Entry("memory.used_ratio", "ratio", "", "Watermark of the device memory over its size, where absolute use is known", "samples of memory in use", supply=needs.SMI_LOG, columns={"samples": "time device memory_used_bytes"}, needs=(_SIZE,)),
-        Entry("memory.peak_bytes", "bytes", "", "The highest use of device memory in the capture: the least that it can have been", "the larger of sampled use and the running sum of the allocations of all processes, where frees of what was allocated before the capture count as held at its start", needs=(_RECORDED,)),
-        Entry("memory.least_used_ratio", "ratio", "", "The same over the size of the memory", "memory.peak_bytes / size", needs=(_RECORDED, _SIZE)),
-    ], columns=_USE, needs=needs.more_steps(4, "four steps")),
-)  # fmt: skip
+
+@predicate
+def memory_size(a: Analysis) -> bool:
+    return bool(a.device(a.main_device).memory_bytes)
+
+
+@predicate
+def results_of_calls(a: Analysis) -> bool:
+    return bool((a.trace.columns("api_calls", ("result",))["result"] != MISSING).any())
 
 
 def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:

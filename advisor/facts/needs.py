@@ -1,6 +1,5 @@
-"""What facts need besides tables: steps, samples of a busy device, collectives, a known GPU; the columns that
-many of them are made of; why a fact has no value, and what would supply it: an option of the capture, or a
-better run.
+"""What facts need besides tables, as predicates that their declarations name: steps, samples, collectives, a
+known GPU; why a fact has no value, and what would supply it: an option of the capture, or a better run.
 """
 
 from __future__ import annotations
@@ -8,12 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from advisor.facts.spec import Entry, FactSpec, Need
 from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.facts import FactSpec, Need
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.operations import FEWEST_KERNELS
 from advisor.model.facts import FactBase, Scope
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 CUDA = "--trace=cuda,nvtx"
 SAMPLES = "--gpu-metrics-devices=all"
-NVTX = "--trace=cuda,nvtx"
 GIL = "--trace=cuda,nvtx,python-gil"
 MEMORY = "--cuda-memory-usage=true"
 FAULTS = "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
@@ -37,72 +35,82 @@ NODES = "--cuda-graph-trace=node"
 FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
 WEIGHTS = "--weight-bytes"
 LONGER = "a longer capture (10 to 50 steps)"
-SECONDS = "a capture of several seconds"
 STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
 LOSSLESS = "a capture that loses no kernels"
-ALL_RANKS = "the captures of all ranks"
-SMI_LOG = "a log of nvidia-smi, laid over the capture as its GPU metrics"
 SUMMED = "the capture that was summed up (advisor REPORT.sqlite)"
 SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 
-STEPS = Need("no certain step structure was found", STEP_RANGES, lambda a: a.step_count > 0)
-NO_STEPS = Need("it is counted by step", None, lambda a: not a.step_count)
-FEEDER = Need("no API call is known to issue the GPU work", CUDA, lambda a: a.feeder(a.main_device) is not None)  # fmt: skip
-KERNELS = Need("no kernel ran in the window", None, lambda a: len(a.device_kernels(a.main_device)) > 0)
-FOR_A_RATE = Need(
-    f"fewer than {FEWEST_KERNELS} kernels ran in the window", LONGER,
-    lambda a: len(a.device_kernels(a.main_device)) >= FEWEST_KERNELS,
-)  # fmt: skip
-PEAK = Need("the peak bandwidth of this GPU is not known", None, lambda a: dram_peak(a.device(a.main_device)) is not None)  # fmt: skip
-CAPABILITY = Need("the capture does not record the compute capability of the GPU", None, lambda a: bool(a.device(a.main_device).compute_capability))  # fmt: skip
-COLLECTIVES = Need("no collective ran in the window", None, lambda a: bool(a.communication[a.device_ops(a.main_device)].any()))  # fmt: skip
-SAMPLED = Need("no sample of the device lies in the window", None, lambda a: a.samples(a.main_device) is not None)  # fmt: skip
-LAUNCH_SHAPES = Need(
-    "the launch shapes of the kernels are not recorded", None,
-    lambda a: a.trace.has("kernels") and bool((a.trace.columns("kernels", ("blocks",))["blocks"][
-        a.ops.row[a.device_kernels(a.main_device)]] > 0).all()),
-)  # fmt: skip
+
+#: By name, what looks in the analysis of one device for something that facts need (see `Need`).
+PREDICATES: dict[str, Callable[..., bool]] = {}
+
+_Predicate = TypeVar("_Predicate", bound=Callable[..., bool])
 
 
-def more_steps(least: int, words: str) -> tuple[Need, ...]:
-    """The needs of a fact that requires at least `least` certain steps (`words`)."""
-    few = Need(f"fewer than {words}", LONGER, lambda a: a.step_count >= least)
-    return (STEPS, few)
+def predicate(look: _Predicate) -> _Predicate:
+    """Let the files of facts name this function as what tells whether a need is met."""
+    PREDICATES[look.__name__] = look
+    return look
 
 
-def counted(
-    name: str,
-    tables: str,
-    what: str,
-    by_step: str = "count in the window / steps",
-    columns: dict[str, str] | None = None,
-    needs: tuple[Need, ...] = (),
-) -> tuple[Entry, Entry]:
-    """The two facts of a count by `Analysis.rates`: per step and, without steps, per 100 kernels."""
-    meaning = f"{what} for every 100 kernels, where there are no steps"
-    how = "count in the window / kernels in the window x 100"
-    without = (*needs, NO_STEPS, KERNELS, FOR_A_RATE)
-    return (
-        Entry(f"{name}_per_step", "count", tables, f"{what} a step", by_step, columns, (*needs, STEPS)),
-        Entry(f"{name}_per_100_kernels", "count", tables, meaning, how, columns, without),
+@predicate
+def steps(a: Analysis) -> bool:
+    return a.step_count > 0
+
+
+@predicate
+def no_steps(a: Analysis) -> bool:
+    return not a.step_count
+
+
+@predicate
+def feeder(a: Analysis) -> bool:
+    return a.feeder(a.main_device) is not None
+
+
+@predicate
+def kernels(a: Analysis) -> bool:
+    return len(a.device_kernels(a.main_device)) > 0
+
+
+@predicate
+def kernels_for_a_rate(a: Analysis) -> bool:
+    return len(a.device_kernels(a.main_device)) >= FEWEST_KERNELS
+
+
+@predicate
+def peak_bandwidth(a: Analysis) -> bool:
+    return dram_peak(a.device(a.main_device)) is not None
+
+
+@predicate
+def capability(a: Analysis) -> bool:
+    return bool(a.device(a.main_device).compute_capability)
+
+
+@predicate
+def collectives(a: Analysis) -> bool:
+    return bool(a.communication[a.device_ops(a.main_device)].any())
+
+
+@predicate
+def samples(a: Analysis) -> bool:
+    return a.samples(a.main_device) is not None
+
+
+@predicate
+def launch_shapes(a: Analysis) -> bool:
+    return a.trace.has("kernels") and bool(
+        (
+            a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[a.device_kernels(a.main_device)]] > 0
+        ).all()
     )
 
 
-SPAN = "start end device"
-JOIN = "process correlation"
-CALLS = "start end process thread correlation call"
-SHAPE = "grid_x grid_y grid_z threads"
-RANGES = "start end thread text_id"
-OPS = {
-    "kernels": f"{SPAN} {JOIN}", "copies": f"{SPAN} {JOIN} kind",
-    "memsets": f"{SPAN} {JOIN}", "graph_runs": f"{SPAN} {JOIN}",
-}  # fmt: skip
-GAPS = {**OPS, "api_calls": CALLS}
-STEP_COLUMNS = {
-    "kernels": f"{SPAN} {JOIN} stream name_id graph_node", "ranges": RANGES, "api_calls": CALLS,
-}  # fmt: skip
-DRAM = {"samples": "time device dram_read dram_write", "kernels": f"{SPAN} name_id {SHAPE}"}
+@predicate
+def steps_at_least(a: Analysis, least: int) -> bool:
+    return a.step_count >= least
 
 
 # --- why a fact has no value, and what would supply it --------------------------------------------
@@ -110,19 +118,30 @@ DRAM = {"samples": "time device dram_read dram_write", "kernels": f"{SPAN} name_
 
 #: The option that fills a table; CUDA tracing fills the others.
 _TABLES = {
-    "samples": SAMPLES, "allocations": MEMORY, "host_calls": OSRT, "collectives": SIZES,
-    "page_faults": FAULTS, "host_samples": "--sample=process-tree",
-    "network": NETWORK, "cpu_switches": CPU_SWITCHES, "gpu_switches": GPU_SWITCHES,
-}  # fmt: skip
+    "samples": SAMPLES,
+    "allocations": MEMORY,
+    "host_calls": OSRT,
+    "collectives": SIZES,
+    "page_faults": FAULTS,
+    "host_samples": "--sample=process-tree",
+    "network": NETWORK,
+    "cpu_switches": CPU_SWITCHES,
+    "gpu_switches": GPU_SWITCHES,
+}
 #: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as in nvidia-smi, is GR
 #: Active: it means that some kernel ran, and nothing about SMs or memory.
 _MEASURES = {
-    "sm_active": "SM Active", "dram_read": "DRAM activity", "tensor_active": "Tensor Active",
+    "sm_active": "SM Active",
+    "dram_read": "DRAM activity",
+    "tensor_active": "Tensor Active",
     "sm_clock_hz": "the SM clock",
-}  # fmt: skip
+}
 #: Columns that a capture may hold without a value in any row.
-_OPTIONAL = {"api_calls": {"result"}, "collectives": {"bytes"},
-             "samples": set(TABLES["samples"]) - {"time", "device"}}  # fmt: skip
+_OPTIONAL = {
+    "api_calls": {"result"},
+    "collectives": {"bytes"},
+    "samples": set(TABLES["samples"]) - {"time", "device"},
+}
 #: Columns that select samples, whatever is measured with these samples.
 _SELECTING = {"sm_active", "gr_active"}
 #: What CUDA tracing records of a process; a table of these that is absent beside kernels is empty.
@@ -201,11 +220,16 @@ def reason(
     if columns:
         return f"the capture has no value of {', '.join(columns)}"
     for need in spec.needs:
-        if lacking is None or not all(
-            need.met and kept(a, "met", id(need), partial(need.met, a)) for a in lacking
-        ):
+        if lacking is None or not all(_is_met(need, a) for a in lacking):
             return need.lack
     return _NOTHING if tables & set(_WORK) else "no GPU work to judge"
+
+
+def _is_met(need: Need, a: Analysis) -> bool:
+    if need.met is None:
+        return False
+    look = partial(PREDICATES[need.met], a, *([] if need.argument is None else [need.argument]))
+    return kept(a, f"{need.met}_{need.argument}", 0, look)
 
 
 def remedy(

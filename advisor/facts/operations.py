@@ -10,9 +10,8 @@ from itertools import islice
 
 import numpy as np
 
-from advisor.facts import needs
 from advisor.facts.device import of_older_architecture
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily, kernel_families
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
@@ -29,45 +28,8 @@ from advisor.sources.schema import COOPERATIVE
 _KEPT = 20
 #: Tails that lose less than this share of the window are in no finding (`min_lost` of KRN103 is the least).
 _LEAST_LOST = 0.002
-_LIKE_CALLS = Need(f"fewer than {MIN_CALLS} like calls of the operation", needs.LONGER)
 _SHAPES = 10
-_SMALL = Need("no elementwise, copy, activation, rope, softmax or norm kernel ran in the window")
 _NAMED = 3
-
-FACTS = (
-    *group("operation", needs.CUDA, [
-        Entry("operation.name", "text", "kernels", "The operation, as reports name it", "names of kernels", needs=(needs.KERNELS,)),
-        Entry("operation.family", "text", "kernels", "What its kernels do, as knowledge/kernel_families.yaml has it: gemm, attention, communication, moe", "names of kernels", needs=(needs.KERNELS,)),
-        Entry("operation.time_ratio", "ratio", "kernels", "Share of kernel time of this operation (the 20 largest are kept)", "time by logical operation", needs=(needs.KERNELS,)),
-        Entry("operation.window_ratio", "ratio", "kernels", "Time of this operation over the untraced step", "sum / untraced window", needs=(needs.KERNELS,)),
-        Entry("operation.count", "count", "kernels", "Calls in the window", "count", needs=(needs.KERNELS,)),
-        Entry("operation.max_over_p50", "ratio", "kernels", "Slowest call over the median call, of its kernel with the largest tail", "per kernel name and launch shape"),
-        Entry("operation.p99_over_p50", "ratio", "kernels", "99th percentile over the median", "per kernel name and launch shape"),
-        Entry("operation.tail_window_ratio", "ratio", "kernels", "Time lost in the tail: sum of max(0, duration - p50), over the untraced step", "per kernel name and launch shape, summed"),
-        Entry("operation.tail_p99_ratio", "ratio", "kernels", "What the slow calls cost the slowest steps: time lost in them in the step at the 99th percentile of that loss, over the 99th percentile of step times; without steps operation.tail_window_ratio", "sum of max(0, duration - p50) by step, p99 / p99"),
-        Entry("operation.tail_steps_ratio", "ratio", "kernels", "operation.tail_p99_ratio where steps are known", "as above", needs=(needs.KERNELS, needs.STEPS)),
-        Entry("operation.tail_over_time_ratio", "ratio", "kernels", "Time lost in the tail over the operation's own time", "as above"),
-        Entry("operation.slow_count", "count", "kernels", "Calls that take more than 1.5 times the median of their like", "count"),
-        Entry("operation.trend_ratio", "ratio", "kernels", "Share of that lost time that goes when calls are compared with the median of those around them: they get longer or shorter from the first to the last, as attention does with the context", "eight runs of calls in their order, whose medians keep an order; 0 where they do not", needs=(needs.KERNELS, _LIKE_CALLS)),
-        Entry("operation.tail_blocks_ratio", "ratio", "kernels", "Share of that lost time during which nothing else runs on the device", "slow calls without a concurrent operation", needs=(needs.KERNELS, Need(f"no slow call among {MIN_CALLS} like ones", needs.LONGER))),
-    ], columns={"kernels": f"{needs.SPAN} stream name_id {needs.SHAPE}"}, needs=(needs.KERNELS, _LIKE_CALLS)),
-    *group("device", needs.CUDA, [
-        Entry("kernel.varying_shape_ratio", "ratio", "kernels", "Share of kernel time in kernels whose launch shape varies between steps", "distinct grids per name and position in the step"),
-        Entry("kernel.varying_shape_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "that share x kernel time / untraced window"),
-    ], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(2, "two steps"), needs.KERNELS, needs.LAUNCH_SHAPES)),
-    *group("device", needs.CUDA, [
-        Entry("kernel.current_architecture", "flag", "kernels", "A GEMM or attention kernel built for this generation of SM ran: the libraries know the GPU", "sm number in names against the major compute capability", needs=(needs.KERNELS, needs.CAPABILITY)),
-        Entry("kernel.old_attention_ratio", "ratio", "kernels", "Share of the time of kernels built for an older generation that attention holds", "as kernel.old_architecture_ratio, family attention", needs=(needs.KERNELS, needs.CAPABILITY, Need("no kernel of an older architecture ran in the window"))),
-        Entry("kernel.compiled_ratio", "ratio", "kernels", "Share of the elementwise, copy, activation, rope, softmax and norm kernels that torch.compile generated", "count, by names", needs=(needs.KERNELS, _SMALL)),
-        Entry("kernel.fusable", "text", "kernels", "What runs in kernels of its own although fused ones exist", "fusions of knowledge/kernel_families.yaml", needs=(needs.KERNELS, Need("no neighbours that a fused kernel exists for run apart"))),
-        Entry("kernel.unfused_operations", "text", "kernels", "The operations that hold most of the time of these kernels, each with its share of the busy time", "the three largest", needs=(needs.KERNELS, _SMALL)),
-        Entry("kernel.early_start_ratio", "ratio", "kernels", "Share of the kernels that begin before the kernel before them on their stream has ended: programmatic dependent launch, or branches of a graph", "count", columns={"kernels": f"{needs.SPAN} stream"}),
-        Entry("kernel.cooperative_ratio", "ratio", "kernels", "Share of the kernel time in cooperative launches, whose blocks wait for each other: all of them have to fit on the device at once", "launch types 2 and 3", columns={"kernels": f"{needs.SPAN} launch_type"}, needs=(needs.KERNELS, Need("the launch type of the kernels is not recorded"))),
-        Entry("kernel.cluster_ratio", "ratio", "kernels", "Share of the kernel time in launches with clusters of several blocks (Hopper and later)", "cluster dimensions", columns={"kernels": f"{needs.SPAN} cluster_blocks"}, needs=(needs.KERNELS, Need("the clusters of the kernels are not recorded", "an nsys of 2026"))),
-        Entry("kernel.static_cache_attention", "flag", "kernels", "Attention runs over a static KV cache: at least one index_copy into it for every attention kernel", "count by operation, split-KV combines left out", needs=(needs.KERNELS, Need("no attention kernel ran in the window"))),
-        Entry("comm.nccl_ratio", "ratio", "kernels", "Share of the collective time in kernels of NCCL or RCCL; the rest are one-shot kernels of PyTorch or an engine", "names", needs=(needs.COLLECTIVES,)),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}),
-)  # fmt: skip
 
 
 def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | None = None) -> None:
@@ -272,34 +234,6 @@ def _launches(a: Analysis, kernels: DeviceKernels, out: FactWriter) -> None:
 
 
 _ROWS = 30
-_LAYERS = Need("no layers with attention show in modules, ranges, or the order of the kernels", "torch.profiler.profile(with_stack=True), or ranges that number the layers")  # fmt: skip
-_HOW = "median over layers and steps of the commonest phase"
-_EXPERT_COUNT = "count in the steps of the window / steps"
-_STRETCH = Need(
-    "no top-k kernel of a framework is followed by one that combines results, and no loop over experts shows"
-)
-
-LAYER_FACTS = (
-    *group("device", "", [
-        Entry("layer.count", "count", "kernels", "Layers of a step that hold attention", "modules of one class, numbered ranges, or repeats of the kernels"),
-        Entry("layer.source", "text", "kernels", "How the layers were found: by Python modules, ranges, or the order of the kernels", "the first of them that shows any"),
-        Entry("layer.time_ns", "ns", "kernels", "Kernel time of a layer", _HOW),
-        Entry("layer.attention_ns", "ns", "kernels", "Kernel time of the attention part of a layer, with its projections", _HOW),
-        Entry("layer.ffn_ns", "ns", "kernels", "Kernel time of the feed-forward network or the experts of a layer", _HOW),
-        Entry("layer.norm_ratio", "ratio", "kernels", "Share of the kernel time of layers in norms and activations that are kernels of their own", "time by family"),
-        Entry("layer.cache_join_ratio", "ratio", "kernels", "Share of the kernel time of layers in concatenations that append to the KV cache", "concatenations with attention next, without rotation, product or cache write between"),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS, _LAYERS)),
-    *group("device", needs.CUDA, [
-        *needs.counted("experts.topk", "kernels", "Top-k kernels of a framework", _EXPERT_COUNT, needs=(needs.KERNELS,)),
-        *needs.counted("experts.grouping", "kernels", "Sort, histogram and select kernels", _EXPERT_COUNT, needs=(needs.KERNELS,)),
-        *needs.counted("experts.combine", "kernels", "Kernels that add rows up by index or scatter them,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
-        *needs.counted("experts.layers", "kernels", "Layers of experts built of single operators: from a top-k kernel to the last combining kernel before the next top-k (of the step), or a loop over experts,", _EXPERT_COUNT, needs=(needs.KERNELS,)),
-        Entry("experts.loose_window_ratio", "ratio", "kernels", "Share of the untraced step in such layers", "sum / untraced window"),
-        Entry("experts.loop_window_ratio", "ratio", "kernels", "Share of the untraced step in such layers whose experts run one by one: three activations or more, each behind products of its own, or six products behind a top-k, without a norm, attention or collective between them", "sum / untraced window"),
-        Entry("experts.kernels_per_layer", "count", "kernels", "Kernels in such a layer", "mean", needs=(needs.KERNELS, _STRETCH)),
-        Entry("experts.readbacks_per_layer", "count", "kernels", "Copies of at most 64 KiB to the host in such a layer", "mean", columns={"kernels": f"{needs.SPAN} name_id", "copies": "start kind bytes"}, needs=(needs.KERNELS,)),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
-)  # fmt: skip
 
 
 def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:

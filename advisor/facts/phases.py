@@ -1,6 +1,5 @@
 """Facts about the phases of a device's steps: prefill, decode, mixed; how fast each matrix product of a
-decode step reads its weights; steps that get longer or shorter; and kernels of a pass of the model that others
-could replace.
+decode step reads its weights; and kernels of a pass of the model that others could replace.
 
 A step of a dense decoder makes the same products in every layer and one of the output head. If the number
 of products of each step fits the config, their order identifies them.
@@ -13,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from advisor.facts import needs
 from advisor.facts.activity import read_ratio
 from advisor.facts.device import ACHIEVABLE, is_skinny
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
@@ -24,7 +23,6 @@ from advisor.metrics.experts import adapter_kernels, is_adapter
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
 from advisor.metrics.layers import concatenations
 from advisor.metrics.matmuls import REDUCTION, Decoder
-from advisor.metrics.pace import MIN_STEPS, find_drift, find_slow_steps
 from advisor.metrics.passes import (
     cache_reorders,
     embedding_lookups,
@@ -42,77 +40,14 @@ _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
 _LAUNCH = [PARTS.index(p) for p in LAUNCHING]
 _PROFILER = PARTS.index("profiler")
 
-ONE_PHASE = Need("the samples are not resolved by phase where there are several", None, lambda a: len(set(a.window_phases.tolist())) == 1)  # fmt: skip
-RESOLVE = Need("the samples do not resolve the kernels of one phase", needs.FASTER)
 
 #: Operations whose kernels work on tiles of many queries, beside those of prefill.
 _WIDE = frozenset(("attention (memory-efficient)", "attention (cuDNN SDPA)"))
 
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("serving.mixed_step_count", "count", "kernels", "Steps in which prompts are read beside decodes", "phases of the steps", needs=(needs.STEPS,)),
-        Entry("serving.stall_count", "count", "kernels", "Steps that read prompts while sequences that are being decoded wait: besides their decodes, or alone between two decode steps of a server", "phases and sizes of the steps", needs=(needs.STEPS,)),
-        Entry("serving.stall_ms", "ms", "kernels", "How much later than usual a token comes for whose sequence such steps were in the way", "median of the waits beyond serving.decode_step_ms"),
-        Entry("serving.stall_decode_steps", "ratio", "kernels", "The same in decode steps", "serving.stall_ms / serving.decode_step_ms"),
-        Entry("serving.token_p99_ms", "ms", "kernels", "99th percentile of the time from one token of a sequence to the next", "decode step and steps of prompts before it"),
-        Entry("serving.decode_step_ms", "ms", "kernels", "Median step of decodes alone", "step times by phase"),
-        Entry("serving.mixed_step_ms", "ms", "kernels", "Median step that reads prompts, too", "step times by phase"),
-        Entry("serving.mixed_over_decode", "ratio", "kernels", "The second over the first", "quotient of the medians"),
-        Entry("serving.held_window_ratio", "ratio", "kernels", "Share of the untraced step for which such steps keep decoding sequences waiting", "sum of the differences of mixed steps to serving.decode_step_ms, and of the times of steps of prompts alone"),
-        Entry("serving.decode_window_ratio", "ratio", "kernels", "Share of the untraced step in steps of decodes alone", "range names, else kernel families; 0 where no step is known for one", needs=(needs.KERNELS,)),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("no steps that read prompts beside steps of decodes alone"))),
-    *group("phase", needs.CUDA, [
-        Entry("phase.is_decode", "flag", "", "The phase is decode", "range names, else kernel families", needs=(needs.STEPS,)),
-        Entry("phase.is_prefill", "flag", "", "The phase is prefill", "range names, else kernel families", needs=(needs.STEPS,)),
-        Entry("phase.step_ratio", "ratio", "", "Share of the untraced step in steps of this phase", "sum of step times / untraced window", needs=(needs.STEPS,)),
-        Entry("phase.busy_ratio", "ratio", "", "Busy share inside the steps of this phase", "budget of the phase", needs=(needs.STEPS,)),
-        Entry("phase.idle_ratio", "ratio", "", "Idle share inside the steps of this phase", "budget of the phase", needs=(needs.STEPS,)),
-        Entry("phase.launch_idle_ratio", "ratio", "kernels api_calls", "Idle that launching one by one causes, inside the phase", "as launch.idle_ratio", needs=(needs.STEPS,)),
-        Entry("phase.attention_ratio", "ratio", "kernels", "Attention's share of kernel time", "families"),
-        Entry("phase.gemm_ratio", "ratio", "kernels", "Share of GEMM and GEMV kernels in kernel time", "families"),
-        Entry("phase.skinny_gemm_ratio", "ratio", "kernels", "Share of GEMV and skinny GEMM kernels (few output columns) in kernel time", "names and launch shapes"),
-        Entry("phase.norm_activation_ratio", "ratio", "kernels", "Share of norm and activation kernels in kernel time", "families"),
-        Entry("phase.unfused_ratio", "ratio", "kernels", "Share of elementwise, copy, cast and norm kernels in kernel time", "families"),
-        Entry("phase.other_ratio", "ratio", "kernels", "Share of kernel time in kernels of known families outside GEMM, GEMV, attention and elementwise", "families"),
-        Entry("phase.gemm_window_ratio", "ratio", "kernels", "Time of GEMM and GEMV kernels of the phase over the untraced step", "families"),
-        Entry("phase.attention_window_ratio", "ratio", "kernels", "Time of attention kernels of the phase over the untraced step", "families"),
-        Entry("phase.wide_attention_ratio", "ratio", "kernels", "How much of the time of the phase's attention kernels is in such as are made for many queries: prefill kernels, memory-efficient and cuDNN kernels with tiles of 64 queries and more; none where they come in less than half of its steps", "operations by kernel name", needs=(needs.STEPS, needs.KERNELS, Need("no attention kernel is known by name"))),
-        Entry("phase.wide_attention_window_ratio", "ratio", "kernels", "The same time over the untraced step", "operations by kernel name"),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS)),
-    *group("phase", needs.SAMPLES, [
-        Entry("phase.gemm_headroom_window_ratio", "ratio", "samples kernels", "Time that the GEMM and GEMV kernels of the phase would save at the achievable DRAM bandwidth, over the untraced step", "phase.gemm_window_ratio x (1 - phase.gemm_dram_ratio / 0.92)"),
-        Entry("phase.gemm_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the GEMM and GEMV kernels, of the device's peak; where samples do not show it and the size of the weights is given, their bytes over the time of these kernels", "bounded least squares, else weight bytes / GEMM time / peak (none above 1)"),
-        Entry("phase.attention_dram_ratio", "ratio", "samples kernels", "DRAM activity inside the attention kernels, of the device's peak", "bounded least squares", needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
-        Entry("phase.slowest_product_ratio", "ratio", "samples kernels", "At which share of peak bandwidth the slowest product of decode reads its weights; all products together where no config.json tells them apart", "bytes of the weights by config.json / median time / peak, else phase.gemm_dram_ratio"),
-    ], columns=needs.DRAM, needs=(needs.STEPS, ONE_PHASE, RESOLVE)),
-    *group("phase", needs.CUDA, [
-        Entry("phase.slowest_product", "text", "kernels", "The product whose weights are read slowest", "order of the products in a step, against config.json"),
-        Entry("phase.product_headroom_window_ratio", "ratio", "kernels", "Time that all products would save at the achievable DRAM bandwidth, over the untraced step", "sum of time x (1 - rate / 0.92)"),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, needs.KERNELS, Need("no config.json was given (--weight-bytes), or the products of the steps are not those of the model"))),
-    *group("device", needs.CUDA, [
-        Entry("kernel.dequantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only widen quantised values: by name, or kernels of a framework before a product or attention that take as long as reading its weights or cache", "names; place and length"),
-        Entry("kernel.dequantise_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.weight_cast_ratio", "ratio", "kernels", "Share of the busy time in casts from FP32 to 16 bits before a product that take about as long as reading its weights", "names; place and length"),
-        Entry("kernel.weight_cast_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.quantise_ratio", "ratio", "kernels", "Share of the busy time in kernels that only quantise what a matrix product reads (scales, casts to FP8 or FP4)", "names; at most three other kernels before the product"),
-        Entry("kernel.quantise_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.kv_combine_ratio", "ratio", "kernels", "Time of kernels that add up what attention made of the parts of a sequence (split-KV, flash decoding), over that of the attention kernels themselves", "names; sum / sum", needs=(needs.KERNELS, Need("no attention kernel is known by name"))),
-        Entry("kernel.kv_combine_window_ratio", "ratio", "kernels", "The same kernels' share of the untraced step", "sum / untraced window"),
-        Entry("kernel.concatenation_ratio", "ratio", "kernels", "Share of the busy time in kernels that only concatenate tensors, those that append to the KV cache left out", "names; place before attention"),
-        Entry("kernel.concatenation_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.adapter_ratio", "ratio", "kernels", "Share of the busy time in kernels of low-rank adapters (LoRA)", "names, or two unlike products behind one that takes as long or longer, each time with a multiplication and an addition behind them"),
-        Entry("kernel.adapter_window_ratio", "ratio", "kernels", "The same as a share of the untraced step", "x busy share"),
-        Entry("kernel.adapter_count_ratio", "ratio", "kernels", "Share of the kernels that belong to low-rank adapters", "as kernel.adapter_ratio"),
-        Entry("kernel.widened_operands", "text", "kernels", "What these kernels widen: weights, or keys and values (before attention), or both", "the kernel after them", needs=(needs.KERNELS, Need("no kernel only widens quantised values"))),
-        Entry("kernel.attention_pieces_window_ratio", "ratio", "kernels", "Share of the untraced step in kernels, a softmax among them, between two matrix products of a layer, and in long copies just before: attention that no single kernel computes", "sum / untraced window"),
-        *needs.counted("kernel.attention_pieces", "kernels", "Attention that no single kernel computes", "count / steps", needs=(needs.KERNELS,)),
-        Entry("kernel.cache_reorder_window_ratio", "ratio", "kernels", "Share of the untraced step in gathers of rows in a language model of which eight or more follow each other without a product between them: caches of beams that changed places", "names and place; 3 us each or more"),
-        Entry("embedding.lookup_window_ratio", "ratio", "kernels", "Share of the untraced step from the first to the last of eight or more embedding kernels (outside language models gathers of rows, too) without a product between them", "sum of the stretches / untraced window"),
-        *needs.counted("embedding.lookups", "kernels", "Embedding kernels of such stretches", "count / steps", needs=(needs.KERNELS,)),
-        Entry("kernel.unfused_named_ratio", "ratio", "kernels", "Share of the time of elementwise, copy, cast and norm kernels in those between the products of attention, in casts of weights and caches, and in those that quantise for a product or concatenate; 0 with steps, which tell what each of these wins", "sum / sum"),
-        Entry("kernel.sampling_sort_window_ratio", "ratio", "kernels", "Share of the untraced step in sorts and scans behind the last matrix product of a step: sampling that orders the vocabulary", "sum / untraced window", needs=(needs.KERNELS, needs.STEPS)),
-    ], columns={"kernels": f"{needs.SPAN} name_id"}, needs=(needs.KERNELS,)),
-)  # fmt: skip
+
+@predicate
+def one_phase(a: Analysis) -> bool:
+    return len(set(a.window_phases.tolist())) == 1
 
 
 def _prompt_steps(a: Analysis, phases: Array, untraced: Array, whole: int, out: FactWriter) -> None:
@@ -273,58 +208,6 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
     }
     out.table("kernels.products", rows)
     return True
-
-
-# --- steps that get longer or shorter from the first to the last ----------------------------------
-
-
-_THIRDS = "median of the last third of the steps against that of the first"
-_ALSO_SLOW = "steps above 1.5 x the median and mean + 3 sigma of the rest against the rest"
-_LIKE = "calls of one kernel and launch shape, as often in both thirds"
-
-_SLOW = Need("no few steps are far slower than the rest")
-DRIFT_FACTS = (*group("device", needs.CUDA, [
-    Entry("drift.step_ratio", "ratio", "kernels", "Change of the step from the first third of the steps to the last; positive is longer", _THIRDS),
-    Entry("drift.size_ratio", "ratio", "kernels", "The same, longer or shorter", _THIRDS),
-    Entry("drift.order_ratio", "ratio", "kernels", "How far the steps keep getting longer, or shorter: their rank correlation with their order, without its sign", "Spearman"),
-    Entry("drift.kernels_ratio", "ratio", "kernels", "Share of that change that kernels make, called as often and with the same launch shape", _LIKE),
-    Entry("drift.idle_ratio", "ratio", "kernels", "Share of that change that idle time makes", "idle parts of the budget, by step"),
-    Entry("drift.alike_ratio", "ratio", "kernels", "Share of the kernel time in kernels that changed by at least half of the mean change", _LIKE),
-    Entry("drift.kernel_change", "text", "kernels", "How much longer or shorter these kernels take at the end", _LIKE),
-    Entry("drift.step_change", "text", "kernels", "How much longer or shorter a step takes at the end", _THIRDS),
-    Entry("drift.lost_ratio", "ratio", "kernels", "Time of the steps above the median of the faster third, over the untraced step", "sum of the excess / untraced window"),
-], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(MIN_STEPS, f"{MIN_STEPS} steps of one phase"), needs.KERNELS)), *group("device", needs.CUDA, [
-    Entry("drift.slow_kernels_ratio", "ratio", "kernels", "Share of what the slow steps take longer that kernels make, called as often in a step and with the same launch shape", _ALSO_SLOW),
-    Entry("drift.slow_alike_ratio", "ratio", "kernels", "Share of the kernel time in kernels that are slower in them by at least half of the mean change", _ALSO_SLOW),
-    Entry("drift.slow_kernel_change", "text", "kernels", "How much longer these kernels take in them", _ALSO_SLOW),
-], columns={"kernels": f"{needs.SPAN} name_id {needs.SHAPE}"}, needs=(*needs.more_steps(3, "three steps of one phase"), needs.KERNELS, _SLOW)))  # fmt: skip
-
-
-def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    if not a.trace.has("kernels"):
-        return
-    if device == a.main_device and (slow := find_slow_steps(a)) is not None:
-        out.put("drift.slow_kernels_ratio", slow.kernels)
-        out.put("drift.slow_alike_ratio", slow.alike)
-        out.put("drift.slow_kernel_change", _words(slow.kernel_change))
-    if a.step_count < MIN_STEPS or (found := find_drift(a, device)) is None:
-        return
-    out |= {
-        "drift.step_ratio": found.change,
-        "drift.size_ratio": abs(found.change),
-        "drift.order_ratio": abs(found.order),
-        "drift.kernels_ratio": found.kernels,
-        "drift.idle_ratio": found.idle,
-        "drift.alike_ratio": found.alike,
-        "drift.kernel_change": _words(found.kernel_change),
-        "drift.step_change": _words(found.change),
-        "drift.lost_ratio": min(found.lost_ns / a.budgets[device].untraced_ns, 1.0),
-    }
-
-
-def _words(change: float) -> str:
-    """``60 % longer``"""
-    return f"{abs(change):.0%} {'longer' if change > 0 else 'shorter'}".replace("%", " %")
 
 
 # --- kernels of a pass of the model that others could replace; without steps the window is one pass ---

@@ -11,8 +11,8 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import Sums, steps_of, sums_of
@@ -36,25 +36,10 @@ _CALLED_AS = re.compile(r"^aten::(?:item|is_nonzero|nonzero|equal|_unique2?|uniq
 #: The backward pass runs on a thread of its own while the first one waits.
 _BACKWARD = re.compile(r"^autograd::engine::|Backward\d*$")
 
-_HOST = Need(
-    "the sums do not hold what the host did",
-    "the table of the PyTorch profiler (key_averages)",
-    lambda a: len(sums_of(a.trace, Summed.OPERATORS)) > 0,
-)
-_ONE_THREAD = Need("several threads did it, and no range goes around the steps")
 
-FACTS = group("device", needs.CUDA, [
-    Entry("sums.host_ms", "ms", "sums", "Time of the host in operators, ranges and CUDA calls, each counted once", "the printed total, else the sum of the times of the rows themselves"),
-    Entry("sums.host_work_over_kernel", "ratio", "sums", "Time of the host without waiting for the GPU, over the time of all GPU work", "without waiting calls, and without what launch calls take beyond 10 us each: the queue is full"),
-    Entry("sums.busy_most_ratio", "ratio", "sums", "Share of the profiled time that the GPU works, at most", "time of all GPU work / time of the ranges around steps, else of the host if one thread did it, without waits beyond all GPU work; at most 1", needs=(_HOST, _ONE_THREAD)),
-    Entry("sums.idle_least_ratio", "ratio", "sums", "Share of the profiled time that the GPU idles, at least", "1 - sums.busy_most_ratio", needs=(_HOST, _ONE_THREAD)),
-    Entry("sums.host_largest", "text", "sums", "What the host spends most time in", "names and shares of sums.host_ms"),
-    Entry("sums.loader_ratio", "ratio", "sums", "Share of the profiled time that the data loader takes", "ranges that load data, with all they call / time of the ranges around steps, else sums.host_ms"),
-    Entry("sums.readbacks", "text", "sums", "Operators whose result the host reads", "names and counts", needs=(_HOST, Need("no operator of the sums is read by the host"))),
-    Entry("sums.readbacks_per_step", "count", "sums", "Results that the host reads in a step", "count of aten::_local_scalar_dense, nonzero, unique / steps", needs=(_HOST, needs.STEPS)),
-    Entry("sums.once_ratio", "ratio", "sums", "Share of the host's time in what ran once and took 100 ms or more", "operators and calls, without waits and ranges / sums.host_ms"),
-    Entry("sums.once", "text", "sums", "The longest that ran once", "name and time", needs=(_HOST, Need("nothing that ran once took that long"))),
-], columns={"sums": "report name_id count total"}, needs=(_HOST,), windowed=False)  # fmt: skip
+@predicate
+def host_times(a: Analysis) -> bool:
+    return len(sums_of(a.trace, Summed.OPERATORS)) > 0
 
 
 def host_total(a: Analysis) -> float:
@@ -89,16 +74,16 @@ def _totals(a: Analysis) -> dict[str, float]:
 
 
 def usual_call(calls: Sums) -> Array:
-    """The usual length (ns) of a call of each name: the median, else the mean, of which a launch takes at most
-    10 us: longer ones wait for room in the queue of the GPU."""
+    """The usual length (ns) of a call of each name: the median, else the mean, of which a launch takes at
+    most 10 us: longer ones wait for room in the queue of the GPU."""
     usual = np.where(np.isnan(calls.median), calls.mean, calls.median)
     launches = np.array([classify(n) == Call.LAUNCH for n in calls.names], bool)
     return np.asarray(np.where(launches & np.isnan(calls.most), np.minimum(usual, _LAUNCH_MOST_NS), usual))
 
 
 def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) -> dict[str, float]:
-    """The facts, and counts that become rates. `waits`: which of the CUDA calls wait; `gpu_ns`: time of all GPU
-    work."""
+    """The facts, and counts that become rates. `waits`: which of the CUDA calls wait; `gpu_ns`: time of all
+    GPU work."""
     own, whole = sums_of(a.trace, Summed.OPERATORS), sums_of(a.trace, Summed.WHOLE)
     host = host_total(a)
     if not len(own) or not host:
@@ -161,8 +146,10 @@ def _operators(own: Sums) -> Array:
 
 def _once(own: Sums, waits: list[str]) -> Array:
     """Which rows ran once, took long, and are no waits and no ranges."""
-    plain = [n not in waits and ("::" in n or classify(n) != Call.OTHER or n.startswith(("cu", "hip")))
-             for n in own.names]  # fmt: skip
+    plain = [
+        n not in waits and ("::" in n or classify(n) != Call.OTHER or n.startswith(("cu", "hip")))
+        for n in own.names
+    ]
     return np.asarray((own.count == 1) & (own.total >= _ONCE_NS) & np.array(plain, bool))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.analysis import Analysis
@@ -26,25 +26,21 @@ _ROWS = 10
 _TREE_ROWS = 200
 #: Bytes of an element -> the precision whose peak counts.
 _PRECISION: dict[int, Precision] = {1: "fp8", 2: "fp16", 4: "tf32"}
-_TWO = "advisor REPORT.sqlite TRACE.json --together"
-_STACKS = "torch.profiler.profile(with_stack=True, record_shapes=True)"
-_OTHER = Need("no second recording was given", _TWO, lambda a: a.other is not None)
-_NAMED = Need("nothing in the capture names the code around its calls", _STACKS)
-_SIZED = Need("the sizes of matrix products are not recorded", _STACKS)
-_SIZED_ATTENTION = Need("the sizes of attention are not recorded", _STACKS)
-_PEAK = Need("the peak rate of the GPU is not known")
-_LAUNCHED = {**needs.OPS, "api_calls": needs.CALLS}
 _SITES = 10
 #: A place is named as the origin of calls if it holds this share of their time.
 _MOST = 0.5
 _WHAT = {
-    "launch": "launch calls", "sync": "waiting calls", "copy": "copy and memset calls",
+    "launch": "launch calls",
+    "sync": "waiting calls",
+    "copy": "copy and memset calls",
     "alloc": "allocation and free calls",
-}  # fmt: skip
+}
 _HOW = {
-    "backtraces": "CUDA backtraces", "stacks": "Python stacks", "samples": "CPU samples",
+    "backtraces": "CUDA backtraces",
+    "stacks": "Python stacks",
+    "samples": "CPU samples",
     "ranges": "enclosing ranges",
-}  # fmt: skip
+}
 _NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)"}
 #: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and
 #: ends. Between the nearest ones Python does almost nothing else.
@@ -52,42 +48,20 @@ _NEAREST = 0.1
 #: With fewer neighbours there is no estimate.
 _LEAST = 100
 
-_RECORDED = Need("no option recorded Python calls", None, lambda a: _recorded(a.trace.capture))
-_CALL_ROWS = {**needs.STEP_COLUMNS, "python_rows": "start end thread"}
-_MEASURABLE = Need("the times of Python calls are too few or too coarse", None, lambda a: _callback_ns(_call_rows(a)) is not None)  # fmt: skip
 
-FACTS = (
-    *group("trace", "", [
-        Entry("origin.match_ratio", "ratio", "kernels", "Share of the GPU time and of the operations that the other recording has, too; where that has no GPU work, share of the calls that it names", "operations matched by their order in steps; the lesser of the two"),
-        Entry("origin.same_shape_ratio", "ratio", "kernels", "Share of the matched operations that are kernels with the same launch shape in both recordings", "count"),
-    ], columns=_LAUNCHED, needs=(_OTHER,), windowed=False),
-    *group("device", "", [
-        Entry("origin.operator_ratio", "ratio", "kernels", "Share of the GPU time that a known operator launched", "operators around the launch calls"),
-        Entry("origin.module_ratio", "ratio", "kernels", "Share of the GPU time that a known Python module launched", "modules around the launch calls"),
-        Entry("origin.unfused_place", "text", "kernels", "The code that launches most elementwise, copy, norm and activation kernels, with its share of their time", "functions and modules around the launch calls", needs=(_NAMED, Need("no such kernel ran"))),
-        Entry("origin.line_ratio", "ratio", "kernels", "Share of the GPU time that a known Python function outside of PyTorch launched", "functions around the launch calls"),
-    ], columns=_LAUNCHED, needs=(_NAMED,)),
-    *group("device", "", [
-        Entry("kernel.matmul_sized_ratio", "ratio", "kernels", "Share of the time of matrix kernels whose sizes are recorded", "operands of the operators that launched them"),
-        Entry("kernel.matmul_flop_ratio", "ratio", "kernels", "Operations a second of the matrix products with recorded sizes, of the dense peak of their precision", "2 x m x k x n over kernel time, over the peak", needs=(_SIZED, _PEAK)),
-        Entry("kernel.misaligned_window_ratio", "ratio", "kernels", "Share of the untraced step in products with weights whose rows are not a multiple of 16 bytes", "time of products of which k or n x bytes of an element is not a multiple of 16, over the untraced step"),
-        Entry("kernel.attention_flop_ratio", "ratio", "kernels", "Operations a second of attention with recorded sizes if no mask leaves any out, of the dense peak of their precision", "4 x batch x heads x queries x keys x width over kernel time, over the peak; not given above it", needs=(_SIZED_ATTENTION, _PEAK)),
-        Entry("kernel.attention_bandwidth_ratio", "ratio", "kernels", "Queries, keys, values and results of attention with recorded sizes, each moved once, of the bandwidth", "their bytes over kernel time, over the peak; not given above it, where caches hold them", needs=(_SIZED_ATTENTION, _PEAK)),
-    ], columns=_LAUNCHED, needs=(_SIZED,)),
-    *group("device", needs.CUDA, [
-        Entry(f"origin.{kind}_place", "text", "api_calls", f"The code that makes most {what}, by time", "backtraces, else Python stacks, CPU samples or ranges around the calls, from half of their time on")
-        for kind, what in _WHAT.items()
-    ], columns={"api_calls": needs.CALLS}, needs=(needs.FEEDER, Need("nothing in the capture names code that makes most of these calls"))),
-    *group("trace", needs.CUDA, [
-        Entry("capture.stack_recorded", "flag", "", "The profiler timed every Python call", "with_stack of the PyTorch profiler, or rows of Python functions"),
-        Entry("capture.stack_option", "text", "", "The option that makes it do so, where it was on", "options of the capture", needs=(_RECORDED,)),
-    ], columns={}, windowed=False),
-    *group("trace", "", [
-        Entry("capture.python_call_count", "count", "python_rows", "Python calls that the profiler timed in the window, on the thread with most of them", "row count"),
-        Entry("capture.python_calls_per_operator", "count", "python_rows ranges", "Timed Python calls for each operator of the same thread", "rows / rows of operators in the window", columns={**_CALL_ROWS, "ranges": "start thread domain"}),
-        Entry("capture.stack_cost_ratio", "ratio", "python_rows", "Share of the host's time that timing Python calls takes", "begins and ends of the rows x the time that a tenth of neighbouring ones lie apart at most / window", needs=(_MEASURABLE,)),
-    ], columns=_CALL_ROWS),
-)  # fmt: skip
+@predicate
+def second_recording(a: Analysis) -> bool:
+    return a.other is not None
+
+
+@predicate
+def python_calls(a: Analysis) -> bool:
+    return _recorded(a.trace.capture)
+
+
+@predicate
+def cost_of_python_calls(a: Analysis) -> bool:
+    return _callback_ns(_call_rows(a)) is not None
 
 
 def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmuls | None) -> None:
@@ -168,7 +142,8 @@ def _reached(a: Analysis, device: int, found: Sized[Shape]) -> tuple[float | Non
 
 
 def _cached(a: Analysis, device: int, found: Sized[Shape]) -> Array:
-    """Of every product, whether its operands come from the L2 cache: they fit, and move faster than memory can."""
+    """Of every product, whether its operands come from the L2 cache: they fit, and move faster than memory
+    can."""
     room, bandwidth = l2_bytes(a.device(device)), dram_peak(a.device(device))
     cached = np.zeros(len(found.products), bool)
     for i, (_, product) in enumerate(found.products):

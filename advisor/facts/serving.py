@@ -8,9 +8,8 @@ import re
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.activity import WEIGHT_BYTES, read_ratio
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.activity import read_ratio
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import StepName, step_patterns
 from advisor.knowledge.gpus import gpu_of
@@ -24,55 +23,6 @@ from advisor.sources.schema import MISSING
 
 #: This many sizes of steps are named.
 _SHOWN = 6
-
-_SPECULATES = Need("no range is named after drafting or verifying", "NVTX ranges around draft and verify")
-_BOTH = Need("drafting and verifying do not both have ranges", "NVTX ranges around draft and verify")
-_ACCEPTS = Need("the tokens that a verification yields are not given", "--acceptance")
-_TRANSFERS = Need("no range tells of transfers of the KV cache", "NIXL 1.4 or TensorRT-LLM, which have ranges for them")  # fmt: skip
-_SIZES = Need("the names of the steps do not tell how many sequences they hold", "an NVTX range around each step that names its batch")  # fmt: skip
-_TOKENS = Need("the names of the steps do not tell how many tokens they work on", "an NVTX range around each step that names its batch")  # fmt: skip
-_REPLAYED = Need("no graph is replayed for batches of several sizes")
-_POSTED = Need("no transfer was posted in the window")
-_COMPLETED = Need("no transfer was posted and seen complete in the window", needs.LONGER)
-
-FACTS = (
-    *group("trace", needs.CUDA, [
-        Entry("capture.serving_side", "text", "", "What the recorded server does where prefill and decode run on different servers: prefill, decode, not-told", "options on the command line, as knowledge/engines names them; else the phase of all steps, where ranges tell that the KV cache is fetched or sent"),
-    ], columns={}, windowed=False),
-    *group("device", needs.NVTX, [
-        Entry("speculation.draft_ratio", "ratio", "ranges api_calls", "Share of the GPU time whose work was issued inside ranges around drafting", "time of those operations / time of all operations of the window"),
-        Entry("speculation.verify_ratio", "ratio", "ranges api_calls", "Share of the GPU time whose work was issued inside ranges around verifying drafts", "as above"),
-        Entry("speculation.draft_ms", "ms", "ranges api_calls", "GPU time of one draft", "time of those operations / ranges around drafting that begin on the host side of the window"),
-        Entry("speculation.verify_ms", "ms", "ranges api_calls", "GPU time of one verification", "as above"),
-        Entry("speculation.break_even_tokens", "ratio", "ranges api_calls", "Tokens a sequence that a verification has to yield so that drafting costs no more time than it saves, if a step without drafts takes as long as a verification", "(draft time + verify time) / verify time", needs=(_SPECULATES, _BOTH)),
-        Entry("speculation.acceptance_given", "flag", "ranges api_calls", "The user says how many tokens a verification yields (--acceptance)", "the option", needs=(_SPECULATES, _BOTH)),
-        Entry("speculation.ms_per_token", "ms", "ranges api_calls", "GPU time of drafting and verifying for each token that a sequence accepts (needs --acceptance)", "(draft time + verify time) / verifications / accepted tokens", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
-        Entry("speculation.speedup_limit", "ratio", "ranges api_calls", "How much faster than steps without drafts a sequence gets its tokens at most (needs --acceptance)", "accepted tokens / speculation.break_even_tokens: a step without drafts takes no longer than a verification", needs=(_SPECULATES, _BOTH, _ACCEPTS)),
-    ], columns={"ranges": needs.RANGES, **needs.GAPS}, needs=(_SPECULATES,)),
-    *group("device", needs.CUDA, [
-        Entry("graph.replaying_step_ratio", "ratio", "kernels api_calls", "Share of the steps that take most of their GPU work from graphs", "steps with more than half of their operations from graphs / steps; without steps 0", needs=(needs.KERNELS,)),
-        Entry("graph.eager_steps", "text", "kernels ranges", "Sizes or phases of the steps that replay no graph while others do: batches and phases of which no step does", "names of the steps, else phases", columns=needs.STEP_COLUMNS, needs=(needs.STEPS, Need("all steps replay graphs, or none does, or their names and phases do not tell them apart"))),
-    ], columns=needs.STEP_COLUMNS),
-    *group("device", needs.NVTX, [
-        Entry("serving.decode_batch", "count", "ranges", "Sequences in a decode step", "median, by the names of the steps"),
-        Entry("serving.batch_fill_ratio", "ratio", "ranges", "The same over the most sequences that the command lets the server run at once", "option on the command line, as knowledge/engines names it; none above 1", needs=(needs.STEPS, _SIZES, Need("the command line does not say how many sequences may run at once"))),
-    ], columns=needs.STEP_COLUMNS, needs=(needs.STEPS, _SIZES)),
-    *group("device", needs.CUDA, [
-        Entry("serving.tokens_per_s", "count_per_s", "ranges", "Tokens that the steps work on a second, as captured: prompts read and tokens generated", "tokens by range names over step times", needs=(needs.STEPS, _TOKENS)),
-        Entry("serving.model_bandwidth_ratio", "ratio", "kernels", "Model-bandwidth utilisation: bytes of the weights over the time of a decode step, over the peak bandwidth (needs --weight-bytes)", "weight bytes x decode steps / their time / peak; none above 1", needs=(needs.STEPS, needs.PEAK, WEIGHT_BYTES)),
-        Entry("serving.model_flop_ratio", "ratio", "ranges kernels", "Model-FLOP utilisation: two operations a parameter and token over the time of the steps, over the dense 16-bit peak (needs --weight-bytes config.json)", "2 x parameters x tokens / step times / peak; attention is not counted", needs=(needs.STEPS, _TOKENS, Need("the number of parameters is not given", "--weight-bytes config.json"))),
-        Entry("graph.padded_ratio", "ratio", "ranges kernels", "Share of the sequences that replayed decode graphs compute for nothing: batches of several sizes replay one graph, whose size is at least that of the largest", "sum of (largest - batch) / sum of largest, over the steps that replay the same kernels in the same launch shapes", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
-        Entry("graph.padded_window_ratio", "ratio", "ranges kernels", "The same as a share of the untraced step, if all time of these steps followed the batch", "padded share of the steps' busy time", needs=(needs.STEPS, _TOKENS, _REPLAYED)),
-    ], columns=needs.STEP_COLUMNS),
-    *group("device", needs.NVTX, [
-        Entry("kv.transfer_count", "count", "ranges", "Transfers of the KV cache that the process posted", "ranges nixl::postXferReq that begin on the host side of the window"),
-        Entry("kv.transfer_ms", "ms", "ranges", "Time of a transfer, from its post until the program sees that it is complete", "median; post and mark with one id", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
-        Entry("kv.post_ms", "ms", "ranges", "Time of the call that posts a transfer", "median", needs=(_TRANSFERS, _POSTED)),
-        Entry("kv.post_ratio", "ratio", "ranges", "Share of the time of the transfers in which they are still being posted, one descriptor after another", "sum of the calls / sum of the transfers", needs=(_TRANSFERS, _POSTED, _COMPLETED)),
-        Entry("kv.host_gap_ratio", "ratio", "kernels api_calls", "How much of the host gaps lies in those spans; 0 where no range tells of transfers", "overlap, at most the gap, over host.gap_ratio", columns={"ranges": "start end process text_id", **needs.GAPS}, needs=(needs.FEEDER,)),
-        Entry("kv.waiting_ratio", "ratio", "ranges kernels", "Share of the untraced step in which the device runs nothing while a fetched transfer is on its way or the engine waits for transfers", "idle time inside those spans / untraced window"),
-    ], columns={"ranges": "start end process text_id payload", **needs.GAPS}, needs=(_TRANSFERS,)),
-)  # fmt: skip
 
 
 #: Actions on the KV cache by a server that only decodes, or only reads prompts.

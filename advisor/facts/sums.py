@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from advisor.facts import needs
 from advisor.facts import profiled_sums as profiled
 from advisor.facts.device import FAMILY_SHARES, is_skinny
+from advisor.facts.needs import predicate
 from advisor.facts.phases import BY_NAME
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import (
@@ -53,55 +53,18 @@ _STARTUP = re.compile(
     r"Init$|Ctx(?:Create|Set)|PrimaryCtx|GraphInstantiate|HostAlloc|HostRegister|MallocHost"
 )
 _DIRECTIONS = {
-    r"HtoD|Host-to-Device": "HtoD", r"DtoH|Device-to-Host": "DtoH", r"DtoD|Device-to-Device": "DtoD",
-    r"PtoP|Peer-to-Peer": "PtoP", r"memset": "memset",
-}  # fmt: skip
+    r"HtoD|Host-to-Device": "HtoD",
+    r"DtoH|Device-to-Host": "DtoH",
+    r"DtoD|Device-to-Device": "DtoD",
+    r"PtoP|Peer-to-Peer": "PtoP",
+    r"memset": "memset",
+}
 _CROSSING = ("HtoD", "DtoH")
 
-_PRODUCTS = Need("the sums hold no matrix product", None)
 
-
-def _report(name: str, report: Summed) -> Need:
-    supply = f"the table {name} of nsys stats beside them"
-    return Need(f"the sums hold no {name}", supply, lambda a: len(sums_of(a.trace, report)) > 0)
-
-
-_API = _report("cuda_api_sum", Summed.CALLS)
-_KERNELS = _report("cuda_gpu_kern_sum", Summed.KERNELS)
-_COPIES = _report("cuda_gpu_mem_time_sum", Summed.COPIES)
-
-FACTS = (
-    *group("trace", needs.CUDA, [
-        Entry("capture.sums_only", "flag", "", "The capture holds sums by name and no times, as nsys stats prints them", "format of the input", columns={}),
-        Entry("sums.startup_api_ratio", "ratio", "sums", "Share of the time in CUDA calls that only start-up makes: context creation, module loads, first launches, pinned allocations, building of graphs, loading of weights", "names of calls; the longest call of a name from 10 ms on (launches: 1 ms); uploads of 1 ms and more on average", needs=(_API,)),
-    ], columns={"sums": "report name_id total most"}, windowed=False),
-    *group("device", needs.CUDA, [
-        Entry("sums.kernel_ms", "ms", "sums", "Time of all kernels", "sum over kernels and GPUs", needs=(_KERNELS,)),
-        Entry("sums.kernel_mean_ns", "ns", "sums", "Mean kernel", "sum / count", needs=(_KERNELS,)),
-        Entry("sums.launch_over_kernel", "ratio", "sums", "Time that launching all kernels one by one takes at the usual length of a call, and where the sums count them the operators around the launches, over the time of all kernels", "count x median of each launch call (of means, at most 10 us), and own time of operators of up to 0.2 ms a call / sum of kernel times", needs=(_KERNELS, _API)),
-        Entry("sums.launch_idle_ratio", "ratio", "sums", "Share of that time for which the GPU then has nothing to run, at least", "1 - 1 / sums.launch_over_kernel, at least 0; where no calls were printed, with 5 us a launch (nsys-profiling skill)", needs=(_KERNELS,)),
-        Entry("sums.wait_ratio", "ratio", "sums", "Share of the recording in synchronize calls and blocking copies, at most", "sum / the larger of all kernel time and all time in CUDA calls; a copy call blocks without Async in its name, or from 20 us and five times the mean copy on", needs=(_API,)),
-        Entry("sums.longest_wait", "text", "sums", "The waiting call with most time", "name, count and mean", needs=(_API, Need("no call of the sums waits"))),
-        Entry("sums.launch_call_ratio", "ratio", "sums", "Share of the time in CUDA calls, without start-up, in calls that launch a kernel", "sum / sum", needs=(_API,)),
-        Entry("sums.launch_call_count", "count", "sums", "Calls that launch a kernel", "count", needs=(_API,)),
-        Entry("sums.launch_call_mean_ns", "ns", "sums", "Mean call that launches a kernel, without start-up", "sum / count", needs=(_API, Need("the sums hold no launch", None))),
-        Entry("sums.allocation_call_ratio", "ratio", "sums", "Share of the time in CUDA calls, without start-up, in calls that allocate or free memory", "sum / sum", needs=(_API,)),
-        Entry("sums.allocation_call_count", "count", "sums", "Calls that allocate or free memory", "count", needs=(_API,)),
-        Entry("sums.allocation_ratio", "ratio", "sums", "Share of the recording in allocation and free calls, at most", "as sums.wait_ratio", needs=(_API,)),
-        Entry("sums.copy_ratio", "ratio", "sums", "Share of the time of all kernels, copies and memsets that HtoD and DtoH copies take", "sum / sum", needs=(_KERNELS, _COPIES)),
-        Entry("sums.upload_of_copies_ratio", "ratio", "sums", "How much of the HtoD and DtoH time is HtoD", "sum / sum", needs=(_COPIES,)),
-        Entry("sums.collective_ratio", "ratio", "sums", "Share of the kernel time in collectives", "sum / sum", needs=(_KERNELS,)),
-        Entry("sums.collective_above_least_ratio", "ratio", "sums", "How much of the time of collectives lies above the fastest call of each: waiting for other ranks, or more bytes", "1 - count x least / sum", needs=(_KERNELS, Need("the sums hold no collective", None))),
-        Entry("sums.product_ratio", "ratio", "sums", "Share of the kernel time without collectives in matrix products", "families gemm, gemv, conv, moe", needs=(_KERNELS,)),
-        Entry("sums.skinny_of_products_ratio", "ratio", "sums", "Share of the time of matrix products in GEMV and skinny GEMM kernels", "names and tile sizes", needs=(_KERNELS, _PRODUCTS)),
-        Entry("sums.precisions", "text", "sums", "Precisions of the matrix products by time", "names; unnamed where they do not say", needs=(_KERNELS, _PRODUCTS)),
-    ], columns={"sums": "report name_id count total median least most"}, windowed=False),
-    *group("operation", needs.CUDA, [
-        Entry("sums.max_over_p50", "ratio", "sums", "Slowest call over the median one, of the kernel name that loses most", "a name may have several launch shapes"),
-        Entry("sums.slowest_deviations", "count", "sums", "How many standard deviations the slowest call of that name is above the mean: high where few calls are slow, low where two sizes of work mix", "(max - mean) / standard deviation", needs=(_KERNELS, Need("the sums hold no standard deviation"))),
-        Entry("sums.lost_ratio", "ratio", "sums", "The least share of all kernel time that calls slower than the median lose", "max(sum - count x median, max - median) / sum over all kernels"),
-    ], columns={"sums": "report name_id count total median most deviation"}, needs=(_KERNELS,), windowed=False),
-)  # fmt: skip
+@predicate
+def sums_of_report(a: Analysis, report: str) -> bool:
+    return len(sums_of(a.trace, Summed[report.upper()])) > 0
 
 
 def sums_facts(a: Analysis, out: FactWriter) -> None:

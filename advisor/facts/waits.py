@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from advisor.facts import needs
-from advisor.facts.host import IN_GAPS
-from advisor.facts.spec import Entry, FactWriter, Need, group
+from advisor.facts.needs import predicate
+from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.host import held_by_others, off_cpu
@@ -40,74 +39,15 @@ _ROWS = 12
 #: amid launches (calibration#switches).
 _PERIOD_NS, _EXACT_NS, _STOP_NS, _STOPS, _RHYTHM, _PLACES = 100_000_000, 2_000_000, 1_000_000, 4, 0.75, 0.25
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
-_WAITS = Need("the feeding thread calls nothing that only waits")
-_WAITED = Need("the capture does not record what synchronize calls wait for", None, lambda a: recorded_waits(a, a.main_device) is not None)  # fmt: skip
-_WORK = {"waits": "start end stream event process correlation", "api_calls": needs.CALLS, "kernels": f"{needs.SPAN} {needs.JOIN} stream"}  # fmt: skip
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
 _OF_THEIR_OWN = re.compile(r"Graph|StreamBeginCapture|StreamEndCapture|LaunchHostFunc|AddCallback")
 _HOST_FUNCTION = re.compile(r"LaunchHostFunc|AddCallback")
-_NO_OTHERS = Need("the device idles in no such call")
-_NONE = Need("no stretch without a kernel is that long")
-_NO_WAIT = Need("the passes follow each other, or a cause is recorded for the time between them")
-_SWITCHED = Need("no switch of the thread that runs the loop is recorded", needs.CPU_SWITCHES)
 
-FACTS = (
-    *group("device", needs.CUDA, [
-        Entry("call.other_idle_ratio", "ratio", "kernels api_calls", "Share of the untraced step in which the device idles inside CUDA calls of one name that issue, allocate and wait for nothing, of the threads of the process that issue work of the device: that name which has most of it", "device idle inside them, without start-up and calls on graphs / untraced window"),
-        Entry("call.other_of_idle_ratio", "ratio", "kernels api_calls", "The same as a share of all idle time", "/ idle"),
-        Entry("call.other_name", "text", "kernels api_calls", "The name of these calls", "largest sum", needs=(needs.FEEDER, _NO_OTHERS)),
-        *needs.counted("call.others", "kernels api_calls", "Calls of that name", needs=(needs.FEEDER, _NO_OTHERS)),
-        Entry("launch.behind_function_ratio", "ratio", "kernels api_calls", "How much of the idle time with work queued lies behind a host function in the stream (cudaLaunchHostFunc)", "gaps between whose two operations such a thread put one in / budget part queued", needs=(needs.FEEDER, Need("no host function is put into a stream, or the device never idles while work is queued"))),
-    ], columns={"kernels": needs.SPAN, "api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
-    *group("device", needs.CUDA, [
-        *needs.counted("sync.calls", "api_calls", "Blocking synchronize calls", needs=(needs.FEEDER,)),
-        Entry("sync.call_name", "text", "api_calls", "The name of the synchronize calls in which the feeding thread waits longest", "largest sum", needs=(needs.FEEDER, _WAITS)),
-        Entry("sync.result_ratio", "ratio", "api_calls copies", "Share of the synchronize calls that may hand over a result: a copy to the host was issued since the one before", "count; copies of any size", columns={"copies": f"{needs.SPAN} {needs.JOIN} kind", "api_calls": needs.CALLS}, needs=(needs.FEEDER, _WAITS, Need("graphs are recorded as blocks, which may copy to the host", needs.NODES))),
-    ], columns={"api_calls": f"{needs.CALLS} name_id"}, needs=(needs.FEEDER,)),
-    *group("trace", needs.CUDA, [
-        Entry("interruption.count", "count", "kernels", "Stretches between steps in which no kernel runs, of at least twenty steps (a single one: five) and 100 ms, where they come in at most a tenth of the steps; the window leaves them out", "gaps between the kernels of all devices, without those that garbage collection, a data loader, start-up, the profiler or a call explains"),
-        Entry("interruption.time_ratio", "ratio", "kernels", "Share of the time between the first and the last step that they take", "sum / (sum + window)"),
-        Entry("interruption.longest_ms", "ms", "kernels", "The longest of them", "max", needs=(needs.STEPS, _NONE)),
-        Entry("interruption.copy_ratio", "ratio", "kernels", "Share of them in which copies run", "union of the copies / sum", columns={"kernels": needs.SPAN, "copies": needs.SPAN}, needs=(needs.STEPS, _NONE)),
-    ], columns={"kernels": needs.SPAN}, needs=(needs.STEPS,)),
-    *group("trace", needs.NVTX, [
-        Entry("interruption.range", "text", "ranges", "The range or Python function of the launching thread that covers most of them", "as host.gap_range", needs=(needs.STEPS, _NONE, Need("no range or function covers most of them", "NVTX ranges around the host's work"))),
-    ], columns={"ranges": needs.RANGES, "python_calls": "start end thread text_id"}),
-    *group("trace", needs.OSRT, [
-        Entry("interruption.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of them", "where such calls hold half of them", needs=(needs.STEPS, _NONE, Need("the launching thread is in no operating-system call for half of them"))),
-    ], columns={"host_calls": "start end thread name_id"}),
-    *group("trace", needs.CUDA, [
-        Entry("requests.wait_ratio", "ratio", "kernels api_calls", "Share of the time from the first pass to the last in which perhaps no request came, which the window leaves out: every device is idle, and the thread that launches the next pass makes no call", "waits of 0.2 ms and more that vary widely from one to the next, or lie in calls that wait for events, without those that a range, garbage collection, start-up or work on a CPU explains; 0 for less than a tenth of the time, of the passes, or six"),
-        Entry("requests.wait_count", "count", "kernels api_calls", "How many such waits there are", "count"),
-        Entry("requests.wait_median_ms", "ms", "kernels api_calls", "The usual one of them", "median", needs=(needs.STEPS, _NO_WAIT)),
-        Entry("requests.wait_longest_ms", "ms", "kernels api_calls", "The longest of them", "max", needs=(needs.STEPS, _NO_WAIT)),
-        Entry("requests.passes_per_s", "count_per_s", "kernels api_calls", "Passes a second, these waits among them", "passes / time from the first pass to the last", needs=(needs.STEPS, _NO_WAIT)),
-        Entry("requests.busy_ratio", "ratio", "kernels api_calls", "Share of that time in which a device works", "union of all GPU work / time from the first pass to the last", needs=(needs.STEPS, _NO_WAIT)),
-    ], columns={"kernels": f"{needs.SPAN} {needs.JOIN}", "api_calls": needs.CALLS}, needs=(needs.STEPS,)),
-    *group("trace", needs.OSRT, [
-        Entry("requests.os_call", "text", "host_calls", "The operating-system call in which the launching thread spends most of these waits", "where such calls hold half of them", needs=(needs.STEPS, _NO_WAIT, Need("the launching thread is in no operating-system call for half of them"))),
-    ], columns={"host_calls": "start end thread name_id"}),
-    *group("device", needs.CUDA, [
-        Entry("sync.event_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for events", "sum of such waits / host side of the window"),
-        Entry("sync.stream_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for single streams", "sum of such waits / host side of the window"),
-        Entry("sync.context_wait_ratio", "ratio", "api_calls", "Share of the window the feeding thread waits for a whole device or context", "sum of waits that name neither stream nor event / host side of the window"),
-        Entry("sync.waited_stream", "count", "api_calls", "The stream the feeding thread waits for longest, of an event the one it was recorded on", "largest sum over waits of known stream", needs=(needs.FEEDER, _WAITED, Need("no wait for a known stream is recorded"))),
-        Entry("sync.context_wait_streams", "count", "api_calls", "Streams with work left when a wait for a whole context begins", "median over those waits that find any", needs=(needs.FEEDER, _WAITED, Need("no wait for a whole context found work"))),
-        Entry("sync.empty_wait_ratio", "ratio", "api_calls", "Share of the waits for streams and contexts that find no work left", "count", needs=(needs.FEEDER, _WAITED, Need("no wait for a stream or a context is recorded"))),
-        Entry("sync.over_wait_ratio", "ratio", "api_calls", "Share of the window in which waits go on for the work of other streams after what the host asked for has ended", "from the end of the read-backs since the last wait or, in a wait for a context without one, of the stream with most kernel time, to that of the work waited for"),
-        Entry("sync.over_waited_stream", "count", "api_calls", "The stream whose work they go on for most", "largest sum of that time", needs=(needs.FEEDER, _WAITED, Need("no wait went on for the work of other streams"))),
-    ], columns=_WORK, needs=(needs.FEEDER, _WAITED)),
-    *group("device", needs.CPU_SWITCHES, [
-        Entry("host.off_cpu_idle_ratio", "ratio", "cpu_switches host_calls api_calls", "Idle in host code while the thread of the loop has no CPU, though it waits in no CUDA call, in no operating-system call and for no page of unified memory: others have its CPU. Without operating-system calls only where it stops at a rhythm of 100 ms, or amid its launches", "host gaps and host code between launches, inside times between a switch from a CPU and the next to one; calls, gaps that end where pages migrate, and switches in a waiting state left out"),
-        Entry("host.off_cpu_of_gap_ratio", "ratio", "cpu_switches host_calls api_calls", "How much of the host gaps that is", "the same in host gaps alone / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
-        Entry("host.off_cpu_quota_ratio", "ratio", "cpu_switches", "How much of the time off its CPU the thread loses at a rhythm of 100 ms: the period in which a quota of the CPU is given anew", "stops of 1 ms and more that end a multiple of 100 ms apart, to 2 ms / all such stops"),
-        Entry("host.gap_asleep_ratio", "ratio", "cpu_switches api_calls", "How much of the host gaps the thread of the loop spends off its CPU otherwise: it waits there for something that no recorded call names, or has no CPU", "the same without leaving out waiting states, without what host.off_cpu_of_gap_ratio counts / host gaps", needs=(needs.FEEDER, _SWITCHED, IN_GAPS)),
-    ], columns={"cpu_switches": "time thread running state", "host_calls": "start end thread", **needs.GAPS}, needs=(needs.FEEDER, _SWITCHED)),
-    *group("device", needs.GPU_SWITCHES, [
-        Entry("launch.held_by_others_ratio", "ratio", "gpu_switches kernels api_calls", "Idle with work queued while a context that holds none of the work of the capture is on the device", "budget part queued, inside the times of contexts in which less than 1 % of the operations begin"),
-    ], columns={"gpu_switches": "time device context kind", **needs.GAPS}, needs=(needs.FEEDER, Need("no switch of a context on this GPU is recorded", needs.GPU_SWITCHES))),
-)  # fmt: skip
+
+@predicate
+def waits_recorded(a: Analysis) -> bool:
+    return recorded_waits(a, a.main_device) is not None
 
 
 def wait_facts(a: Analysis, device: int, out: FactWriter) -> None:

@@ -1,5 +1,5 @@
 """Parts of the budget: their names, order, words and colours. `advisor.metrics.budget` defines the time
-that each counts, `advisor.facts.spec` describes it in words.
+that each counts, ``knowledge/facts/device.yaml`` describes it in words.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from advisor.engine.judge import worded
 from advisor.engine.load import builtin_dir
 from advisor.errors import invalid_choice
 from advisor.facts.needs import CUDA, LOSSLESS, NODES, OWNER, combine
-from advisor.facts.spec import ASKED_TABLES, RECORDING
+from advisor.knowledge.facts import facts_of
 from advisor.model.capture import Capture
 from advisor.model.capture_plan import Blocked, CapturePlan, Checkup, Named, Plan, Question, Recorded
 from advisor.model.facts import TRACE, Fact, FactBase, Value
@@ -30,6 +30,8 @@ from advisor.pipeline.diagnose import Analysed, Progress, all_rules, analyse, co
 from advisor.sources.schema import MISSING, Call
 
 _PHASES = ("prefill", "decode", "mixed")
+#: Trace tables whose presence decides an answer.
+_ASKED_TABLES = ("kernels", "api_calls", "samples", "ranges", "allocations", "host_samples", "callchains")
 
 
 def doctor(path: str | Path, options: Options | None = None, progress: Progress | None = None) -> Checkup:
@@ -94,7 +96,7 @@ def _recording(done: Analysed, backtraces: bool) -> dict[str, Value | None]:
     phases = [p for p in sorted({s.phase for s in document.steps(a)}) if p in _PHASES]
     cuda = LOSSLESS if document.lost_work(facts) else OWNER if document.no_gpu_work(facts) else CUDA
     return {
-        **{f"recording.has_{name}": name in a.trace.tables for name in ASKED_TABLES},
+        **{f"recording.has_{name}": name in a.trace.tables for name in _ASKED_TABLES},
         "recording.has_backtraces": backtraces,
         "recording.has_steps": bool(facts.value("capture.step_count")),
         "recording.step_method": a.steps.method if len(a.steps) else None,
@@ -167,14 +169,14 @@ def _sentence(questions: Sequence[Question], found: Sequence[Finding], waiting: 
 def question_facts(facts: FactBase, recording: Mapping[str, Value | None]) -> FactBase:
     """The facts that questions use: each fact of the trace at its largest over all scopes, since they ask
     about the capture as a whole, and how it was recorded (None: unknown)."""
-    base = FactBase()
+    base, declared = FactBase(), facts_of("recording")
     for fact in facts:
         known = base.facts.get((fact.name, TRACE))
         if known is None or _larger(fact.value, known.value):
             base.facts[fact.name, TRACE] = Fact(fact.name, fact.value, fact.unit, TRACE)
     for name, value in recording.items():
         if value is not None:
-            base.add(Fact(name, value, RECORDING[name].unit, TRACE))
+            base.add(Fact(name, value, declared[name].unit, TRACE))
     return base
 
 

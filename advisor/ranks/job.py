@@ -16,9 +16,9 @@ from advisor.engine.infer import Engine, Inference, infer
 from advisor.engine.judge import Duration, predicted
 from advisor.engine.rank import rank, unconditional, without_repeats
 from advisor.facts.catalog import CATALOGUE, JOINT
-from advisor.facts.communication import ALIKE
 from advisor.facts.needs import reason
-from advisor.facts.spec import FactWriter
+from advisor.facts.writer import FactWriter
+from advisor.knowledge.facts import need
 from advisor.model.facts import TRACE, FactBase, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled
 from advisor.ranks.align import RankRows
@@ -210,7 +210,7 @@ def _reasons(base: FactBase) -> dict[str, str]:
         return {
             **dict.fromkeys(("rank.late_ns", "rank.late_part"), "no other rank waits for this one"),
             **dict.fromkeys(("rank.began_later_ns", "rank.left_out_count"), began),
-            **dict.fromkeys(TRANSFERS, ALIKE.lack),
+            **dict.fromkeys(TRANSFERS, need("like_collectives", "communication").lack),
         }
     names = ("ranks.matched_count", "ranks.wait_ratio", "ranks.wait_window_ratio")
     return dict.fromkeys((*names, *(n for n, spec in CATALOGUE.items() if spec.level == "rank")), why)

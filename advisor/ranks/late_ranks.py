@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.facts.communication import Calls, transfer_facts
-from advisor.facts.spec import FactWriter
+from advisor.facts.writer import FactWriter
 from advisor.metrics.collectives import EXPERTS, KERNELS, QUEUED, small
 from advisor.model.arrays import Array
 from advisor.model.facts import Cell, Interval, Scope, Table, Value

@@ -26,7 +26,7 @@ from advisor.ranks.recognise import distinct
 
 if TYPE_CHECKING:
     from advisor.facts.communication import CrossRank
-    from advisor.facts.spec import FactWriter
+    from advisor.facts.writer import FactWriter
     from advisor.metrics.analysis import Analysis
     from advisor.model.findings import Budget
     from advisor.ranks.waiting import Waits

@@ -17,7 +17,7 @@ from advisor.engine.lint import check_rules
 from advisor.engine.lint_names import Catalogues
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.rank import SEVERITY_TABLE
-from advisor.facts.spec import ENTITIES
+from advisor.knowledge.facts import joined_fields, joined_tables
 from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
@@ -86,7 +86,7 @@ def test_every_rule_has_a_page_and_a_line_in_the_index() -> None:
 
 def test_every_fact_and_table_is_documented() -> None:
     page = text("docs/facts.md")
-    assert [n for n in (*EVERY_FACT, *ENTITIES) if f"| `{n}` |" not in page] == []
+    assert [n for n in (*EVERY_FACT, *joined_tables()) if f"| `{n}` |" not in page] == []
 
 
 def test_every_verb_is_documented() -> None:
@@ -240,11 +240,7 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_the_example_rule_is_sound_and_its_cases_pass(mine: Path) -> None:
-    known = Catalogues(
-        facts=EVERY_FACT,
-        entities={name: entity.fields for name, entity in ENTITIES.items()},
-        references=references(),
-    )
+    known = Catalogues(facts=EVERY_FACT, entities=joined_fields(), references=references())
     rules = check_rules(known, builtin_dir(), mine)
     units = {name: spec.unit for name, spec in EVERY_FACT.items()}
     assert [r.all_problems for r in run_all(rules, units=units) if r.code == "OWN101"] == [[]]

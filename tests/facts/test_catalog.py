@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -13,10 +12,10 @@ from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.values import placeholders
-from advisor.facts import catalog
 from advisor.facts.catalog import CATALOGUE, build_facts
-from advisor.facts.needs import STEPS, remedy
-from advisor.facts.spec import ENTITIES, PART_MEANINGS, FactWriter
+from advisor.facts.needs import remedy
+from advisor.facts.writer import FactWriter
+from advisor.knowledge.facts import joined_tables, need, part_meanings
 from advisor.metrics import budget
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase, Scope
@@ -41,31 +40,20 @@ def test_every_entry_says_what_it_is(name: str) -> None:
     spec = CATALOGUE[name]
     assert re.fullmatch(r"[a-z]+\.[a-z0-9_]+", name)
     assert len(spec.meaning) >= 10
-    assert spec.how
     assert set(spec.tables) <= set(TABLES)
+    assert all(set(columns) <= set(TABLES[table]) for table, columns in spec.columns.items())
     for suffix, unit in SUFFIX_UNITS.items():
         if name.endswith(suffix):
             assert spec.unit == unit
 
 
 def test_parts_of_the_budget_are_facts() -> None:
-    assert tuple(PART_MEANINGS) == budget.PARTS
+    assert tuple(part_meanings()) == budget.PARTS
+    assert all(part_meanings().values())
 
 
 def test_entities_name_their_scope() -> None:
-    assert all(spec.level in spec.fields for spec in ENTITIES.values())
-
-
-def test_a_fact_is_declared_once() -> None:
-    names = [
-        spec.name
-        for module in vars(catalog).values()
-        if isinstance(module, ModuleType)
-        for attribute, specs in vars(module).items()
-        if attribute.endswith("FACTS")
-        for spec in specs
-    ]
-    assert sorted(names) == sorted(CATALOGUE)
+    assert all(table.scope in table.fields for table in joined_tables().values())
 
 
 def test_an_unknown_name_is_a_programming_error() -> None:
@@ -90,7 +78,7 @@ def test_a_missing_table_makes_a_fact_missing(tmp_path: Path) -> None:
     assert base.value("activity.sm_ratio", Scope(device=0)) is None
     assert base.missing["activity.sm_ratio"] == "the capture holds no samples"
     assert base.missing["host.os_idle_ratio"] == "the capture holds no host_calls"
-    assert base.missing["sync.calls_per_step"] == STEPS.lack
+    assert base.missing["sync.calls_per_step"] == need("steps").lack
     assert remedy(CATALOGUE["activity.sm_ratio"], frozenset({"kernels"})) == "--gpu-metrics-devices=all"
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from advisor.facts.activity import WEIGHT_BYTES
 from advisor.facts.catalog import CATALOGUE, build_facts
-from advisor.facts.communication import ALIKE
-from advisor.facts.needs import COLLECTIVES, PEAK, STEPS, combine, options_of, reason, remedy
+from advisor.facts.needs import combine, options_of, reason, remedy
 from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.facts import need
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.sources.open import open_trace
@@ -21,6 +20,8 @@ from tests.builder import Export
 
 ALL = frozenset(TABLES) - {"sums", "load"}  # which are sources of their own
 CUDA = frozenset({"kernels", "api_calls", "ranges", "copies"})
+STEPS, COLLECTIVES, PEAK, WEIGHT_BYTES = map(need, ("steps", "collectives", "peak_bandwidth", "weight_bytes"))
+ALIKE = need("like_collectives", "communication")
 GC = "no garbage-collection ranges are recorded"
 
 
@@ -143,7 +144,7 @@ def test_every_option_that_is_named_is_known(name: str) -> None:
     variables = {f"{v.variable}={v.value}" for data in engines().values() for v in data.capture}
     spec = CATALOGUE[name]
     for why, serving, tables, hidden in product(
-        (None, *(need.lack for need in spec.needs)),
+        (None, *(n.lack for n in spec.needs)),
         (None, "vllm", "tensorrt-llm"),
         (ALL, frozenset[str](), ALL - {"kernels"}, ALL - {"ranges"}),
         (False, True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from advisor.facts.catalog import CATALOGUE
-from advisor.facts.spec import FactWriter
+from advisor.facts.writer import FactWriter
 from advisor.metrics.pace import KernelPace
 from advisor.model.facts import Scope
 from advisor.ranks.late_ranks import job_facts

@@ -1,0 +1,34 @@
+"""Facts about steps that get longer or shorter from the first to the last, and about few slow ones."""
+
+from __future__ import annotations
+
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.pace import MIN_STEPS, find_drift, find_slow_steps
+
+
+def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    if not a.trace.has("kernels"):
+        return
+    if device == a.main_device and (slow := find_slow_steps(a)) is not None:
+        out.put("drift.slow_kernels_ratio", slow.kernels)
+        out.put("drift.slow_alike_ratio", slow.alike)
+        out.put("drift.slow_kernel_change", _words(slow.kernel_change))
+    if a.step_count < MIN_STEPS or (found := find_drift(a, device)) is None:
+        return
+    out |= {
+        "drift.step_ratio": found.change,
+        "drift.size_ratio": abs(found.change),
+        "drift.order_ratio": abs(found.order),
+        "drift.kernels_ratio": found.kernels,
+        "drift.idle_ratio": found.idle,
+        "drift.alike_ratio": found.alike,
+        "drift.kernel_change": _words(found.kernel_change),
+        "drift.step_change": _words(found.change),
+        "drift.lost_ratio": min(found.lost_ns / a.budgets[device].untraced_ns, 1.0),
+    }
+
+
+def _words(change: float) -> str:
+    """``60 % longer``"""
+    return f"{abs(change):.0%} {'longer' if change > 0 else 'shorter'}".replace("%", " %")
