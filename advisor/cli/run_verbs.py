@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import Progress, check_files, deliver, deliver_one, formats, save
@@ -36,6 +37,8 @@ Texts = Sequence[str]
 
 #: Captures of this many runs are kept, unless the user says otherwise.
 KEEP = 10
+#: Recordings of a command, unless the user says otherwise.
+PASSES = 2
 #: Last lines of a program that failed.
 _LINES = 5
 
@@ -75,6 +78,8 @@ class Command(Verb):
 @click.option("--at-most", metavar="SIZE", help="Stop the recording at this size: 2GB.")
 @click.option("--stop-after", metavar="S", type=WholeNumber(1), help="Stop the recording after S seconds.")
 @click.option("--flush", metavar="S", type=WholeNumber(1), help="What nsys may take to end (300 s).")
+@click.option("--passes", metavar="N", type=WholeNumber(1), help="Record up to N times (2) to judge more.")
+@click.option("--once", is_flag=True, help="Record once.")
 @click.option("--keep", metavar="N", type=WholeNumber(1), help="Keep captures of the N last runs (10).")
 @takes(
     "folder format output html xlsx force window nvtx phase weight_bytes unprofiled_step rules select ignore "
@@ -90,6 +95,9 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     diagnosis are kept in .advisor/runs/NAME. Ctrl-C stops the recording and diagnoses what there
     is. What COMMAND prints goes to stderr and into the run. Exit code 1: COMMAND failed, or a
     finding at or above --fail-on.
+
+    What the first recording cannot answer becomes the plan of a second one (--passes), and the
+    report is of that; --once records once.
 
     With --recorder torch the steps of a Python program are found (of an optimizer, or calls of the
     outermost module), some are timed without the profiler, and then some are profiled.
@@ -119,19 +127,26 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     asked = PlanRequest(goal=goal or ("" if repeated is not None else GOAL), command=command, **request)
     own = {key: typed[key] for key in ("calls", "until_end", "recorder", "steps")}
     order = Order(asked, settings.folder, name, limits, of=typed["steps_of"], **own)
-    before = None
+    before = again_of = None
     if repeated is not None:
-        order, before = again(order, repeated or None, request)
+        order, again_of = again(order, repeated or None, request)
+        before = again_of
         if typed["against"]:
             before = diagnosed(settings.folder, typed["against"])
     chosen = choose(order, typed["nsys"])
     if chosen.why is not None:
         message(f"note: {chosen.why}")
-    folder, begun = begin(order, chosen)
+    alike = before is not None and not (request or goal or typed["calls"])
+    folder, begun = begin(order, chosen, again_of if alike else None)
     for step in chosen.plan.steps if chosen.plan is not None else ():
         if step.id == "load":
             message("from another shell, after it has started: " + "; ".join(n.command for n in step.lines))
     kept, done = _recorded(settings, order, folder, begun, chosen.tool)
+    usual = 1 if repeated is not None else PASSES
+    for number in range(2, (1 if typed["once"] else typed["passes"] or usual) + 1):
+        if (further := _another(settings, order, folder, kept, done, chosen.tool, number)) is None:
+            break
+        kept, done = further
     try:
         code = _judged(settings, folder, kept, before)
     except BaseException:
@@ -144,20 +159,64 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     return code or int(bool(done.code))
 
 
+def _another(
+    settings: Settings, order: Order, folder: Path, run: Run, done: Recorded, tool: Nsys | Torch, number: int
+) -> tuple[Run, Recorded] | None:
+    """Another pass with what a checkup of the last one asks for; None if there is nothing to add, or it
+    recorded nothing whole: then the pass before it stays."""
+    from advisor.pipeline import passes
+    from advisor.pipeline.doctor import doctor
+
+    if run.recorder != "nsys" or done.stopped is not None or done.code:
+        return None
+    capture = folder / run.captures[0]
+    with Progress(capture.name) as progress:
+        plan = passes.next_plan(run, doctor(capture, settings, progress))
+    if plan is None:
+        return None
+    message(f"pass {number} adds {' '.join(plan.added)}, {plan.why}")
+    aside = passes.put_aside(folder, number - 1)
+    more = run.replaced(
+        options=plan.options,
+        variables={**run.variables, **plan.variables},
+        passes=(*run.passes, passes.of_pass(plan)),
+    )
+    try:
+        more, again = _recorded(settings, order, folder, more, tool)
+    except InputError as error:
+        message(f"note: pass {number} failed, pass {number - 1} is diagnosed: {error}")
+        passes.put_back(folder, aside, run)
+        return None
+    except BaseException:
+        passes.put_back(folder, aside, run)
+        raise
+    if again.interrupted or again.code:
+        message(f"note: pass {number} did not end as pass {number - 1} did, which is diagnosed")
+        passes.put_back(folder, aside, run)
+        return run, structs.replace(done, interrupted=again.interrupted, stopped=again.stopped)
+    return more, again
+
+
 def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> int:
     """Diagnose the captures of a run and deliver the report, or what it says of the run before; the exit
     code."""
     from advisor.cli.diagnosis import how_of, report
+    from advisor.pipeline import passes
     from advisor.pipeline.inputs import Capture, Given
-    from advisor.pipeline.record import finish, judge
+    from advisor.pipeline.record import finish, judge, model_config
     from advisor.reports import summary
 
     if run.unprofiled_ms is not None and settings.unprofiled_step is None:
         settings = replace(settings, unprofiled_step=str(run.unprofiled_ms))
+    if settings.weight_bytes is None and (config := model_config(run.command)) is not None:
+        settings = replace(settings, weight_bytes=str(config))
     given = Given(tuple(Capture(folder / capture) for capture in run.captures))
 
     def keep(found: Sequence[Diagnosis]) -> None:
         nonlocal run
+        run, notes = passes.judged(run, found[0])
+        for note in notes:
+            message(note)
         run = finish(folder, run, render(found), found[0], summary.verdict(found[0]))
 
     if before is None:

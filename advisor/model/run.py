@@ -54,6 +54,15 @@ def promises(checks: Sequence[GainCheck]) -> tuple[Promise, ...]:
     return tuple(found)
 
 
+class Pass(Frozen):
+    """A further pass: the options that it `added`, the codes of the rules that waited for it, and those of
+    them that it `decided`."""
+
+    added: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+    decided: tuple[str, ...] = ()
+
+
 class Run(Frozen):
     """One run. `options` are those of the recorder as they were used, `variables` the plan's; `exit_code` is
     of the command, null where the recording ended it; `stopped` says why a recording ended early, `notes`
@@ -81,6 +90,8 @@ class Run(Frozen):
     bytes: int = 0
     exit_code: int | None = None
     stopped: str | None = None
+    refused: tuple[str, ...] = ()
+    passes: tuple[Pass, ...] = ()
     notes: tuple[str, ...] = ()
     captures: tuple[str, ...] = ()
     unprofiled_ms: float | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -120,8 +120,9 @@ def planned(order: Order, nsys: Nsys) -> CapturePlan:
     return plan(replace(asked, engine=engine, release=nsys.release, delay=delay, repeat=repeat))
 
 
-def begin(order: Order, chosen: Chosen) -> tuple[Path, Run]:
-    """The folder of the run, with its plan and what is known before it is recorded."""
+def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path, Run]:
+    """The folder of the run, with its plan and what is known before it is recorded. Options and variables are
+    those that a run `before` ended up with, where it is repeated as it was."""
     made, tool = chosen.plan, chosen.tool
     folder = store.new(order.folder, order.name)
     if (free := free_bytes(folder)) < SPARE_BYTES:
@@ -153,6 +154,8 @@ def begin(order: Order, chosen: Chosen) -> tuple[Path, Run]:
     )
     if made is not None:
         store.write(folder / store.PLAN, f"{made.model_dump_json(indent=2)}\n".encode())
+    if before is not None and before.recorder == run.recorder == "nsys":
+        run = run.replaced(options=before.options, variables=before.variables)
     store.save(folder, run)
     return folder, run
 
@@ -162,7 +165,7 @@ def carry_out(
 ) -> tuple[Run, Recorded]:
     """Record the command. Raises InputError where nothing could be recorded; what there is stays in the
     folder."""
-    extra = ["--kill=none"] if order.until_end else []
+    extra = ["--kill=none"] if order.until_end and "--kill=none" not in run.options else []
     wanted = Wanted([*run.options, *extra], run.command, run.variables, order.limits)
     try:
         if isinstance(tool, Torch):
@@ -186,6 +189,7 @@ def carry_out(
         bytes=done.size,
         exit_code=done.code,
         stopped=done.stopped,
+        refused=(*run.refused, *done.refused),
         versions={**run.versions, **done.versions},
         unprofiled_ms=done.unprofiled_ms,
         notes=done.notes,
@@ -279,3 +283,15 @@ def scores(folder: Path) -> Scores:
         for name, each in sorted(by.items())
     )
     return Scores(advisor=__version__, scores=tuple(found))
+
+
+def model_config(command: Sequence[str]) -> Path | None:
+    """The `config.json` of the model that a command line names, as a file or by its folder: its weights tell
+    how fast memory is read."""
+    for word in command:
+        path = Path(word.rpartition("=")[2])
+        for found in (path, path / "config.json"):
+            with suppress(OSError):
+                if found.name == "config.json" and found.is_file():
+                    return found
+    return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.capture.nsys_options import name_of
 from advisor.errors import InputError
@@ -25,7 +26,7 @@ _REFUSED = re.compile(
     r"ERR_NVGPUCTRPERM|[Ii]nsufficient privilege|Illegal --gpu-metrics|"
     r"GPU [Mm]etrics.*(?:not supported|not available|failed)|None of the installed GPUs"
 )
-_COUNTERS = ("--gpu-metrics-device", "--gpu-metrics-devices", "--gpu-metrics-frequency", "--gpu-metrics-set")
+COUNTERS = ("--gpu-metrics-device", "--gpu-metrics-devices", "--gpu-metrics-frequency", "--gpu-metrics-set")
 _CONFINED = ("--delay", "--duration", "--capture-range", "--capture-range-end", "--kill")
 #: SIGINT and SIGTERM as the shell reports them: a recording that is over ends the program by one of them.
 _ENDED_BY_US = (130, 143)
@@ -62,6 +63,7 @@ class Recorded(Struct, frozen=True):
     last: tuple[str, ...]
     notes: tuple[str, ...]
     from_start: bool = False
+    refused: tuple[str, ...] = ()
     versions: Mapping[str, str] = {}
     unprofiled_ms: float | None = None
 
@@ -72,18 +74,21 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
     asked = [o for o in wanted.options if o != "--delay=0" and not o.startswith("--export")]
     options, too_new = nsys.known(asked)
     notes = [f"left out: {text}; this is {nsys.version}" for text in too_new]
+    refused: tuple[str, ...] = ()
+    limits = _with_deadline(wanted.limits, options)
     while True:
-        ended = _profile(wanted, options, nsys, folder, notify, echo)
+        ended = _profile(wanted, limits, options, nsys, folder, notify, echo)
         reports, unread = _reports(nsys, folder, notify)
         text = "\n".join(ended.last)
-        counted = [o for o in options if name_of(o) in _COUNTERS]
+        counted = [o for o in options if name_of(o) in COUNTERS]
         if counted and not reports and ended.stopped is None and _REFUSED.search(text):
             options = [o for o in options if o not in counted]
+            refused = ("counters",)
             notes.append("no permission for the GPU's counters: recorded again without them")
             continue
         confined = [o for o in options if name_of(o) in _CONFINED]
         if confined and not reports and not unread and ended.stopped is None and ended.code == 0:
-            options = [o for o in options if o not in confined]
+            options, limits = [o for o in options if o not in confined], wanted.limits
             notes.append(
                 f"the program ended after {ended.seconds:.1f} s, before the recording began "
                 f"({' '.join(confined)}): recorded again from its start"
@@ -98,6 +103,7 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
     ours = ended.stopped is not None or (ended.code in _ENDED_BY_US and bool(confined))
     planned = any(name_of(o) in _CONFINED for o in asked)
     return Recorded(
+        refused=refused,
         from_start=planned and not any(name_of(o) in _CONFINED for o in options),
         options=tuple(options),
         captures=captures,
@@ -111,8 +117,24 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
     )
 
 
+def _with_deadline(limits: Limits, options: Sequence[str]) -> Limits:
+    """The limits of a recording by the clock: nsys ends the program after it, and then itself, unless it
+    hangs."""
+    by_name = dict(o.split("=", 1) for o in options if o.startswith(("--delay=", "--duration=", "--kill=")))
+    if "--duration" not in by_name or "--kill" in by_name:
+        return limits
+    most = sum(float(by_name.get(name, 0)) for name in ("--delay", "--duration")) + limits.flush_s
+    return limits if limits.seconds is not None and limits.seconds < most else replace(limits, seconds=most)
+
+
 def _profile(
-    wanted: Wanted, options: Sequence[str], nsys: Nsys, folder: Path, notify: Notify, echo: IO[bytes] | None
+    wanted: Wanted,
+    limits: Limits,
+    options: Sequence[str],
+    nsys: Nsys,
+    folder: Path,
+    notify: Notify,
+    echo: IO[bytes] | None,
 ) -> Ended:
     """Run nsys. What it writes while it records goes into the folder too, so that it counts and nothing stays
     elsewhere; the program keeps the temporary folder that it would have."""
@@ -125,7 +147,7 @@ def _profile(
     environment = {**wanted.variables, "TMPDIR": str(scratch)}
     try:
         running = Watched(words, folder, folder / LOG, environment, echo, None)
-        return running.wait(wanted.limits, notify, "recording")
+        return running.wait(limits, notify, "recording")
     finally:
         _save_streams(folder, scratch)
         shutil.rmtree(scratch, ignore_errors=True)

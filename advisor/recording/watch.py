@@ -59,7 +59,8 @@ Notify = Callable[[str, int], None]
 
 class Watched:
     """One program, started with marks in its environment in a session of its own, so that Ctrl-C reaches
-    it only through us. Its files grow in `folder`; its output goes to `log` and, where given, to `echo`."""
+    it only through us. Its files grow in `folder`, in which there may be others; its output goes to `log`
+    and, where given, to `echo`."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Watched:
         input: int | None = subprocess.DEVNULL,
     ) -> None:
         self._folder, self._last = folder, deque[bytes](maxlen=_LAST_LINES)
-        self._mark = uuid4().hex
+        self._mark, self._before = uuid4().hex, size_of(folder)
         marked = {**os.environ, **(environment or {}), MARK: self._mark}
         self._log = log.open("ab")
         try:
@@ -118,7 +119,7 @@ class Watched:
                     sleep(_LOOK_S)
                     if now - measured >= _MEASURE_S:
                         measured = now
-                        size = size_of(self._folder)
+                        size = max(size_of(self._folder) - self._before, 0)
                         notify(doing if stopped is None else "nsys writes the report", size)
                         over = self._over(limits, size, now) if stopped is None else None
                         if over is not None:

@@ -94,6 +94,7 @@ def shown(doc: RunReport, verbosity: int = 0, width: int = 80) -> Iterator[Block
         ("with", versions),
         ("ended", f"{ended} after {run.seconds:.1f} s, {size}" if run.seconds is not None else run.state),
         ("stopped", run.stopped),
+        *((f"pass {n}", f"added {' '.join(each.added)}") for n, each in enumerate(run.passes, 2)),
         *(("note", note) for note in run.notes),
         *(("promise", f"{p.cause}: {kept(p)}, against {run.against}") for p in run.promises),
     )

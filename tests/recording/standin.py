@@ -34,7 +34,9 @@ if args[0] == "export":
         fail(how["export_fails"])
     (here / "exporting").touch()
     time.sleep(how.get("export_s", 0))
-    shutil.copy(how["export"], target)
+    traced = (here / "traced").read_text()
+    more = [path for source, path in how.get("export_with", {{}}).items() if source in traced]
+    shutil.copy(more[0] if more else how["export"], target)
     print("Processing 5 events: [==100%]")
     sys.exit(0)
 
@@ -48,6 +50,9 @@ for name in options:
         fail("unrecognised option '" + name + "'\\nusage: nsys profile [<args>] [application]")
 if how.get("refuses_counters") and any(name.startswith("--gpu-metrics") for name in options):
     fail(how["refuses_counters"])
+(here / "traced").write_text(options.get("--trace", ""))
+if how.get("fails_with", "no source") in options.get("--trace", ""):
+    fail("Failed to start the collection.")
 if how.get("agent_fails"):
     fail("Agent launcher failed.")
 if how.get("daemon"):

@@ -60,7 +60,7 @@ def child(seconds: float, code: int) -> list[str]:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_from_a_command_to_a_diagnosis(code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--delay", "0", "--", *child(1, code)]) == int(code != 0)
+    assert main(["run", "--once", "--delay", "0", "--", *child(1, code)]) == int(code != 0)
     said = capsys.readouterr()
     assert "CAP101 no-gpu-activity" in said.out
     assert "child" in said.err
@@ -69,13 +69,13 @@ def test_from_a_command_to_a_diagnosis(code: int, capsys: pytest.CaptureFixture[
 
 
 def test_a_program_shorter_than_the_delay(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "-q", "--", *child(0.5, 0)]) == 0
+    assert main(["run", "--once", "-q", "--", *child(0.5, 0)]) == 0
     assert "recorded again from its start" in capsys.readouterr().err
 
 
 def test_a_window_of_time() -> None:
     begun = time.monotonic()
-    assert main(["run", "-q", "--delay", "1", "--duration", "1", "--", *child(60, 0)]) == 0
+    assert main(["run", "--once", "-q", "--delay", "1", "--duration", "1", "--", *child(60, 0)]) == 0
     assert time.monotonic() - begun < 50
     assert record()["exit_code"] is None
 
@@ -90,6 +90,6 @@ def test_ctrl_c() -> None:
 
 def test_the_environment_of_the_program_is_its_own() -> None:
     code = "import os, tempfile; print('in', tempfile.gettempdir())"
-    assert main(["run", "-q", "--delay", "0", "--", PY, "-c", code]) == 0
+    assert main(["run", "--once", "-q", "--delay", "0", "--", PY, "-c", code]) == 0
     assert f"in {tempfile.gettempdir()}\n" in Path(".advisor/runs/run-1/output.txt").read_text()
     assert not [p for p in os.listdir(".advisor/runs/run-1") if p == "tmp"]

@@ -27,7 +27,7 @@ NOW = ["--delay", "0"]
 
 
 def run(*words: str, command: list[str] = QUICK) -> int:
-    return main(["run", *words, "--", *command])
+    return main(["run", "--once", *words, "--", *command])
 
 
 def record(name: str = "run-1") -> dict[str, Any]:
@@ -438,9 +438,9 @@ def test_children_of_the_program_end_with_it(nsys: Made, nested: int) -> None:
 class Started:
     """The command line in a process of its own, to be interrupted."""
 
-    def __init__(self, *words: str, command: list[str] = LONG) -> None:
+    def __init__(self, *words: str, command: list[str] = LONG, once: bool = True) -> None:
         self.process = subprocess.Popen(
-            [PY, "-m", "advisor", "run", *words, "--", *command],
+            [PY, "-m", "advisor", "run", *["--once"][:once], *words, "--", *command],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
