@@ -2,6 +2,6 @@
 
 Open ``analysis`` first: everything computed from one trace, each part once and only when asked for.
 ``operations`` joins GPU work to its calls, ``window`` and ``steps`` find what is analysed, ``budget``
-divides it, ``intervals`` is the algebra below all of it. Most others measure one subject for one module of
-``facts``.
+divides it, ``intervals`` is the algebra below all of it. ``limits`` holds judged numbers with their origin.
+Most others measure one subject for one module of ``facts``.
 """

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import step_patterns
+from advisor.metrics import limits
 from advisor.metrics.host import LONG_HOST_NS, capture_ranges, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
 from advisor.metrics.steps.model import Steps
@@ -28,20 +29,6 @@ SLEEP_CALLS = r"u?sleep|(?:clock_)?nanosleep"
 _LOCK_CALLS = r"pthread_cond_(?:timed|clock)?wait|sem_(?:timed|clock)?wait|sigwait\w*|mq_(?:timed)?receive"
 _EVENTS = re.compile(rf"(?:__)?(?:{EVENT_CALLS})(?:_\w+)?")
 _WAITS = re.compile(rf"(?:__)?(?:{EVENT_CALLS}|{SLEEP_CALLS}|{_LOCK_CALLS})(?:_\w+)?")
-
-#: There is a pattern from so many waits on, in more than this share of the passes (fewer are interruptions,
-#: but before prompts), which take this share of the time (calibration#hst111).
-_LEAST, _FEW, _SHARE = 6, 0.1, 0.1
-#: A wait is one in the operating system if such calls cover this share of it; waits come before prompts if
-#: this share of them does.
-_COVERED = 0.8
-#: Waits vary widely if they differ from the one before by this factor (geometric mean), and do not come in
-#: two or three sizes: this many of the tenths that they fall into, or more, take up nine tenths of the range
-#: between the shortest and the longest (logarithms, without the outer tenths). The shortest, which together
-#: hold this share of the time, are left out: passes back to back.
-_FACTOR, _SIZES, _RANGE, _SHORTEST = 1.3, 4, 0.9, 0.03
-#: Between tokens of running sequences no request has to come: such waits are this many steps long.
-_BETWEEN_TOKENS = 3.0
 
 
 class Arrivals(Struct, frozen=True):
@@ -84,7 +71,7 @@ def find_arrivals(a: Analysis) -> Arrivals:
     """The waits of the whole capture; none if the user names the window, in training, and where steps are
     not certain."""
     steps, chosen = a.repeated, a.selection
-    if not steps.believed or len(steps) <= _LEAST or steps.method == "opaque graph launches":
+    if not steps.believed or len(steps) <= limits.LEAST_WAITS or steps.method == "opaque graph launches":
         return Arrivals()
     if chosen.window or chosen.nvtx or a.program.kind == TRAINING:
         return Arrivals()
@@ -93,9 +80,9 @@ def find_arrivals(a: Analysis) -> Arrivals:
     waits = found.take(_in_event_calls(a, found) | _vary(found))
     if (
         _between_tokens(waits, steps)
-        or len(waits) < _LEAST
-        or (len(waits) < _FEW * len(steps) and not _before_prompts(waits, steps))
-        or waits.span.total < _SHARE * max(last - first, 1)
+        or len(waits) < limits.LEAST_WAITS
+        or (len(waits) < limits.FEW_WAITS_RATIO * len(steps) and not _before_prompts(waits, steps))
+        or waits.span.total < limits.WAITED_RATIO * max(last - first, 1)
     ):
         return Arrivals()
     return Arrivals(waits.span, first, last, len(steps) - 1, _call(a, waits))
@@ -178,7 +165,7 @@ def _in_event_calls(a: Analysis, found: _Waits) -> Array:
     for one in distinct(found.thread).tolist():
         if one in a.states.os:
             events = _calls_of_system(a, one, _EVENTS)[0]
-            out |= (found.thread == one) & found.covered(events, _COVERED)
+            out |= (found.thread == one) & found.covered(events, limits.COVERED_RATIO)
     return out
 
 
@@ -187,12 +174,12 @@ def _vary(found: _Waits) -> Array:
     but short ones that are alike are work of the host between passes that follow each other."""
     length = found.span.end - found.span.start
     ranked = np.argsort(length, kind="stable")
-    long = np.sort(ranked[np.cumsum(length[ranked]) > _SHORTEST * length.sum()])
+    long = np.sort(ranked[np.cumsum(length[ranked]) > limits.SHORT_WAITS_RATIO * length.sum()])
     none = np.zeros(len(found), bool)
-    if len(long) < _LEAST or not _differ(length[long]):
+    if len(long) < limits.LEAST_WAITS or not _differ(length[long]):
         return none
     tenths = np.sort(np.diff(percentiles(np.log(length[long]), *range(10, 100, 10))))[::-1]
-    if np.searchsorted(np.cumsum(tenths), _RANGE * tenths.sum()) + 1 < _SIZES:
+    if np.searchsorted(np.cumsum(tenths), limits.WAIT_RANGE_RATIO * tenths.sum()) + 1 < limits.WAIT_SIZES:
         return none
     short = np.flatnonzero(~marked(len(found), long))
     return ~none if len(short) < 2 or _differ(length[short]) else marked(len(found), long)
@@ -200,7 +187,7 @@ def _vary(found: _Waits) -> Array:
 
 def _differ(length: Array) -> bool:
     """True if these times differ from the one before by a large factor (geometric mean)."""
-    return bool(np.abs(np.diff(np.log(length))).mean() >= np.log(_FACTOR))
+    return bool(np.abs(np.diff(np.log(length))).mean() >= np.log(limits.VARYING_FACTOR))
 
 
 def _between_tokens(waits: _Waits, steps: Steps) -> bool:
@@ -211,13 +198,13 @@ def _between_tokens(waits: _Waits, steps: Steps) -> bool:
         return False
     work = steps.gpu_end[waits.step] - waits.span.end
     wait = median_of(waits.span.end - waits.span.start)
-    return wait < _BETWEEN_TOKENS * median_of(work)
+    return wait < limits.BETWEEN_TOKENS_STEPS * median_of(work)
 
 
 def _before_prompts(waits: _Waits, steps: Steps) -> bool:
     """True if nearly all come before a step that reads a prompt: with it a request came."""
     reads = among(np.array(steps.phase)[waits.step], ("prefill", "mixed"))
-    return bool(reads.mean() >= _COVERED)
+    return bool(reads.mean() >= limits.COVERED_RATIO)
 
 
 def _call(a: Analysis, waits: _Waits) -> str:

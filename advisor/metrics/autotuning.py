@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from advisor.metrics import limits
 from advisor.metrics.host import LONG_HOST_NS
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import combinations
@@ -17,16 +18,6 @@ from advisor.sources.trace import Columns
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
-
-#: Trials: at most this many kernels apart, of this many kernels, this many in all, and most of what runs
-#: there.
-_NEAR, _KERNELS, _TRIALS, _MOST = 16, 4, 12, 0.5
-#: From this many steps on few are this share: what only they try comes back, of however few kernels.
-_STEPS, _SELDOM = 6, 0.35
-#: A single load after host code may be that of a library.
-_LOADS = 2
-#: A kernel that runs as often in a row through the rest of the capture is a benchmark.
-_BENCHMARK = 0.5
 
 
 def compiled(a: Analysis, calls: Columns, modules: Array, first: int) -> Array:
@@ -41,7 +32,7 @@ def compiled(a: Analysis, calls: Columns, modules: Array, first: int) -> Array:
         known = before >= 0
         begin[mine[known]] = np.maximum(own.end[before[known]], first)
     long = end - begin >= LONG_HOST_NS
-    long &= long.sum() >= _LOADS
+    long &= long.sum() >= limits.TRIAL_LOADS
     return np.stack((thread[long], begin[long], end[long]))
 
 
@@ -59,20 +50,20 @@ def trials(a: Analysis, calls: Columns, until: int, steps: Steps) -> Iterator[tu
     last = np.zeros(len(names.ids), np.int64)
     np.maximum.at(last, name, ops.end[at])
     again = np.zeros(len(names.ids), bool)
-    if steps.believed and len(steps) >= _STEPS:
+    if steps.believed and len(steps) >= limits.TRIAL_STEPS:
         inside = steps.op_step[at] >= 0
         of, _ = combinations(steps.op_step[at][inside], name[inside])
-        again = np.bincount(name[inside][of], minlength=len(again)) <= _SELDOM * len(steps)
+        again = np.bincount(name[inside][of], minlength=len(again)) <= limits.SELDOM_RATIO * len(steps)
     tried = np.flatnonzero(in_a_row & ((last[name] <= until) | again[name]))
-    groups = np.split(tried, np.flatnonzero(np.diff(tried) > _NEAR) + 1)
+    groups = np.split(tried, np.flatnonzero(np.diff(tried) > limits.TRIAL_DISTANCE) + 1)
     found = [
         (int(g[0]), int(g[-1]))
         for g in groups
-        if len(g) >= _TRIALS
-        and len(g) >= _MOST * (g[-1] - g[0] + 1)
-        and (len(distinct(name[g])) >= _KERNELS or again[name[g]].all())
+        if len(g) >= limits.TRIALS
+        and len(g) >= limits.TRIALS_RATIO * (g[-1] - g[0] + 1)
+        and (len(distinct(name[g])) >= limits.TRIAL_KERNELS or again[name[g]].all())
     ]
-    if not found or in_a_row[found[-1][1] + 1 :].mean() >= _BENCHMARK:
+    if not found or in_a_row[found[-1][1] + 1 :].mean() >= limits.BENCHMARK_RATIO:
         return
     for first, end in ((at[i], at[j]) for i, j in found):
         call = int(ops.api[first])

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.errors import InputError
+from advisor.metrics import limits
 from advisor.metrics.host import HostStates, Ranges, capture_ranges
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, clip, gaps, intersect, joined, subtract, union
 from advisor.metrics.operations import Kind, Operations, Runs
@@ -28,12 +29,6 @@ _UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 #: Characters of a time; a number of some 300 digits is infinite.
 _LONGEST = 100
 _TIME = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)(s|ms|us|ns)")
-
-#: If at most `_BESIDE` of the GPU work, by operations and by time, stands on one side of a pause of more
-#: than this share of the time, the steady state is the other side. The share is larger than any gap within
-#: the work, smaller than a cold iteration of a hundred.
-_PAUSE = 0.5
-_BESIDE = 0.01
 
 
 class Selection(Struct, frozen=True):
@@ -153,7 +148,7 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
     busy = union(ops.start[inside], ops.end[inside])
     idle = gaps(busy, lo, hi)
     pause = (idle.end - idle.start).max(initial=0)
-    if pause <= max(_PAUSE * (hi - lo), 0):
+    if pause <= max(limits.PAUSE_RATIO * (hi - lo), 0):
         return lo, hi, 0
     at = int(np.argmax(idle.end - idle.start))
     begin, end = int(idle.start[at]), int(idle.end[at])
@@ -161,7 +156,10 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
     worked = clip(busy, lo, begin).total
     sides = (before, worked, (end, hi)), (inside & ~before, busy.total - worked, (lo, begin))
     for rows, time, side in sides:
-        if rows.sum() <= _BESIDE * inside.sum() and time <= _BESIDE * busy.total:
+        if (
+            rows.sum() <= limits.BESIDE_PAUSE_RATIO * inside.sum()
+            and time <= limits.BESIDE_PAUSE_RATIO * busy.total
+        ):
             return *side, int(pause)
     return lo, hi, 0
 
@@ -220,9 +218,6 @@ def find_window(a: Analysis) -> Window:
 
 # --- GPU work that the capture holds and the analysed window leaves out ---------------------------
 
-#: A first step that keeps the GPU busy for this many times as long as any other step does different work. A
-#: cold step is slow on the host; its kernels take as long as later.
-_OTHER_WORK = 2.0
 _END = int(np.iinfo(np.int64).max)
 
 
@@ -253,7 +248,7 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
     if len(steps) >= 2 and steps.gpu_end[0] <= window.start:
         first = Spans(steps.gpu_start[:1], steps.gpu_end[:1])
         worked = Coverage(busy).within(steps.begin, steps.gpu_end)
-        if worked[0] <= _OTHER_WORK * worked[1:].max():
+        if worked[0] <= limits.OTHER_WORK_FACTOR * worked[1:].max():
             left, first = subtract(left, first), EMPTY
     places = {}
     for name, where in {
@@ -270,12 +265,6 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
 
 # --- long stretches without a kernel between the steps --------------------------------------------
 
-#: An interruption lasts at least this many median steps, and this long (ns); a pause that is shorter, or
-#: occurs in more than `_FEW` of the steps (or once), is part of the loop. One gap stands out from `_ONCE`
-#: steps on (calibration#hst108). A shorter one, of a median step at least, stands out if no other among
-#: `_LEAST_STEPS` steps or more is half as long.
-_STEPS, _ONCE, _LONG_NS, _FEW = 20, 5, 100_000_000, 0.1
-_LEAST_STEPS = 6
 #: Calls whose own length explains why no kernel runs.
 _EXPLAIN = (Call.ALLOC, Call.FREE, Call.SYNC, Call.LAUNCH, Call.GRAPH_LAUNCH)
 
@@ -302,16 +291,18 @@ def find_stretches(
     busy = np.flatnonzero((ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN))
     found = gaps(union(ops.start[busy], ops.end[busy]), int(steps.gpu_end[0]), int(steps.gpu_end[-1]))
     length = found.end - found.start
-    long = length >= max(_LONG_NS, _STEPS * median)
-    if not long.any() and np.count_nonzero(once := length >= max(_LONG_NS, _ONCE * median)) == 1:
-        long = once
-    if not long.any() and len(steps) >= _LEAST_STEPS and (2 * length >= length.max(initial=0)).sum() == 1:
+    long = length >= max(limits.INTERRUPTION_NS, limits.INTERRUPTION_STEPS * median)
+    if not long.any():
+        once = length >= max(limits.INTERRUPTION_NS, limits.LONE_INTERRUPTION_STEPS * median)
+        long = once if np.count_nonzero(once) == 1 else long
+    stands_out = (2 * length >= length.max(initial=0)).sum() == 1
+    if not long.any() and len(steps) >= limits.LONE_PAUSE_STEPS and stands_out:
         long = length >= max(median, length.max())
     found, length = Spans(found.start[long], found.end[long]), length[long]
-    if not len(found) or len(found) > max(_FEW * len(steps), 1):
+    if not len(found) or len(found) > max(limits.INTERRUPTED_RATIO * len(steps), 1):
         return Stretches()
     begun, ended, call = trace.columns("api_calls", ("start", "end", "call")).values()
-    held = among(call, _EXPLAIN) & (ended - begun > min(_LONG_NS, int(length.min())) // 10)
+    held = among(call, _EXPLAIN) & (ended - begun > min(limits.INTERRUPTION_NS, int(length.min())) // 10)
     named = states.cold, states.gc, states.gil, states.overhead, states.loading
     explained = [s for each in named for s in each.values()]
     known = joined(capture_ranges(trace), union(begun[held], ended[held]), waits, *explained)
@@ -325,21 +316,10 @@ def find_stretches(
     for i, (first, last) in enumerate(inside):
         end[i] = at[first:last][work[first:last] >= end[i]].min(initial=end[i])
     spans = Spans(start, end)
-    return Stretches(long=spans) if length.max() >= _LONG_NS else Stretches(lone=spans)
+    return Stretches(long=spans) if length.max() >= limits.INTERRUPTION_NS else Stretches(lone=spans)
 
 
 # --- steps at the beginning that are warm-up --------------------------------------------------------
-
-#: Steps whose numbers of operations differ by at most this do the same work.
-_SAME_SIZE = 0.1
-#: A step is warm-up if this share of it is cold and it takes this many times the median.
-_COLD_STEP, _SLOW_STEP = 0.1, 1.3
-#: So are first steps in which the device idles for this many times the median (compilation on the host, for
-#: example, makes no call that shows it).
-_FIRST_STEPS = 3.0
-#: While the clock of a device still rises, the same work keeps it busy for this many times as long as
-#: later; only the first steps qualify, at most this share of all.
-_RISING, _RAMP = 1.5, 0.2
 
 
 def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
@@ -351,16 +331,16 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
         return 0
     length, usual = steps.gpu_end - steps.begin, median_of((steps.gpu_end - steps.begin)[1:])
     cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
-    slow = (cold >= _COLD_STEP * length) & (length > _SLOW_STEP * usual)
+    slow = (cold >= limits.COLD_STEP_RATIO * length) & (length > limits.SLOW_STEP_FACTOR * usual)
     if steps.believed:
         busy = np.bincount(steps.op_step + 1, ops.length, len(steps) + 1)[1:]
         alike = np.array(steps.phase) == steps.phase[-1]
-        slow |= alike & (length - busy > _FIRST_STEPS * usual)
+        slow |= alike & (length - busy > limits.COLD_IDLE_FACTOR * usual)
         slow[0] = True
         later = median_of(busy[len(busy) // 2 :])
-        even = np.abs(steps.size - median_of(steps.size)) <= _SAME_SIZE * median_of(steps.size)
-        rising = alike & even & (busy > _RISING * later)
-        if rising.sum() == np.argmin(rising) <= _RAMP * len(steps):
+        even = np.abs(steps.size - median_of(steps.size)) <= limits.SAME_SIZE_RATIO * median_of(steps.size)
+        rising = alike & even & (busy > limits.RISING_FACTOR * later)
+        if rising.sum() == np.argmin(rising) <= limits.RAMP_RATIO * len(steps):
             slow |= rising
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
 
@@ -371,6 +351,6 @@ def warmup_steps(steps: Steps, startup: Startup, ops: Operations) -> Array:
     first = np.arange(len(steps)) < cold_steps(steps, startup, ops)
     if first.all():
         return length[:0]
-    slow = length > _SLOW_STEP * median_of(length[~first])
-    alike = np.abs(size - median_of(size)) <= _SAME_SIZE * median_of(size)
+    slow = length > limits.SLOW_STEP_FACTOR * median_of(length[~first])
+    alike = np.abs(size - median_of(size)) <= limits.SAME_SIZE_RATIO * median_of(size)
     return np.asarray(length[first & slow & alike])
