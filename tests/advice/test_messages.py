@@ -13,9 +13,10 @@ RULES = [
     r for r in load_rules(builtin_dir()).by_code.values() if r.subject == "trace" and r.kind != "question"
 ]
 SHARE = re.compile(r"\{(?!param)[\w.]+\|pct\}")
-#: What a share is of; levels of the GPU's counters are of their peak.
+#: What a share is of (`|share` prints it); levels of the GPU's counters are of their peak.
 WHOLE = re.compile(
-    r"\bof \w|\bwindow\b|GR Active|SM Active|tensor pipe|\bDRAM\b|percentile|launching them one by one"
+    r"\|share\}|\bof \w|\bwindow\b|GR Active|SM Active|tensor pipe|\bDRAM\b|percentile|"
+    r"launching them one by one"
 )
 
 

@@ -23,3 +23,14 @@ def test_a_package_names_the_file_to_open_first(package: Path) -> None:
     named = set(re.findall(r"``(?:advisor/)?([a-z_]+)``", words))
     assert first[1] in known
     assert named <= known, f"{package.name} names {sorted(named - known)}, which it does not hold"
+
+
+def test_files_that_the_guide_names_are_there() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    places = ("advisor", "benchmarks", "docs", "knowledge", "rules", "tests")
+    named = set(re.findall(rf"`((?:{'|'.join(places)})/[\w/.]*)`", guide))
+    assert len(named) > 30
+    assert sorted(path for path in named if "NAME" not in path and not (ROOT / path).exists()) == []
+    functions = re.findall(r"`(\w+)\(\)` in\s+`([\w/.]+)`", guide)
+    assert len(functions) >= 2
+    assert [f for f, path in functions if f"def {f}(" not in (ROOT / path).read_text(encoding="utf-8")] == []
