@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from advisor.model.options import Options
     from advisor.pipeline.captures import ranks
     from advisor.pipeline.compare import compare
-    from advisor.pipeline.diagnose import open_trace, stats
+    from advisor.pipeline.diagnose import open_trace
     from advisor.pipeline.doctor import doctor, plan
     from advisor.pipeline.explain import explain, whatif
+    from advisor.pipeline.stats import stats
     from advisor.watching import diagnose, watch
 
 __all__ = [
@@ -36,9 +37,10 @@ _NAMES = {
     "model.options": ("Options",),
     "pipeline.captures": ("ranks",),
     "pipeline.compare": ("compare",),
-    "pipeline.diagnose": ("open_trace", "stats"),
+    "pipeline.diagnose": ("open_trace",),
     "pipeline.doctor": ("doctor", "plan"),
     "pipeline.explain": ("explain", "whatif"),
+    "pipeline.stats": ("stats",),
     "watching": ("diagnose", "watch"),
 }
 _LAZY = {name: f"advisor.{module}" for module, names in _NAMES.items() for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,8 +112,6 @@ def _from_files(folder: Path, keys: Collection[str]) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path)
-        import tomllib  # most folders have no such file
-
         return tomllib.loads(text)
     except FileNotFoundError:
         return {}

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from advisor import __version__
 from advisor.agents.tools import Tools, rule_page, text
+from advisor.engine.load import load_rules
 from advisor.errors import AdvisorError, InputError
+from advisor.knowledge.package_data import page_of_docs
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -67,8 +69,6 @@ def _tool(tools: Tools, verb: Callable[..., dict[str, Any]]) -> Callable[..., An
 
 def _rules() -> str:
     """Code, cause and title of every rule."""
-    from advisor.engine.load import load_rules
-
     return "\n".join(f"- {r.code} {r.cause}: {r.title}" for r in load_rules().active)
 
 
@@ -83,8 +83,6 @@ def _rule(code: str) -> str:
 
 def _doc(page: str) -> str:
     from mcp.server.mcpserver.exceptions import ResourceNotFoundError
-
-    from advisor.knowledge.package_data import page_of_docs
 
     if page not in PAGES:
         raise ResourceNotFoundError(f"{page}: no such page; there are {', '.join(PAGES)}")

@@ -249,7 +249,7 @@ class Tools:
     ) -> dict[str, Any]:
         """A table of a capture by page, the heaviest rows first: kernels, tail, api, launch, copies,
         nvtx, trace, histogram, pace, budget."""
-        from advisor.pipeline.diagnose import stats_tables
+        from advisor.pipeline.stats import stats_tables
 
         with self._lock:
             tables = stats_tables(self._file(path), [report], self._options(redact, window=window), "full")

@@ -161,12 +161,14 @@ def moe(
 
 def deliver_document(document: Document, settings: Settings) -> None:
     """Print a document of this family, or write it to its files."""
-    from advisor.reports.experiment_blocks import report, workbook
+    from advisor.reports.experiment_blocks import report
 
     made = report(document, settings.verbosity)
     deliver.save(made, "html", settings.html, settings.force)
     if settings.xlsx is not None:
-        deliver.write_bytes(workbook(document), settings.xlsx, settings.force)
+        from advisor.reports.workbook.experiments import render
+
+        deliver.write_bytes(render(document), settings.xlsx, settings.force)
     if STDOUT not in (settings.html, settings.xlsx):
         deliver.deliver(made, settings)
 

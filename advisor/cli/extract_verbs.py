@@ -77,8 +77,8 @@ def stats(
     Without a window the reports that nsys has count the whole capture, as nsys does; tail,
     histogram, pace and budget look at the steady window.
     """
-    from advisor.pipeline.diagnose import stats_tables
     from advisor.pipeline.inputs import recording
+    from advisor.pipeline.stats import stats_tables
     from advisor.reports import stats_tables as printed
 
     deliver.check_files(settings, traces)

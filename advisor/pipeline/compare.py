@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
+from advisor.compare.before_after import compare as build
+from advisor.compare.change_facts import RuleOptions
+from advisor.compare.context import scaling
+from advisor.compare.frameworks import table
+from advisor.compare.router import experiment
+from advisor.compare.sides import Side, same_steps, sketch
+from advisor.compare.store import FOLDER
 from advisor.errors import InputError
+from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
+from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import Progress
 from advisor.pipeline.inputs import How, named
-
-if TYPE_CHECKING:
-    from advisor.compare.sides import Side
-    from advisor.model.comparison import Comparison, ContextScaling, FrameworkTable, RouterExperiment
-    from advisor.model.findings import Diagnosis
-
 
 #: One side of a comparison.
 Sources = str | Path | Sequence[str | Path]
@@ -40,8 +43,6 @@ def load(
     source: str, options: CompareOptions = _PLAIN, progress: Progress | None = None
 ) -> tuple[Diagnosis, ...]:
     """The diagnosis of a capture, or the saved one of a file or a baseline's name."""
-    from advisor.compare.store import FOLDER
-
     how = How(options.diagnose, options.drawn)
     if progress is not None:
         how = how._replace(watch=lambda _: nullcontext(progress))
@@ -50,8 +51,6 @@ def load(
 
 def side(name: str, sources: Sequence[str], options: CompareOptions, progress: Progress | None) -> Side:
     """One side of a comparison; each source is a capture of the same thing."""
-    from advisor.compare.sides import Side, same_steps
-
     found: list[tuple[str, Diagnosis]] = []
     for source in sources:
         for diagnosis in load(source, options, progress):
@@ -75,9 +74,6 @@ def compare(
 
     Raises InputError for unreadable sources, RuleError for bad rules.
     """
-    from advisor.compare.before_after import compare as build
-    from advisor.compare.sides import sketch
-
     chosen = CompareOptions(options) if isinstance(options, Options) else options or _PLAIN
     one, other = (
         side(name, [str(s) for s in ([given] if isinstance(given, str | Path) else given)], chosen, progress)
@@ -95,8 +91,6 @@ def context(
     progress: Progress | None = None,
 ) -> ContextScaling:
     """Which operations grow with the context."""
-    from advisor.compare.context import scaling
-
     sides = side("short", short, options, progress), side("long", long, options, progress)
     return scaling(*sides, tokens, _rules(options))
 
@@ -110,8 +104,6 @@ def frameworks(
     progress: Progress | None = None,
 ) -> FrameworkTable:
     """Serving engines side by side; (name, source) each, named by their kernels if None."""
-    from advisor.compare.frameworks import table
-
     columns = [(name, side(name or source, [source], options, progress)) for name, source in engines]
     return table(columns, throughput or {}, batch or {}, phase)
 
@@ -126,15 +118,11 @@ def router(
     progress: Progress | None = None,
 ) -> RouterExperiment:
     """The perfect-router experiment from benchmark reports or bare numbers."""
-    from advisor.compare.router import experiment
-
     named = zip(("learned", "perfect"), traces or (), strict=False)
     sides = [side(name, [trace], options, progress) for name, trace in named]
     return experiment(learned, perfect, unit, metric, sides, _rules(options))
 
 
 def _rules(options: CompareOptions) -> Any:
-    from advisor.compare.change_facts import RuleOptions
-
     own = options.diagnose
     return RuleOptions(own.rules, own.params, options.settings, own.engine)

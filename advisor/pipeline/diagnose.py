@@ -7,40 +7,49 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from advisor.model.facts import Scope
+from advisor import __version__
+from advisor.capture.redact_text import without_private
+from advisor.compare.step_work import work_of
+from advisor.engine.compile import Program, compile_rules
+from advisor.engine.conclude import Conclusions, conclude
+from advisor.engine.infer import Inference, default_engine, infer, take_out_undecided
+from advisor.engine.load import RuleSet, builtin_dir, load_rules, stamps
+from advisor.engine.rank import hidden, worth_doing, worth_reporting
+from advisor.engine.reasons import sensitivity
+from advisor.engine.states import answered, by_state, why_not
+from advisor.engine.values import parse_params
+from advisor.export.excerpts import excerpts
+from advisor.facts.catalog import build_facts
+from advisor.gain.attach import Gains
+from advisor.knowledge.engine_signs import ServingEngine
+from advisor.knowledge.files import with_sources
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.load import logged_step_ns
+from advisor.metrics.phases import step_times
+from advisor.metrics.window import Selection, parse_time
+from advisor.model.facts import FactBase, Scope, Subject
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.once import begin, kept
 from advisor.model.options import Options as Options
+from advisor.model.work import Work
+from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from advisor.engine.compile import Program
-    from advisor.engine.conclude import Conclusions
-    from advisor.engine.infer import Inference
-    from advisor.engine.load import RuleSet
-    from advisor.gain.attach import Gains
-    from advisor.knowledge.engine_signs import ServingEngine
-    from advisor.metrics.analysis import Analysis
-    from advisor.metrics.stats.summaries import NameStyle
-    from advisor.model.facts import FactBase, Subject
-    from advisor.model.stats_table import StatsTable
-    from advisor.model.work import Work
-    from advisor.ranks.waiting import Waits
-    from advisor.sources.trace import Trace
+from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
+from advisor.ranks.gains import with_arrivals
+from advisor.ranks.reduction import cross_rank, rank_section, waits_inside
+from advisor.ranks.waiting import Waits
+from advisor.sources.open import needs_export, with_load, with_samples
+from advisor.sources.open import open_trace as open_
+from advisor.sources.trace import Trace
 
 Progress = Callable[[str], None]
 
 
 def open_trace(path: str | Path) -> Trace:
     """The columns of a capture. Raises InputError if it cannot be read as one."""
-    from advisor.sources.open import open_trace as open_
-
     return open_(Path(path))
 
 
@@ -49,18 +58,11 @@ def opened(path: str | Path, chosen: Options) -> Trace:
     trace = open_trace(path)
     try:
         if chosen.gpu_metrics is not None:
-            from advisor.metrics.window import parse_time
-            from advisor.sources.open import with_samples
-
             offset = chosen.gpu_metrics_offset
             trace = with_samples(trace, chosen.gpu_metrics, parse_time(offset) if offset else None)
         if chosen.log is not None:
-            from advisor.sources.open import with_load
-
             trace = with_load(trace, chosen.log)
         if chosen.redact:
-            from advisor.capture.redact_text import without_private
-
             trace = without_private(trace)
     except BaseException:
         trace.close()
@@ -75,9 +77,6 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
     with ExitStack() as open_:
         trace = open_.enter_context(opened(path, chosen))
         trace.read_ahead("api_calls", "kernels")
-        from advisor.metrics.analysis import Analysis  # runs meanwhile
-        from advisor.metrics.window import Selection
-
         selection = Selection(chosen.window, chosen.nvtx, chosen.phase)
         analysis = Analysis(trace, selection)
         if chosen.together is not None:
@@ -107,17 +106,12 @@ class Analysed(Struct, frozen=True):
 
 def gains_of(a: Analysis, options: Options) -> Gains:
     """The gains of fixes, made once for an analysis."""
-    from advisor.gain.attach import Gains
-    from advisor.metrics.load import logged_step_ns
-
     weights, step_ns = given_weights(options.weight_bytes), given_step_ns(options.unprofiled_step)
     return kept(a, "gains", 0, lambda: Gains(a, weights, unprofiled_ns=step_ns, logged_ns=logged_step_ns(a)))
 
 
 def kernel_work(a: Analysis) -> Work:
     """What the window runs, for comparisons, worked out once for an analysis."""
-    from advisor.compare.step_work import work_of
-
     return kept(a, "work", 0, lambda: work_of(a))
 
 
@@ -127,13 +121,9 @@ def analyse(
 ) -> Iterator[Analysed]:
     """Read, measure and infer; the caller decides what to make of it. Raises InputError for a capture or
     selection that cannot be used, RuleError for bad rules."""
-    from advisor.sources.open import needs_export
-
     chosen = options or Options()
 
     def compiled() -> Program:
-        from advisor.engine.load import builtin_dir
-
         return program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
 
     say = progress or (lambda _: None)
@@ -154,11 +144,6 @@ def analyse(
             lambda: analysis.earlier_work,
             lambda: analysis.invalid,
         )
-        from advisor.engine.infer import default_engine, infer, take_out_undecided
-        from advisor.facts.catalog import build_facts
-        from advisor.pipeline import document
-        from advisor.ranks.reduction import cross_rank, waits_inside
-
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)
@@ -184,22 +169,16 @@ def diagnose(
     with analyse(path, options, progress) as done:
         found = assemble(done)
         if drawn:
-            from advisor.export.excerpts import excerpts
-
             found = found.replaced(excerpts=excerpts(done.analysis, found.findings))
         return found
 
 
 def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusions:
     """The conclusions of the inference (or another one over the same facts), ranked by estimated gains."""
-    from advisor.engine.conclude import conclude
-    from advisor.pipeline import document
 
     def estimate(findings: Sequence[Finding]) -> Sequence[Finding]:
         if done.waits is None:
             return done.gains.with_gains(findings)
-        from advisor.ranks.gains import with_arrivals
-
         # Several ranks in one capture show what only all of them can.
         return with_arrivals(done.gains.with_gains(findings), done.waits, [done.gains.untraced])
 
@@ -209,15 +188,6 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
 
 def assemble(done: Analysed) -> Diagnosis:
     """The document that every report is made from."""
-    from advisor import __version__
-    from advisor.engine.rank import hidden, worth_doing, worth_reporting
-    from advisor.engine.states import answered, by_state, why_not
-    from advisor.knowledge.files import with_sources
-    from advisor.metrics.phases import step_times
-    from advisor.pipeline import document
-    from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
-    from advisor.ranks.reduction import rank_section
-
     analysis, facts, serving = done.analysis, done.facts, done.serving
     timeline = document.timeline(analysis)  # first: the inputs of gains take memory
     found = conclusions(done)
@@ -242,8 +212,6 @@ def assemble(done: Analysed) -> Diagnosis:
     options = () if worth_reporting(findings) else done.gains.options(language_model)
     flips = None
     if done.options.sensitivity:  # what a threshold moved by a tenth would change
-        from advisor.engine.reasons import sensitivity
-
         flips = sensitivity(done.inference, lambda i: conclusions(done, i).findings)
     return Diagnosis(
         tool=Tool(version=__version__, engine=done.inference.engine),
@@ -286,15 +254,11 @@ def program_about(subject: Subject, folders: tuple[Path, ...], params: Iterable[
 
 def _stamps(folders: tuple[Path, ...]) -> Hashable:
     """What changes with the files of rules; our own are read once."""
-    from advisor.engine.load import builtin_dir, stamps
-
     return tuple(stamps(folder) for folder in folders if folder != builtin_dir())
 
 
 @lru_cache(maxsize=2)
 def _rules_of(folders: tuple[Path, ...], _stamps: Hashable) -> RuleSet:
-    from advisor.engine.load import load_rules
-
     return load_rules(*folders)
 
 
@@ -302,41 +266,5 @@ def _rules_of(folders: tuple[Path, ...], _stamps: Hashable) -> RuleSet:
 def _program_of(
     subject: Subject, folders: tuple[Path, ...], params: tuple[str, ...], stamps: Hashable
 ) -> Program:
-    from advisor.engine.compile import compile_rules
-    from advisor.engine.values import parse_params
-
     rules = _rules_of(folders, stamps).about(subject)
     return compile_rules(rules, parse_params(rules, params))
-
-
-# --- ``advisor.stats``: tables of a capture as pandas frames ---------------------------------------
-
-
-def stats(
-    path: str | Path, *reports: str, options: Options | None = None, names: NameStyle = "full"
-) -> dict[str, pd.DataFrame]:
-    """Reports of `advisor stats` (default: kernels) by name, with the headings of `nsys stats`.
-
-    `attrs` of a frame hold its title, scope and note. Raises InputError as :func:`stats_tables`.
-    """
-    found = {}
-    for table in stats_tables(path, list(reports) or ["kernels"], options or Options(), names):
-        found[table.report] = table.frame
-        table.frame.attrs = {"title": table.title, "scope": table.scope, "note": table.note}
-    return found
-
-
-def stats_tables(
-    path: str | Path, reports: list[str], options: Options, names: NameStyle, progress: Progress | None = None
-) -> list[StatsTable]:
-    """The reports in order. Raises InputError for an unknown one, and for a capture that cannot be used."""
-    from advisor.metrics.stats.reports import make_report, report_names
-
-    wanted = report_names(reports)
-    tables = []
-    with analysis_of(path, options) as analysis:
-        for name in wanted:
-            if progress is not None:
-                progress(name)
-            tables.append(make_report(analysis, name, names))
-    return tables

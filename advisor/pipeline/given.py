@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.errors import InputError
+from advisor.metrics.matmuls import Decoder
 from advisor.reading import parse_json, read_text
-
-if TYPE_CHECKING:
-    from advisor.metrics.matmuls import Decoder
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 #: No model is larger; also keeps sizes finite.
@@ -82,8 +80,6 @@ def _decoder_of(config: dict[str, Any]) -> Decoder:
     hidden, layers = number("hidden_size"), number("num_hidden_layers")
     heads = number("num_attention_heads")
     kv_heads, head = number("num_key_value_heads", heads), number("head_dim", hidden // heads)
-    from advisor.metrics.matmuls import Decoder  # imports all metrics
-
     inner, vocabulary = number("intermediate_size"), number("vocab_size")
     return Decoder(layers, hidden, heads * head, kv_heads * head, inner, vocabulary, _bytes_each(config))
 

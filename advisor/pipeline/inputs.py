@@ -19,10 +19,13 @@ from pathlib import Path
 from shutil import which
 from typing import NamedTuple, TypeVar
 
+from advisor.compare.store import find, names, read
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import Progress, diagnose
+from advisor.pipeline.ranks import diagnose_ranks
+from advisor.pipeline.workers import runner
 from advisor.ranks.recognise import recognise
 from advisor.reading import SAVED, STDIN, held, similar
 from advisor.sources.open import as_captures, in_folder, is_export_folder, is_profiler_json, peek, searched
@@ -89,8 +92,6 @@ class Saved(NamedTuple):
 
     def read(self, how: How) -> Read:
         """Options of the analysis do not change it, but for `redact`, which is refused."""
-        from advisor.compare.store import read
-
         return Read(read(self.path, how.options.redact))
 
 
@@ -101,9 +102,6 @@ class Job(NamedTuple):
     ranks: tuple[tuple[int | None, Path], ...]
 
     def read(self, how: How) -> Read:
-        from advisor.pipeline.ranks import diagnose_ranks
-        from advisor.pipeline.workers import runner
-
         lost: list[str] = []
         with how.watch(f"{len(self.ranks)} ranks") as progress:
             run = runner(how.jobs, how.dask, lambda n, of: progress(f"{n} of {of} read"))
@@ -173,8 +171,6 @@ def named(text: str, folder: Path) -> Capture | Saved:
 def located(text: str, folder: Path, lead: str = "") -> Path:
     """The file that `text` names: an existing path, else a baseline of `folder`, or of the folder in
     front of the name. Raises InputError, which lists the existing names."""
-    from advisor.compare.store import find, names
-
     path = Path(text)
     if held(path) is not None:
         return path

@@ -7,30 +7,26 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from advisor.facts.catalog import CATALOGUE
+from advisor.facts.communication import CrossRank
+from advisor.facts.writer import FactWriter
+from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import LEADS, Collectives, device_collectives, leads
 from advisor.metrics.kernels import heaviest
 from advisor.metrics.pace import kernel_paces
 from advisor.model.capture import Recorder
 from advisor.model.facts import Fact, FactBase, Interval, Row, Scope, Table, Value
-from advisor.model.findings import Diagnosis, Timeline
+from advisor.model.findings import Budget, Diagnosis, Timeline
 from advisor.model.gain import Prediction
 from advisor.ranks.align import UNKNOWN, RankRows
+from advisor.ranks.late_ranks import job_facts, rank_table
 from advisor.ranks.recognise import distinct
-
-if TYPE_CHECKING:
-    from advisor.facts.communication import CrossRank
-    from advisor.facts.writer import FactWriter
-    from advisor.metrics.analysis import Analysis
-    from advisor.model.findings import Budget
-    from advisor.ranks.waiting import Waits
-
+from advisor.ranks.waiting import Waits, reduce_ranks
 
 #: Rows of each table that are sent by all ranks but the first.
 _TABLE_ROWS = 20
@@ -148,8 +144,6 @@ def _ranks(a: Analysis) -> tuple[list[tuple[int, int, Collectives | None]], bool
 
 def waits_inside(a: Analysis) -> Waits | None:
     """Waiting between the GPUs of one capture, if two communicate. Sets `a.waited`, the shares by device."""
-    from advisor.ranks.waiting import reduce_ranks
-
     ranks, _ = _ranks(a)
     if len(ranks) < 2:
         return None
@@ -163,8 +157,6 @@ def waits_inside(a: Analysis) -> Waits | None:
 
 def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
     """The same for the facts of the capture."""
-    from advisor.facts.communication import CrossRank
-    from advisor.ranks.late_ranks import job_facts
 
     def put(out: FactWriter) -> None:
         busy = [b.busy_ratio for b in a.budgets.values()]
@@ -179,8 +171,6 @@ def cross_rank(a: Analysis, waits: Waits) -> CrossRank:
 
 def rank_section(waits: Waits, budgets: Sequence[Budget], base: FactBase) -> Table:
     """The table of the ranks in this capture."""
-    from advisor.ranks.late_ranks import rank_table
-
     rank_of = {r.device: r.rank for r in waits.ranks}
     own = [b.replaced(rank=rank_of[b.device]) for b in budgets if b.device in rank_of]
     overlaps = {

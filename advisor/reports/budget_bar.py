@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from advisor.model.findings import Budget, Part
@@ -65,8 +66,6 @@ def shares(budgets: Sequence[Budget], least: float = 0.0, most: int = COLUMNS) -
     known = {p: [t.get(p, 0.0) for t in tables] for p in order}
     largest = {p: max(row) for p, row in known.items()}
     if many := len(budgets) > most:
-        from statistics import median
-
         cells = {p: [min(row), median(row), max(row)] for p, row in known.items()}
     parts = sorted((p for p in order if largest[p] >= least and largest[p] > 0), key=lambda p: -largest[p])
     return Shares(parts, cells, largest, many)

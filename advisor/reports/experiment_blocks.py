@@ -148,10 +148,3 @@ def report(document: Document, verbosity: int = 0) -> Report:
         return blocks(document, verbosity) if verbosity >= 0 else (Paragraph(document.summary),)
 
     return Report((document,), shown, title, whole=lambda: blocks(document, 1))
-
-
-def workbook(document: Document) -> bytes:
-    """The numbers as sheets."""
-    from advisor.reports.workbook.experiments import render
-
-    return render(document, KINDS[document.kind][0])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -108,8 +109,6 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
 
 
 def _replace(path: Path, pieces: Iterable[bytes]) -> None:
-    import tempfile  # most reports are printed
-
     os.umask(mask := os.umask(0))
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~mask
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from advisor.model.facts import ASKED_BY
+from advisor.model.findings import Reference
 from advisor.model.numbers import CHANGES, OPS, fact_unit, named_unit, value_text
+from advisor.model.rules import RuleSpec
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Next, Paragraph, Title
-
-if TYPE_CHECKING:
-    from advisor.model.findings import Reference
-    from advisor.model.rules import RuleSpec
 
 #: The first letters of a code -> the subject of its rules, in the order of the index.
 FAMILIES = {

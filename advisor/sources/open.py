@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from advisor.errors import InputError
+from advisor.model.capture import Capture
 from advisor.reading import SAVED, Scratch, held, similar
+from advisor.sources.found import Found
+from advisor.sources.kineto.decode import EXPORT_HINT as WRITE
+from advisor.sources.kineto.reader import KinetoJson
+from advisor.sources.nsys.columnar import NsysColumnar, export_kind
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import FAULTS, HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
+from advisor.sources.pasted.any_text import open_text
+from advisor.sources.pasted.printed_tables import as_one_recording, is_tables, is_text, open_tables
+from advisor.sources.pasted.profiler_sums import is_profiler_table, open_profiler_tables
 from advisor.sources.refused import OTHER_PACKERS, is_other, refuse_other, refuse_packed
+from advisor.sources.samplers.log import WithSamples, looks_like_log, read_log
+from advisor.sources.serving.server import WithLoad, is_server, open_server
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Around, Source, Trace
 
-if TYPE_CHECKING:
-    from advisor.model.capture import Capture
-
 #: Suffixes of captures that may also be compressed.
 PACKED = ("", ".xz", ".gz")
-
-
-class Found(NamedTuple):
-    """What to recognise: a readable `path`, `shown` for messages, the unpacked `head`, empty for a folder."""
-
-    path: Path
-    shown: Path
-    head: bytes
-
-    @property
-    def name(self) -> str:
-        """The file name in lower case without `.gz` or `.xz`."""
-        return self.shown.name.lower().removesuffix(".gz").removesuffix(".xz")
 
 
 class Recogniser(NamedTuple):
@@ -69,8 +62,6 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` is the start of
     the log in session time. Raises InputError if the two cannot be joined."""
     _check_log("--gpu-metrics", log)
-    from advisor.sources.samplers.log import WithSamples, read_log
-
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
 
@@ -78,8 +69,6 @@ def with_load(trace: Trace, log: Path) -> Trace:
     """`trace` with the load of its server, from the server's log or metrics; closing it closes both.
     Raises InputError for a file that does not hold it."""
     _check_log("--log", log)
-    from advisor.sources.serving.server import WithLoad, open_server
-
     return Trace(WithLoad(trace.source, open_server(log, log)))
 
 
@@ -179,32 +168,17 @@ def _refused(what: str, way_out: str) -> Callable[[Found], NoReturn]:
     return refuse
 
 
-def _reader(module: str, name: str) -> Callable[[Found], Source]:
-    """What opens a file with a reader of another module, which is imported only for it."""
-
-    def open_(found: Found) -> Source:
-        source: Source = getattr(import_module(f"advisor.sources.{module}"), name)(found.path, found.shown)
-        return source
-
-    return open_
-
-
-def _open_nsys(found: Found) -> Source:
-    return NsysSqlite(found.path, found.shown)
+def _reader(open_: Callable[[Path, Path], Source]) -> Callable[[Found], Source]:
+    """What opens a file with the reader of a module, which is given the path and the name to show."""
+    return lambda found: open_(found.path, found.shown)
 
 
 def is_export_folder(path: Path) -> bool:
     """True for a folder that is one capture: an nsys export of one file a table."""
-    if not path.is_dir():
-        return False
-    from advisor.sources.nsys.columnar import export_kind
-
-    return export_kind(path) is not None
+    return path.is_dir() and export_kind(path) is not None
 
 
 def _refuse_empty(found: Found) -> NoReturn:
-    from advisor.sources.kineto.decode import EXPORT_HINT as WRITE
-
     written = found.name.endswith(".json")
     again = f"write the trace again: {WRITE}" if written else f"export it again: {EXPORT_HINT}"
     raise InputError(f"{found.shown}: an empty file; {again}")
@@ -220,34 +194,20 @@ def _open_report(found: Found) -> Source:
         raise
 
 
-def _is_log(found: Found) -> bool:
-    from advisor.sources.samplers.log import looks_like_log
-
-    return looks_like_log(found.head)
-
-
 def _is_tables(found: Found) -> bool:
-    from advisor.sources.pasted.printed_tables import is_tables
-
     return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
 
 
 def _is_profiler_table(found: Found) -> bool:
-    from advisor.sources.pasted.profiler_sums import is_profiler_table
-
     return not found.name.endswith(REPORT_SUFFIXES) and is_profiler_table(found.head)
 
 
 def _is_server(found: Found) -> bool:
-    from advisor.sources.serving.server import is_server
-
     return _is_text(found) and is_server(found.head)
 
 
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
-    from advisor.sources.pasted.printed_tables import is_text
-
     return not found.name.endswith((*REPORT_SUFFIXES, ".sqlite", ".db")) and is_text(found.head)
 
 
@@ -276,8 +236,6 @@ _SAVED = _refused(
     "a document that advisor wrote, not a capture",
     "name the capture that it came from, or print a saved diagnosis with 'advisor FILE'",
 )
-
-_TABLES = _reader("pasted.printed_tables", "open_tables")
 
 # --- the beginning of a trace of PyTorch, without reading all of it --------------------------------
 
@@ -315,8 +273,6 @@ def peek(path: Path) -> Capture:
     """What the capture says of itself, without reading or exporting all of it only to learn its rank: nothing
     for a report that nsys has yet to export, of a trace of PyTorch rank and world size, if they come before
     its events. Raises InputError for anything but a capture."""
-    from advisor.model.capture import Capture
-
     if needs_export(path.name.lower()):
         return Capture(path=str(path), format="nsys-rep")
     if not path.is_file() or not is_profiler_json(path):
@@ -334,30 +290,25 @@ def peek(path: Path) -> Capture:
 
 #: Tried in order. A new format is a module with a Source, and one line here.
 RECOGNISERS: list[Recogniser] = [
-    Recogniser(
-        "nsys-columnar", lambda found: is_export_folder(found.path), _reader("nsys.columnar", "NsysColumnar")
-    ),
+    Recogniser("nsys-columnar", lambda found: is_export_folder(found.path), _reader(NsysColumnar)),
     Recogniser("folder", lambda found: found.path.is_dir(), _FOLDER),
     Recogniser("empty", lambda found: not found.head, _refuse_empty),
-    Recogniser("nsys-sqlite", lambda found: found.head.startswith(MAGIC), _open_nsys, True, (".sqlite",)),
+    Recogniser(
+        "nsys-sqlite", lambda found: found.head.startswith(MAGIC), _reader(NsysSqlite), True, (".sqlite",)
+    ),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
-    Recogniser(
-        "pytorch-table",
-        _is_profiler_table,
-        _reader("pasted.profiler_sums", "open_profiler_tables"),
-        reads=True,
-    ),
-    Recogniser("nsys-stats", _is_tables, _TABLES, reads=True),
+    Recogniser("pytorch-table", _is_profiler_table, _reader(open_profiler_tables), reads=True),
+    Recogniser("nsys-stats", _is_tables, _reader(open_tables), reads=True),
     Recogniser("other-tool", is_other, refuse_other),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(OTHER_PACKERS)), refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
     Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
-    Recogniser("server", _is_server, _reader("serving.server", "open_server"), reads=True),
-    Recogniser("kineto", _is_json, _reader("kineto.reader", "KinetoJson"), True, (".json",), _is_trace),
-    Recogniser("samples", _is_log, _reader("samplers.log", "read_log"), reads=True),
-    Recogniser("text", _is_text, _reader("pasted.any_text", "open_text"), reads=True),
+    Recogniser("server", _is_server, _reader(open_server), reads=True),
+    Recogniser("kineto", _is_json, _reader(KinetoJson), True, (".json",), _is_trace),
+    Recogniser("samples", lambda found: looks_like_log(found.head), _reader(read_log), reads=True),
+    Recogniser("text", _is_text, _reader(open_text), reads=True),
 ]
 
 
@@ -386,6 +337,4 @@ def as_captures(paths: Sequence[Path], together: bool) -> list[Path]:
     """The paths, with files that are parts of one recording as one capture."""
     if len(paths) < 2:
         return list(paths)
-    from advisor.sources.pasted.printed_tables import as_one_recording
-
     return as_one_recording(paths, together)

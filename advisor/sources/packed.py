@@ -10,6 +10,7 @@ import gzip
 import lzma
 import shlex
 import shutil
+import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,8 +92,6 @@ REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 def export_report(report: Path, shown: Path, folder: Path) -> Path:
     """The report as an SQLite export in `folder`. Raises InputError about `shown` if nsys is absent or
     fails."""
-    import subprocess
-
     nsys = shutil.which("nsys")
     target = shlex.quote(shown.with_suffix(".sqlite").name)
     by_hand = f"nsys export --type=sqlite -o {target} {shlex.quote(str(shown))}"

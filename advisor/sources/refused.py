@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from advisor.errors import InputError
+from advisor.sources.found import Found
 from advisor.sources.pasted.other_tools import other_file
-
-if TYPE_CHECKING:
-    from advisor.sources.open import Found
 
 #: Magic of packers that are not unpacked here -> (name, command that does).
 OTHER_PACKERS = {

@@ -5,23 +5,22 @@ source of them; and that of a file of tables, whether SQLite or columnar files h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum
+from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from advisor import process
 from advisor.model.arrays import Array, compact, distinct, each, is_narrow, median_of
+from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 from advisor.reading import READING
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, NEEDED, TABLES, Ints
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-    from pathlib import Path
-
     import pandas as pd
-
-    from advisor.model.capture import Capture, Device, LedgerKind, LedgerRow
 
 
 Column = Array
@@ -152,10 +151,6 @@ class Trace:
         if self.capture.size_bytes < _LARGE:
             return
         if self.threads is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            from advisor import process
-
             process.expect(_TIMES * self.capture.size_bytes)
             self.threads = ThreadPoolExecutor(2)
         for table in tables:
@@ -281,8 +276,6 @@ class Ledger(dict[tuple["LedgerKind", str, str], tuple[int, int]]):
     def rows(self) -> tuple[LedgerRow, ...]:
         # In a fixed order, whichever table was read first.
         noted = sorted(self.items(), key=lambda entry: (entry[0][0], entry[0][2]))
-        from advisor.model.capture import LedgerRow
-
         return tuple(LedgerRow.of(*key, *numbers) for key, numbers in noted)
 
     def warnings(self, texts: Iterable[str]) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ from advisor.pipeline import compare as pipeline_compare
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.blocks import Labelled
 from advisor.reports.compare_blocks import comparison
-from advisor.reports.experiment_blocks import workbook
 from advisor.reports.json_report import document_bytes
+from advisor.reports.workbook.experiments import render as workbook
 from tests.compare.support import (
     ATTENTION,
     LABELLED,

@@ -19,12 +19,13 @@ from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment
 from advisor.model.comparison import Comparison
-from advisor.reports import experiment_blocks, sarif, text
+from advisor.reports import sarif, text
 from advisor.reports.experiment_blocks import Document, report
 from advisor.reports.html import report as html
 from advisor.reports.html.charts import change_view
 from advisor.reports.layout import Page
 from advisor.reports.tool_formats import github, junit
+from advisor.reports.workbook import experiments
 from tests.compare.support import diagnosed, side
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
@@ -74,7 +75,7 @@ def test_a_page_is_whole_and_runs_only_its_own_script(documents: dict[str, Docum
 def test_the_same_document_gives_the_same_bytes(documents: dict[str, Document], kind: str) -> None:
     document = documents[kind]
     assert html.document(report(document)) == html.document(report(document))
-    assert experiment_blocks.workbook(document) == experiment_blocks.workbook(document)
+    assert experiments.render(document) == experiments.render(document)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +101,7 @@ def test_bars_of_both_sides_have_one_scale(documents: dict[str, Document]) -> No
 
 
 def sheets(document: Document) -> Any:
-    return load_workbook(BytesIO(experiment_blocks.workbook(document)))
+    return load_workbook(BytesIO(experiments.render(document)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

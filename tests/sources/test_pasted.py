@@ -17,7 +17,8 @@ from advisor.cli.paths import hold_pipes
 from advisor.errors import InputError
 from advisor.pipeline.inputs import expand
 from advisor.sources.open import open_trace
-from advisor.sources.pasted.headings import cells_of, header_of, number, spaced
+from advisor.sources.pasted.header import header_of
+from advisor.sources.pasted.headings import cells_of, number, spaced
 from advisor.sources.pasted.printed_tables import is_text, read_tables
 from advisor.sources.pasted.raw_tables import REST, Table
 from tests.pasted import FORMATS, Printed, as_columns, as_csv, as_old, pasted, printed

@@ -16,7 +16,7 @@ from advisor.model.findings import Finding, Healthy, Threshold
 from advisor.model.numbers import CHANGES, fact_unit, value_text
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
-from advisor.reports.experiment_blocks import Document
+from advisor.reports.experiment_blocks import KINDS, Document
 from advisor.reports.layout import cut_middle, name_text
 from advisor.reports.phrases import UNKNOWN
 from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Sheet
@@ -156,14 +156,14 @@ THRESHOLDS = (
 )
 
 
-def render(document: Document, title: str) -> bytes:
+def render(document: Document) -> bytes:
     """The workbook as a file; the same document gives the same bytes."""
     book = Workbook()
     first = book.active
     assert first is not None
     first.title = "Summary"
     first.sheet_properties.tabColor = "1F3A57"
-    summary = Sheet(first, title, back=False)
+    summary = Sheet(first, KINDS[document.kind][0], back=False)
     for column, width in enumerate((26, 30, 22, 22, 14, 14), 1):
         summary.widen(column, width)
     summary.paragraph(document.summary, WIDE)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from openpyxl import load_workbook
 from openpyxl.utils import get_column_letter
 
 from advisor.errors import InputError, near
@@ -158,8 +159,6 @@ def read(path: Path, version: str) -> m.Review:
 
 
 def _open(path: Path) -> Workbook:
-    from openpyxl import load_workbook
-
     if not path.is_file():
         raise InputError(f"{path}: no such file{similar(path)}")
     try:

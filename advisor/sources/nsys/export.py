@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.errors import InputError
 from advisor.model.arrays import Array, distinct
+from advisor.model.capture import Capture, Device
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys import table_map as nsys
+from advisor.sources.nsys.metadata import read_capture, read_devices
 from advisor.sources.schema import MISSING, NARROW_COLUMNS, TABLES, Ints, classify, inner_rows, shared_bases
 from advisor.sources.sqlite.file import SqliteFile
 from advisor.sources.trace import ALL, Columns, Is, RawTables, Rows, rows_of
-
-if TYPE_CHECKING:
-    from advisor.model.capture import Capture, Device
 
 _MEMORY_COLUMNS = frozenset({"src_memory", "dst_memory", "memory"})
 
@@ -85,8 +83,6 @@ class NsysExport:
         self._whole: dict[str, Columns] = {}
         self.devices: tuple[Device, ...]
         self.capture: Capture
-        from advisor.sources.nsys.metadata import read_capture, read_devices
-
         try:
             if not any(map(nsys.is_nsys_table, db.tables)):
                 raise InputError(

@@ -122,14 +122,12 @@ _SCALE = {
 _BYTES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 
 _UNIT = re.compile(r"(?<!\s)\s*(?:\(([^()]*)\)|:([a-z]+))$")
-_HEADING = re.compile(
+HEADING = re.compile(
     "(?i)("
     + "|".join(re.escape(h).replace(r"\ ", r"\s?") for h in sorted(_FIELDS, key=len, reverse=True))
     + r")\s?(\((?:%|[a-zµμ]{1,11}(?:/s)?)\))?(?=\s|$)"
 )
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d+)?")
-_MAYBE = re.compile(r"(?i)avg|average|instances|count|calls|duration|total")
-_LONGEST_HEADER = 2_000
 
 
 class Column(NamedTuple):
@@ -156,47 +154,6 @@ def column_of(heading: str) -> Column | None:
 def scale_of(unit: str) -> float:
     """How many ns or bytes a unit is; 1 for an unknown one."""
     return _SCALE.get(unit, 1.0)
-
-
-class Header(NamedTuple):
-    columns: tuple[Column | None, ...]
-    delimiter: str  # empty: text in columns
-
-    @property
-    def fields(self) -> set[str]:
-        return {c.field for c in self.columns if c}
-
-    @property
-    def is_known(self) -> bool:
-        """True if these are the columns of a report."""
-        numbers = self.fields & {"total", "average", "count", "duration", "kernels.average"}
-        return bool(self.fields & {"name", "range"}) and len(numbers) > ("duration" not in self.fields)
-
-    def cells(self, line: str) -> list[str] | None:
-        if self.delimiter:
-            return cells_of(line, self.delimiter)
-        cells = spaced(line, self.columns)
-        if cells is not None and re.search(r"\b\d{1,3} \d{3}\b", line):
-            from advisor.sources.pasted.locales import joined
-
-            wide = len(re.split(r"\s{2,}|\t", line.strip())) == len(self.columns)
-            return cells if wide else joined(line.split(), self.columns) or cells
-        return cells
-
-
-def header_of(line: str) -> Header | None:
-    """The columns of a line of headings; None for any other line."""
-    if len(line) > _LONGEST_HEADER or not _MAYBE.search(line):
-        return None
-    line = line.replace("│", "|")
-    for delimiter in ("|", "\t", ";", ","):
-        if line.count(delimiter) > 1:
-            header = Header(tuple(map(column_of, cells_of(line, delimiter))), delimiter)
-            if header.is_known and header.columns.count(None) <= 2:
-                return header
-    hits = list(_HEADING.finditer(line))
-    header = Header(tuple(column_of(h[0]) for h in hits), "")
-    return header if header.is_known and not _HEADING.sub("", line).strip() else None
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:

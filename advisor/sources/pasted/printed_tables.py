@@ -18,9 +18,11 @@ from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import UTF_16, decoded, hold
 from advisor.sources.packed import HEAD_BYTES
-from advisor.sources.pasted.headings import Header, column_of, header_of
+from advisor.sources.pasted.header import Header, header_of
+from advisor.sources.pasted.headings import column_of
 from advisor.sources.pasted.locales import marked
 from advisor.sources.pasted.raw_tables import RawTable, Row, Table
+from advisor.sources.pasted.timeline import timeline_of
 from advisor.sources.pasted.wrapped import unwrapped
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Columns, InMemory
@@ -176,8 +178,6 @@ def open_tables(path: Path, shown: Path) -> InMemory:
 def read_listed(shown: Path, text: str) -> InMemory:
     """The same for a text that was read."""
     if "uration" in text:
-        from advisor.sources.pasted.timeline import timeline_of
-
         listed = timeline_of(shown, text)
         if listed is not None:
             return listed

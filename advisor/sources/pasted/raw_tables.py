@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from advisor.sources.pasted import locales
-from advisor.sources.pasted.headings import TEXTS, Header
+from advisor.sources.pasted.header import Header
+from advisor.sources.pasted.headings import TEXTS
 
 #: Name of the row for the part of a table that its shares show as missing.
 REST = "[rows that were not pasted]"

@@ -15,7 +15,8 @@ import numpy as np
 from advisor.model.arrays import Array
 from advisor.model.capture import Capture, Device, Recorder
 from advisor.sources.kineto.reader import short_name
-from advisor.sources.pasted.headings import LISTED, WORDS, cells_of, header_of, heading_of, number, scale_of
+from advisor.sources.pasted.header import header_of
+from advisor.sources.pasted.headings import LISTED, WORDS, cells_of, heading_of, number, scale_of
 from advisor.sources.schema import COPY_KINDS, MEMORY_KINDS, MISSING, UNKNOWN_MEMORY, classify
 from advisor.sources.trace import Columns, InMemory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from advisor.sources.pasted.headings import Header, header_of
+from advisor.sources.pasted.header import Header, header_of
 
 _DASHES = re.compile(r"^[ \t|+]*--[ \t|+\-]*$")
 #: How a row begins: with its share of the time, behind a frame or not.
