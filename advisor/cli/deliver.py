@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.cli.messages import message, standard_output
 from advisor.cli.paths import hold_pipes
 from advisor.model.options import Flag, Kind, format_names, format_writer, one_of
-from advisor.reading import READING
+from advisor.reading import READING, held
 from advisor.reports.output_file import STDOUT, check_suffix, check_targets, write_atomic
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def check_one(settings: Settings, trace: Path) -> None:
     from advisor.pipeline.inputs import check_exists
 
     hold_pipes([trace])
-    check_exists(trace, "capture")
+    if held(trace) is None:
+        check_exists(trace, "capture")
     check_files(settings, [trace])
 
 

@@ -229,7 +229,7 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
     several stays: its reader reports it, and the others are diagnosed."""
     found: list[Path] = []
     for path in paths:
-        if len(paths) == 1:
+        if len(paths) == 1 and held(path) is None:
             check_exists(path)
         if _is_searched(path):
             found += _searched(path)
@@ -241,8 +241,6 @@ def expand(paths: Sequence[Path], together: bool = False) -> list[Path]:
 def check_exists(path: Path, of_folder: str = "") -> None:
     """Raise InputError for a path that does not exist, with the nearest name beside it; with `of_folder`
     for a folder, too, which then says what to name instead."""
-    if held(path) is not None:
-        return
     if path == STDIN:
         raise InputError("-: standard input is not read here; save it to disk first")
     try:
