@@ -14,7 +14,7 @@ from typing import IO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.capture.nsys_options import name_of
+from advisor.capture.nsys_options import apart, joined, name_of
 from advisor.errors import InputError
 from advisor.recording.nsys import Nsys
 from advisor.recording.watch import Ended, Limits, Notify, Watched, size_of
@@ -26,6 +26,10 @@ _REFUSED = re.compile(
     r"ERR_NVGPUCTRPERM|[Ii]nsufficient privilege|Illegal --gpu-metrics|"
     r"GPU [Mm]etrics.*(?:not supported|not available|failed)|None of the installed GPUs"
 )
+#: Lines that follow an error of the command line.
+_USAGE = re.compile(r"usage:|\t|Try 'nsys ")
+#: What it says of an option, or a value of one, that its release does not have.
+_UNKNOWN = re.compile(r"(?:unrecogni[sz]ed option '|Illegal )(--[\w-]+)(?:=\S*)?(?:'| argument:? '?([\w-]+))")
 COUNTERS = ("--gpu-metrics-device", "--gpu-metrics-devices", "--gpu-metrics-frequency", "--gpu-metrics-set")
 _CONFINED = ("--delay", "--duration", "--capture-range", "--capture-range-end", "--kill")
 #: SIGINT and SIGTERM as the shell reports them: a recording that is over ends the program by one of them.
@@ -86,6 +90,12 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
             refused = ("counters",)
             notes.append("no permission for the GPU's counters: recorded again without them")
             continue
+        kept = _known(options, text)
+        if kept != options and not reports and ended.code:
+            left = " ".join(o for o in options if o not in kept)
+            notes.append(f"left out what {nsys.version} does not know of {left}")
+            options = kept
+            continue
         confined = [o for o in options if name_of(o) in _CONFINED]
         if confined and not reports and not unread and ended.stopped is None and ended.code == 0:
             options, limits = [o for o in options if o not in confined], wanted.limits
@@ -115,6 +125,16 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
         last=tuple(line for line in ended.last if not _OWN.fullmatch(line)),
         notes=(*notes, *faults),
     )
+
+
+def _known(options: list[str], text: str) -> list[str]:
+    """The options without those that nsys calls unknown; of --trace without the source."""
+    for name, value in _UNKNOWN.findall(text):
+        if name == "--trace" and value:
+            options = joined([one for o in options for one in apart(o) if one != f"--trace={value}"])
+        else:
+            options = [o for o in options if name_of(o) != name]
+    return options
 
 
 def _with_deadline(limits: Limits, options: Sequence[str]) -> Limits:
@@ -217,5 +237,5 @@ def _nothing(ended: Ended, wanted: Wanted, unread: str | None, folder: Path) -> 
 
 def _last(ended: Ended) -> str:
     """The last line that says something."""
-    printed = [line.strip() for line in ended.last if line.strip() and not line.startswith(("usage:", "\t"))]
+    printed = [line.strip() for line in ended.last if line.strip() and not _USAGE.match(line)]
     return printed[-1][:160] if printed else f"exit code {ended.code}"

@@ -47,7 +47,10 @@ while command and command[0].startswith("-"):
     options[name] = value
 for name in options:
     if name in how.get("unknown", []):
-        fail("unrecognised option '" + name + "'\\nusage: nsys profile [<args>] [application]")
+        fail("unrecognised option '" + name + "=" + options[name] + "'\\n\\nusage: nsys profile [<args>]")
+for source in options.get("--trace", "").split(","):
+    if source in how.get("unknown", []):
+        fail("Illegal --trace argument '" + source + "'\\nPossible --trace values are one or more of 'cuda'")
 if how.get("refuses_counters") and any(name.startswith("--gpu-metrics") for name in options):
     fail(how["refuses_counters"])
 (here / "traced").write_text(options.get("--trace", ""))

@@ -93,3 +93,12 @@ def test_the_environment_of_the_program_is_its_own() -> None:
     assert main(["run", "--once", "-q", "--delay", "0", "--", PY, "-c", code]) == 0
     assert f"in {tempfile.gettempdir()}\n" in Path(".advisor/runs/run-1/output.txt").read_text()
     assert not [p for p in os.listdir(".advisor/runs/run-1") if p == "tmp"]
+
+
+def test_a_second_pass_leaves_out_what_this_release_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--delay", "0", "--duration", "5", "--flush", "20", "-q"]
+    assert main(["run", *words, "--", *child(0.5, 0)]) == 0
+    err = capsys.readouterr().err
+    assert "pass 2 adds " in err
+    assert record()["state"] == "diagnosed"
+    assert marked() == []

@@ -305,6 +305,17 @@ def test_no_permission_for_counters(nsys: Made, refusal: str, capsys: Captured) 
     assert "no permission" in record()["notes"][0]
 
 
+def test_options_that_the_release_does_not_know(nsys: Made, capsys: Captured) -> None:
+    tool = nsys(unknown=["--cuda-graph-trace", "python-gil"])
+    assert run("host-overhead", *NOW, "-q") == 0
+    err = capsys.readouterr().err
+    assert "left out what 2024.4.1.61-244134v0 does not know of --cuda-graph-trace=node" in err
+    *_, last = tool.profiled
+    assert "--trace=cuda,nvtx,osrt" in last
+    assert not any(o.startswith("--cuda-graph-trace") for o in last)
+    assert "--sample=process-tree" in last
+
+
 def test_a_size_limit_stops_the_recording(nsys: Made, capsys: Captured) -> None:
     nsys(growth=200_000)
     assert run(*NOW, "-q", "--at-most", "3MB", command=LONG) == 0
@@ -358,7 +369,7 @@ def test_a_disk_that_is_full_already(nsys: Made, monkeypatch: pytest.MonkeyPatch
         ({"agent_fails": True}, "Agent launcher failed."),
         ({"ending": ".qdstrm"}, "QdstrmImporter of 2024.4.1"),
         ({"export_fails": "Exception: report version is newer"}, "report version is newer"),
-        ({"unknown": ["--cuda-graph-trace"]}, "unrecognised option '--cuda-graph-trace'"),
+        ({"unknown": ["--output"]}, "unrecognised option '--output="),
     ],
 )
 def test_no_report(nsys: Made, behaviour: Any, said: str, capsys: Captured) -> None:
