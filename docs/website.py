@@ -29,7 +29,8 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 THEME = Path(__file__).with_name("theme")
 #: The pages in the order of the navigation, by group; `*` stands for every page of the folder.
 GROUPS = {
-    "Start": ("README.md", "docs/tour.md", "docs/run.md", "docs/whatif.md", "docs/compare.md", "docs/review.md"),
+    "Start": ("README.md", "docs/tour.md", "docs/run.md", "docs/whatif.md", "docs/compare.md",
+              "docs/review.md"),
     "Reference": ("docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md", "docs/glossary.md"),
     "How it judges": ("docs/definitions.md", "docs/facts.md", "docs/confidence.md",
                       "docs/gain_calibration.md", "knowledge/calibration.md", "docs/own_rules.md"),
