@@ -22,9 +22,9 @@ from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.knowledge.gpus import gpu_has
+from advisor.metrics import limits
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
-from advisor.metrics.steps.sequence import IN_A_LOOP
 from advisor.model.arrays import Array, among, distinct, percentiles
 from advisor.model.gain import HOLDS_MUCH
 from advisor.model.numbers import percent
@@ -177,7 +177,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         mine = (work.device == device) & (start >= found.start[layer]) & (start < found.end[layer])
         fused = constant("fused_expert_kernels") * {-1: 2.0, 0: 1.0, 1: 2 / 3}[lean]
         inside |= mine
-        loop |= mine & (found.loop[layer] | (found.readbacks[layer] >= IN_A_LOOP))
+        loop |= mine & (found.loop[layer] | (found.readbacks[layer] >= limits.READBACKS_A_LAYER))
         stays = np.where(mine, np.minimum(fused / found.kernels[layer], 1.0), stays)
     require(inside, "the replayed steps hold no layer of experts made of single operators")
     ops, calls = inputs.ops, inputs.calls

@@ -101,9 +101,9 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     issues = among(calls["call"], ISSUING)
     if not len(ops) and not issues.any():
         return activity_span(trace, ops)
-    limits = np.iinfo(np.int64)
-    first = min(ops.start.min(initial=limits.max), calls["start"][issues].min(initial=limits.max))
-    return int(first), int(max(ops.end.max(initial=limits.min), calls["end"][issues].max(initial=limits.min)))
+    int64 = np.iinfo(np.int64)
+    first = min(ops.start.min(initial=int64.max), calls["start"][issues].min(initial=int64.max))
+    return int(first), int(max(ops.end.max(initial=int64.min), calls["end"][issues].max(initial=int64.min)))
 
 
 def find_startup(a: Analysis, steps: Steps) -> Startup:

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from advisor.metrics import limits
 from advisor.metrics.kernels import heaviest
-from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work
-from advisor.metrics.steps.sequence import SPREAD, once_each, segmented
+from advisor.metrics.steps.model import Steps, Work
+from advisor.metrics.steps.sequence import once_each, segmented
 from advisor.model.arrays import Array, median_of
-
-#: Passes stand apart if behind most of them the device idles for this long, ns, and for this many times as
-#: long as anywhere inside: host code between layers takes less. This many passes or more, this
-#: share of them of one size, hold this share of the operations (calibration#hst111).
-_APART_NS, _TIMES, _MOST = 500_000, 10.0, 0.5
-_LEAST, _EQUAL, _WHOLE = 6, 0.95, 0.9
 
 
 def passes_apart(work: Work, attention: Array) -> Iterator[Steps]:
@@ -24,7 +19,7 @@ def passes_apart(work: Work, attention: Array) -> Iterator[Steps]:
     operations `attention` each may be layers."""
     main = work.main_stream
     api = work.ops.api[main]
-    if len(main) < _LEAST * MIN_LENGTH or not (api >= 0).any():
+    if len(main) < limits.APART_PASSES * limits.STEP_OPERATIONS or not (api >= 0).any():
         return
     thread, rows = work.calls["thread"], work.waits
     rows = rows[thread[rows] == heaviest(thread[api[api >= 0]])]
@@ -33,19 +28,18 @@ def passes_apart(work: Work, attention: Array) -> Iterator[Steps]:
     reach = np.maximum.accumulate(work.ops.end[main])
     idle = np.append(np.maximum(work.ops.start[main][1:] - reach[:-1], 0), 0)
     last = np.flatnonzero(awaited)
-    for at in (last, last[(idle[last] >= _APART_NS) | (last == len(main) - 1)]):
+    for at in (last, last[(idle[last] >= limits.APART_NS) | (last == len(main) - 1)]):
         size = np.diff(at)
-        if len(size) < _LEAST or median_of(size) < MIN_LENGTH:
+        if len(size) < limits.APART_PASSES or median_of(size) < limits.STEP_OPERATIONS:
             continue
-        even = np.abs(size - median_of(size)) <= SPREAD * median_of(size)
-        if even.mean() < _EQUAL or size.sum() < _WHOLE * len(main):
+        even = np.abs(size - median_of(size)) <= limits.SPREAD_RATIO * median_of(size)
+        if even.mean() < limits.APART_EQUAL_RATIO or size.sum() < limits.APART_WHOLE_RATIO * len(main):
             continue
         inside = np.maximum.reduceat(np.where(np.isin(np.arange(len(main)), at), 0, idle), at[:-1] + 1)
         behind = idle[at[:-1]]
         steps = segmented(work, main[at], "pauses", 0.7)
-        if (behind >= max(_APART_NS, _TIMES * median_of(inside))).mean() < _MOST or once_each(
-            steps, attention
-        ):
+        apart = behind >= max(limits.APART_NS, limits.APART_FACTOR * median_of(inside))
+        if apart.mean() < limits.APART_RATIO or once_each(steps, attention):
             continue
         yield steps
         return

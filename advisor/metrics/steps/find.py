@@ -10,18 +10,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.metrics import limits
 from advisor.metrics.steps import apart, ranges, sequence
-from advisor.metrics.steps.model import MIN_LENGTH, Steps, Work, no_steps, timed
-from advisor.metrics.steps.sequence import DENOISER, FRAGMENT, MIN_REPEATS, SPREAD
+from advisor.metrics.steps.model import Steps, Work, no_steps, timed
 from advisor.model.arrays import Array, begins_run, distinct, median_of
 from advisor.sources.schema import DTOH, MISSING
 
 #: Kinds of kernels that occur once a pass.
 _KINDS = ("embedding", "sampling", "optimizer", "loss")
-#: A segmentation is rejected if fewer of its parts than this share hold the marker.
-_MISSED = 0.5
-#: It is confirmed if at least this share of its parts does.
-_HELD = 0.8
 
 
 class Marker(Struct, frozen=True):
@@ -70,23 +66,12 @@ def find_markers(work: Work) -> list[Marker]:
 def confirmations(markers: Sequence[Marker], steps: Steps) -> int:
     """How many of the markers occur in almost every part, and once."""
     return sum(
-        m.share(steps) >= _HELD and len(distinct(m.group[steps.op_step[m.at] >= 0])) <= len(steps)
+        m.share(steps) >= limits.MARKER_HELD_RATIO
+        and len(distinct(m.group[steps.op_step[m.at] >= 0])) <= len(steps)
         for m in markers
     )
 
 
-#: Unmarked steps must hold this share of the GPU time.
-_COVERED = 0.67
-#: A marker that confirms unmarked steps adds this to their confidence.
-_CONFIRMED = 0.3
-#: A repeated part with one inner range in this share of its occurrences is a layer or a micro-batch.
-_INNER = 0.8
-#: Layers within parts that each have one input or one result: more certain than repetition alone.
-_FED = 0.7
-#: A compiled program holds at least this share of the GPU time of the capture.
-_WHOLE_PROGRAM = 0.95
-#: The expected number of ends of parts among the lost kernels may be at most this.
-_LOST_ENDS, _UNSURE = 0.02, 0.5
 #: Methods whose parts end with an operation, which may be lost.
 _BY_WORK = ("graph launches", "kernel sequence", "markers", "copies")
 
@@ -113,11 +98,11 @@ def _outermost(work: Work) -> Steps:
     attention = work.of_kind("attention")
     for found, is_outer in _with_outer(work, _candidates(work, markers)):
         steps = _with_first_pass(work, markers, found)
-        if work.share_inside(steps.op_step) < _COVERED or _lacks_ends(work, steps):
+        if work.share_inside(steps.op_step) < limits.UNMARKED_RATIO or _lacks_ends(work, steps):
             continue
         visible = _visible(work, markers, steps)
         # Parts that lack a marker lie inside a pass.
-        if any(m.share(steps) < _MISSED for m in visible) or _is_inner(inner, steps):
+        if any(m.share(steps) < limits.MARKER_MISSED_RATIO for m in visible) or _is_inner(inner, steps):
             continue
         if steps.method in ("kernel sequence", "copies") and _holds_tokens(work, markers, steps, attention):
             continue
@@ -127,7 +112,7 @@ def _outermost(work: Work) -> Steps:
         if is_outer is False and agreeing < 1 + (steps.method == "markers"):
             continue
         if confirming:
-            sure = min(steps.confidence + _CONFIRMED, 0.9)
+            sure = min(steps.confidence + limits.CONFIRMED_BY, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
             (is_outer is None and (steps.method == "waits" or _fed_once(work, steps)))
@@ -135,15 +120,15 @@ def _outermost(work: Work) -> Steps:
             or (is_outer is not False and _waited_for(work, steps, attention))
             or (work.denoises and _is_denoiser(steps))
         ):
-            steps = replace(steps, confidence=_FED)
+            steps = replace(steps, confidence=limits.FED_CONFIDENCE)
         elif whole or marked.ranges_seen > 1:
             continue  # repetitions in the only marked iteration may well be layers
         elif sequence.once_each(steps, attention):
             steps = replace(steps, level="layer")
         # The calls that launch graphs are recorded even if the work of some is lost.
         certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
-        if not certain and work.lost * len(steps) > _LOST_ENDS:
-            steps = replace(steps, confidence=min(steps.confidence, _UNSURE))
+        if not certain and work.lost * len(steps) > limits.LOST_ENDS:
+            steps = replace(steps, confidence=min(steps.confidence, limits.LOST_ENDS_CONFIDENCE))
         return _marked(steps, marked)
     # If several were seen, other passes were recorded whose work was not.
     if whole or marked.ranges_seen > 1:
@@ -157,26 +142,25 @@ def _outermost(work: Work) -> Steps:
     return marked
 
 
-#: Work between two updates that launches this many times the usual kernels holds more than a step.
-_EVALUATES = 4
-#: With at least this many kernels the work between updates is a step, not the backward pass of one layer;
-#: and one uninterrupted stretch holds this share of the updates.
-_STEP_KERNELS, _STRETCH = 24, 0.25
-
-
 def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
     """The longest stretch of training, the last of several, if passes of another kind come between two
     updates now and then: an evaluation after each epoch."""
     last = next((m.ends() for m in markers if m.kind == "optimizer"), np.empty(0, np.int64))
-    if len(last) < 2 * MIN_REPEATS or any(m.passes < _HELD * len(last) for m in markers):
+    if len(last) < 2 * limits.REPEATS or any(
+        m.passes < limits.MARKER_HELD_RATIO * len(last) for m in markers
+    ):
         return work
     main = work.main_stream
     size = np.diff(np.searchsorted(main, last), prepend=0)[1:]
     usual = int(median_of(size))
-    first = np.flatnonzero(np.append(True, size > _EVALUATES * usual))
+    first = np.flatnonzero(np.append(True, size > limits.EVALUATION_FACTOR * usual))
     count = np.diff(np.append(first, len(last)))
     longest = len(count) - 1 - int(np.argmax(count[::-1]))
-    if len(first) == 1 or usual < _STEP_KERNELS or count[longest] < max(MIN_REPEATS, _STRETCH * len(last)):
+    if (
+        len(first) == 1
+        or usual < limits.UPDATE_KERNELS
+        or count[longest] < max(limits.REPEATS, limits.UPDATES_RATIO * len(last))
+    ):
         return work
     begin, end = int(first[longest]), int(first[longest] + count[longest] - 1)
     # The step that ends with the first of these updates is as long as the next one.
@@ -192,7 +176,7 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
     confirmed = [m for m in markers if confirmations([m], steps)]
     passes = {len(distinct(m.group[before[m.at]])) for m in confirmed}
-    if before.sum() < FRAGMENT * median_of(steps.size) or passes != {1}:
+    if before.sum() < limits.FRAGMENT_RATIO * median_of(steps.size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
     times = ("host_start", "host_end", "gpu_start", "gpu_end")
@@ -207,7 +191,7 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
     if steps.method not in _BY_WORK:
         return False
     times = steps.size / max(ranges.usual_size(steps.size), 1)
-    long = np.flatnonzero((times > 1.5) & (np.abs(times - np.rint(times)) <= SPREAD * times))
+    long = np.flatnonzero((times > 1.5) & (np.abs(times - np.rint(times)) <= limits.SPREAD_RATIO * times))
     if not len(long) or steps.method != "markers":
         return bool(len(long))
     row = np.full(len(steps) + 1, MISSING)  # the last entry is that of no step
@@ -218,7 +202,7 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
     cell = row[steps.op_step[held]] * kinds + work.name[held] + 1
     count = np.bincount(cell, minlength=(len(long) + 1) * kinds).reshape(-1, kinds)
     differ = np.abs(count[:-1] - np.rint(times[long])[:, None] * count[-1]).sum(axis=1)
-    return bool((differ <= 2 * SPREAD * steps.size[long]).any())
+    return bool((differ <= 2 * limits.SPREAD_RATIO * steps.size[long]).any())
 
 
 def _fed_once(work: Work, steps: Steps) -> bool:
@@ -227,7 +211,7 @@ def _fed_once(work: Work, steps: Steps) -> bool:
     parts = steps.size[1:-1]
     if (
         not len(parts)
-        or np.ptp(parts) > SPREAD * median_of(parts)
+        or np.ptp(parts) > limits.SPREAD_RATIO * median_of(parts)
         or not any(ranges.repeated_kernels(work, steps))
     ):
         return False
@@ -246,7 +230,7 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
     again = np.flatnonzero(name[1 : len(name) // 2 + 1] == name[:1]) + 1
     if any((name[n:] == name[:-n]).all() for n in again.tolist()):
         return False
-    if len(parts) < MIN_REPEATS or np.ptp(parts) > SPREAD * median_of(parts):
+    if len(parts) < limits.REPEATS or np.ptp(parts) > limits.SPREAD_RATIO * median_of(parts):
         return False
     held = steps.held(work.waited_behind)[1:-1]
     often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
@@ -259,7 +243,7 @@ def _is_one_program(work: Work, steps: Steps) -> bool:
     fused = work.of_kind("elementwise (XLA)")
     step = steps.op_step[fused]
     count = np.bincount(work.name[fused][(step > 0) & (step < len(steps) - 1)])
-    whole = work.share_inside(steps.op_step) >= _WHOLE_PROGRAM
+    whole = work.share_inside(steps.op_step) >= limits.WHOLE_PROGRAM_RATIO
     return whole and (count > 0).sum() >= 2 and bool((count[count > 0] == len(steps) - 2).all())
 
 
@@ -267,7 +251,10 @@ def _is_denoiser(steps: Steps) -> bool:
     """True for parts of one size that are too long for a block of a denoiser."""
     parts = steps.size[1:-1]
     usual = median_of(parts) if len(parts) else 0.0
-    return usual >= DENOISER and float((np.abs(parts - usual) <= SPREAD * usual).mean()) >= _HELD
+    return (
+        usual >= limits.DENOISER_OPERATIONS
+        and float((np.abs(parts - usual) <= limits.SPREAD_RATIO * usual).mean()) >= limits.MARKER_HELD_RATIO
+    )
 
 
 def _with_outer(work: Work, candidates: Iterator[Steps]) -> Iterator[tuple[Steps, bool | None]]:
@@ -310,9 +297,9 @@ def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
         marker = by_kind.get(kind)
         # Two passes are believed if every marker of passes confirms them.
         agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
-        if marker is not None and marker.passes >= (2 if agreed else MIN_REPEATS):
+        if marker is not None and marker.passes >= (2 if agreed else limits.REPEATS):
             steps = _by_marker(work, marker, 0.5, "step")
-            if median_of(steps.size) >= MIN_LENGTH:
+            if median_of(steps.size) >= limits.STEP_OPERATIONS:
                 yield steps
     yield from sequence.layer_sequences(work)
     yield from sequence.copy_sequences(work)
@@ -343,7 +330,9 @@ def _is_inner(inner: Array, steps: Steps) -> bool:
     if not len(inner) or steps.method == "ranges":
         return False
     held = steps.held(inner)
-    return bool(np.count_nonzero(held) >= _INNER * len(steps) and held.sum() <= 1.5 * len(steps) + 1)
+    return bool(
+        np.count_nonzero(held) >= limits.INNER_RANGE_RATIO * len(steps) and held.sum() <= 1.5 * len(steps) + 1
+    )
 
 
 def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import StepPatterns
+from advisor.metrics import limits
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import ATTENTION, MATMUL, dense
 from advisor.metrics.operations import Operations, of_copies
@@ -36,13 +37,6 @@ Method = Literal[
     "none",
 ]
 
-#: At least this many operations in a step: fewer are a loop of two kernels.
-MIN_LENGTH = 8
-#: Comparing steps needs steps of at least this confidence: a kernel sequence without confirmation (0.5)
-#: may be a block that repeats within a step.
-BELIEVED = 0.6
-#: Confidence of graph launches whose end is not recorded.
-_NO_WAIT = 0.5
 _LAST = int(np.iinfo(np.int64).max)
 _FIRST = np.iinfo(np.int64).min
 
@@ -82,7 +76,7 @@ class Steps(Struct, frozen=True, dict=True):
 
     @property
     def believed(self) -> bool:
-        return self.confidence >= BELIEVED
+        return self.confidence >= limits.BELIEVED
 
     @cached_property
     def size(self) -> Array:
@@ -213,7 +207,7 @@ class Work(Struct, frozen=True, dict=True):
         product or attention, or, if no kernel is known as one, by several operations."""
         before = self._heavy_before
         if not len(before) or before[-1] == 0:
-            return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > MIN_LENGTH))
+            return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > limits.STEP_OPERATIONS))
         return np.asarray(before[at])
 
     @property
@@ -336,7 +330,7 @@ def opaque_steps(
         start, end, phase = start[:awaited], end[:awaited], phase[:awaited]
         op_step = np.where(op_step < awaited, op_step, MISSING)
     else:
-        sure = _NO_WAIT
+        sure = limits.NO_WAIT_CONFIDENCE
     edges = np.linspace(int(start[0]), until, len(start) + 1).astype(np.int64)
     gpu = edges[:-1], edges[1:]
     return Steps("opaque graph launches", sure, phase, start, end, *gpu, op_step, work.process, **more)

@@ -11,32 +11,15 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from advisor.metrics import limits
 from advisor.metrics.intervals import positions
 from advisor.metrics.steps.model import Level, Steps, Work, graph_launches, no_steps, opaque_steps, timed
-from advisor.metrics.steps.sequence import (
-    ENDED,
-    LONGER,
-    MIN_REPEATS,
-    PAUSE_NS,
-    SPREAD,
-    constant_stride,
-    segmented,
-)
+from advisor.metrics.steps.sequence import constant_stride, segmented
 from advisor.model.arrays import Array, constant, distinct, marked, median_of, pairs
 from advisor.sources.schema import DTOH, MISSING, OPERATIONS, Call
 
-#: Steps with less of the GPU time between them than this mark only a part of the pass.
-_PART = 0.8
-#: A range of unknown name may delimit steps if it repeats and holds at least this much of the GPU time.
-_UNNAMED = 0.67
-#: Confidence of ranges that repeat like steps but are named differently.
-_UNKNOWN_NAME = 0.8
-#: Confidence of a function of unknown name, which may be a layer's: a marker of passes has to confirm it.
-_UNKNOWN_FUNCTION = 0.5
 #: Number of the longest functions that are examined.
 _FUNCTIONS = 20
-#: Of two kinds of ranges, one inside the other, the outer is preferred if it holds this much more.
-_MORE = 1.0 / 0.9
 
 #: Operators as PyTorch writes them into NVTX: `aten::mm`, `MmBackward0, seq = 5, op_id = 7, sizes = [...]`.
 _OPERATOR = re.compile(r"^aten::|, (?:seq|op_id|sizes) = ")
@@ -55,7 +38,7 @@ def named_ranges(work: Work) -> Steps:
         chosen = np.flatnonzero((loop == is_loop) & (rows["thread"] == thread))
         steps = _steps_of(work, rows, chosen, thread, phases)
         held = int((steps.op_step >= 0).sum())
-        if held > most * (_MORE if is_loop else 1.0):
+        if held > most * (limits.OUTER_RANGE_FACTOR if is_loop else 1.0):
             best, most = replace(steps, level="iteration" if is_loop else "step"), held
     return _completed(work, best)
 
@@ -114,7 +97,7 @@ def _completed(work: Work, steps: Steps) -> Steps:
     """Ranges that mark a part of the pass (the forward of a training step): extended to the next one, and
     a single one to the whole capture."""
     inside = work.share_inside(steps.op_step)
-    if len(steps) <= 1 or steps.method != "ranges" or inside >= _PART:
+    if len(steps) <= 1 or steps.method != "ranges" or inside >= limits.PART_OF_PASS_RATIO:
         return steps
     at = np.searchsorted(steps.host_start, work.launched, "right") - 1
     whole = np.where(at >= 0, at, MISSING)
@@ -150,11 +133,11 @@ def repeated_ranges(work: Work) -> Iterator[Steps]:
     found: list[Steps] = []
     for kind, thread in pairs(rows["kind"], rows["thread"]):
         chosen = np.flatnonzero((rows["kind"] == kind) & (rows["thread"] == thread))
-        if kind == MISSING or len(chosen) < MIN_REPEATS:
+        if kind == MISSING or len(chosen) < limits.REPEATS:
             continue
-        steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=_UNKNOWN_NAME)
+        steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=limits.UNKNOWN_NAME_CONFIDENCE)
         held = work.share_inside(steps.op_step, copies=True)
-        if len(steps) >= MIN_REPEATS and held >= _UNNAMED:
+        if len(steps) >= limits.REPEATS and held >= limits.UNNAMED_RANGE_RATIO:
             found.append(steps)
     yield from sorted(found, key=len)
 
@@ -171,15 +154,15 @@ def repeated_functions(work: Work) -> Iterator[Steps]:
     known, function, count = np.unique(rows["text_id"], return_inverse=True, return_counts=True)
     time = np.bincount(function, rows["end"] - rows["start"], minlength=len(known))
     longest = np.argsort(-time, kind="stable")
-    longest = longest[count[longest] >= MIN_REPEATS][:_FUNCTIONS].tolist()
+    longest = longest[count[longest] >= limits.REPEATS][:_FUNCTIONS].tolist()
     names = [t.rpartition(": ")[2] for t in work.trace.texts(known[longest].tolist())]
     found: list[tuple[bool, int, Steps]] = []
     for number, name in zip(longest, names, strict=True):
         chosen = np.flatnonzero(function == number)
         named = work.patterns.is_step_function(name)
         steps = _steps_of(work, rows | {"text": rows["text_id"]}, chosen, MISSING, {})
-        if len(steps) >= MIN_REPEATS and work.share_inside(steps.op_step) >= _UNNAMED:
-            sure = _UNKNOWN_NAME if named else _UNKNOWN_FUNCTION
+        if len(steps) >= limits.REPEATS and work.share_inside(steps.op_step) >= limits.UNNAMED_RANGE_RATIO:
+            sure = limits.UNKNOWN_NAME_CONFIDENCE if named else limits.UNKNOWN_FUNCTION_CONFIDENCE
             marked = replace(steps, method="Python functions", confidence=sure, ranges_seen=0)
             found.append((not named, len(steps), replace(marked, empty=())))
     yield from (steps for _, _, steps in sorted(found, key=lambda f: f[:2]))
@@ -193,14 +176,6 @@ def inner_work(work: Work) -> Array:
 
 
 # --- what repeats inside steps, and longer parts that they may lie in -----------------------------
-
-#: A level repeats the same number of times in at least this share of the steps.
-_ALIKE = 0.8
-#: At least this share of the returns of a kernel are the same number of operations apart, and the
-#: repetitions hold this much of the step.
-_REGULAR, _HELD = 0.75, 0.5
-#: A layer has at least this many operations; a shorter repetition is a loop over one kernel or two.
-_MIN_LAYER = 4
 
 
 def step_levels(work: Work, steps: Steps) -> tuple[Level, ...]:
@@ -232,15 +207,19 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     size = steps.held(main)
     usual = int(np.argmin(np.abs(size - median_of(size))))
     sequence = work.name[main[steps.op_step[main] == usual]]
-    if len(sequence) < MIN_REPEATS * _MIN_LAYER:
+    if len(sequence) < limits.REPEATS * limits.LAYER_OPERATIONS:
         return
     names, count = np.unique(sequence, return_counts=True)
-    for n in distinct(count[count >= MIN_REPEATS]).tolist():
+    for n in distinct(count[count >= limits.REPEATS]).tolist():
         for name in names[count == n].tolist():
             period = np.diff(np.flatnonzero(sequence == name))
             length = int(median_of(period))
-            regular = float((period == length).mean()) >= _REGULAR
-            if regular and length >= _MIN_LAYER and n * length >= _HELD * len(sequence):
+            regular = float((period == length).mean()) >= limits.REGULAR_RETURNS_RATIO
+            if (
+                regular
+                and length >= limits.LAYER_OPERATIONS
+                and n * length >= limits.REPEATED_RATIO * len(sequence)
+            ):
                 yield Level(f"repeats of {length} kernels", n)
                 return
 
@@ -249,44 +228,41 @@ def _per_step(step: Array, steps: Steps) -> int:
     """The number of repetitions in a step; 0 if it differs from step to step."""
     count = np.bincount(step[step >= 0], minlength=len(steps))
     usual = int(median_of(count))
-    return usual if float((count == usual).mean()) >= _ALIKE else 0
-
-
-#: Parts that hold layers are passes of a model, of which at most this many make a step: drafts and their
-#: verification, two networks in turn. A longer stride is a loop that does something extra now and then.
-_PASSES = 8
-#: Confidence of steps that may be parts of longer ones.
-_CONFIDENCE = 0.5
+    return usual if float((count == usual).mean()) >= limits.LEVEL_RATIO else 0
 
 
 def outer_steps(work: Work, steps: Steps) -> Steps | None:
     """The longer steps that contain these as parts; None if nothing indicates any."""
-    if len(steps) < 2 * MIN_REPEATS:
+    if len(steps) < 2 * limits.REPEATS:
         return None
     size = steps.size
     layered = any(repeated_kernels(work, steps))
-    odd = np.abs(size - usual_size(size)) > (SPREAD * usual_size(size) if layered or work.lost else 0)
+    odd = np.abs(size - usual_size(size)) > (
+        limits.SPREAD_RATIO * usual_size(size) if layered or work.lost else 0
+    )
     # The capture may begin and end within a part.
     odd[[0, -1]] = False
     at = _first_of_each(np.flatnonzero(odd))
     stride = constant_stride(at, len(steps))
     # Results of almost every part may go to the host, which decides what comes next.
-    read_back = np.count_nonzero(steps.held(work.copied(DTOH))) >= ENDED * len(steps)
-    if layered and (stride >= _PASSES or read_back):
+    read_back = np.count_nonzero(steps.held(work.copied(DTOH))) >= limits.LAST_STEP_RATIO * len(steps)
+    if layered and (stride >= limits.PASSES_A_STEP or read_back):
         return None
     if not stride and not layered:
         pause = _pauses(work, steps)
-        at = _first_of_each(np.flatnonzero(pause > PAUSE_NS + LONGER * median_of(pause)))
-        stride = constant_stride(at, len(steps)) if len(at) >= MIN_REPEATS else 0
+        at = _first_of_each(
+            np.flatnonzero(pause > limits.BOUNDARY_PAUSE_NS + limits.BOUNDARY_PAUSE_FACTOR * median_of(pause))
+        )
+        stride = constant_stride(at, len(steps)) if len(at) >= limits.REPEATS else 0
     if not stride:
         return None
-    if len(steps) - at[-1] >= ENDED * stride:
+    if len(steps) - at[-1] >= limits.LAST_STEP_RATIO * stride:
         at = np.append(at, len(steps))
     main = work.main_stream
     reached = np.maximum.accumulate(steps.op_step[main])
     last = main[np.searchsorted(reached, at - 1, "right") - 1]
-    found = segmented(work, last, steps.method, _CONFIDENCE)
-    return replace(found, thread=steps.thread) if len(found) >= MIN_REPEATS else None
+    found = segmented(work, last, steps.method, limits.PARTS_CONFIDENCE)
+    return replace(found, thread=steps.thread) if len(found) >= limits.REPEATS else None
 
 
 def _first_of_each(at: Array) -> Array:
@@ -308,5 +284,7 @@ def _pauses(work: Work, steps: Steps) -> Array:
 def usual_size(size: Array) -> float:
     """The size of most parts, with some tolerance."""
     known, ranked = distinct(size), np.sort(size)
-    below = np.searchsorted(ranked, known * (1 - SPREAD), "left")
-    return float(known[np.argmax(np.searchsorted(ranked, known * (1 + SPREAD), "right") - below)])
+    below = np.searchsorted(ranked, known * (1 - limits.SPREAD_RATIO), "left")
+    return float(
+        known[np.argmax(np.searchsorted(ranked, known * (1 + limits.SPREAD_RATIO), "right") - below)]
+    )
