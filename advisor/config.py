@@ -44,7 +44,9 @@ class Settings(Options):
     jobs: Annotated[int, Flag("N", "Processes for ranks (default: cores).", at_least=0)] = 0
     dask: Annotated[str | None, Flag("ADDRESS|local", "Read ranks on this Dask cluster.")] = None
     quiet: Annotated[bool, Flag("", "What to do and what it wins only.", short=("-q",))] = False
-    verbose: Annotated[bool, Flag("", "Every finding in full, facts and all.", short=("-v",))] = False
+    verbose: Annotated[
+        int, Flag("", "Every finding in full; -vv: every row, place and fact.", short=("-v",), counted=True)
+    ] = 0
     output: Annotated[Path | None, Flag("FILE", "Write the result here.", short=("-o",), typed=True)] = None
     html: Annotated[Path | None, Flag("FILE", "Write an HTML report as well.", typed=True)] = None
     xlsx: Annotated[Path | None, Flag("FILE", "Write a workbook as well.", typed=True)] = None
@@ -53,7 +55,7 @@ class Settings(Options):
 
     @property
     def verbosity(self) -> int:
-        return int(self.verbose) - int(self.quiet)
+        return self.verbose - int(self.quiet)
 
 
 #: By the key of a file, which with dashes is the name of the flag; and those that files may set.
@@ -80,7 +82,7 @@ def settle(
         raise InputError("-q and -v contradict each other; give one of them")
     # A flag for more or for less cancels the opposite in a file.
     if flags.get("quiet"):
-        values["verbose"] = False
+        values["verbose"] = 0
     if flags.get("verbose"):
         values["quiet"] = False
     return Settings(**values)
@@ -131,6 +133,8 @@ def checked(setting: Setting, value: Any, where: str, choices: Sequence[str]) ->
         if not isinstance(value, bool):
             raise InputError(f"{where} must be true or false")
         return value
+    if setting.flag.counted and isinstance(value, bool):
+        return int(value)
     if kind == "int":
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InputError(f"{where} must be a whole number, 0 or more")

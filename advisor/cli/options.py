@@ -209,6 +209,8 @@ def _option(key: str, setting: Setting, flag: Flag) -> Decorator:
     text = flag.help.removesuffix(".") + stated
     if setting.kind == "bool":
         return click.option(*names, is_flag=True, help=text)
+    if flag.counted:
+        return click.option(*names, count=True, callback=lambda _, __, n: n or None, help=text)
     kind: Any = WholeNumber(flag.at_least) if setting.kind == "int" else PATH if setting.paths else str
     offered = completion.of_option(key, flag)
     return click.option(

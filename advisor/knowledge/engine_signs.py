@@ -71,6 +71,13 @@ def action_title(id: str) -> str:
     return given or " ".join(_SPELLED.get(word, word) for word in id.split("-"))
 
 
+@cache
+def action_sentence(id: str) -> str:
+    """What a recommendation asks for, with object and reason: ``replay the step as a CUDA graph: one
+    launch in place of hundreds``; empty for an id that only rules of a user have."""
+    return _action_file().actions.get(id) or _action_file().advice.get(id) or ""
+
+
 # --- which engine a capture shows ------------------------------------------------------------------
 
 #: Below this weight of evidence no engine is named; at it, the confidence is one half.

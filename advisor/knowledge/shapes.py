@@ -276,11 +276,12 @@ class EngineData(File):
 
 
 class ActionFile(File):
-    """`actions` have options of engines, `advice` is for a person alone; `titles` are other words for ids."""
+    """`actions` have options of engines, `advice` is for a person alone, each as a sentence; `titles` are
+    a few words for tables."""
 
     actions: dict[Key, Text]
     advice: dict[Key, Text]
-    titles: dict[Key, Annotated[str, Field(max_length=26)]] = Field(default_factory=dict)
+    titles: dict[Key, Annotated[str, Field(max_length=34)]] = Field(default_factory=dict)
 
 
 # --- references.yaml, capture.yaml ---------------------------------------------------------------

@@ -209,11 +209,13 @@ class Verify(Frozen):
 
 
 class Advice(Frozen):
-    """One recommendation of a finding; `title` is the action in a few words, `condition` what has to hold
+    """One recommendation of a finding; `title` is the action in a few words, `sentence` with
+    object and reason, `condition` what has to hold
     for it and the capture does not show (`action` begins with it)."""
 
     id: str
     title: str = ""
+    sentence: str = ""
     action: str
     condition: str | None = None
     options: tuple[Option, ...] = ()

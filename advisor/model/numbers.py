@@ -66,6 +66,11 @@ def percent(ratio: float, most: int = MOST) -> str:
     return f"{digits(round(100.0 * ratio, most - 1), most)} %"
 
 
+def certainty(ratio: float) -> str:
+    """A confidence of 0..1 in words: ``71 % sure``."""
+    return f"{round(100.0 * ratio)} % sure"
+
+
 def percent_range(ratios: Sequence[float]) -> str:
     """The least and the greatest: ``14.4 to 59.9 %``; one number if both are printed alike."""
     ends = dict.fromkeys(percent(r) for r in (min(ratios), max(ratios)))

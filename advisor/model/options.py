@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 class Flag(NamedTuple):
     """How an option is given outside of Python. `key` is its name in a configuration file, and with
-    dashes that of its flag, if the field has another one; `typed`: a file cannot set it."""
+    dashes that of its flag, if the field has another one; `typed`: a file cannot set it; `counted`: it
+    may be repeated."""
 
     metavar: str
     help: str
@@ -22,6 +23,7 @@ class Flag(NamedTuple):
     short: tuple[str, ...] = ()
     at_least: int | None = None
     typed: bool = False
+    counted: bool = False
 
 
 def one_of(help: str, *choices: str) -> Flag:

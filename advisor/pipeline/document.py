@@ -12,7 +12,15 @@ from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.load import is_load_alone
 from advisor.facts.needs import combine, reason, remedy
-from advisor.knowledge.engine_signs import Program, ServingEngine, action_title, detect, named, options_for
+from advisor.knowledge.engine_signs import (
+    Program,
+    ServingEngine,
+    action_sentence,
+    action_title,
+    detect,
+    named,
+    options_for,
+)
 from advisor.knowledge.files import titled
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
@@ -90,7 +98,10 @@ def with_options(
         return options_for(action, serving.name, program, serving.version)
 
     def advised(f: m.Finding) -> m.Finding:
-        advice = (r.replaced(title=action_title(r.id), options=lines(r.id)) for r in f.recommendations)
+        advice = (
+            r.replaced(title=action_title(r.id), sentence=action_sentence(r.id), options=lines(r.id))
+            for r in f.recommendations
+        )
         return f.replaced(
             recommendations=tuple(advice),
             alternatives=tuple(o.replaced(options=lines(o.action)) for o in f.alternatives),

@@ -120,8 +120,11 @@ def brief(page: Page, budgets: Sequence[Budget]) -> None:
     held = ((p, [s or 0.0 for s in table.cells[p]]) for p in table.parts)
     texts = (f"{given[p][0]} {words(p)} {percent_range(own)}" for p, own in held)
     page.labelled("", ", ".join(t.replace(" ", GLUE) for t in texts))
-    for sentence in unanswered(budgets, brief=True):
-        page.labelled("", sentence)
+    if open_parts := unanswered(budgets, brief=True):
+        names = ", ".join(
+            sentence.partition(":")[0].removeprefix("No finding about ") for sentence in open_parts
+        )
+        page.labelled("", f"no finding about {names}; -v says why")
 
 
 def _labels(budgets: list[Budget]) -> list[str]:

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from advisor.model.findings import Diagnosis
 from advisor.model.gain import Flip
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports import blocks as b
 from advisor.reports import finding_text, phrases, summary
-from advisor.reports.finding_text import Detail, Shown, finding, grid
-from advisor.reports.layout import GLUE, name_text
+from advisor.reports.finding_text import IN_FULL, Detail, Shown, finding, grid
+from advisor.reports.layout import GLUE
 from advisor.reports.phrases import INPUTS, SHOWN, header, ranks
 
 TOP = 5
@@ -69,7 +70,8 @@ def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80)
             if i:
                 yield b.Rule()
             if options.verbosity > 0:
-                yield from full(diagnosis, Detail(), options.ranking, width)
+                detail = IN_FULL if options.verbosity == 1 else Detail()
+                yield from full(diagnosis, detail, options.ranking, width)
                 continue
             yield from summary.summary(diagnosis, options.top)
             if options.ranking:
@@ -115,8 +117,9 @@ def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.
     if ranking:
         yield from finding_text.ranking(d)
     yield from rest(d, detail)
-    yield from facts(d)
-    yield from tables(d, 20)
+    if detail.rows is None:
+        yield from facts(d)
+    yield from tables(d, detail.rows)
     yield from summary.end(d, width, 1)
 
 
@@ -139,7 +142,7 @@ def rest(d: Diagnosis, detail: Detail) -> Iterator[b.Block]:
         return
     if phases := tuple(b for b in d.budget if b.phase is not None):
         yield b.Fold("Budget by phase", "", (b.Bars(phases, brief=False),))
-    yield from kernels(d)
+    yield from kernels(d, detail.rows or TOP_KERNELS)
     yield from healthy(d, detail.table is None)
     yield from not_judged(d, detail.table is None)
     yield from sensitivity(d)
@@ -191,7 +194,7 @@ def kernels(diagnosis: Diagnosis, rows: int | None = TOP_KERNELS) -> Iterator[b.
         share = value_text(target.share, "ratio")
         parts += [
             b.Labelled("optimise", f"{target.family} ({share} of kernel time): {target.why}"),
-            b.Labelled("measure", name_text(target.kernel)),
+            b.Labelled("measure", kernel_label(target.kernel)),
             b.Command(target.command),
         ]
     if parts:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from advisor.model.explanation import Explanation, Reason, ScopeExplanation
 from advisor.model.numbers import amount, fact_unit, session_time, value_text
 from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title, listed
-from advisor.reports.finding_text import SHOWN, Detail, Shown, finding
+from advisor.reports.finding_text import IN_FULL, SHOWN, Detail, Shown, finding
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import clock, remedy_text, window
 
@@ -37,7 +37,7 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
     yield Paragraph(doc.sentence, strong=True)
     if full and doc.findings:
         seen: Shown = {}
-        detail = Detail() if verbosity > 0 else SHOWN
+        detail = SHOWN if verbosity <= 0 else IN_FULL if verbosity == 1 else Detail()
         for found in doc.findings:
             yield finding(found, bool(doc.input.steps), detail, seen)
         if verbosity <= 0:

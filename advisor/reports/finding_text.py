@@ -13,9 +13,11 @@ from advisor.model.findings import Diagnosis, Finding, Gain, Option, Verify
 from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_by, saved_terms
 from advisor.model.numbers import (
     CHANGES,
+    certainty,
     condition_parts,
     fact_unit,
     milliseconds,
+    percent,
     session_time,
     times,
     value_text,
@@ -38,13 +40,15 @@ class Detail(Struct, frozen=True):
 
 #: One finding on a page: enough to act on it.
 SHOWN = Detail(rows=8, places=3, why=False)
+#: One of all findings with -v, or one by itself with it: with -vv all of it.
+IN_FULL = Detail(rows=10, places=5)
 #: Tables, options and places that are printed already -> rank of the finding with them.
 Shown = dict[Any, int]
 
 
 def finding(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock: str = "") -> b.Entry:
     """The whole finding, without parts that an earlier finding in `shown` has printed."""
-    sure = f"confidence {value_text(found.confidence, 'ratio')}"
+    sure = certainty(found.confidence)
     where = ", ".join(t for t in (found.scope.label(), sure) if t)
     level = "limit" if found.kind == "limit" else found.severity
     name = f"{found.code} {found.cause}"
@@ -61,7 +65,9 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
     if found.gain is not None:
         why_more = found.gain.why_more and f"more than its share: {found.gain.why_more}"
         assumed = "; ".join(found.gain.assumptions)
-        yield from b.labelled(("gain", gain_text(found.gain)), ("", why_more), ("assumes", assumed))
+        yield from b.labelled(
+            ("gain", gain_text(found.gain)), ("", why_more), ("saves", _saves(found)), ("assumes", assumed)
+        )
     for table in found.evidence[: detail.tables] if detail.rows != 0 else ():
         before = shown.setdefault(table, found.rank)
         if before != found.rank:
@@ -93,8 +99,20 @@ def _parts(found: Finding, has_steps: bool, detail: Detail, shown: Shown, clock:
         yield b.Do(text, *_option_lines(other.options, found.rank, shown), label="or")
     explains = dict.fromkeys(f"{s.code} {s.cause}" for s in found.explains)
     yield from b.labelled(("explains", ", ".join(explains)))
-    for i, r in enumerate(found.references):
+    for i, r in enumerate(r for r in found.references if r.url):  # what a reader can open
         yield b.Labelled("" if i else "see", r.title or r.id, r.url or "")
+
+
+def _saves(found: Finding) -> str:
+    """Where the share saved is not that of the middle estimate: how it is made."""
+    gain, ranking = found.gain, found.ranking
+    if gain is None or gain.speedup is None or ranking is None or ranking.saved is None:
+        return ""
+    if gain.joint is not None:
+        return f"{percent(ranking.saved)} is its part of what the fixes save together"
+    if gain.measure == "throughput" or len(saved_terms(gain.speedup, gain.traced)) == 1:
+        return ""
+    return f"{percent(ranking.saved)} of the step: the mean of the middle and the low end of a wide estimate"
 
 
 def _conditions(found: Finding, detail: Detail) -> Iterator[b.Block]:

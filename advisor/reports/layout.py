@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from advisor.model.kernel_labels import kernel_label
 from advisor.reports.output_file import clean
 
 if TYPE_CHECKING:
@@ -112,19 +113,6 @@ def pad(text: str, width: int, right: bool = False) -> str:
     return " " * missing + text if right else text + " " * missing
 
 
-def name_text(name: str) -> str:
-    """A demangled template without the parts common to every instance: return type and argument list."""
-    if not name.startswith("void "):
-        return name
-    name = name.removeprefix("void ")
-    depth = 0
-    for i in range(len(name) - 1, 0, -1) if name.endswith(")") else ():
-        depth += {")": 1, "(": -1}.get(name[i], 0)
-        if depth == 0:
-            return name[:i]
-    return name
-
-
 class Styled(NamedTuple):
     """The style of the characters from `start` to `end`."""
 
@@ -218,18 +206,20 @@ class Page:
         styles: Mapping[str, str] = MappingProxyType({}),
         wrapped: bool = False,
         whole: bool = False,
+        first: bool = False,
     ) -> None:
         """Aligned columns of ``(cells, is_number)``; text columns share the room that numbers leave.
 
         Columns for which there is no room are left out, from the right. `styles` are by the text of a
         cell; with `wrapped` the last column continues in the next line instead of being cut, with `whole`
-        text too long for the first column gets lines of its own above the row.
+        text too long for the first column gets lines of its own above the row; with `first` that column
+        is made narrower last.
         """
         if not columns or not columns[0][0]:
             return
         gap = 2
         widths = [
-            max(cell_len(name_text(clean(c))) for c in (head, *cells))
+            max(cell_len(kernel_label(clean(c))) for c in (head, *cells))
             for head, (cells, _) in zip(heads, columns, strict=True)
         ]
         room = self.width - indent
@@ -247,6 +237,8 @@ class Page:
                 spare = [0] * last + spare[last:]
             elif whole and spare[0]:
                 spare = spare[:1] + [0] * last
+            elif first and any(spare[1:]):
+                spare[0] = 0
             if max(spare) == 0:
                 break
             widths[spare.index(max(spare))] -= 1
@@ -254,7 +246,7 @@ class Page:
         def row(cells: Sequence[str], style: str) -> None:
             out: list[Segment] = []
             below: list[str] = []
-            if whole and cell_len(name := name_text(clean(cells[0]))) > widths[0]:
+            if whole and cell_len(name := kernel_label(clean(cells[0]))) > widths[0]:
                 for text in wrap(name, room):
                     self.line(" " * indent, text)
                 cells = ["", *cells[1:]]
@@ -263,7 +255,7 @@ class Page:
                 if i == last and wrapped:
                     shown, *below = wrap(cell, widths[i])
                 else:
-                    shown = cut_middle(name_text(cell), widths[i], self.glyphs.ellipsis)
+                    shown = cut_middle(kernel_label(cell), widths[i], self.glyphs.ellipsis)
                 filled = shown if i == last and not number else pad(shown, widths[i], number)
                 out += [" " * (gap if i else indent), (filled, style or styles.get(cell, ""))]
             self.line(*out)

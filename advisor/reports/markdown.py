@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from advisor.model.findings import Budget
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import milliseconds, percent
 from advisor.reports import blocks as b
 from advisor.reports.budget_bar import shares, unanswered, words
-from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.layout import cut_middle
 from advisor.reports.output_file import clean
 from advisor.reports.text import plain
 
@@ -128,7 +129,7 @@ def _grid(grid: b.Grid) -> str:
             if number
             else prose(cells[i]).replace("\n", " ")
             if grid.wrapped and at == len(made) - 1
-            else signs.get(head, {}).get(cells[i]) or name(cut_middle(name_text(cells[i]), NAME))
+            else signs.get(head, {}).get(cells[i]) or name(cut_middle(kernel_label(cells[i]), NAME))
             for at, (head, cells, number) in enumerate(made)
         ]
         for i in range(len(grid.rows))

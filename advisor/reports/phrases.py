@@ -13,6 +13,7 @@ from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, 
 from advisor.model.gain import over_all
 from advisor.model.numbers import (
     amount,
+    certainty,
     column,
     digits,
     milliseconds,
@@ -69,7 +70,7 @@ def machine(entry: Input) -> list[str]:
         return []
     engine, sure = entry.serving_engine, entry.serving_confidence
     if engine is not None and sure is not None:
-        engine += " (as named)" if NAMED in entry.serving_evidence else f" ({sure:.2f})"
+        engine += " (as named)" if NAMED in entry.serving_evidence else f", {certainty(sure)}"
     parts = [
         entry.device or f"device {UNKNOWN}",
         recorder(entry) or f"recorder {UNKNOWN}",
@@ -82,10 +83,10 @@ def machine(entry: Input) -> list[str]:
 
 
 def workload(entry: Input) -> str:
-    """``LLM decode (confidence 80.0 %)``."""
+    """``LLM decode, 80 % sure``."""
     if not entry.workload or entry.workload_confidence is None:
         return entry.workload or UNKNOWN
-    return f"{entry.workload} (confidence {value_text(entry.workload_confidence, 'ratio')})"
+    return f"{entry.workload}, {certainty(entry.workload_confidence)}"
 
 
 def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
@@ -104,9 +105,9 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
     return ", ".join(shown) + whose
 
 
-def step_time(entries: Sequence[Input]) -> str:
-    """Mean step time as captured and, if known, without the profiler, with what would narrow a wide
-    estimate; the mean over ranks, empty without steps."""
+def step_time(entries: Sequence[Input], hint: bool = True) -> str:
+    """Mean step time as captured and, if known, without the profiler, with the `hint` what would narrow a
+    wide estimate; the mean over ranks, empty without steps."""
     traced = [e.step_ms for e in entries if e.step_ms is not None]
     step = over_all([e.untraced_step_ms for e in entries if e.step_ms is not None])
     if not traced:
@@ -121,7 +122,7 @@ def step_time(entries: Sequence[Input]) -> str:
         known = {e.untraced_step_from for e in entries} - {None}
         return f"{text}, {mid} ms untraced, {' or '.join(sorted(map(str, known))) or 'as given'}"
     text += f", about {mid} ms ({low} to {high}) untraced"
-    if step.high <= WIDE * step.low:
+    if not hint or step.high <= WIDE * step.low:
         return text
     return f"{text}; time one run without the profiler and give its step: --unprofiled-step MS"
 
@@ -292,7 +293,7 @@ def _method(entry: Input | None) -> str:
     if entry is None or not entry.step_method:
         return ""
     sure = entry.step_confidence
-    confidence = "" if sure is None else f", confidence {value_text(sure, 'ratio')}"
+    confidence = "" if sure is None else f", {certainty(sure)}"
     return f" (from {entry.step_method}{confidence})"
 
 

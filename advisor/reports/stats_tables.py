@@ -14,11 +14,12 @@ import pandas as pd
 from rich.cells import cell_len
 
 from advisor.model import numbers as figures
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.records import Frozen
 from advisor.model.stats_table import StatsTable, rounded, unit_of
 from advisor.reports import budget_bar
 from advisor.reports.blocks import Block, Grid, Heading, Heat, Paragraph, Report, Title
-from advisor.reports.layout import Page, cut_middle, name_text, pad
+from advisor.reports.layout import Page, cut_middle, pad
 from advisor.reports.output_file import clean
 from advisor.reports.text import heat
 
@@ -134,7 +135,7 @@ def _columns(frame: pd.DataFrame, timeunit: str | None) -> list[tuple[str, list[
     for heading in map(str, frame):
         name, values = heading.partition(" (")[0], frame[heading]
         if not pd.api.types.is_numeric_dtype(values):
-            words = budget_bar.words if name == "Part" else name_text
+            words = budget_bar.words if name == "Part" else kernel_label
             out.append((name, [words(v) for v in values], False))
             continue
         head, known = _numbers(values.dropna(), timeunit, units)
@@ -205,7 +206,7 @@ def _histogram(page: Page, table: StatsTable, timeunit: str | None) -> None:
         if i:
             page.blank()
         total = f"  {part['Count'].sum():,} calls"
-        shown = cut_middle(name_text(str(name)), page.width - len(total), page.glyphs.ellipsis)
+        shown = cut_middle(kernel_label(str(name)), page.width - len(total), page.glyphs.ellipsis)
         page.line((shown, "bold"), (total, "dim"))
         edges = pd.Series(np.append(part["Low (ns)"], part["High (ns)"].iloc[-1]), name=" (ns)")
         head, texts = _numbers(edges, timeunit, {})

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
-from advisor.model.gain import WORTH, ToDo, saved_terms
+from advisor.model.gain import WORTH, ToDo
 from advisor.model.numbers import (
     amount,
     digits,
@@ -25,6 +25,7 @@ from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases
 from advisor.reports.finding_text import span_text, times_text
+from advisor.reports.layout import GLUE
 from advisor.reports.phrases import ranks, ranks_read, rates
 from advisor.reports.sums_blocks import share_of, summed
 
@@ -35,6 +36,8 @@ WARNINGS = 2
 DEVICES = 2
 #: Number of ranks of a job that are listed: those that cause most waiting.
 RANKS = 3
+#: Columns for the names of what is noted: one line.
+NOTED = 68
 #: Advice to change this number requests the captures of the other ranks.
 MISSING_RANKS = "ranks.missing_count"
 
@@ -48,13 +51,8 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
     if shown_ranks:
         yield from ranks(d, shown_ranks)
     yield from findings(d, top)
-    if (target := d.next_target) is not None:
-        most = f"{target.family}, {percent(target.share)}"
-        if target.collectives_share > target.share:
-            most = f"collectives, {percent(target.collectives_share)}; {most}"
-        yield b.Labelled("kernels", f"most time: {most} of kernel time")
-        if d.headline is None:
-            yield b.Command(target.command)
+    if d.next_target is not None and d.headline is None:
+        yield b.Command(d.next_target.command)
     yield from summed(d)
 
 
@@ -73,7 +71,7 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
 def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
     """Findings, counts of healthy and not judged rules, and the next command."""
     yield b.Gap()
-    yield b.Paragraph(counts(diagnosis) + ("; -v lists them" if verbosity <= 0 else ""))
+    yield b.Paragraph(counts(diagnosis) if verbosity > 0 else checked(diagnosis), dense=True)
     yield b.Next(_next(diagnosis, width - len("Next: ")))
 
 
@@ -126,6 +124,13 @@ def first_fix(finding: Finding) -> str:
     return fix(known[0]) if known else ""
 
 
+def _sentence(finding: Finding) -> str:
+    """The first fix with its object and reason; empty if it has none in one sentence."""
+    title = first_fix(finding)
+    advice = next((a for a in finding.recommendations if fix(a) == title), None)
+    return advice.sentence if advice is not None and not advice.condition else ""
+
+
 def saves(finding: Finding) -> str:
     """The share of the step that the fix saves, or the multiple of throughput; empty without an estimate."""
     gain = finding.gain
@@ -148,6 +153,16 @@ def counts(diagnosis: Diagnosis) -> str:
         parts.append(f"{away} {'does' if away == 1 else 'do'} not apply")
     parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
     return " · ".join(parts)
+
+
+def checked(diagnosis: Diagnosis) -> str:
+    """``2 findings, 4 notes; 26 checks in order, 10 not judged; -v lists all``"""
+    notes = sum(f.severity == "info" for f in diagnosis.findings)
+    found = [amount(len(diagnosis.findings) - notes, "finding")] + [amount(notes, "note")] * bool(notes)
+    close = [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
+    rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order", *close]
+    rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
+    return f"{', '.join(found)}; {', '.join(rest)}; -v lists all"
 
 
 def _rules(entries: Sequence[object]) -> int:
@@ -195,12 +210,18 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
         in_pass = " in a pass" if _without_requests(d) else ""
         load.append(f"GPU busy {percent_range(busy)}{of}{in_pass}")
+    text = ", ".join(load)
+    if (target := d.next_target) is not None:
+        most = f"{target.family} {percent(target.share)}"
+        if target.collectives_share > target.share:
+            most = f"collectives {percent(target.collectives_share)}, {most}"
+        text = "; ".join(filter(None, (text, f"{most} of kernel time")))
     several = d.main_steps if len(d.main_steps) > 1 else ()
     medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in several)
     yield from b.labelled(
-        ("step", phrases.step_time(d.inputs)),
+        ("step", phrases.step_time(d.inputs, hint=False)),
         ("medians", ", ".join(medians)),
-        ("load", ", ".join(load)),
+        ("load", text),
         ("delivers", ", ".join(rates(entry)) if entry is not None else ""),
     )
 
@@ -216,6 +237,8 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if (joint := first.joint) is not None:
         fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
         text = " and ".join(dict.fromkeys((text, *fixes)))
+    if text and text == own and (sentence := _sentence(first)):
+        text = sentence
     text = text or first.cause.replace("-", " ").replace("gpu", "GPU")
     # It is named if the finding is not about every device.
     device, others = first.scope.device, {each.id for entry in d.inputs[:1] for each in entry.devices}
@@ -282,7 +305,8 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     if faults:
         yield b.Gap()
         yield _table(faults, top, d.baseline is not None)
-    yield b.Gap()
+    else:
+        yield b.Gap()
     # Findings whose fix gains nothing alone, but behind the fixes of others.
     won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
     unlocked = [f for f in d.findings if f.severity == "info" and won.get(f.code, 0.0) >= WORTH]
@@ -293,31 +317,27 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         saved = value_text(won[f.code], "ratio")
         text = f"#{f.rank} {f.code} {f.cause}: {first_fix(f)} saves {saved} behind those above"
         yield b.Labelled("" if i else "then", text)
-    if joined := [f"#{f.rank}" for f in faults[:top] if f.joint is not None]:
-        text = "parts of what their fixes save together; alone, each leaves the other limit"
-        yield b.Labelled("saves", f"{' and '.join(dict.fromkeys(joined))}: {text}")
-    gains = [(f, f.gain) for f in faults[:top] if f.gain is not None]
-    wide = [
-        f"#{f.rank}"
-        for f, gain in gains
-        if gain.joint is None and gain.speedup is not None and gain.measure != "throughput"
-        # The share saved counts the low end of the estimate, too.
-        if len(saved_terms(gain.speedup, gain.traced)) > 1
-    ]
-    if wide:
-        text = "from wide ranges: the mean of their middle and their low end"
-        yield b.Labelled("saves", f"{' and '.join(dict.fromkeys(wide))} {text}")
-    more = [f"#{f.rank} more than its share: {gain.why_more}" for f, gain in gains if gain.why_more]
-    yield from b.listed("saves", more)
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
     yield from b.listed("limit", [_line(f) for f in limits])
     yield from b.listed("capture", [_line(f) for f in quality if f.severity != "info"])
     noted = [f for f in d.findings if f.severity == "info" and not f.invalidates and f not in unlocked]
-    names = dict.fromkeys(f"{f.code} {f.cause}" for f in noted)
-    yield from b.listed("noted", [", ".join(n.replace(" ", "\u00a0") for n in names)] if names else [])
+    if names := dict.fromkeys(f"{f.code} {f.cause}" for f in noted):
+        yield b.Labelled("noted", _first_of([n.replace(" ", GLUE) for n in names], NOTED))
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
         yield from b.listed("baseline", gone)
+
+
+def _first_of(texts: Sequence[str], room: int) -> str:
+    """As many of the texts as fit into `room` columns, at least one, and how many more there are."""
+    kept = list(texts)
+    while len(kept) > 1 and len(_listed(kept, len(texts))) > room:
+        kept.pop()
+    return _listed(kept, len(texts))
+
+
+def _listed(kept: Sequence[str], count: int) -> str:
+    return ", ".join(kept) + (f" and {count - len(kept)} more (-v)" if count > len(kept) else "")
 
 
 def _line(f: Finding) -> str:

@@ -16,6 +16,8 @@ from advisor.reports.layout import Page, cut_middle, pad
 LABEL = 10
 #: Signs of a heat map: nothing, then a quarter more each.
 SHADES, PLAIN_SHADES = " ░▒▓█", " .:=#"
+#: Columns of kernels that only documents, pages and workbooks have: the operation and the median say most.
+OF_KERNELS = frozenset(("family", "p95", "p99", "max"))
 
 
 def document(report: b.Report) -> bytes:
@@ -140,6 +142,9 @@ def _grid(page: Page, grid: b.Grid) -> None:
     if not grid.rows:
         return
     made = b.columns(grid)
+    kernels = made[0][0] == "kernel"
+    if kernels:  # names need the room
+        made = [column for column in made if column[0].split(" ")[0] not in OF_KERNELS]
     signs = page.glyphs.levels
     # A sign and a word, readable without colour.
     words = {v: f"{signs.get(v, signs['info'])} {v.upper()}" for v in b.LEVEL_STYLE}
@@ -148,6 +153,8 @@ def _grid(page: Page, grid: b.Grid) -> None:
     styles = {own[v]: b.LEVEL_STYLE[v] for own in shown.values() for v in own}
     heads = ["" if m[0] == "level" else m[0] for m in made]
     whole = heads[0] == "called from"  # the functions are what a reader looks for
-    page.table(heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped, whole)
+    page.table(
+        heads, [(c, m[2]) for c, m in zip(cells, made, strict=True)], 2, styles, grid.wrapped, whole, kernels
+    )
     if grid.more:
-        page.line("  ", (f"... and {grid.more} more (-v)", "dim"))
+        page.line("  ", (f"... and {grid.more} more ({'-vv' if grid.title else '-v'})", "dim"))

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from advisor.reports.layout import Line, Page, Styled, cut_end, cut_middle, name_text, pad, shell_lines, wrap
+from advisor.reports.layout import Line, Page, Styled, cut_end, cut_middle, pad, shell_lines, wrap
 from advisor.reports.output_file import clean
 
 TEXT = st.text(max_size=200)
@@ -85,13 +85,6 @@ def test_cut_in_the_middle_keeps_both_ends() -> None:
 def test_control_characters_never_pass() -> None:
     assert clean("a\x1b[31mb\tc\nd\u202ee\ud800") == "a?[31mb c d?e?"
     assert clean("x\ufffe\uffff\u061cy") == "x???y"  # XML cannot hold the first two
-
-
-def test_name_text_drops_return_type_and_arguments() -> None:
-    assert name_text("void k<int, (bool)1>(int, T3 (*)(int))") == "k<int, (bool)1>"
-    assert name_text("gemm_kernel(int)") == "gemm_kernel(int)"
-    assert name_text("void broken)") == "broken)"
-    assert name_text("void k(int)") == "k"
 
 
 def test_numbers_stand_at_the_right() -> None:

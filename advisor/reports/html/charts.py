@@ -13,13 +13,14 @@ from typing import NamedTuple
 from advisor.model.comparison import Comparison, PartChange
 from advisor.model.facts import Table
 from advisor.model.findings import Budget, Diagnosis
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import IN_NS, amount, heading_parts, milliseconds, percent, times, value_text
 from advisor.model.parts import PARTS, Dots, PartSpec, Stripes
 from advisor.model.work import Excerpt
 from advisor.reports.budget_bar import COLUMNS, shares, signs, unanswered, words
 from advisor.reports.compare_blocks import change
 from advisor.reports.finding_text import times_text
-from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.layout import cut_middle
 from advisor.reports.output_file import clean
 
 #: A part below this share of every bar is added to the other small ones.
@@ -242,7 +243,7 @@ def latencies(kernels: Table) -> list[View]:
         texts = dict(zip(("p50", "p99", "max"), (value_text(v, "ns") for v in (p50, p99, most)), strict=True))
         ends = {"at_p50": on_scale(p50), "at_p95": on_scale(p95) if p95 else None}
         ends |= {"at_p99": on_scale(p99), "at_max": on_scale(most)}
-        name, ratio = cut_middle(name_text(full), NAME), f"{times(most / p50)} x"
+        name, ratio = cut_middle(kernel_label(full), NAME), f"{times(most / p50)} x"
         out.append(View(name=name, full=full, calls=calls, ratio=ratio, **texts, **ends))
     return out
 

@@ -27,13 +27,14 @@ from advisor import __version__
 from advisor.model import facts
 from advisor.model.comparison import Comparison, ContextScaling
 from advisor.model.findings import Diagnosis
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import heading_parts, milliseconds, value_text
 from advisor.model.parts import PARTS
 from advisor.reports import blocks as b
 from advisor.reports import diagnosis_blocks, finding_text, json_report, phrases, summary
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.html import charts
-from advisor.reports.layout import UNICODE, cut_middle, name_text
+from advisor.reports.layout import UNICODE, cut_middle
 from advisor.reports.output_file import clean
 
 LEVELS = UNICODE.levels
@@ -351,7 +352,7 @@ def _cell(value: facts.Cell | b.Number, text: str, number: bool, unit: str) -> C
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value) if unit == "ratio" and 0 <= value <= 1 else None
         return Cell(clean(text), sort=float(value), bar=share)
-    name = clean(text if number else name_text(text))
+    name = clean(text if number else kernel_label(text))
     short = cut_middle(name, NAME)
     return Cell(short, full=clean(text) if short != clean(text) else "")
 

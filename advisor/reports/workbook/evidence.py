@@ -167,9 +167,10 @@ def _finding(sheet: Sheet, row: Row, many: bool) -> None:
             sheet.text(1, f"{symptom.code} {symptom.cause}")
             sheet.text(2, symptom.message, down=1)
         sheet.row += 1
-    if f.references:
+    references = [r for r in f.references if r.url]
+    if references:
         sheet.heading("References")
-    for reference in f.references:
+    for reference in references:
         url = reference.url if (reference.url or "").startswith(("https://", "http://")) else None
         if url:
             sheet.link(sheet.row, 1, Link(reference.title or reference.id, url=url))

@@ -13,11 +13,12 @@ from openpyxl.utils import get_column_letter
 from advisor.model import comparison as m
 from advisor.model.facts import Cell
 from advisor.model.findings import Finding, Healthy, Threshold
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import CHANGES, fact_unit, value_text
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
 from advisor.reports.experiment_blocks import KINDS, Document
-from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.layout import cut_middle
 from advisor.reports.phrases import UNKNOWN
 from advisor.reports.workbook.sheet import LONG_NAME, Area, Column, Sheet
 from advisor.reports.workbook.style import MUTED, UNDER, align, font, package
@@ -30,7 +31,7 @@ _ALL: dict[str, Any] = {"filter": True, "freeze": True}
 
 
 def _kernel(names: Sequence[str]) -> str | None:
-    return cut_middle(name_text(names[0]), LONG_NAME) if names else None
+    return cut_middle(kernel_label(names[0]), LONG_NAME) if names else None
 
 
 def _fact(check: Any, value: Cell) -> Number:

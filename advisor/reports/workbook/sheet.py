@@ -15,9 +15,10 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.hyperlink import Hyperlink
 
 from advisor.model.facts import Table
+from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import IDS, IN_NS, UNKNOWN, heading_parts
 from advisor.reports.blocks import Number
-from advisor.reports.layout import cut_middle, name_text
+from advisor.reports.layout import cut_middle
 from advisor.reports.workbook import style
 
 if TYPE_CHECKING:
@@ -353,7 +354,8 @@ def _is_number(value: Any) -> bool:
 def shown(table: Table) -> tuple[list[Column], list[list[Any]]]:
     """Columns and rows of a table of the diagnosis; names are cut in the middle (JSON has them in full)."""
     rows = [
-        [cut_middle(name_text(v), LONG_NAME) if isinstance(v, str) else v for v in row] for row in table.rows
+        [cut_middle(kernel_label(v), LONG_NAME) if isinstance(v, str) else v for v in row]
+        for row in table.rows
     ]
     columns = [column_of(h, [r[i] for r in rows]) for i, h in enumerate(table.columns)]
     return columns, [[UNKNOWN if value is None else value for value in row] for row in rows]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from openpyxl.styles import Alignment, Border, Font, PatternFill, Side
 
 from advisor.errors import InputError
-from advisor.reports.layout import name_text
+from advisor.model.kernel_labels import kernel_label
 from advisor.reports.output_file import clean
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def put(cell: XlsxCell, value: Any, unit: str = "") -> XlsxCell:
 
 def plain(text: str) -> str:
     """Text without control characters, and without the backticks that rules quote commands in."""
-    return "\n".join(clean(name_text(line)) for line in text.replace("`", "").split("\n"))
+    return "\n".join(clean(kernel_label(line)) for line in text.replace("`", "").split("\n"))
 
 
 #: Widths of signs in Calibri, in em; all others are about half an em.
