@@ -211,6 +211,18 @@ def remedy_text(flag: str) -> str:
     return f"{remedy_lead(flag)} {flag}"
 
 
+def first_of(texts: Sequence[str], room: int) -> str:
+    """As many of the texts as fit into `room` columns, at least one, and how many more there are."""
+    kept = list(texts)
+    while len(kept) > 1 and len(_listed(kept, len(texts))) > room:
+        kept.pop()
+    return _listed(kept, len(texts))
+
+
+def _listed(kept: Sequence[str], count: int) -> str:
+    return ", ".join(kept) + (f" and {count - len(kept)} more (-v)" if count > len(kept) else "")
+
+
 # --- the head of a report ------------------------------------------------------------------------
 
 #: Number of captures described one by one, unless all are requested.

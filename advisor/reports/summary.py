@@ -322,22 +322,10 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     yield from b.listed("capture", [_line(f) for f in quality if f.severity != "info"])
     noted = [f for f in d.findings if f.severity == "info" and not f.invalidates and f not in unlocked]
     if names := dict.fromkeys(f"{f.code} {f.cause}" for f in noted):
-        yield b.Labelled("noted", _first_of([n.replace(" ", GLUE) for n in names], NOTED))
+        yield b.Labelled("noted", phrases.first_of([n.replace(" ", GLUE) for n in names], NOTED))
     if d.baseline is not None:
         gone = [f"{phrases.name(g)}: {phrases.STATUS[g.status]}" for g in d.baseline.gone]
         yield from b.listed("baseline", gone)
-
-
-def _first_of(texts: Sequence[str], room: int) -> str:
-    """As many of the texts as fit into `room` columns, at least one, and how many more there are."""
-    kept = list(texts)
-    while len(kept) > 1 and len(_listed(kept, len(texts))) > room:
-        kept.pop()
-    return _listed(kept, len(texts))
-
-
-def _listed(kept: Sequence[str], count: int) -> str:
-    return ", ".join(kept) + (f" and {count - len(kept)} more (-v)" if count > len(kept) else "")
 
 
 def _line(f: Finding) -> str:

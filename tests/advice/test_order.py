@@ -79,7 +79,7 @@ def test_a_pool_of_lower_severity_still_comes_first_in_what_to_do(tmp_path: Path
     assert ranked(d)[:2] == ["launch-bound", "allocation-churn"]
     assert (severity(d, "launch-bound"), severity(d, "allocation-churn")) == ("high", "medium")
     assert to_do(d)[:2] == ["use-memory-pool", "enable-cuda-graphs"]
-    assert summary.verdict(d).startswith("Use memory pool, then use CUDA graphs")
+    assert summary.verdict(d).startswith("Allocate from a pool, then use CUDA graphs")
 
 
 def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_read_backs_that_save_little_are_removed_first(tmp_path: Path) -> None:
     assert ranked(d)[0] == "launch-bound"
     assert to_do(d)[:2] == ["remove-host-readbacks", "enable-cuda-graphs"]
     assert "graph" in (d.do[0].because or "") or "capture fail" in (d.do[0].because or "")
-    assert summary.verdict(d).startswith("Remove host readbacks, then use CUDA graphs")
+    assert summary.verdict(d).startswith("Remove read-backs to the host, then use CUDA graphs")
 
 
 def test_a_cache_that_grows_is_replaced_before_the_graph(tmp_path: Path) -> None:

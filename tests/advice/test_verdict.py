@@ -70,7 +70,7 @@ def test_start_up_first_leaves_room_for_what_is_wrong_with_the_program(tmp_path:
     assert fact(d, "capture.rest", None) == rest
     second = d.findings[1]
     assert f"In the program: {second.title}: {second.message}" in d.verdict
-    assert f"in the program, {summary.first_fix(second)}" in summary.verdict(d)
+    assert f"in the program, {second.recommendations[0].sentence}" in summary.verdict(d)
 
 
 @pytest.mark.parametrize(("share", "named"), [(0.10, True), (0.099, False)])

@@ -16,7 +16,7 @@ MULTIPLY = (
 )
 INDEX = (
     "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<"
-    "at::native::index_kernel_impl<at::native::OpaqueType<2> >(at::TensorIteratorBase&)::{lambda(char*, char const*, long)#1}>(long)"
+    "at::native::index_kernel_impl<at::native::OpaqueType<2> >(at::TensorIteratorBase&)::{lambda(char*)#1}>(long)"
 )
 SILU = (
     "at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}"
@@ -40,7 +40,7 @@ SILU = (
         (f"{ATEN}CUDAFunctor_add<c10::BFloat16>, char *>(int, T2)", "elementwise add bf16 vec"),
         (f"{ATEN}FillFunctor<long>, std::array<char *, 1>>(int, T2)", "elementwise Fill int64 vec"),
         (f"void at::native::elementwise_kernel<128, 4, {SILU}", "elementwise silu bf16"),
-        ("void flash_fwd_splitkv_mla_kernel<T<576>, cutlass::bfloat16_t>(P)", "flash_fwd_splitkv_mla bf16 576"),
+        ("void flash_fwd_splitkv_mla_kernel<T<576>, bfloat16_t>(P)", "flash_fwd_splitkv_mla bf16 576"),
         ("void cutlass::device_kernel<cutlass::gemm::GemmUniversal<int>>(P)", "device GemmUniversal int32"),
         ("void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>(T)", "act_and_mul silu bf16"),
         ("void k(int)", "k"),

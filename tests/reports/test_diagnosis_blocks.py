@@ -58,7 +58,8 @@ def test_the_short_form_has_one_table_with_shares_savings_and_fixes() -> None:
         ["2", "▽", "LOW", "SYN103", "readback-per-layer", "3.1", "%", "-", "on", "device"],
     ]
     assert "noted     CAP109 sampling-too-coarse" in short()
-    assert "1 high, 1 low, 1 info · 2 in order · 5 not judged; -v lists them" in short()
+    assert "2 findings, 1 note; 2 checks in order, 5 not judged; -v lists all" in short()
+    assert "1 high, 1 low, 1 info · 2 in order · 5 not judged" in text()
 
 
 def test_the_share_that_a_fix_saves_is_that_of_the_ranking() -> None:
@@ -130,10 +131,10 @@ def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
     assert "  ncu --set full" in shown
     assert shown.splitlines()[-1] == "Next: the ncu line above"
     assert short(HEALTHY).splitlines()[-1] == "Next: advisor rules list"
-    assert "  kernels   most time: gemv, 43 % of kernel time" in shown
+    assert "gemv 43 % of kernel time" in shown
     target = target.model_copy(update={"collectives_share": 0.5})
     shown = short(HEALTHY.model_copy(update={"next_target": target}))
-    assert "  kernels   most time: collectives, 50 %; gemv, 43 % of kernel time" in shown
+    assert "collectives 50 %, gemv 43 % of kernel time" in shown
 
 
 def test_several_captures_get_a_row_each_and_totals() -> None:
@@ -244,9 +245,12 @@ def test_what_is_close_is_not_among_the_ticks() -> None:
 
 
 def test_verbose_adds_facts_and_phases() -> None:
-    for part in ("Facts", "Budget by phase", "Changed thresholds", "max_over_p50"):
+    for part in ("Budget by phase", "Changed thresholds"):
         assert part in text()
         assert part not in short()
+    for part in ("Facts", "max_over_p50"):
+        assert part in text(verbosity=2)
+        assert part not in text()
 
 
 def test_plain_signs_are_ascii() -> None:
@@ -298,7 +302,7 @@ def test_causes_that_wait_for_the_same_stand_in_one_entry() -> None:
 @pytest.mark.parametrize(
     ("engine", "confidence", "evidence", "wanted"),
     [
-        ("vllm", 0.92, ("range: execute_context_1(2)",), "vllm (0.92)"),
+        ("vllm", 0.92, ("range: execute_context_1(2)",), "vllm, 92 % sure"),
         ("vllm", 1.0, ("named by --serving-engine",), "vllm (as named)"),
         ("vllm", None, (), "CUDA 13.0 · vllm\n"),
     ],

@@ -55,4 +55,4 @@ def test_the_numbers_of_devices_and_the_confidence_of_the_workload(form: str) ->
     gpu = InputDevice(id=1, name="NVIDIA H200", bus_id="0000:3b:00.0", cuda_ordinals=(0,))
     text = shown(of(devices=(gpu,), workload="LLM decode", workload_confidence=0.8), form)
     assert "1 (NVIDIA H200, bus 0000:3b:00.0, CUDA 0)" in text
-    assert "LLM decode (confidence 80 %)" in text
+    assert "LLM decode, 80 % sure" in text

@@ -260,7 +260,7 @@ def test_a_limit_is_no_severity_and_what_to_do_stands_in_order() -> None:
 def test_steps_of_unknown_phase_are_just_steps() -> None:
     steps = tuple(s.model_copy(update={"phase": "unknown"}) for s in DIAGNOSIS.steps[:1])
     text = html_page([DIAGNOSIS.model_copy(update={"steps": steps})]).decode()
-    assert "<dd>848 kernels a step, GPU busy 41 %</dd>" in text
+    assert "<dd>848 kernels a step, GPU busy 41 %; gemv 43 % of kernel time</dd>" in text
     assert "unknown step" not in text
 
 

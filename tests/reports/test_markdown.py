@@ -44,7 +44,7 @@ def test_what_a_comment_shows_before_anything_is_opened() -> None:
 def test_details_hold_the_rest() -> None:
     shown = rendered(FULL)
     for part in (
-        "<summary>1. ▲ high [new]: LCH101 launch-bound (device 0, decode, confidence 85 %)</summary>",
+        "<summary>1. ▲ high [new]: LCH101 launch-bound (device 0, decode, 85 % sure)</summary>",
         "| `launch.idle_ratio` | 55.3 % | `>= 10 %` | ✓ |",
         "| `launch.empty_queue_ratio` | 9.96 % | `>= 10 %` | ✗ |",
         "**cost**: 55.3 % of the step (launch call, 5.49 ms a step)",
