@@ -16,7 +16,7 @@ MULTIPLY = (
 )
 INDEX = (
     "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<"
-    "at::native::index_kernel_impl<at::native::OpaqueType<2> >(at::TensorIteratorBase&)::{lambda(char*)#1}>(long)"
+    "at::native::index_kernel_impl<at::native::OpaqueType<2> >(at::T)::{lambda(char*)#1}>(long)"
 )
 SILU = (
     "at::native::(anonymous namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}"
