@@ -27,7 +27,7 @@ def test_the_largest_rows_of_a_profiler_table_have_our_names(tmp_path: Path) -> 
     assert "by the sums alone" in text
     assert "of the capture" not in text
     assert "GEMM (nvjet)" in text
-    assert "nvjet 128x8" in text
+    assert "nvjet 192x192" in text
 
 
 def test_the_largest_rows_of_a_table_of_nsys_have_our_names(tmp_path: Path) -> None:

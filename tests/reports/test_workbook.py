@@ -253,7 +253,7 @@ def test_the_longest_text_of_a_proof_gets_the_room() -> None:
     )
     findings = (first.model_copy(update={"evidence": (proof,)}),)
     sheet = made(DIAGNOSIS.model_copy(update={"findings": findings}))["Evidence"]
-    at = next(c for row in sheet.iter_rows() for c in row if c.value == "nvjet 128x8 64x12 4x1 TNT")
+    at = next(c for row in sheet.iter_rows() for c in row if c.value == "nvjet 128x8 64x12 2x1 TNT")
     spans = [m for m in sheet.merged_cells.ranges if at.coordinate in m]
     assert [(m.min_col, m.max_col) for m in spans] == [(2, 3)]
 
