@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 from msgspec import structs
@@ -45,6 +45,18 @@ _LINES = 5
 
 #: As the shell reports Ctrl-C.
 INTERRUPTED = 130
+
+
+class Echo:
+    """Shows what a command prints, on stderr, in place of the line of progress."""
+
+    def write(self, data: bytes) -> None:
+        """Write a line."""
+        sys.stderr.buffer.write(b"\r\x1b[K" + data if sys.stderr.isatty() else data)
+
+    def flush(self) -> None:
+        """Show it."""
+        sys.stderr.buffer.flush()
 
 
 class Command(Verb):
@@ -276,10 +288,10 @@ def _recorded(
     from advisor.pipeline.record import carry_out
     from advisor.recording.watch import size_text
 
-    echo = None if settings.verbosity < 0 else sys.stderr.buffer
+    echo = None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
     name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
     message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
-    with Progress(shlex.join(run.command)) as progress:
+    with Progress(run.name) as progress:
 
         def notify(doing: str, size: int) -> None:
             progress(f"{doing}, {size_text(size)}")

@@ -167,7 +167,10 @@ def _profile(
     environment = {**wanted.variables, "TMPDIR": str(scratch)}
     try:
         running = Watched(words, folder, folder / LOG, environment, echo, None)
-        return running.wait(limits, notify, "recording")
+        skipped = [float(o.removeprefix("--delay=")) for o in options if o.startswith("--delay=")]
+        waits = any(o.startswith("--capture-range=") for o in options)
+        doing = "recording when the program says" if waits else "recording"
+        return running.wait(limits, notify, doing, sum(skipped))
     finally:
         _save_streams(folder, scratch)
         shutil.rmtree(scratch, ignore_errors=True)

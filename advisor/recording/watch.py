@@ -106,9 +106,10 @@ class Watched:
                     echo.write(line)
                     echo.flush()
 
-    def wait(self, limits: Limits, notify: Notify, doing: str) -> Ended:
-        """Wait for the end; ask for it (SIGINT, as Ctrl-C does) at a limit. A second Ctrl-C, or a program
-        that takes longer than `flush_s` to obey, ends it at once."""
+    def wait(self, limits: Limits, notify: Notify, doing: str, skipped_s: float = 0.0) -> Ended:
+        """Wait for the end, in the beginning for `skipped_s` seconds that are not recorded; ask for it
+        (SIGINT, as Ctrl-C does) at a limit. A second Ctrl-C, or a program that takes longer than `flush_s`
+        to obey, ends it at once."""
         stopped: str | None = None
         asked = measured = 0.0
         interrupted = killed = False
@@ -120,7 +121,9 @@ class Watched:
                     if now - measured >= _MEASURE_S:
                         measured = now
                         size = max(size_of(self._folder) - self._before, 0)
-                        notify(doing if stopped is None else "nsys writes the report", size)
+                        waits = now - self._begun < skipped_s
+                        now_doing = f"skipping the first {skipped_s:.0f} s" if waits else doing
+                        notify(now_doing if stopped is None else "waiting for its end", size)
                         over = self._over(limits, size, now) if stopped is None else None
                         if over is not None:
                             stopped, asked = over, now
