@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from advisor.errors import InputError, invalid_choice, near
 from advisor.model.options import Flag, Options, Setting, declared, format_names, one_of
@@ -37,6 +37,9 @@ class Settings(Options):
         str | None, Flag("NAME|FILE", "Saved diagnosis: mark findings as new, known, gone.")
     ] = None
     folder: Annotated[Path, Flag("DIR", "Folder of named baselines (.advisor).")] = Path(".advisor")
+    reader: Annotated[
+        Literal["manager"] | None, one_of("Five sentences for this reader.", "manager")._replace(key="for")
+    ] = None
     top: Annotated[int, Flag("N", "Findings listed (default 5).")] = 5
     explain_ranking: Annotated[bool, Flag("", "Show how findings got their order.")] = False
     ranks: Annotated[bool, Flag("", "The captures are the ranks of one job.")] = False

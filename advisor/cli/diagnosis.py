@@ -89,7 +89,9 @@ def _report(done: Sequence[Diagnosis], settings: Settings, many: bool) -> Report
     from advisor.reports.diagnosis_blocks import TextOptions, report
 
     ranking = settings.explain_ranking
-    options = TextOptions(top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many)
+    options = TextOptions(
+        top=settings.top, verbosity=settings.verbosity, ranking=ranking, named=many, reader=settings.reader
+    )
     return report(done, options, many)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "format output html xlsx force window nvtx phase weight_bytes unprofiled_step acceptance gpu_metrics "
     "gpu_metrics_offset log serving_engine together rules select ignore param engine baseline folder "
     "sensitivity redact explain_ranking fail_on fail_on_new fail_on_worse ranks independent jobs dask top "
-    "quiet verbose"
+    "for quiet verbose"
 )
 @click.option(
     "--review", type=PATH, metavar="FILE", help="Start from an earlier one, or a folder with a history."

@@ -13,7 +13,7 @@ from advisor.model.gain import Flip
 from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
 from advisor.reports import blocks as b
-from advisor.reports import finding_text, phrases, summary
+from advisor.reports import finding_text, manager, phrases, summary
 from advisor.reports.finding_text import IN_FULL, Detail, Shown, finding, grid
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import INPUTS, SHOWN, header, ranks
@@ -36,12 +36,13 @@ STEPS = (
 
 class TextOptions(Struct, frozen=True):
     """How much detail. `top`: findings listed; `ranking`: the arithmetic of their order; `named`: of
-    several captures, so that each is named."""
+    several captures, so that each is named; `reader`: who reads it, if not an engineer."""
 
     top: int = TOP
     verbosity: int = 0
     ranking: bool = False
     named: bool = False
+    reader: str | None = None
 
 
 def report(
@@ -60,7 +61,11 @@ def report(
 
 def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80) -> Iterator[b.Block]:
     """The short form of one diagnosis, a row each of several, with -v all of each."""
-    if options.verbosity < 0:
+    if options.reader == "manager":
+        for d in diagnoses:
+            yield b.Title(d.inputs[0].path)
+            yield b.Paragraph(" ".join(manager.sentences(d)), dense=True)
+    elif options.verbosity < 0:
         for diagnosis in diagnoses:
             yield from _quiet(diagnosis, options)
     elif options.verbosity == 0 and options.named:

@@ -82,8 +82,10 @@ def verdict(diagnosis: Diagnosis) -> str:
     if first is None:
         return f"{_under_load(idle)}" if idle is not None else diagnosis.verdict
     found = in_program(diagnosis, first)  # a better capture is not all there is to do
-    text, behind = (": ".join(filter(None, (_do(diagnosis, f), _win(diagnosis, f)))) for f in (first, found))
-    if found is not first and _do(diagnosis, found) != _do(diagnosis, first):
+    steps = [what_to_do(diagnosis, f) for f in (first, found)]
+    wins = (_win(diagnosis, f) for f in (first, found))
+    text, behind = (": ".join(filter(None, pair)) for pair in zip(steps, wins, strict=True))
+    if found is not first and steps[0] != steps[1]:
         text = f"{text}; in the program, {behind[:1].lower()}{behind[1:]}"
     if idle is None:
         return text
@@ -124,7 +126,7 @@ def first_fix(finding: Finding) -> str:
     return fix(known[0]) if known else ""
 
 
-def _sentence(finding: Finding) -> str:
+def sentence(finding: Finding) -> str:
     """The first fix with its object and reason; empty if it has none in one sentence."""
     title = first_fix(finding)
     advice = next((a for a in finding.recommendations if fix(a) == title), None)
@@ -226,7 +228,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     )
 
 
-def _do(d: Diagnosis, first: Finding) -> str:
+def what_to_do(d: Diagnosis, first: Finding) -> str:
     """The fix, after the fixes that it requires."""
     own = first_fix(first)
     advice = {a.action: fix(a) for f in d.findings for a in f.recommendations}
@@ -237,8 +239,8 @@ def _do(d: Diagnosis, first: Finding) -> str:
     if (joint := first.joint) is not None:
         fixes = [first_fix(f) for f in d.findings if f.code in joint.codes and f.code != first.code]
         text = " and ".join(dict.fromkeys((text, *fixes)))
-    if text and text == own and (sentence := _sentence(first)):
-        text = sentence
+    if text and text == own and (whole := sentence(first)):
+        text = whole
     text = text or first.cause.replace("-", " ").replace("gpu", "GPU")
     # It is named if the finding is not about every device.
     device, others = first.scope.device, {each.id for entry in d.inputs[:1] for each in entry.devices}

@@ -134,7 +134,7 @@ def test_the_baseline_in_text(run: Run, old: Path, capsys: pytest.CaptureFixture
     assert "new    LCH101 launch-bound" in shown
     assert "known  SYN103 readback-per-layer" in shown
     assert run("a.sqlite", "--baseline", old, "-v") == 0
-    assert "launch-bound  device 0, decode, confidence 85 %  [new]" in capsys.readouterr().out
+    assert "launch-bound  device 0, decode, 85 % sure  [new]" in capsys.readouterr().out
     assert run("a.sqlite", "--baseline", old, "-q") == 0
     assert "(LCH101 launch-bound, new)" in " ".join(capsys.readouterr().out.split())
 

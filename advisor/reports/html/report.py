@@ -31,7 +31,7 @@ from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import heading_parts, milliseconds, value_text
 from advisor.model.parts import PARTS
 from advisor.reports import blocks as b
-from advisor.reports import diagnosis_blocks, finding_text, json_report, phrases, summary
+from advisor.reports import diagnosis_blocks, finding_text, json_report, manager, phrases, summary
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.html import charts
 from advisor.reports.layout import UNICODE, cut_middle
@@ -256,6 +256,7 @@ def _sections(
 def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     """All blocks of the page of one diagnosis, in order."""
     yield from summary.head(d)
+    yield b.Labelled("in short", " ".join(manager.sentences(d)))
     if d.findings:
         yield b.Heading("At a glance")
         yield from summary.findings(d)

@@ -1,0 +1,42 @@
+"""Five sentences for who decides: what is slow, why, what to do, what it wins, how sure."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from advisor.model.findings import Diagnosis
+from advisor.reports.diagnosis_blocks import TextOptions
+from advisor.reports.manager import sentences
+from tests.reports.fixture import DIAGNOSIS, HEALTHY, html_page
+from tests.reports.test_diagnosis_blocks import page_lines
+
+#: A code of a rule, the name of a fact, an option of ours.
+CODES = re.compile(r"\b[A-Z]{3}\d{3}\b|\b[a-z]+\.[a-z_]{3,}|--[a-z]")
+
+
+@pytest.mark.parametrize("diagnosis", [DIAGNOSIS, HEALTHY])
+def test_five_sentences_without_codes(diagnosis: Diagnosis) -> None:
+    found = sentences(diagnosis)
+    assert len(found) == 5
+    assert all(re.match(r"[A-Z0-9]", text) and text.endswith(".") for text in found)
+    assert not CODES.search(" ".join(found))
+
+
+def test_the_gain_and_how_sure_are_those_of_the_first_finding() -> None:
+    first = DIAGNOSIS.findings[0]
+    text = " ".join(sentences(DIAGNOSIS))
+    assert first.title in text
+    assert f"{round(100 * first.confidence)} % sure" in text
+    assert DIAGNOSIS.headline is not None
+    headline = DIAGNOSIS.headline.model_copy(update={"together": None})
+    without = first.model_copy(update={"gain": None})
+    alone = DIAGNOSIS.model_copy(update={"findings": (without,), "headline": headline})
+    assert sentences(alone)[3] == "What that wins cannot be estimated from this recording."
+
+
+def test_the_text_and_the_head_of_the_page_say_them() -> None:
+    shown = " ".join(line.plain for line in page_lines([DIAGNOSIS], TextOptions(reader="manager"), 80))
+    assert " ".join(sentences(DIAGNOSIS)) in shown
+    assert sentences(DIAGNOSIS)[1] in html_page([DIAGNOSIS]).decode()
