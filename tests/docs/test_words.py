@@ -28,6 +28,8 @@ PATTERNS = {
     r"\b(?:could|can|cannot) (?:not )?look\b(?! alike)": "could not be judged",
     r"\bfound well\b": "in order",
     r"\bmend\b": "fix",
+    r"\bthat which\b": "what, the one that",
+    r"\(confidence \d": "86 % sure",
     r"\bheld against\b": "compared with",
     r"\blost its heads\b": "is missing its header row",
     r"\bis said to be\b": "is reported as",
@@ -159,6 +161,8 @@ def test_docs() -> None:
         "there is no fact {}; did you mean",
         "12 rules could not look",
         "80 % of what is achievable (peers-18)",
+        "that which the profiler adds",
+        "LLM decode (confidence 82 %)",
     ],
 )
 def test_what_the_patterns_find(text: str) -> None:

@@ -129,5 +129,5 @@ def test_steps_that_are_not_certain_count_nothing_by_step(tmp_path: Path) -> Non
     assert (a.window.start, a.window.end) == (a.ops.start[0], a.ops.end.max())
     d = diagnose(export.write(tmp_path / "t.sqlite"))
     (steps,) = (b.text for b in header(d) if isinstance(b, Labelled) and b.label == "steps")
-    assert steps == "not found; 10 parts that repeat may be layers (from kernel sequence, confidence 50 %)"
+    assert steps == "not found; 10 parts that repeat may be layers (from kernel sequence, 50 % sure)"
     assert "a step" not in " ".join(f.message for f in d.findings)

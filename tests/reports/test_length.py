@@ -1,0 +1,41 @@
+"""The report without -v is one screen: of the captures of this repository, and with references to open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+import advisor
+from advisor.reports.blocks import Entry, Labelled
+from advisor.reports.diagnosis_blocks import TextOptions, shown
+from advisor.reports.finding_text import Detail, finding
+from advisor.reports.text import plain
+from tests.reports.fixture import DIAGNOSIS
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/captures"
+CAPTURES = sorted((*EXAMPLES.glob("*.sqlite.xz"), *EXAMPLES.glob("*.json.gz")))[:10]
+
+
+def test_the_report_of_a_capture_is_one_screen() -> None:
+    lines = {}
+    for path in CAPTURES:
+        blocks = shown([advisor.diagnose(path)], TextOptions())
+        lines[path.name] = len(plain(blocks).splitlines())
+    assert len(lines) >= 5
+    assert max(lines.values()) <= 32, lines
+    assert median(lines.values()) <= 22, lines
+
+
+@pytest.mark.parametrize("detail", [Detail(), Detail(rows=10, places=5)])
+def test_only_references_that_can_be_opened_are_printed(detail: Detail) -> None:
+    for found in DIAGNOSIS.findings:
+        entry = finding(found, True, detail, {})
+        assert isinstance(entry, Entry)
+        seen = [
+            b
+            for b in entry.blocks
+            if isinstance(b, Labelled) and b.text in {r.title for r in found.references}
+        ]
+        assert [b.url for b in seen] == [r.url for r in found.references if r.url]
