@@ -24,6 +24,7 @@ from advisor.compare.sides import (
 from advisor.compare.statistics import Change, Noise, mean_change, noise_of, typical_change
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.verb_files import limit
+from advisor.model.arrays import nearest_rank
 from advisor.model.comparison import Comparability, Comparison, PhaseChange, SideDoc, StepTimes, Verdict
 from advisor.model.facts import Scope
 from advisor.model.numbers import megahertz, milliseconds, percent
@@ -130,7 +131,7 @@ def _times(side: Side, phase: str | None) -> StepTimes | None:
         captures=len(side.runs(phase)),
         median_ms=float(np.median(times)),
         mean_ms=float(times.mean()),
-        p99_ms=float(np.percentile(times, 99)),
+        p99_ms=nearest_rank(times, 99),
     )
 
 

@@ -41,7 +41,7 @@ from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, by_label, largest, median_of, percentiles, picked, rows_at
+from advisor.model.arrays import Array, by_label, largest, median_of, nearest_rank, picked, rows_at
 from advisor.model.facts import FactBase, Row, Scope, Value
 from advisor.model.once import at_once
 from advisor.model.parts import IDLE
@@ -215,7 +215,7 @@ def _steps(a: Analysis, out: FactWriter) -> None:
     phases, rows = a.window_phases, []
     for phase in sorted(set(phases.tolist())):
         mine = times[phases == phase]
-        rows.append([phase, len(mine), median_of(mine), mine.mean(), percentiles(mine, 99)[0], mine.max()])
+        rows.append([phase, len(mine), median_of(mine), mine.mean(), nearest_rank(mine, 99), mine.max()])
     out.table("steps.phases", rows)
     slowest = np.argsort(-times, kind="stable")[:5]
     ends = a.steps.gpu_end[a.window_steps] / 1e9

@@ -29,7 +29,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.metrics.waited import calls_by
-from advisor.model.arrays import Array, median_of, percentiles, picked
+from advisor.model.arrays import Array, median_of, nearest_rank, picked
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
@@ -158,7 +158,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
         "launch.calls_per_s": len(rows) * 1e9 / host,
         "launch.call_time_ratio": length.sum() / host,
         "launch.call_p50_ns": median_of(length) if len(rows) else None,
-        "launch.call_p10_ns": percentiles(length, 10)[0] if len(rows) else None,
+        "launch.call_p10_ns": nearest_rank(length, 10) if len(rows) else None,
         "graph.replay_idle_ratio": idle / window,
         "graph.replay_call_idle_ratio": (idle - (code - paused)) / window,
     }

@@ -32,7 +32,7 @@ from advisor.metrics.waited import (
     polled,
     ticked,
 )
-from advisor.model.arrays import Array, distinct, median_of, merged, percentiles
+from advisor.model.arrays import Array, distinct, median_of, merged, nearest_rank
 from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
@@ -295,7 +295,7 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
     step, times, slow = found
     median = median_of(times)
     rest, worst = times[~slow], int(np.argmax(times))
-    (p99,) = percentiles(times, 99)
+    p99 = nearest_rank(times, 99)
     excess = float((times[slow] - median).sum())
     part, longer = slower_part(budget, step, slow)
     if longer > excess / 2 > 0:

@@ -33,7 +33,7 @@ from advisor.metrics.passes import (
     widened_weights,
 )
 from advisor.metrics.phases import held_by_prompts, step_times
-from advisor.model.arrays import Array, distinct, marked, median_of, percentiles
+from advisor.model.arrays import Array, distinct, marked, median_of, nearest_rank
 from advisor.model.facts import Scope
 
 _IDLE = [PARTS.index(p) for p in IDLE_PARTS]
@@ -72,7 +72,7 @@ def _prompt_steps(a: Analysis, phases: Array, untraced: Array, whole: int, out: 
     waited = np.diff(np.cumsum(np.where(decode | held, times, 0))[yields], prepend=0)
     stalled = np.diff(np.cumsum(held)[yields], prepend=0) > 0
     stall = median_of(np.maximum(waited[stalled] - usual, 0.0))
-    (slowest,) = percentiles(waited, 99)
+    slowest = nearest_rank(waited, 99)
     longer = np.maximum(untraced[mixed] - median_of(untraced[decode]), 0.0)
     out |= {
         "serving.decode_step_ms": usual / 1e6,

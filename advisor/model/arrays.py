@@ -72,6 +72,13 @@ def percentiles(values: Array, *wanted: float) -> list[float]:
     return found
 
 
+def nearest_rank(values: Array, percent: int) -> float:
+    """The percentile that is one of the values: the one of rank ceil(percent x n / 100), counted from 1, in
+    ascending order. What is printed as the duration of a step or a call has been one."""
+    rank = max(-(-percent * len(values) // 100) - 1, 0)
+    return float(_ranked(values, {rank})[rank])
+
+
 def _simple(values: Array) -> bool:
     """Whole numbers or doubles, none of them missing."""
     if not values.size:

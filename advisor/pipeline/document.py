@@ -30,7 +30,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.phases import step_times
 from advisor.metrics.workload import NO_KERNELS, UNKNOWN
 from advisor.model import findings as m
-from advisor.model.arrays import median_of, percentiles, rounded
+from advisor.model.arrays import median_of, nearest_rank, rounded
 from advisor.model.capture import LOAD, SUMS, InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.gain import Option
@@ -282,7 +282,7 @@ def steps(a: Analysis) -> tuple[m.StepSummary, ...]:
                 count=len(mine),
                 median_ms=median_of(mine),
                 mean_ms=float(mine.mean()),
-                p99_ms=percentiles(mine, 99)[0],
+                p99_ms=nearest_rank(mine, 99),
                 process=own.main_process if own.main_process >= 0 else None,
                 device=device,
             )
