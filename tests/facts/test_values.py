@@ -579,8 +579,8 @@ def test_allocations_and_memsets(tmp_path: Path) -> None:
             "host.step_outlier_part": "alloc or free call",
             "host.step_outlier_part_ratio": 1.0,
             "host.slowest_step_lost_ms": 3.0,
-            # Of 19 steps the 99th percentile lies 0.82 of the way from the second to the slowest.
-            "host.step_p99_lost_ratio": 0.75,  # of four steps the slowest, four times the median
+            # Of 19 steps the 99th percentile is the slowest, four times the median.
+            "host.step_p99_lost_ratio": 0.75,
             "host.step_rest_spread_ratio": 0.0,
         },
     )
