@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -16,7 +16,6 @@ from advisor.knowledge.facts import FactSpec, Need
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics.operations import FEWEST_KERNELS
 from advisor.model.facts import FactBase, Scope
-from advisor.model.once import kept
 from advisor.sources.schema import MISSING, TABLES
 
 if TYPE_CHECKING:
@@ -228,8 +227,7 @@ def reason(
 def _is_met(need: Need, a: Analysis) -> bool:
     if need.met is None:
         return False
-    look = partial(PREDICATES[need.met], a, *([] if need.argument is None else [need.argument]))
-    return kept(a, f"{need.met}_{need.argument}", 0, look)
+    return a.meets((PREDICATES[need.met], *(() if need.argument is None else (need.argument,))))
 
 
 def remedy(

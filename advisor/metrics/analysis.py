@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ from advisor.metrics.window import Selection, find_stretches, find_window
 from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed, trace_method
 from advisor.model.arrays import Array, constant, picked
 from advisor.model.capture import Device
-from advisor.model.once import cached_property, kept
+from advisor.model.once import cached_property, once_each
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -118,7 +117,11 @@ class Analysis:
 
     def on(self, device: int) -> Analysis:
         """The analysis of another device; metrics of the whole trace are shared."""
-        return self if device == self.main_device else kept(self, "view", device, lambda: self._view(device))
+        return self if device == self.main_device else self._of_device(device)
+
+    @once_each
+    def _of_device(self, device: int) -> Analysis:
+        return self._view(device)
 
     def of_process(self, process: int) -> Analysis:
         """The analysis of another process on this device, by its own steps."""
@@ -268,14 +271,11 @@ class Analysis:
         """Budget of every device that did work in its window."""
         return {device: self.on(device)._budget for device in self.devices}
 
+    @once_each
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
-
-        def found() -> Array:
-            mine = self.on(device).in_window
-            return np.flatnonzero(mine if constant(self.ops.device) else mine & (self.ops.device == device))
-
-        return kept(self, "ops", device, found)
+        mine = self.on(device).in_window
+        return np.flatnonzero(mine if constant(self.ops.device) else mine & (self.ops.device == device))
 
     def device_copies(self, device: int) -> Array:
         """Positions in `ops` of a device's copies in its window."""
@@ -286,25 +286,22 @@ class Analysis:
         """Positions in `ops` of a device's kernels in its window."""
         return self.kernels(device).at
 
+    @once_each
     def kernels(self, device: int) -> DeviceKernels:
         """A device's kernels in the window."""
         at = self.device_ops(device)
-        return kept(self, "kernels", device, lambda: DeviceKernels(self, at[picked(self.op_name, at) >= 0]))
+        return DeviceKernels(self, at[picked(self.op_name, at) >= 0])
 
+    @once_each
     def feeder(self, device: int) -> int | None:
         """The thread that issued most of the device's operations in the window."""
+        api = picked(self.ops.api, self.device_ops(device))
+        threads = self.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]
+        return heaviest(threads) if len(threads) else None
 
-        def found() -> int | None:
-            api = picked(self.ops.api, self.device_ops(device))
-            threads = self.trace.columns("api_calls", ("thread",))["thread"][api[api >= 0]]
-            return heaviest(threads) if len(threads) else None
-
-        return kept(self, "feeder", device, found)
-
+    @once_each
     def samples(self, device: int) -> Samples | None:
-        return kept(
-            self, "samples", device, lambda: device_samples(self.trace, device, self.on(device).window)
-        )
+        return device_samples(self.trace, device, self.on(device).window)
 
     @cached_property
     def activity(self) -> dict[int, Activity | None]:
@@ -319,10 +316,11 @@ class Analysis:
             out[device] = kernel_activity(samples, busy, ran.start, ran.end, *groups, kinds)
         return out
 
+    @once_each
     def kernel_groups(self, device: int) -> tuple[Array, list[tuple[str, str]]]:
         """Group of each of `device_kernels`, and the labels, as `launch_groups`."""
         ran = self.kernels(device)
-        return kept(self, "groups", device, lambda: launch_groups(self.names, ran.name, ran.blocks))
+        return launch_groups(self.names, ran.name, ran.blocks)
 
     @cached_property
     def calls_in_window(self) -> Array:
@@ -349,11 +347,17 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-
-        def of_class(kind: Call) -> Array:
-            rows = self.calls_in_window
-            call = picked(self.trace.columns("api_calls", ("call",))["call"], rows)
-            return np.asarray(rows[call == int(kind)])
-
-        found = [kept(self, "calls", int(kind), partial(of_class, kind)) for kind in kinds]
+        found = [self._calls_of_class(kind) for kind in kinds]
         return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")  # a merge
+
+    @once_each
+    def _calls_of_class(self, kind: Call) -> Array:
+        rows = self.calls_in_window
+        call = picked(self.trace.columns("api_calls", ("call",))["call"], rows)
+        return np.asarray(rows[call == int(kind)])
+
+    @once_each
+    def meets(self, need: tuple[Any, ...]) -> bool:
+        """Whether something that facts need is there: a predicate, and its argument if it takes one."""
+        predicate, *argument = need
+        return bool(predicate(self, *argument))

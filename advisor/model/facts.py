@@ -210,6 +210,19 @@ class FactBase(Struct):
             raise ValueError(f"fact {fact.name} has two values in scope {fact.scope}")
         self.facts[key] = fact
 
+    def update(self, other: FactBase) -> None:
+        """Take over all that another one holds of the same captures."""
+        for fact in other.facts.values():
+            self.add(fact)
+        self.missing.update(other.missing)
+        self.ranges.update(other.ranges)
+        self.unknown.update(other.unknown)
+        self.undecided.update(other.undecided)
+        self.tables.update(other.tables)
+        self.intervals.update(other.intervals)
+        for name, rows in other.entities.items():
+            self.entities.setdefault(name, []).extend(rows)
+
     def take_out(self, name: str, scope: Scope, why: str) -> None:
         """Make a fact unknown that only a part of the capture supports."""
         if self.facts.pop((name, scope), None) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,9 +32,7 @@ from advisor.metrics.phases import step_times
 from advisor.metrics.window import Selection, parse_time
 from advisor.model.facts import FactBase, Scope, Subject
 from advisor.model.findings import Diagnosis, Finding, Tool
-from advisor.model.once import begin, kept
 from advisor.model.options import Options as Options
-from advisor.model.work import Work
 from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
@@ -88,7 +86,7 @@ def analysis_of(path: str | Path, chosen: Options, say: Progress = lambda _: Non
         yield analysis
 
 
-class Analysed(Struct, frozen=True):
+class Analysed(Struct, frozen=True, dict=True):
     """One capture with all conclusions, while its file is open. `waits` is set if it holds several ranks."""
 
     analysis: Analysis
@@ -98,21 +96,12 @@ class Analysed(Struct, frozen=True):
     options: Options
     waits: Waits | None = None
 
-    @property
+    @cached_property
     def gains(self) -> Gains:
         """The gains of fixes; every estimate is made once."""
-        return gains_of(self.analysis, self.options)
-
-
-def gains_of(a: Analysis, options: Options) -> Gains:
-    """The gains of fixes, made once for an analysis."""
-    weights, step_ns = given_weights(options.weight_bytes), given_step_ns(options.unprofiled_step)
-    return kept(a, "gains", 0, lambda: Gains(a, weights, unprofiled_ns=step_ns, logged_ns=logged_step_ns(a)))
-
-
-def kernel_work(a: Analysis) -> Work:
-    """What the window runs, for comparisons, worked out once for an analysis."""
-    return kept(a, "work", 0, lambda: work_of(a))
+        weights = given_weights(self.options.weight_bytes)
+        unprofiled_ns, logged_ns = given_step_ns(self.options.unprofiled_step), logged_step_ns(self.analysis)
+        return Gains(self.analysis, weights, unprofiled_ns=unprofiled_ns, logged_ns=logged_ns)
 
 
 @contextmanager
@@ -136,19 +125,9 @@ def analyse(
     with analysis_of(path, chosen, say) as analysis:
         analysis.trace.read_ahead("samples")
         program = compiled()  # while tables are read, as most imports
-        begin(
-            analysis.trace.threads,  # these do not need to know the steps, which are found meanwhile
-            lambda: analysis.losses,
-            lambda: analysis.thinned,
-            lambda: analysis.runs,
-            lambda: analysis.earlier_work,
-            lambda: analysis.invalid,
-        )
         waits = waits_inside(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)
-        # Neither needs facts; beside an inference they would wait for the interpreter.
-        begin(analysis.trace.threads, lambda: gains_of(analysis, chosen), lambda: kernel_work(analysis))
         facts = build_facts(analysis, weights, ranks, decoder, acceptance)
         say("inferring")
         engine = chosen.engine or default_engine()
@@ -236,7 +215,7 @@ def assemble(done: Analysed) -> Diagnosis:
         timeline=timeline,
         next_target=document.next_target(analysis),
         sensitivity=flips,
-        work=kernel_work(analysis),
+        work=work_of(analysis),
     )
 
 

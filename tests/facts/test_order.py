@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,8 @@ def built(name: str) -> FactBase:
         return build_facts(Analysis(trace))
 
 
-def last_first(_threads: object, *tasks: Callable[[], object]) -> None:
-    for task in reversed(tasks):
-        task()
+def last_first(_threads: object, tasks: Mapping[str, Callable[[], FactBase]]) -> dict[str, FactBase]:
+    return {name: task() for name, task in reversed(tasks.items())}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def last_first(_threads: object, *tasks: Callable[[], object]) -> None:
 )
 def test_facts_do_not_depend_on_the_order_of_their_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = built(name)
-    monkeypatch.setattr(catalog, "at_once", last_first)
+    monkeypatch.setattr(catalog, "run_tasks", last_first)
     found = built(name)
     assert {(f.name, f.scope): f.value for f in found} == {(f.name, f.scope): f.value for f in usual}
     assert found.tables == usual.tables

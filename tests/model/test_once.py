@@ -1,14 +1,11 @@
-"""Values computed once, also if several threads ask for them; tasks on threads."""
+"""Values computed once, also if several threads ask for them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from advisor.model.once import at_once, cached_property, kept
+from advisor.model.once import cached_property, once_each
 
 
 class Slow:
@@ -25,8 +22,10 @@ class Slow:
     def whole(self) -> int:
         return self._value()
 
+    @once_each
     def of(self, number: int) -> int:
-        return number + kept(self, "part", number, self._value)
+        """Slowly."""
+        return number + self._value()
 
 
 def test_threads_that_ask_at_the_same_time_share_one_value() -> None:
@@ -35,27 +34,3 @@ def test_threads_that_ask_at_the_same_time_share_one_value() -> None:
         assert set(pool.map(lambda _: slow.whole, range(4))) == {1}
         assert set(pool.map(lambda _: slow.of(10), range(4))) == {12}
     assert [slow.of(20), slow.of(10)] == [23, 12]
-
-
-@pytest.fixture(params=[False, True])
-def threads(request: pytest.FixtureRequest) -> Iterator[ThreadPoolExecutor | None]:
-    if not request.param:
-        yield None
-        return
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
-
-
-def test_all_tasks_are_done(threads: ThreadPoolExecutor | None) -> None:
-    done: list[int] = []
-    at_once(threads, *(lambda i=i: done.append(i) for i in range(9)))
-    assert sorted(done) == list(range(9))
-
-
-def test_of_several_errors_the_one_of_the_first_task_is_raised(threads: ThreadPoolExecutor | None) -> None:
-    def fail(text: str, after: float) -> None:
-        time.sleep(after)
-        raise ValueError(text)
-
-    with pytest.raises(ValueError, match="first"):
-        at_once(threads, lambda: fail("first", 0.02), lambda: fail("second", 0))
