@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from advisor import process
 from advisor.errors import InputError
 
 #: More than any saved diagnosis, benchmark report, sampler log of a day or workbook measured.
@@ -52,8 +53,6 @@ class Reading:
         """Return freed memory, which the C library keeps for new arrays, to the system: now and then,
         after much was read, because each time takes some ms."""
         if self.saves_memory and self.count > _LARGE and monotonic() - self._trimmed > _OFTEN_S:
-            from advisor import process
-
             process.give_back()
             self._trimmed = monotonic()
 

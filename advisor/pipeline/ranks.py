@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -120,15 +119,7 @@ def diagnose_ranks(
     program = program_about("trace", (builtin_dir(), *chosen.rules), chosen.params)
     tasks = [Task(str(path), chosen, i == 0) for i, (_, path) in enumerate(files)]
     results = run(tasks) if run else [reduce_capture(task) for task in tasks]
-    # There are no reference cycles to collect here, but thousands of small objects make the collector
-    # traverse all of them again and again: it would take half of the time.
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        return _joined(files, results, program, chosen.engine or default_engine(), warn)
-    finally:
-        if was:
-            gc.enable()
+    return _joined(files, results, program, chosen.engine or default_engine(), warn)
 
 
 def _joined(
