@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 #: What only names of functions on the device look like.
-_KERNEL = re.compile(r"^(?:void |nvjet_|cudnn_generated)|^[\w:]+::\S*[<(]|^\w+<.*>(?:\(.*)?$")
+_KERNEL = re.compile(r"^(?:void |nvjet_|cudnn_generated)|^(?=[\w:]+?::)\S*[<(]|^\w+<.*>(?:\(.*)?$")
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w*)::")
 _CAST = re.compile(r"\((?:int|bool|unsigned int|unsigned long|long|[\w:]+)\)(?=-?\d)")
 _WORD = re.compile(r"[A-Za-z_][\w:]*")
@@ -23,18 +23,18 @@ _TYPES = {
 }  # fmt: skip
 #: A name in template arguments that says what is computed: a functor, an operation, a kernel it wraps.
 _OPERATION = re.compile(
-    r"(?:\w*Functor\w*|\w+Ops?|op_\w+|Reduce(?:Add|Max|Min|Mul)|\w+_kernel_cuda|\w+_kernel(?:_impl)?|\w+_cuda_out"
+    r"^(?:\w*Functor\w*|\w+Ops?|op_\w+|Reduce(?:Add|Max|Min|Mul)|\w+_kernel_cuda|\w+_kernel(?:_impl)?|\w+_cuda_out"
     r"|\w*(?:softmax|norm|silu|gelu)\w*)",
     re.IGNORECASE,
 )
 #: Names around it that all of these kernels share.
 _WRAPPERS = re.compile(
-    r"(?:gpu_kernel\w*|gpu_index_kernel|[AB]?UnaryFunctor|BinaryFunctor|ReduceOp|func_wrapper_t|opmath_\w+"
+    r"^(?:gpu_kernel\w*|gpu_index_kernel|[AB]?UnaryFunctor|BinaryFunctor|ReduceOp|func_wrapper_t|opmath_\w+"
     r"|.*OffsetCalculator.*)$"
 )
 _ENDING = re.compile(r"(?:_?kernel)?(?:_impl|_cuda|_cuda_out|_out)?$|Functor$", re.IGNORECASE)
 _NVJET = re.compile(r"nvjet_(?:sm\d+_)?(?P<types>[a-z]+)_(?P<rest>\d.*)")
-_TILE = re.compile(r"\d+x\d+(?:x\d+)?")
+_TILE = re.compile(r"(?<!\d)\d+x\d+(?:x\d+)?")
 #: Functions that only run what their first argument names.
 _GENERIC = frozenset(("device_kernel", "kentry", "Kernel", "Kernel2", "kernel"))
 #: A value of this many bytes whose type does not matter.
