@@ -15,6 +15,7 @@ from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, marked
 from advisor.model.gain import Timed
 from advisor.model.numbers import percent
+from advisor.model.once import forget
 from advisor.sources.schema import MIGRATIONS, MISSING
 
 #: A diagnosis replays at most this many operations: some 25 steps of a small decoder. A what-if requested
@@ -125,7 +126,7 @@ def as_one_pass(a: Analysis) -> Analysis:
     host = np.array([window.start], np.int64), np.array([window.end], np.int64)
     gpu = ops.start[mine].min(keepdims=True), ops.end[mine].max(keepdims=True)
     view = copy(a)
-    view.__dict__.pop("_kept_kernels", None)  # they know the steps of the analysis
+    forget(view, "kernels")  # they know the steps of the analysis
     step = np.where(mine, 0, MISSING)
     view.__dict__["steps"] = Steps("single pass", 0.0, ("unknown",), *host, *gpu, step)
     view.__dict__["window_steps"] = np.zeros(1, np.int64)

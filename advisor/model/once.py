@@ -33,7 +33,7 @@ else:
 
 def once_each(method: F) -> F:
     """A method of one argument that computes its result once for each value of it."""
-    name, computing = f"_{method.__name__}_of_each", RLock()
+    name, computing = _name(method.__name__), RLock()
 
     @functools.wraps(method)
     def kept(self: Any, of: Any) -> Any:
@@ -45,3 +45,12 @@ def once_each(method: F) -> F:
         return known[of]
 
     return kept  # type: ignore[return-value]
+
+
+def forget(owner: object, method: str) -> None:
+    """Drop what a method has kept that computes `once_each`, as in a copy that differs in what it uses."""
+    owner.__dict__.pop(_name(method), None)
+
+
+def _name(method: str) -> str:
+    return f"_{method}_of_each"

@@ -14,6 +14,7 @@ from advisor.gain.excerpt import NoReplay, as_one_pass
 from advisor.gain.inputs import NEVER
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
+from advisor.sources.schema import MISSING
 from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer, step_us
@@ -73,6 +74,16 @@ def test_a_long_window_is_not_replayed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(excerpt, "MOST_ALONE", 1)
     with pytest.raises(NoReplay, match="one pass of 2 operations, too many"):
         Replayer(analysis(one_iteration(inside=False), tmp_path), limit=1)
+
+
+def test_kernels_of_a_window_without_steps_belong_to_its_one_pass(tmp_path: Path) -> None:
+    a = analysis(one_iteration(inside=False), tmp_path)
+    before = a.kernels(0).at  # kept before the view of one pass is made
+    view = as_one_pass(a)
+    assert view is not a
+    assert view.kernels(0).at.tolist() == before.tolist()
+    assert view.kernels(0).step.tolist() == [0] * len(before)
+    assert a.kernels(0).step.tolist() == [MISSING] * len(before)
 
 
 def test_a_capture_with_steps_is_left_as_it_is(tmp_path: Path) -> None:
