@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import shipped
@@ -59,9 +59,11 @@ class Verification(Data):
     witness: Text | None = None
     excuse: Text | None = None
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
         if (self.witness is None) == (self.excuse is None) or (self.found and self.excuse):
             raise ValueError("give a witness or an excuse")
+        return self
 
 
 class EngineVerification(Data):

@@ -17,10 +17,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("P
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# A shell without job control starts what stands before `&` deaf to Ctrl-C, and so would be the
-# programs that tests start and interrupt.
+# A shell without job control starts what stands before `&` deaf to Ctrl-C, as `nohup` does to the end of
+# its terminal, and so would be the programs that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

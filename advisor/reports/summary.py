@@ -221,7 +221,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     several = d.main_steps if len(d.main_steps) > 1 else ()
     medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in several)
     yield from b.labelled(
-        ("step", phrases.step_time(d.inputs, hint=False)),
+        ("step", phrases.step_time(d.inputs)),
         ("medians", ", ".join(medians)),
         ("load", text),
         ("delivers", ", ".join(rates(entry)) if entry is not None else ""),

@@ -71,7 +71,7 @@ def test_a_command_of_the_outline_pastes_as_one(monkeypatch: pytest.MonkeyPatch,
 def test_traced_graphs_are_not_told_to_trace_cuda(capsys: Captured) -> None:
     assert main([OPAQUE]) == 0
     out = capsys.readouterr().out
-    assert "Trace graph nodes" in out
+    assert "Record again with --cuda-graph-trace=node" in out
     assert "race CUDA" not in out
     assert "in the program" not in out
 

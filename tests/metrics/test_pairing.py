@@ -18,7 +18,8 @@ from advisor.knowledge.gpus import gpu
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind
 from advisor.model.facts import TRACE, FactBase, Scope
-from advisor.pipeline.diagnose import Options, diagnose, stats
+from advisor.pipeline.diagnose import Options, diagnose
+from advisor.pipeline.stats import stats
 from advisor.sources.open import open_trace
 from tests.builder import Export
 from tests.facts.test_values import expect_values

@@ -177,7 +177,7 @@ def test_collectives(tmp_path: Path, stream: int, exposed: float, top: tuple[str
         assert (d.findings[0].severity, fact(d, "comm.waiting_known")) == ("medium", False)
         assert "One rank alone cannot tell" in d.findings[0].message
         assert d.findings[0].recommendations[0].id == d.do[0].id == "give-all-ranks"
-        assert summary.verdict(d).startswith("Record all ranks, then overlap communication: ")
+        assert summary.verdict(d).startswith("Record all ranks, then overlap communication with compute: ")
     (budget,) = d.budget
     shares = {part.part: part.share for part in budget.parts}
     assert fact(d, "comm.nccl_ratio") == 1.0

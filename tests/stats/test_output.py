@@ -121,7 +121,7 @@ def test_text() -> None:
         "whole capture",
         "",
         "Time %  Total ms  Avg us     Bytes  Name",
-        "  66.7      2.00    1.50  1.95 KiB  gemm<float, (int)3>",
+        "  66.7      2.00    1.50  1.95 KiB  gemm fp32 3",
         '  33.4      1.00    0.30            say "a", b',
     ]
 
@@ -129,7 +129,7 @@ def test_text() -> None:
 def test_text_in_a_given_unit() -> None:
     assert lines(sample(), timeunit="nsec")[3:] == [
         "Time %   Total ns   Avg ns     Bytes  Name",
-        "  66.7  2,000,000  1,500.3  1.95 KiB  gemm<float, (int)3>",
+        "  66.7  2,000,000  1,500.3  1.95 KiB  gemm fp32 3",
         '  33.4  1,000,001    300.0            say "a", b',
     ]
     assert lines(sample(), timeunit="usec")[3].split("  ")[2] == "Avg us"
