@@ -31,7 +31,8 @@ THEME = Path(__file__).with_name("theme")
 GROUPS = {
     "Start": ("README.md", "docs/tour.md", "docs/run.md", "docs/whatif.md", "docs/compare.md",
               "docs/review.md"),
-    "Reference": ("docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md", "docs/glossary.md"),
+    "Reference": ("docs/verbs.md", "docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md",
+                  "docs/glossary.md"),
     "How it judges": ("docs/definitions.md", "docs/facts.md", "docs/confidence.md",
                       "docs/gain_calibration.md", "knowledge/calibration.md", "docs/own_rules.md"),
     "Project": ("examples/README.md", "examples/ci/README.md", "benchmarks/README.md", "benchmarks/*.md",

@@ -124,7 +124,7 @@ def step_time(entries: Sequence[Input]) -> str:
     text += f", about {mid} ms ({low} to {high}) untraced"
     if step.high <= WIDE * step.low:
         return text
-    return f"{text}; time it and give it: --unprofiled-step MS"
+    return f"{text}; narrow it with --unprofiled-step MS"
 
 
 def window(entry: Input) -> str:
