@@ -231,6 +231,8 @@ def test_a_wide_range_and_what_tracing_may_explain_lower_it() -> None:
         step_after_ms=Span(low=4.0, mid=4.0, high=4.0),
     )
     assert [round(t.factor, 6) for t in estimate_factors(gain)] == [0.96, 0.95]
+    wide = gain.replaced(speedup=Span(low=1.25, mid=1.68, high=2.5))  # 20 % is under half of 40.5 %
+    assert [round(t.factor, 6) for t in estimate_factors(wide)] == [0.96, 0.95, 0.85]
     assert estimate_factors(Gain(reason="none")) == estimate_factors(None) == ()
     one = finding("ABC100", 0.3, gain=gain, confidence=0.8, ranking=Ranking(confidence=0.8))
     sure = as_sure(one)
