@@ -16,6 +16,7 @@ from advisor.errors import InputError, near
 from advisor.model.run import Run
 from advisor.reading import parse_saved, read_bytes
 from advisor.recording.watch import size_of
+from advisor.writing import replace_file
 
 #: Within the folder of baselines.
 RUNS = "runs"
@@ -57,12 +58,9 @@ def save(folder: Path, run: Run) -> None:
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file of a run whole. Raises InputError."""
-    unfinished = path.with_name(f".{path.name}")
     try:
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        replace_file(path, (data,))
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-import tempfile
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from advisor.errors import InputError
 from advisor.model.options import FORMATS
+from advisor.writing import replace_file
 
 STDOUT = Path("-")
 
@@ -103,24 +102,9 @@ def write_atomic(path: Path, data: bytes | Iterable[bytes], force: bool = False)
             with path.open("wb") as stream:
                 stream.writelines(pieces)
             return
-        _replace(real, pieces)
+        replace_file(real, pieces)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _replace(path: Path, pieces: Iterable[bytes]) -> None:
-    os.umask(mask := os.umask(0))
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~mask
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.writelines(pieces)
-        os.chmod(temporary, mode)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _open_already(path: Path) -> bool:
