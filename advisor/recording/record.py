@@ -111,6 +111,9 @@ def record(wanted: Wanted, nsys: Nsys, folder: Path, notify: Notify, echo: IO[by
         raise InputError(_nothing(ended, wanted, unread, folder))
     captures, faults = _exports(nsys, reports, folder, notify)
     ours = ended.stopped is not None or (ended.code in _ENDED_BY_US and bool(confined))
+    over = _clock_s(options)
+    # Some releases report 0 for a program that they have ended.
+    ours = ours or (ended.code == 0 and over is not None and ended.seconds >= over)
     planned = any(name_of(o) in _CONFINED for o in asked)
     return Recorded(
         refused=refused,
@@ -137,13 +140,20 @@ def _known(options: list[str], text: str) -> list[str]:
     return options
 
 
+def _clock_s(options: Sequence[str]) -> float | None:
+    """When nsys ends the program by the clock, in seconds after its start; None if it does not."""
+    by_name = dict(o.split("=", 1) for o in options if o.startswith(("--delay=", "--duration=", "--kill=")))
+    if "--duration" not in by_name or "--kill" in by_name:
+        return None
+    return float(by_name.get("--delay", 0)) + float(by_name["--duration"])
+
+
 def _with_deadline(limits: Limits, options: Sequence[str]) -> Limits:
     """The limits of a recording by the clock: nsys ends the program after it, and then itself, unless it
     hangs."""
-    by_name = dict(o.split("=", 1) for o in options if o.startswith(("--delay=", "--duration=", "--kill=")))
-    if "--duration" not in by_name or "--kill" in by_name:
+    if (over := _clock_s(options)) is None:
         return limits
-    most = sum(float(by_name.get(name, 0)) for name in ("--delay", "--duration")) + limits.flush_s
+    most = over + limits.flush_s
     return limits if limits.seconds is not None and limits.seconds < most else replace(limits, seconds=most)
 
 

@@ -95,6 +95,8 @@ if program.poll() is None:
         program.terminate()
         program.wait()
 code = program.returncode if program.returncode >= 0 else 128 - program.returncode
+if over and code > 128 and how.get("reports_0"):
+    code = 0
 if not began:
     sys.exit(code)
 while how.get("deaf") or (how.get("hangs") and stop):

@@ -330,8 +330,9 @@ def test_a_time_limit_stops_the_recording(nsys: Made) -> None:
     assert record()["stopped"] == "1 s are over"
 
 
-def test_a_window_of_time_ends_the_program(nsys: Made) -> None:
-    nsys()
+@pytest.mark.parametrize("behaviour", [{}, {"reports_0": True}])
+def test_a_window_of_time_ends_the_program(nsys: Made, behaviour: dict[str, Any]) -> None:
+    nsys(**behaviour)
     assert run(*NOW, "--duration", "1", "-q", command=LONG) == 0
     assert (record()["exit_code"], record()["stopped"]) == (None, None)
 
