@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
-# Imported before the folder of rules is replaced, which a module keeps that is first imported then.
-import advisor.checklist.items
-import advisor.compare.change_facts
-import advisor.pipeline.doctor
-import advisor.pipeline.explain  # noqa: F401
+import advisor.checklist
+import advisor.compare
+import advisor.pipeline
 from advisor.cli.main import main
 from tests.cli import driver
+
+# Imported before parts of them are replaced: a module that is first imported then keeps the replacement.
+for _package in (advisor.checklist, advisor.compare, advisor.pipeline):
+    for _found in iter_modules(_package.__path__, f"{_package.__name__}."):
+        import_module(_found.name)
 
 RULES = Path(__file__).parent / "rules"
 Run = Callable[..., int]
