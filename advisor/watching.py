@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
@@ -48,8 +48,16 @@ class watch:  # a function to its user
             folder = self._own.name
         self.trace = Path(folder) / "trace.json"
         self.trace.parent.mkdir(parents=True, exist_ok=True)
-        wanted: dict[str, Any] = {"steps": steps, "timed": timed, "warm": warm}
-        self._steps = Steps(torch, self.trace, **wanted, shapes=shapes, stacks=stacks, memory=memory)
+        self._steps = Steps(
+            torch,
+            self.trace,
+            steps=steps,
+            timed=timed,
+            warm=warm,
+            shapes=shapes,
+            stacks=stacks,
+            memory=memory,
+        )
         self._found: dict[str, Diagnosis] = {}
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ import click
 from advisor import process
 from advisor.cli import completion, messages
 from advisor.cli.app import app
-from advisor.cli.messages import message
+from advisor.cli.messages import INTERRUPTED, message
 from advisor.errors import AdvisorError, InputError
 
 
@@ -37,7 +37,7 @@ def main(args: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         message("interrupted")
-        return 130
+        return INTERRUPTED
     except Exception as error:
         if debug:
             raise

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 
 from advisor.errors import InputError
 
+#: The exit code after Ctrl-C, as shells report it.
+INTERRUPTED = 130
 #: Whether `--debug` was given: tracebacks, and every error is raised.
 debug = False
 

@@ -1,5 +1,5 @@
-"""``advisor run``: a command recorded as its plan says, diagnosed, and kept as a run; ``runs``: those that
-are kept."""
+"""``advisor run``: records a command as its plan says, diagnoses the recording and keeps both as a run.
+``advisor runs``: lists, shows, compares and removes runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgspec import structs
 
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import Progress, check_files, deliver, deliver_one, formats, save
-from advisor.cli.messages import errors, message
+from advisor.cli.messages import INTERRUPTED, errors, message
 from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
 from advisor.config import Settings
 from advisor.errors import InputError, near
@@ -41,10 +41,6 @@ KEEP = 10
 PASSES = 2
 #: Last lines of a program that failed.
 _LINES = 5
-
-
-#: As the shell reports Ctrl-C.
-INTERRUPTED = 130
 
 
 class Echo:
@@ -186,12 +182,10 @@ def _another(
         plan = passes.next_plan(run, doctor(capture, settings, progress))
     if plan is None:
         return None
-    message(f"pass {number} adds {' '.join(plan.added)}, {plan.why}")
+    message(f"pass {number} adds {' '.join(plan.kept.added)}, {plan.why}")
     aside = passes.put_aside(folder, number - 1)
     more = run.replaced(
-        options=plan.options,
-        variables={**run.variables, **plan.variables},
-        passes=(*run.passes, passes.of_pass(plan)),
+        options=plan.options, variables={**run.variables, **plan.variables}, passes=(*run.passes, plan.kept)
     )
     try:
         more, again = _recorded(settings, order, folder, more, tool)

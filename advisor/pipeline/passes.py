@@ -20,12 +20,11 @@ _NEEDS = 3
 
 
 class Next(NamedTuple):
-    """The plan of another pass: all options, further variables, what is new, and the rules that wait."""
+    """The plan of another pass: all options, further variables, and what it is kept as."""
 
     options: tuple[str, ...]
     variables: dict[str, str]
-    added: tuple[str, ...]
-    waiting: tuple[str, ...]
+    kept: Pass
     why: str
 
 
@@ -47,8 +46,10 @@ def next_plan(run: Run, checkup: Checkup) -> Next | None:
     return Next(
         options=tuple(merged(have, added)),
         variables=variables,
-        added=(*(f"{k}={v}" for k, v in variables.items()), *joined(added)),
-        waiting=tuple(sorted({r.code for b in checkup.blocked for r in b.rules})),
+        kept=Pass(
+            added=(*(f"{k}={v}" for k, v in variables.items()), *joined(added)),
+            waiting=tuple(sorted({r.code for b in checkup.blocked for r in b.rules})),
+        ),
         why=", ".join(filter(None, (enabled, addressed))),
     )
 
@@ -95,8 +96,3 @@ def _needs(found: Diagnosis, lacking: Collection[str]) -> Iterator[str]:
     flags = Counter({n.code: n.flag for n in found.lacking if n.code in lacking and n.flag}.values())
     for flag, count in flags.most_common(_NEEDS):
         yield f"{flag} ({count})"
-
-
-def of_pass(plan: Next) -> Pass:
-    """What a pass is kept as."""
-    return Pass(added=plan.added, waiting=plan.waiting)

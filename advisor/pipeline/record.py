@@ -64,8 +64,8 @@ class Chosen(NamedTuple):
 
 
 def choose(order: Order, named: Path | None) -> Chosen:
-    """nsys with its plan, or the profiler of PyTorch: where it was asked for, and for a Python program where
-    there is no nsys. Raises InputError for what cannot be recorded here."""
+    """nsys with its plan, or the profiler of PyTorch, if the user asks for it or nsys is missing and the
+    program is Python. Raises InputError for what cannot be recorded here."""
     asked = order.request
     if not asked.command:
         raise InputError("no COMMAND was given: advisor run -- COMMAND")
@@ -121,8 +121,8 @@ def planned(order: Order, nsys: Nsys) -> CapturePlan:
 
 
 def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path, Run]:
-    """The folder of the run, with its plan and what is known before it is recorded. Options and variables are
-    those that a run `before` ended up with, where it is repeated as it was."""
+    """The folder of the run, with its plan and what is known before it is recorded. A run `before` that is
+    repeated as it was gives the options and variables that it ended up with."""
     made, tool = chosen.plan, chosen.tool
     folder = store.new(order.folder, order.name)
     if (free := free_bytes(folder)) < SPARE_BYTES:
@@ -235,10 +235,9 @@ def diagnosed(folder: Path, name: str | None) -> Run:
         if run.state != "diagnosed":
             raise InputError(f"run '{name}' was not diagnosed ({'; '.join(run.notes) or run.state})")
         return run
-    for path in reversed(store.folders(folder)):
-        with suppress(InputError):
-            if (run := store.read(path)).state == "diagnosed":
-                return run
+    for known in reversed(store.records(folder).values()):
+        if known is not None and known.state == "diagnosed":
+            return known
     store.named(None, folder)
     raise InputError(f"{folder / store.RUNS}: no run was diagnosed yet")
 
@@ -260,12 +259,9 @@ def judge(folder: Path, run: Run, against: Run, settings: CompareOptions) -> Aga
 
 
 def runs(folder: Path) -> RunList:
-    """The runs of a folder; those that cannot be read are left out."""
-    found = []
-    for path in store.folders(folder):
-        with suppress(InputError):
-            found.append(store.read(path))
-    return RunList(folder=str(folder / store.RUNS), runs=tuple(found))
+    """The runs of a folder whose records can be read."""
+    found = tuple(run for run in store.records(folder).values() if run is not None)
+    return RunList(folder=str(folder / store.RUNS), runs=found)
 
 
 def scores(folder: Path) -> Scores:

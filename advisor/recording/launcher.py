@@ -246,7 +246,7 @@ def main(arguments: list[str]) -> None:
     and write the result."""
     wanted = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     kind, target, *rest = arguments[1:]
-    sys.argv = [target if kind == "script" else "-c" if kind == "code" else target, *rest]
+    sys.argv = ["-c" if kind == "code" else target, *rest]
     sys.path[0] = str(Path(target).resolve().parent) if kind == "script" else ""
     try:
         torch = import_module("torch")

@@ -73,22 +73,20 @@ def read(folder: Path) -> Run:
         raise InputError(f"{folder}: not a run that can be read ({why})") from None
 
 
-def folders(folder: Path) -> list[Path]:
-    """The folders of all runs, the oldest first."""
-    found = [p.parent for p in (folder / RUNS).glob(f"*/{RECORD}")]
-
-    def begun(path: Path) -> tuple[str, str]:
+def records(folder: Path) -> dict[Path, Run | None]:
+    """The folder and the record of each run, None for a damaged one; damaged ones first, then the oldest."""
+    found: dict[Path, Run | None] = {}
+    for path in (folder / RUNS).glob(f"*/{RECORD}"):
         try:
-            return read(path).begun, path.name
+            found[path.parent] = read(path.parent)
         except InputError:
-            return "", path.name
-
-    return sorted(found, key=begun)
+            found[path.parent] = None
+    return dict(sorted(found.items(), key=lambda f: ("" if f[1] is None else f[1].begun, f[0].name)))
 
 
 def named(name: str | None, folder: Path) -> Path:
     """The folder of a run; of the last without a name. Raises InputError."""
-    known = folders(folder)
+    known = [*records(folder)]
     if not known:
         raise InputError(f"{folder / RUNS}: no runs yet; record one: advisor run -- COMMAND")
     if name is None:
@@ -109,7 +107,7 @@ def remove(path: Path) -> None:
 
 def drop_captures(folder: Path, keep: int) -> Iterator[tuple[Path, int]]:
     """Delete what is large of all but the `keep` newest runs; each with the bytes that it freed."""
-    for path in folders(folder)[: -keep or None]:
+    for path in [*records(folder)][: -keep or None]:
         large = [p for p in path.iterdir() if p.name not in _KEPT]
         if large:
             size = size_of(path)
