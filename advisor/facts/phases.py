@@ -188,11 +188,8 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
     # The products of the layers in turn, then the output head.
     step = np.append(np.tile(np.arange(len(names) - 1), decoder.layers), len(names) - 1)
     kind, length = np.tile(step, len(decode)), a.ops.length[at].astype(float)
-    window, spare, rows = (
-        a.budgets[device].untraced_ns,
-        0.0,
-        list[tuple[str, int, int, float, float, float]](),
-    )
+    window, spare = a.budgets[device].untraced_ns, 0.0
+    rows: list[tuple[str, int, int, float, float, float]] = []
     for i, (name, parameters) in enumerate(names):
         time, size = length[kind == i], round(parameters * decoder.bytes_each)
         rate = read_ratio(a, device, size, median_of(time))

@@ -95,8 +95,8 @@ class Gains:
     @property
     def untraced_from(self) -> str | None:
         """Where a known step time without the profiler is from; None if it is estimated."""
-        known = self._replayer is not None and self._replayer.unprofiled_ns is not None
-        return self._replayer.unprofiled_from if known and self._replayer else None
+        replayer = self._replayer
+        return None if replayer is None or replayer.unprofiled_ns is None else replayer.unprofiled_from
 
     def forget(self) -> None:
         """Drop the shared inputs of estimates, which take memory; they are made again when needed."""

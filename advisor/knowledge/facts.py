@@ -1,5 +1,5 @@
 """The facts that `knowledge/facts/` declares, a file for each module of `advisor/facts/` that computes them;
-and the tables of ``tables.yaml``: those that findings show as evidence, and those that rules may join.
+and the tables of ``tables.yaml``, which findings show as evidence or rules may join.
 
 A declaration holds everything about a fact; the catalogue, where values come from, why one is missing and
 the pages of the documentation derive from it.
@@ -49,7 +49,7 @@ class FactSpec(Struct, frozen=True):
 
     `how` is its formula. `tables` are the trace tables without which it has no value, `columns` all that it
     is made of, by table: none if it comes from metadata or from several captures. `flag` is the capture
-    option that supplies them, `supply` what does if that is no option. `needs` are checked in their order.
+    option that records them; `supply` says how to get them otherwise. `needs` are checked in their order.
     `windowed` is false for counts over the whole file. `over_ranks` is how it combines over a job.
     """
 

@@ -26,7 +26,7 @@ Transfer = Literal["fetch", "send", "complete", "receiving", "sending"]
 MarkerKind = Literal["embedding", "sampling", "loss", "optimizer"]
 
 
-#: The context of data whose patterns were compiled before: those that the package was built with.
+#: The context of data that the package was built with, whose patterns were checked then.
 BUILT = "built"
 
 
