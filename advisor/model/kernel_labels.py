@@ -11,7 +11,7 @@ from functools import lru_cache
 
 #: What only names of functions on the device look like.
 _KERNEL = re.compile(r"^(?:void |nvjet_|cudnn_generated)|^(?=[\w:]+?::)\S*[<(]|^\w+<.*>(?:\(.*)?$")
-_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|_GLOBAL__N_\w*)::")
+_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|(?<!\w)_GLOBAL__N_\w*)::")
 _CAST = re.compile(r"\((?:int|bool|unsigned int|unsigned long|long|[\w:]+)\)(?=-?\d)")
 _WORD = re.compile(r"[A-Za-z_][\w:]*")
 #: Types of numbers, as names spell them.
