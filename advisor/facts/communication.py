@@ -182,8 +182,6 @@ def turn_facts(a: Analysis, out: FactWriter) -> None:
     }
     if len(found.devices) == 1:
         return
-    window, each = max(found.window, 1), zip(found.devices, found.compute, found.alone, strict=True)
-    rows = [
-        [d, own / 1e6, own / window, alone / window, (found.any - own) / window] for d, own, alone in each
-    ]
+    whole, each = max(found.whole, 1), zip(found.devices, found.compute, found.alone, strict=True)
+    rows = [[d, own / 1e6, own / whole, alone / whole, (found.any - own) / whole] for d, own, alone in each]
     out.table("gpus.turns", rows)

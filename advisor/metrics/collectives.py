@@ -270,7 +270,8 @@ _TAKES_PART = 0.05
 
 
 class Turns(Struct, frozen=True):
-    """GPUs that the main process computes on in the window of its main device; times in ns. `compute` and
+    """GPUs that the main process computes on in the window of its main device; times in ns. `whole` is that
+    window without what the profiler took of it, `compute` and
     `alone` include copies from one GPU to another, which hand its work on. `any` is how long at least one of
     them computes, `alone` of each how long it does so with no other. Of a single GPU nothing is measured."""
 
@@ -278,7 +279,7 @@ class Turns(Struct, frozen=True):
     compute: tuple[int, ...]
     alone: tuple[int, ...]
     any: int
-    window: int
+    whole: int
 
     @property
     def alone_ratio(self) -> float:
@@ -286,15 +287,16 @@ class Turns(Struct, frozen=True):
 
     @property
     def waiting_ratio(self) -> float:
-        """Share of the window in which a GPU has nothing to do while another one computes, on average."""
+        """Share of the whole in which a GPU has nothing to do while another one computes, on average."""
         idle = [self.any - own for own in self.compute]
-        return sum(idle) / len(idle) / max(self.window, 1)
+        return min(sum(idle) / len(idle) / max(self.whole, 1), 1.0)
 
 
 def find_turns(a: Analysis) -> Turns | None:
     """None if the process computes on no GPU."""
+    whole = a.budgets[a.main_device].untraced_ns
     if len(a.devices) == 1 and len(a.names.ids):
-        return Turns((a.devices[0],), (0,), (0,), 0, a.window.length)
+        return Turns((a.devices[0],), (0,), (0,), 0, whole)
     mine = a.in_window & (a.ops.process == a.main_process)
 
     def spans_on(device: int, kind: Array) -> Spans:
@@ -314,7 +316,7 @@ def find_turns(a: Analysis) -> Turns | None:
     length, of = _single(list(spans.values()))
     alone = tuple(int(length[of == i].sum()) for i in range(len(spans)))
     compute = tuple(s.total for s in spans.values())
-    return Turns(tuple(spans), compute, alone, joined(*spans.values()).total, a.window.length)
+    return Turns(tuple(spans), compute, alone, joined(*spans.values()).total, whole)
 
 
 def _single(sets: list[Spans]) -> tuple[Array, Array]:

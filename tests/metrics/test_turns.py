@@ -94,9 +94,11 @@ def test_collectives_are_no_turn_of_their_own(tmp_path: Path) -> None:
 NORM = Kernel("void rms_norm_kernel<__nv_bfloat16>()", 132)
 
 
-def split(folder: Path, gpus: int = 4, layer: float = 60, *, together: bool = False) -> Diagnosis:
+def split(
+    folder: Path, gpus: int = 4, layer: float = 60, *, together: bool = False, written: float = 0
+) -> Diagnosis:
     """Decode steps whose layers are spread over GPUs, which pass the hidden state on; `together` they
-    work on parts of the same layers."""
+    work on parts of the same layers. The profiler writes for `written` us at the end of each step."""
     export = Export()
     for _ in range(gpus):
         export.gpu(name="NVIDIA H200")
@@ -116,6 +118,9 @@ def split(folder: Path, gpus: int = 4, layer: float = 60, *, together: bool = Fa
             one.now = now
             one.wait()
             now = one.now
+        if written:
+            export.overhead(round(now * 1_000), round(written * 1_000))
+            now += written
         export.process(100).range(f"decode_step {i}", round(begin * 1_000), round(now * 1_000))
     return advisor.diagnose(export.write(folder / "trace.sqlite"))
 
@@ -127,6 +132,14 @@ def test_layers_that_are_spread_over_gpus(tmp_path: Path, gpus: int, waiting: fl
     assert (first.cause, first.severity) == ("gpus-take-turns", "medium")
     assert first.share == pytest.approx(waiting, abs=0.05)
     assert first.recommendations[0].id == "tensor-parallel"
+
+
+@pytest.mark.parametrize("written", [0, 800])
+def test_what_the_profiler_writes_is_no_part_of_the_whole(tmp_path: Path, written: float) -> None:
+    """Each of two GPUs has nothing to do for half of the step, whatever the profiler takes of it."""
+    d = split(tmp_path, 2, written=written)
+    assert d.findings[0].cause == "gpus-take-turns"
+    assert d.findings[0].share == pytest.approx(0.5, abs=0.05)
 
 
 def test_gpus_that_share_each_layer_take_no_turns(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@
 
 A collective starts on each rank when its stream is free and ends everywhere `transfer` after the
 last rank came, give or take `skew_us`. Sessions begin at different moments (`session_starts_us`),
-clocks may be wrong (`clock_errors_us`), and a rank may record from a later step on (`from_step`).
+clocks may be wrong (`clock_errors_us`), and a rank may record from a later step on (`from_step`) or only
+up to one (`until_step`).
 """
 
 from __future__ import annotations
@@ -47,13 +48,14 @@ class Cluster:
         session_starts_us: Mapping[int, float] | None = None,
         clock_errors_us: Mapping[int, float] | None = None,
         from_step: Mapping[int, int] | None = None,
+        until_step: Mapping[int, int] | None = None,
         absolute: bool = True,
         world_size: int | None = None,
         gpu: str | None = "NVIDIA H200",
     ) -> None:
         self._random = random.Random(seed)
         self._jitter, self._skew = jitter, skew_us
-        self._from = dict(from_step or {})
+        self._from, self._until = dict(from_step or {}), dict(until_step or {})
         self._steps = 0
         #: True time of each session's 0, us.
         self._zero = {r: 1_000.0 * r for r in range(ranks)} | dict(session_starts_us or {})
@@ -74,7 +76,7 @@ class Cluster:
             self._silence(rank)
 
     def _silence(self, rank: int) -> None:
-        quiet = self._steps < self._from.get(rank, 0)
+        quiet = not self._from.get(rank, 0) <= self._steps < self._until.get(rank, self._steps + 1)
         machine: Any = self.machines[rank]
         machine.export = Silent() if quiet else self._exports[rank]
 

@@ -39,10 +39,18 @@ def serving(
     experts: Load = EVEN,
     host: Load = EVEN,
     pace: Mapping[int, float] | None = None,
+    recorded: Mapping[int, tuple[int, int]] | None = None,
 ) -> Cluster:
     """Decode steps of ten layers: attention of 15 us and experts of 60 us, `attention` and `experts` us more
-    on some ranks; `host` code before a layer; `pace`: how many times as long all kernels of a rank take."""
-    made = Cluster(ranks, seed=7)
+    on some ranks; `host` code before a layer; `pace`: how many times as long all kernels of a rank take;
+    `recorded`: the steps that captures of some ranks hold, from and to, where they are not all."""
+    of = recorded or {}
+    made = Cluster(
+        ranks,
+        seed=7,
+        from_step={r: first for r, (first, _) in of.items()},
+        until_step={r: end for r, (_, end) in of.items()},
+    )
 
     def compute(kernel: Kernel, us: float, more: Mapping[int, float]) -> None:
         slow = {r: us * (times - 1) for r, times in (pace or {}).items()}
@@ -189,3 +197,48 @@ def test_little_more_on_two_ranks(tmp_path: Path) -> None:
 def test_no_board_is_close_to_slower_everywhere(tmp_path: Path) -> None:
     d = diagnosed(serving(4, attention=always({0: 120.0, 1: 120.0})).write(tmp_path))
     assert "one-gpu-slower" not in {h.cause for h in d.close}
+
+
+#: Steps that the captures of ranks hold which were not started and stopped together.
+UNEVEN = [
+    pytest.param({2: (5, STEPS)}, id="one begins late"),
+    pytest.param({1: (0, 8)}, id="one ends early"),
+    pytest.param({0: (4, STEPS), 1: (0, 9), 3: (2, 11)}, id="all differ"),
+]
+
+
+@pytest.mark.parametrize("recorded", UNEVEN)
+def test_uneven_windows_of_balanced_ranks(tmp_path: Path, recorded: Mapping[int, tuple[int, int]]) -> None:
+    """A rank whose capture begins or ends within that of the others is not late."""
+    d = diagnosed(serving(4, recorded=recorded).write(tmp_path))
+    assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower", "expert-imbalance"} & set(
+        ranked(d)
+    )
+
+
+@pytest.mark.parametrize("recorded", UNEVEN)
+@pytest.mark.parametrize("late", [(2,), (0, 1)])
+def test_uneven_windows_of_late_ranks(
+    tmp_path: Path, recorded: Mapping[int, tuple[int, int]], late: tuple[int, ...]
+) -> None:
+    """The same ranks are late, and the same step is promised, whatever part of the job each recorded."""
+    (tmp_path / "even").mkdir()
+    d = diagnosed(serving(4, attention=always(dict.fromkeys(late, 120.0)), recorded=recorded).write(tmp_path))
+    mean = dict.fromkeys(range(4), 120.0 * len(late) / 4)
+    even = diagnosed(serving(4, attention=always(mean)).write(tmp_path / "even"))
+    found = told(d)
+    assert found.scope.rank == (late[0] if len(late) == 1 else None)
+    assert fact(d, "rank.late_pattern", late[0]) == "data-parallel attention"
+    holds(found, step_ms(even), 0.04)
+
+
+def test_uneven_windows_of_ranks_with_little_more(tmp_path: Path) -> None:
+    recorded = {0: (4, STEPS), 1: (0, 9), 3: (2, 11)}
+    d = diagnosed(serving(4, attention=always({0: 8.0, 1: 8.0}), recorded=recorded).write(tmp_path))
+    assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower"} & set(ranked(d))
+
+
+def test_windows_that_share_no_step(tmp_path: Path) -> None:
+    """Nothing of one rank can be compared with anything of the other."""
+    d = diagnosed(serving(2, recorded={0: (0, 6), 1: (7, STEPS)}).write(tmp_path))
+    assert not {"rank-arrival-skew", "rotating-waiting", "one-gpu-slower"} & set(ranked(d))
