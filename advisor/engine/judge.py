@@ -13,7 +13,7 @@ from advisor.engine.values import STEP_COUNT, Placeholder, Shown, render
 from advisor.model.explanation import Factor
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import ConditionDoc, Finding, Impact, Severity
-from advisor.model.gain import LEAST, Gain, Prediction, Ranking, may_be_half
+from advisor.model.gain import LEAST, Gain, Prediction, Ranking
 from advisor.model.numbers import percent
 from advisor.model.rules import Doubt, ImpactSpec, RuleSpec
 
@@ -28,8 +28,6 @@ PRIOR = 6
 #: Deductions from a confidence: for an estimate that may be anything, and for a step that may be all
 #: tracing.
 UNSURE = 0.1
-#: Factor of a confidence if the fix may save less than half of its estimate.
-PERHAPS_HALF = 0.85
 _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0}
 
 #: (part of the budget, scope, share) -> milliseconds of the window, if known.
@@ -176,8 +174,7 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
     """What an estimate adds to the confidence of a finding; nothing without one.
 
     range     1 - 0.1 w, where the ends of the range of what the fix saves lie w of the step apart
-    profiler  1 - 0.1 p, where tracing may explain the share p of the step
-    half      0.85 if the low end of the range saves less than half of the middle"""
+    profiler  1 - 0.1 p, where tracing may explain the share p of the step"""
     if gain is None or gain.speedup is None:
         return ()
     low, high = (1 - 1 / s for s in (gain.speedup.low, gain.speedup.high))
@@ -187,8 +184,6 @@ def estimate_factors(gain: Gain | None) -> tuple[Factor, ...]:
         factors.append(
             Factor("profiler", 1 - UNSURE * traced, f"tracing may explain {percent(traced)} of the step")
         )
-    if may_be_half(gain.speedup):
-        factors.append(Factor("half", PERHAPS_HALF, "the low end is less than half of the middle"))
     return tuple(factors)
 
 

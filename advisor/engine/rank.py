@@ -6,8 +6,10 @@ One currency for all: the share of the step that the fix saves. The list is sort
 2. severity, faults of the file alone behind all that cost the program something;
 3. latency before throughput: a larger batch makes no step shorter;
 4. faults before limits;
-5. the score, with a required fix moved before the one that needs it. Where no step repeats, scores of the
-   window count by the share of the capture that it is, beside what holds a share of the capture.
+5. the score, with a required fix moved before the one that needs it. A fix that may save less than half of
+   its estimate counts for `PERHAPS_HALF` of it: how much it saves is in doubt, not whether the cause is
+   right. Where no step repeats, scores of the window count by the share of the capture that it is, beside
+   what holds a share of the capture.
 
 Ties by code, then by scope. Findings of rules that are capped at info come last.
 """
@@ -20,7 +22,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from advisor.engine.infer import Inference
 from advisor.model.facts import Scope
 from advisor.model.findings import SEVERITIES, Finding, Related, Severity
-from advisor.model.gain import HELD_FACTOR, HOLDS_MUCH, WORTH, Choice, Gain, Ranking, Timed, saved_by
+from advisor.model.gain import (
+    HELD_FACTOR,
+    HOLDS_MUCH,
+    WORTH,
+    Choice,
+    Gain,
+    Ranking,
+    Timed,
+    saved_by,
+    steadiness,
+)
 from advisor.model.numbers import percent, times
 from advisor.model.rules import Requirement, RuleSpec
 
@@ -178,10 +190,16 @@ def _place(finding: Finding, window_part: float) -> tuple[object, ...]:
     assert terms is not None
     # Findings that invalidate the capture: by how much of the analysis they affect, regardless of
     # confidence.
-    weight = terms.share if terms.tier == 0 else terms.score * (1.0 if _of_capture(finding) else window_part)
+    weight = terms.share
+    if terms.tier != 0:
+        weight = terms.score * (1.0 if _of_capture(finding) else window_part) * _steadiness(finding.gain)
     kind = {"symptom": 1, "limit": 2}.get(finding.kind, 0)
     own = (_group(finding), terms.throughput, kind, -weight)
     return (*own, finding.code, finding.scope.sort_key())
+
+
+def _steadiness(gain: Gain | None) -> float:
+    return 1.0 if gain is None or gain.speedup is None else steadiness(gain.speedup)
 
 
 def required_first(

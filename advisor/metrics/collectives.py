@@ -271,9 +271,9 @@ _TAKES_PART = 0.05
 
 class Turns(Struct, frozen=True):
     """GPUs that the main process computes on in the window of its main device; times in ns. `whole` is that
-    window without what the profiler took of it, `compute` and
-    `alone` include copies from one GPU to another, which hand its work on. `any` is how long at least one of
-    them computes, `alone` of each how long it does so with no other. Of a single GPU nothing is measured."""
+    window without what the profiler took of it. `compute` and `alone` include copies from one GPU to
+    another, which hand its work on. `any` is how long at least one of them computes, `alone` of each how
+    long it does so with no other. Of a single GPU nothing is measured."""
 
     devices: tuple[int, ...]
     compute: tuple[int, ...]
@@ -294,6 +294,8 @@ class Turns(Struct, frozen=True):
 
 def find_turns(a: Analysis) -> Turns | None:
     """None if the process computes on no GPU."""
+    if a.main_device not in a.budgets:
+        return None
     whole = a.budgets[a.main_device].untraced_ns
     if len(a.devices) == 1 and len(a.names.ids):
         return Turns((a.devices[0],), (0,), (0,), 0, whole)

@@ -50,6 +50,9 @@ HOLDS_MUCH = 0.10
 LEAST = 1.005
 #: A fix saves at most what its cause holds, and usually less: without an estimate this part of it counts.
 HELD_FACTOR = 0.3
+#: A fix that may save less than half of its estimate counts for this part of its score: convention. With a
+#: larger one, wide estimates stand before narrow ones of nearly the same size.
+PERHAPS_HALF = 0.85
 
 #: What is timed: the usual step, or all of a window without steps.
 Timed = Literal["step", "window"]
@@ -69,6 +72,11 @@ def share_saved(speedup: float) -> float:
 def may_be_half(speedup: Span) -> bool:
     """Whether the range is so wide that the low end saves less than half of the middle."""
     return share_saved(speedup.low) < share_saved(speedup.mid) / 2.0
+
+
+def steadiness(speedup: Span) -> float:
+    """The part of a finding's score that counts for its place among those of one severity."""
+    return PERHAPS_HALF if may_be_half(speedup) else 1.0
 
 
 def saved_terms(speedup: Span, traced: bool = False) -> tuple[float, ...]:

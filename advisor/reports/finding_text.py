@@ -10,7 +10,17 @@ from msgspec import Struct
 from advisor.model.explanation import WhatIfReport
 from advisor.model.facts import Interval, Table
 from advisor.model.findings import Diagnosis, Finding, Gain, Option, Verify
-from advisor.model.gain import HELD_FACTOR, Combined, CombinedStep, Span, Timed, saved_by, saved_terms
+from advisor.model.gain import (
+    HELD_FACTOR,
+    PERHAPS_HALF,
+    Combined,
+    CombinedStep,
+    Span,
+    Timed,
+    may_be_half,
+    saved_by,
+    saved_terms,
+)
 from advisor.model.numbers import (
     CHANGES,
     certainty,
@@ -308,5 +318,7 @@ def ranking_text(finding: Finding) -> str:
         if terms.saved is None and terms.levels is None:
             why += f" x {HELD_FACTOR} (no estimate)"
     place = {0: ", invalidates the capture", 2: ", capped at info"}.get(terms.tier, "")
+    if terms.tier == 1 and gain is not None and gain.speedup is not None and may_be_half(gain.speedup):
+        place = f", of which {PERHAPS_HALF} counts: the low end saves less than half of the middle"
     head = f"{finding.severity} {finding.code} {finding.cause}"
     return f"{head}: {why} x {terms.confidence:.4f} = {terms.score:.4f}{place}"
