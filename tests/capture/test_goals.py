@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from functools import cache
 
 import pytest
 import yaml
@@ -36,13 +37,26 @@ def text(made: CapturePlan) -> str:
     return made.model_dump_json()
 
 
+@cache
+def planned(goal: str, engine: str, place: str = "bare") -> CapturePlan:
+    """A plan of which nothing else is wished; many tests look at the same."""
+    return plan(PlanRequest(goal, engine, place=place))
+
+
+@cache
+def taught_text() -> str:
+    """All that the plans of two engines say, at a desk and on a cluster."""
+    wishes = itertools.product(GOALS, ("tensorrt-llm", "native"), ("bare", "slurm"))
+    return "\n".join(text(planned(*wish)) for wish in wishes)
+
+
 # --- every plan ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("goal", "engine"), list(itertools.product(GOALS, ENGINES)))
 def test_every_plan_is_whole(goal: str, engine: str) -> None:
     for place in PLACES:
-        made = plan(PlanRequest(goal, engine, place=place))
+        made = planned(goal, engine, place)
         assert not re.search(r"\{[a-z_]+\}", " ".join(commands(made)).replace("${MODEL}", ""))
         record = [c for c in commands(made) if re.search(r"nsys (profile|launch|start) -", c)]
         assert record, place
@@ -63,7 +77,7 @@ def test_every_plan_is_whole(goal: str, engine: str) -> None:
 @pytest.mark.parametrize("goal", GOALS)
 def test_the_commands_of_ours_exist(goal: str) -> None:
     for engine in ENGINES:
-        made = plan(PlanRequest(goal, engine))
+        made = planned(goal, engine)
         lines = [*commands(made), *(line for v in made.variants for line in v.lines)]
         for line in lines:
             if line.startswith("advisor "):
@@ -197,7 +211,7 @@ def test_every_range_has_a_report_of_its_own() -> None:
 @pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize("place", PLACES)
 def test_variants_speak_of_what_the_plan_writes(goal: str, place: str) -> None:
-    made = plan(PlanRequest(goal, "tensorrt-llm", place=place))
+    made = planned(goal, "tensorrt-llm", place)
     lines = [line for v in made.variants for line in v.lines]
     assert not any("dataset_run" in line for line in lines)
     written = {w for c in commands(made) for w in re.findall(r"-o (\S+)", c)}
@@ -267,7 +281,7 @@ def test_containers_and_pods() -> None:
 
 
 def test_the_six_variables_of_tensorrt_llm_are_all_planned_somewhere() -> None:
-    said = " ".join(text(plan(PlanRequest(goal, "tensorrt-llm"))) for goal in GOALS)
+    said = " ".join(text(planned(goal, "tensorrt-llm")) for goal in GOALS)
     for variable in engines()["tensorrt-llm"].capture:
         assert f"{variable.variable}=" in said, variable.variable
 
@@ -285,13 +299,7 @@ TAUGHT = (
 
 @pytest.mark.parametrize("taught", TAUGHT)
 def test_what_the_notes_teach_is_planned(taught: str) -> None:
-    wishes = [
-        PlanRequest(g, e, place=p)
-        for g in GOALS
-        for e in ("tensorrt-llm", "native")
-        for p in ("bare", "slurm")
-    ]
-    assert any(taught in text(plan(w)) for w in wishes)
+    assert taught in taught_text()
 
 
 # --- refusals --------------------------------------------------------------------------------

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from advisor.cli.completion import VARIABLE
 from advisor.cli.main import main
 from tests.builder import Export
 
+Completed = Callable[[str], list[str]]
 
-def completed(line: str, folder: Path) -> list[str]:
-    """What bash would offer for the last word of the line; `file` where it completes names of files."""
-    words = {
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(line.split(" ")) - 1),
-        "_ADVISOR_COMPLETE": "bash_complete",
-    }
-    root = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; sys.argv[0] = 'advisor'; from advisor.cli.main import run; run()",
-        ],
-        env={**os.environ, **words, "PYTHONPATH": root},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    offered = [line.partition(",") for line in done.stdout.splitlines() if line]
-    return [kind if kind == "file" else value for kind, _, value in offered]
+
+@pytest.fixture
+def completed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Completed:
+    """What bash would offer for the last word of a line, in an empty folder; `file` where it completes
+    names of files. `test_process.py` asks as a shell does, in a process of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, "bash_complete")
+
+    def asked(line: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        main([])
+        told = capsys.readouterr()
+        assert told.err == ""
+        offered = [answer.partition(",") for answer in told.out.splitlines() if answer]
+        return [kind if kind == "file" else value for kind, _, value in offered]
+
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -57,9 +54,9 @@ def completed(line: str, folder: Path) -> list[str]:
         ("advisor stats --timeunit u", "usec"),
     ],
 )
-def test_values(tmp_path: Path, line: str, offered: str | None) -> None:
+def test_values(tmp_path: Path, completed: Completed, line: str, offered: str | None) -> None:
     Export().process(1).range("decode_step", 0, 90_000).launch(at=10_000).write(tmp_path / "a.sqlite")
-    found = completed(line, tmp_path)
+    found = completed(line)
     assert (offered in found) if offered else not found
     assert all(word.startswith(line.split()[-1]) for word in found if word != "file")
 
@@ -67,8 +64,8 @@ def test_values(tmp_path: Path, line: str, offered: str | None) -> None:
 @pytest.mark.parametrize(
     "line", ["advisor ./", "advisor diagnose ./", "advisor stats a.sqlite -o r", "advisor compare --before b"]
 )
-def test_names_of_files_are_left_to_the_shell(tmp_path: Path, line: str) -> None:
-    assert completed(line, tmp_path) == ["file"]
+def test_names_of_files_are_left_to_the_shell(completed: Completed, line: str) -> None:
+    assert completed(line) == ["file"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import advisor
 from advisor.errors import RuleError
 from advisor.model.explanation import Explanation, Reason
-from advisor.pipeline.diagnose import Options, analyse, diagnose
+from advisor.pipeline.diagnose import Analysed, Options, analyse, diagnose
 from advisor.pipeline.explain import explanation
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.test_captures import committed
@@ -21,9 +22,32 @@ EAGER = committed("decode_eager_bs1")
 OPAQUE = committed("decode_graph_opaque")
 
 
+OPEN = ExitStack()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    """What was analysed for all tests of this module is closed behind them."""
+    yield
+    analysed.cache_clear()
+    OPEN.close()
+
+
+@cache
+def analysed(path: Path, *params: str) -> Analysed:
+    return OPEN.enter_context(analyse(path, Options(params=params)))
+
+
 @cache
 def explained(path: Path, code: str, *params: str) -> Explanation:
-    return advisor.explain(path, code, Options(params=params))
+    """What `advisor.explain` says; each capture is analysed once for all rules."""
+    done = analysed(path, *params)
+    (named,) = (c for c, r in done.inference.program.by_code.items() if code in (c, r.spec.cause))
+    return explanation(done, named)
+
+
+def every_explanation(path: Path) -> list[Explanation]:
+    return [explained(path, code) for code in sorted(analysed(path).inference.program.by_code)]
 
 
 def walk(reasons: tuple[Reason, ...]) -> Iterator[Reason]:
@@ -130,9 +154,7 @@ def test_why_not_names_the_nearest_miss_and_how_far_it_is() -> None:
 @pytest.mark.parametrize("capture", [EAGER, OPAQUE, committed("whole_run_no_capture_range")])
 def test_the_sentence_says_what_the_tree_shows(capture: Path) -> None:
     """Whatever stood in the way: a number, a symptom, or a rule that stopped it."""
-    with analyse(capture) as done:
-        found = [explanation(done, code) for code in sorted(done.inference.by_code)]
-    for one in (f for f in found if f.state == "quiet"):
+    for one in (f for f in every_explanation(capture) if f.state == "quiet"):
         failing = [r.text for r in walk(one.scopes[0].reasons) if r.holds is False]
         assert any(one.sentence.endswith(f": {text}.") for text in failing), one.sentence
 
@@ -209,14 +231,9 @@ def test_an_unknown_name_is_told_before_the_capture_is_read() -> None:
 
 @pytest.mark.parametrize("name", ["decode_eager_bs1", "decode_graph_opaque", "no_gpu_work"])
 def test_every_rule_can_be_explained_on_every_capture(name: str) -> None:
-    from advisor.pipeline.diagnose import analyse
-    from advisor.pipeline.explain import explanation
-
-    with analyse(committed(name)) as done:
-        for code in done.inference.program.by_code:
-            found = explanation(done, code)
-            assert code in found.sentence
-            assert found.scopes
-            for one in found.scopes:
-                assert (one.state == "not_evaluated") == bool(one.missing)
-                assert (one.confidence is not None) == (one.state in ("fired", "overruled"))
+    for found in every_explanation(committed(name)):
+        assert found.code in found.sentence
+        assert found.scopes
+        for one in found.scopes:
+            assert (one.state == "not_evaluated") == bool(one.missing)
+            assert (one.confidence is not None) == (one.state in ("fired", "overruled"))
