@@ -163,6 +163,7 @@ def _labels() -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _labels(), reason="the labelled captures are not on this machine")
 @pytest.mark.parametrize(("section", "name", "want"), _labels(), ids=[f"{s}-{n}" for s, n, _ in _labels()])
 def test_labelled_captures(section: str, name: str, want: dict[str, Any]) -> None:

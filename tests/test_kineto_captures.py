@@ -196,6 +196,7 @@ def _labels() -> list[tuple[Path, dict[str, Any]]]:
     return named
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _labels(), reason="the labelled traces are not on this machine")
 @pytest.mark.parametrize(("path", "want"), _labels(), ids=[p.name for p, _ in _labels()])
 def test_labelled_traces(path: Path, want: dict[str, Any]) -> None:
@@ -205,6 +206,7 @@ def test_labelled_traces(path: Path, want: dict[str, Any]) -> None:
     assert not set(want.get("never", ())) & set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _labels(), reason="the real traces are not on this machine")
 @pytest.mark.parametrize(("path", "want"), _labels(), ids=[p.name for p, _ in _labels()])
 def test_real_traces_read_whole(path: Path, want: dict[str, Any]) -> None:

@@ -83,12 +83,14 @@ def test_committed_captures(path: Path) -> None:
     check(diagnosed(path), path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OTHERS, reason=f"{SHARED} is not here")
 @pytest.mark.parametrize("path", OTHERS, ids=lambda p: str(p.relative_to(SHARED)))
 def test_every_other_capture(path: Path) -> None:
     check(diagnosed(path), path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ARCHIVES, reason=f"{SHARED} is not here")
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda p: p.name.split(".")[0])
 def test_jobs_of_several_ranks(archive: Path, tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def _shared() -> list[Path]:
     return [p for p in found if p.parent.name != "oracle"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _shared(), reason="the labelled captures are not on this machine")
 @pytest.mark.parametrize("path", _shared(), ids=lambda p: str(p.relative_to(SHARED)))
 def test_labelled_captures(path: Path) -> None:

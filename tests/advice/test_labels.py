@@ -37,9 +37,9 @@ def _captures() -> Iterator[Any]:
     for section, labels in DOCUMENT.items():
         for name, label in labels.items():
             path = _file(section, name)
-            there = section == "committed" or path is not None
-            skip = pytest.mark.skipif(not there, reason=f"{section}/{name} is not beside the tests")
-            yield pytest.param(path, label, id=f"{section}/{name}", marks=skip)
+            skip = pytest.mark.skipif(path is None, reason=f"{section}/{name} is not beside the tests")
+            marks = [] if section == "committed" else [pytest.mark.slow, skip]
+            yield pytest.param(path, label, id=f"{section}/{name}", marks=marks)
 
 
 each_capture = pytest.mark.parametrize(("path", "label"), list(_captures()))

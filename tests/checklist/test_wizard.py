@@ -113,6 +113,7 @@ def test_finish(folder: Path) -> None:
     assert done["captures"] == ["/data/captures/2026-11-20/decode_[eager]_batch_size_1.sqlite"]
 
 
+@pytest.mark.slow
 def test_every_answer_is_saved_interrupt_and_resume(folder: Path) -> None:
     child = terminal(folder, "--answers", "answers.yaml", "--session", "mine")
     answer(child, "y", "first")
@@ -133,6 +134,7 @@ def test_every_answer_is_saved_interrupt_and_resume(folder: Path) -> None:
     assert saved(folder, "mine")[LAST[0]]["note"] == "first"
 
 
+@pytest.mark.slow
 def test_an_interrupted_note_leaves_the_question_open(folder: Path) -> None:
     child = terminal(folder, "--answers", "answers.yaml")
     child.expect("Answer")
@@ -143,6 +145,7 @@ def test_an_interrupted_note_leaves_the_question_open(folder: Path) -> None:
     assert LAST[0] not in saved(folder)
 
 
+@pytest.mark.slow
 def test_arrows_and_back(folder: Path) -> None:
     child = terminal(folder, "--answers", "answers.yaml")
     child.expect("Answer")
@@ -160,6 +163,7 @@ def test_arrows_and_back(folder: Path) -> None:
     assert saved(folder)[LAST[0]] == {"answer": "yes", "note": "right"}
 
 
+@pytest.mark.slow
 def test_help_and_quit(folder: Path) -> None:
     child = terminal(folder, "--answers", "answers.yaml")
     child.expect("help")
@@ -177,6 +181,7 @@ def test_help_and_quit(folder: Path) -> None:
     assert saved(folder)[LAST[0]] == {"answer": "yes", "note": "kept"}
 
 
+@pytest.mark.slow
 def test_the_eight_steps(folder: Path) -> None:
     """Only they are asked and shown; answers to other questions of the session stay."""
     done = unattended(folder, "--short", "--no-input", "--session", "s", "--answers", "answers.yaml")
@@ -188,6 +193,7 @@ def test_the_eight_steps(folder: Path) -> None:
     assert saved(folder, "s")["documented"]["answer"] == "yes"
 
 
+@pytest.mark.slow
 def test_back_from_the_note_to_the_answer(folder: Path) -> None:
     child = terminal(folder, "--answers", "answers.yaml")
     answer(child, "y", "b")
@@ -198,6 +204,7 @@ def test_back_from_the_note_to_the_answer(folder: Path) -> None:
     assert saved(folder)[LAST[0]] == {"answer": "no", "note": "why not"}
 
 
+@pytest.mark.slow
 def test_what_the_capture_says_is_shown_first(folder: Path) -> None:
     child = terminal(folder, "a.sqlite", "--answers", "answers.yaml")
     child.expect("answers [0-9]+ of [0-9]+ questions")

@@ -750,6 +750,7 @@ def _labelled(name: str) -> Path:
     return committed(name.rpartition("/")[2])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not _labels(), reason="the labelled captures are not on this machine")
 @pytest.mark.parametrize("want", _labels(), ids=lambda w: f"{w['before']}-{w['after']}")
 def test_labelled_pairs(want: dict[str, str]) -> None:

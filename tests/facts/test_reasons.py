@@ -64,6 +64,7 @@ def test_reasons_of_scenes(tmp_path: Path, export: object) -> None:
     assert wrong_reasons(export().write(tmp_path / "t.sqlite")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OTHERS, reason="no further captures beside the checkout")
 def test_reasons_of_other_captures() -> None:
     wrong = Counter(text for path in SAMPLED for text in wrong_reasons(path))

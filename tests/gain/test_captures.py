@@ -50,6 +50,7 @@ def test_the_unchanged_replay_of_a_committed_capture(path: Path) -> None:
     check_identity(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 @pytest.mark.parametrize("path", LABELLED, ids=lambda p: p.name.split(".")[0])
 def test_the_unchanged_replay_of_a_labelled_capture(path: Path) -> None:
@@ -79,6 +80,7 @@ def measured() -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield name, causes, gain
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_estimates_meet_what_was_measured() -> None:
     rules = load_rules(builtin_dir()).by_cause
@@ -102,6 +104,7 @@ def test_estimates_meet_what_was_measured() -> None:
     assert max(errors) <= WORST
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 @pytest.mark.parametrize(
     ("name", "fixes"),
@@ -124,6 +127,7 @@ def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None
             assert found.speedup.high <= found.bound_speedup.high + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_a_measured_step_narrows_what_launching_left_open() -> None:
     """Every range still meets what was measured, those of the host's launching at 1.4 or less."""
@@ -142,6 +146,7 @@ def test_a_measured_step_narrows_what_launching_left_open() -> None:
         assert found.after.mid == pytest.approx(after, rel=0.10)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_larger_batches_of_replayed_graphs() -> None:
     """Within a tenth of the step measured at that batch. Eager steps are not judged: measured at

@@ -7,10 +7,13 @@ import json
 import lzma
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
+
+import pytest
 
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
@@ -105,6 +108,19 @@ def after(name: str, edit: Edit, path: Path) -> Diagnosis:
         edit(db)
     db.close()
     return diagnosed(path)
+
+
+def of_each_first(cases: Sequence[Any]) -> list[Any]:
+    """The cases (with a name and a capture) as parameters: further captures for one edit are slow tests."""
+    first = {case.name: case for case in reversed(cases)}
+    return [
+        pytest.param(
+            case,
+            id=f"{case.name}, {case.capture}",
+            marks=[] if case is first[case.name] else [pytest.mark.slow],
+        )
+        for case in cases
+    ]
 
 
 def diagnosed(path: Path) -> Diagnosis:

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis, Span
 from tests.metamorphic import edits as e
 from tests.metamorphic import events as k
-from tests.metamorphic.captures import after, after_events, before, before_events
+from tests.metamorphic.captures import after, after_events, before, before_events, of_each_first
 from tests.metamorphic.edits import KERNEL, MEMCPY, MS, NVTX, RUNTIME
 
 
@@ -240,16 +239,12 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix(" s"))
 
 
-#: One capture for each edit; all of them with ADVISOR_ALL_CAPTURES=1.
-SAMPLE = CASES if os.environ.get("ADVISOR_ALL_CAPTURES") else list({c.name: c for c in CASES[::-1]}.values())
-
-
-@pytest.mark.parametrize("case", SAMPLE, ids=lambda c: f"{c.name}, {c.capture}")
+@pytest.mark.parametrize("case", of_each_first(CASES))
 def test_an_edit_of_an_export_has_its_known_effect(case: Case, tmp_path: Path) -> None:
     check(case, before(case.capture), after(case.capture, case.edit, tmp_path / "edited.sqlite"))
 
 
-@pytest.mark.parametrize("case", EVENT_CASES, ids=lambda c: f"{c.name}, {c.capture}")
+@pytest.mark.parametrize("case", of_each_first(EVENT_CASES))
 def test_an_edit_of_events_has_its_known_effect(case: Case, tmp_path: Path) -> None:
     now = after_events(case.capture, case.edit, tmp_path / "edited.json")
     check(case, before_events(case.capture), now)

@@ -10,7 +10,7 @@ import pytest
 from advisor.model.findings import Diagnosis
 from tests.metamorphic import edits as e
 from tests.metamorphic import variants as v
-from tests.metamorphic.captures import after, before
+from tests.metamorphic.captures import after, before, of_each_first
 from tests.metamorphic.edits import KERNEL, MS, RUNTIME
 
 
@@ -46,7 +46,7 @@ def costly(d: Diagnosis, beside: str) -> dict[str, float | None]:
     return {f.cause: f.ranking.saved if f.ranking else None for f in found}
 
 
-@pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: f"{r.name}, {r.capture}")
+@pytest.mark.parametrize("relation", of_each_first(RELATIONS))
 def test_order_and_gains_stay(relation: Relation, tmp_path: Path) -> None:
     was = costly(before(relation.capture), relation.beside)
     now = costly(after(relation.capture, relation.edit, tmp_path / "edited.sqlite"), relation.beside)

@@ -11,7 +11,7 @@ from tests.kineto_builder import Profile
 from tests.metamorphic import edits as e
 from tests.metamorphic import events as k
 from tests.metamorphic import variants as v
-from tests.metamorphic.captures import after, after_events, before, before_events
+from tests.metamorphic.captures import after, after_events, before, before_events, of_each_first
 from tests.metamorphic.edits import KERNEL, MEMCPY, MS, NVTX, RUNTIME
 from tests.metamorphic.test_edits import Case, check, found, steps
 
@@ -83,12 +83,12 @@ EVENT_CASES = [
 # fmt: on
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.name}, {c.capture}")
+@pytest.mark.parametrize("case", of_each_first(CASES))
 def test_a_variant_of_an_export_has_its_known_effect(case: Case, tmp_path: Path) -> None:
     check(case, before(case.capture), after(case.capture, case.edit, tmp_path / "edited.sqlite"))
 
 
-@pytest.mark.parametrize("case", EVENT_CASES, ids=lambda c: f"{c.name}, {c.capture}")
+@pytest.mark.parametrize("case", of_each_first(EVENT_CASES))
 def test_a_variant_of_events_has_its_known_effect(case: Case, tmp_path: Path) -> None:
     now = after_events(case.capture, case.edit, tmp_path / "edited.json")
     check(case, before_events(case.capture), now)

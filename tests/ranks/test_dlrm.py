@@ -15,9 +15,10 @@ from tests.ranks.support import fact, finding, pytest_fail
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 ARCHIVE = SHARED / "public" / "facebookresearch+param" / "dlrm_kineto.tar.gz"
 
-pytestmark = pytest.mark.skipif(
-    not ARCHIVE.is_file(), reason="the captures of other people are not on this machine"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ARCHIVE.is_file(), reason="the captures of other people are not on this machine"),
+]
 
 
 @pytest.fixture(scope="module")

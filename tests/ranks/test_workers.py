@@ -105,6 +105,7 @@ def test_processes_start_where_there_is_enough_to_read(
     assert started == ([] if expected_workers is None else [expected_workers])
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced(files: Files, expected: Callable[[Files], str]) -> None:
     told: list[str] = []
     found = diagnose_ranks(files, run=runner(2, work=killers.dies_once), warn=told.append)
@@ -113,6 +114,7 @@ def test_a_process_that_dies_is_replaced(files: Files, expected: Callable[[Files
     assert found.model_dump_json() == expected(files)
 
 
+@pytest.mark.slow
 def test_a_capture_that_kills_its_process_is_missing(files: Files) -> None:
     told: list[str] = []
     found = diagnose_ranks(files, run=runner(2, work=killers.always_dies), warn=told.append)
@@ -122,6 +124,7 @@ def test_a_capture_that_kills_its_process_is_missing(files: Files) -> None:
     assert "without rank 1" in found.verdict
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_a_cluster_whose_worker_dies(files: Files, expected: Callable[[Files], str]) -> None:
     """A real LocalCluster of two workers; one is killed in the middle of a capture."""
@@ -133,6 +136,7 @@ def test_a_cluster_whose_worker_dies(files: Files, expected: Callable[[Files], s
     assert found.model_dump_json() == expected(files)
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_a_capture_that_kills_every_worker(files: Files) -> None:
     told: list[str] = []
@@ -144,6 +148,7 @@ def test_a_capture_that_kills_every_worker(files: Files) -> None:
     assert [i.rank for i in found.inputs if i.format != "unreadable"] == [0, 2]
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_a_running_cluster_is_used_and_left_alone(files: Files, expected: Callable[[Files], str]) -> None:
     from distributed import LocalCluster
@@ -156,6 +161,7 @@ def test_a_running_cluster_is_used_and_left_alone(files: Files, expected: Callab
         assert len(cluster.scheduler_info["workers"]) == 1
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_a_cluster_that_loses_all_workers(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody restarts a worker without a nanny: what is left is said to be missing."""
@@ -178,6 +184,7 @@ def test_a_cluster_that_loses_all_workers(files: Files, monkeypatch: pytest.Monk
     assert len(told) == sum(i.format == "unreadable" for i in found.inputs)
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_a_scheduler_that_dies_in_the_middle(files: Files) -> None:
     code = (
@@ -203,6 +210,7 @@ def test_a_scheduler_that_dies_in_the_middle(files: Files) -> None:
     assert all(line.endswith("the connection to the scheduler was lost") for line in told)
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_workers_that_cannot_start(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process of a worker ends at once, so that its nanny gives up."""
@@ -222,6 +230,7 @@ def test_no_scheduler_there(files: Files, address: str, monkeypatch: pytest.Monk
         diagnose_ranks(files, run=runner(dask=address))
 
 
+@pytest.mark.slow
 @needs_distributed
 def test_workers_without_advisor(files: Files) -> None:
     with pytest.raises(InputError, match="install the same version of advisor there"):
@@ -241,6 +250,7 @@ def test_distributed_is_imported_only_when_asked_for() -> None:
     assert out.stdout.strip() == "False"
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_workers(files: Files) -> None:
     def stop(_done: int, _of: int) -> None:
         raise KeyboardInterrupt
@@ -249,6 +259,7 @@ def test_ctrl_c_stops_the_workers(files: Files) -> None:
         diagnose_ranks(files, run=runner(2, count=stop))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [None, pytest.param("local", marks=needs_distributed)])
 def test_a_worker_that_is_killed_leaves_nothing_unpacked(files: Files, cluster: str | None) -> None:
     told: list[str] = []

@@ -202,6 +202,7 @@ def test_real_captures_are_diagnosed_alike(name: str, tmp_path: Path) -> None:
     assert told(diagnose(tmp_path / "out.sqlite")) == told(diagnose(committed(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="other people's captures are not on this machine")
 @pytest.mark.parametrize("path", sorted(SHARED.glob("public/*/*.sqlite.xz")), ids=lambda p: p.stem)
 def test_other_peoples_captures(path: Path, tmp_path: Path) -> None:

@@ -244,6 +244,7 @@ def test_an_export_folder_is_one_capture_and_other_folders_hold_captures(tmp_pat
     assert expand([tmp_path, folder]) == [trace, folder, sqlite]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SAMPLE.is_file(), reason=f"no {SAMPLE}")
 def test_the_real_export_gives_the_facts_of_the_sqlite_export(tmp_path: Path) -> None:
     with tarfile.open(SAMPLE) as packed:

@@ -21,7 +21,7 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PACKED = sorted([*SHARED.glob("h200/*.sqlite.xz"), *SHARED.glob("public/*/*.sqlite*")])
 ORACLE = sorted({path.name.split(".")[0] for path in SHARED.glob("oracle/*.csv")})
 
-pytestmark = pytest.mark.skipif(not PACKED, reason=f"no captures in {SHARED}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PACKED, reason=f"no captures in {SHARED}")]
 
 
 def oracle(capture: str, report: str) -> list[dict[str, str]]:

@@ -37,6 +37,7 @@ def test_the_committed_capture_agrees(report: str, capsys: Captured) -> None:
     assert sum(map(len, ours[1:])) == CELLS[report]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "oracle").is_dir(), reason=f"no captures in {SHARED}")
 @pytest.mark.parametrize("report", REPORTS)
 @pytest.mark.parametrize("capture", ["decode_eager_bs1", "decode_sync", "prefill8b_bs4"])
