@@ -23,6 +23,7 @@ VERBS = {
     "show": ("advisor.cli.finding_verbs", "show", "Show one finding in full."),
     "explain": ("advisor.cli.finding_verbs", "explain", "Explain a rule, or why it fired or not."),
     "run": ("advisor.cli.run_verbs", "run", "Record a command, and diagnose what was recorded."),
+    "attach": ("advisor.cli.attach_verbs", "attach", "Profile a server that runs, and diagnose it."),
     "runs": ("advisor.cli.run_verbs", "runs", "List, show, compare and remove recorded runs."),
     "doctor": ("advisor.cli.capture_verbs", "doctor", "Check a capture, and how to record it better."),
     "stats": ("advisor.cli.extract_verbs", "stats", "Print tables of a capture, as nsys stats does."),

@@ -155,13 +155,7 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
         if (further := _another(settings, order, folder, kept, done, chosen.tool, number)) is None:
             break
         kept, done = further
-    try:
-        code = _judged(settings, folder, kept, before)
-    except BaseException:
-        captures = shlex.join(str(folder / capture) for capture in kept.captures)
-        message(f"note: the capture is kept; diagnose it with: advisor {captures}")
-        raise
-    _drop(settings.folder, typed["keep"] or KEEP)
+    code = judged(settings, folder, kept, before, typed["keep"])
     if done.interrupted:
         return INTERRUPTED
     return code or int(bool(done.code))
@@ -203,9 +197,20 @@ def _another(
     return more, again
 
 
+def judged(settings: Settings, folder: Path, run: Run, before: Run | None, keep: int | None) -> int:
+    """Diagnose the captures of a run and deliver the report, or what it says of the run before; then remove
+    captures of all but the `keep` last runs. Returns the exit code."""
+    try:
+        code = _judged(settings, folder, run, before)
+    except BaseException:
+        captures = shlex.join(str(folder / capture) for capture in run.captures)
+        message(f"note: the capture is kept; diagnose it with: advisor {captures}")
+        raise
+    _drop(settings.folder, keep or KEEP)
+    return code
+
+
 def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> int:
-    """Diagnose the captures of a run and deliver the report, or what it says of the run before; the exit
-    code."""
     from advisor.cli.diagnosis import how_of, report
     from advisor.pipeline import passes
     from advisor.pipeline.inputs import Capture, Given

@@ -68,7 +68,8 @@ class Run(Frozen):
     of the command, null where the recording ended it; `stopped` says why a recording ended early, `notes`
     what was done otherwise than planned; `captures` are names in its folder. `commit` and `dirty` are of
     the working folder's git repository; `promises` those of the run `against` which it was recorded;
-    `unprofiled_ms` is the step timed without a profiler, by the recorder torch."""
+    `unprofiled_ms` is the step timed without a profiler, by the recorder torch. The recorder "server" is the
+    profiler of a serving engine that was attached to."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Literal["run"] = "run"
@@ -77,7 +78,7 @@ class Run(Frozen):
     state: Literal["begun", "recorded", "diagnosed", "failed"] = "begun"
     command: tuple[str, ...]
     goal: str
-    recorder: Literal["nsys", "torch"] = "nsys"
+    recorder: Literal["nsys", "torch", "server"] = "nsys"
     serving_engine: str
     request: dict[str, str | int | bool] = Field(default_factory=dict)
     options: tuple[str, ...] = ()

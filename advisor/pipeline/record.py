@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,10 +125,7 @@ def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path
     """The folder of the run, with its plan and what is known before it is recorded. A run `before` that is
     repeated as it was gives the options and variables that it ended up with."""
     made, tool = chosen.plan, chosen.tool
-    folder = store.new(order.folder, order.name)
-    if (free := free_bytes(folder)) < SPARE_BYTES:
-        folder.rmdir()
-        raise InputError(f"{order.folder}: its disk has {size_text(free)} free; recordings need more")
+    folder = new_folder(order.folder, order.name)
     commit, dirty = store.revision()
     changed = {
         key: value
@@ -139,7 +137,7 @@ def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path
     own = {key: value for key in _OWN if (value := getattr(order, key))}
     run = Run(
         name=folder.name,
-        begun=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        begun=now(),
         command=order.request.command,
         goal=order.request.goal,
         recorder="torch" if isinstance(tool, Torch) else "nsys",
@@ -160,29 +158,34 @@ def begin(order: Order, chosen: Chosen, before: Run | None = None) -> tuple[Path
     return folder, run
 
 
-def carry_out(
-    order: Order, folder: Path, run: Run, tool: Nsys | Torch, notify: Notify, echo: IO[bytes] | None
-) -> tuple[Run, Recorded]:
-    """Record the command. Raises InputError where nothing could be recorded; what there is stays in the
-    folder."""
-    extra = ["--kill=none"] if order.until_end and "--kill=none" not in run.options else []
-    wanted = Wanted([*run.options, *extra], run.command, run.variables, order.limits)
+def new_folder(folder: Path, name: str | None) -> Path:
+    """An empty folder for a run. Raises InputError, too where the disk is nearly full."""
+    made = store.new(folder, name)
+    if (free := free_bytes(made)) < SPARE_BYTES:
+        made.rmdir()
+        raise InputError(f"{folder}: its disk has {size_text(free)} free; recordings need more")
+    return made
+
+
+def now() -> str:
+    """The time as records of runs have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@contextmanager
+def noting_failure(folder: Path, run: Run) -> Iterator[None]:
+    """The record says why what is done inside failed, if it does."""
     try:
-        if isinstance(tool, Torch):
-            done = tool.record(order.limits, folder, notify, echo)
-        else:
-            done = record(wanted, tool, folder, notify, echo)
+        yield
     except BaseException as error:
         notes = (str(error),) if isinstance(error, AdvisorError) else ("interrupted",)
         store.save(folder, run.replaced(state="failed", notes=notes))
         raise
-    request = run.request
-    if done.from_start:  # so that a repetition need not find out again
-        request = {key: value for key, value in request.items() if key not in ("calls", "repeat")} | {
-            "delay": 0
-        }
+
+
+def recorded(folder: Path, run: Run, done: Recorded) -> Run:
+    """The run with what became of its recording, saved."""
     run = run.replaced(
-        request=request,
         state="recorded",
         options=done.options,
         seconds=round(done.seconds, 3),
@@ -196,7 +199,27 @@ def carry_out(
         captures=tuple(p.name for p in done.captures),
     )
     store.save(folder, run)
-    return run, done
+    return run
+
+
+def carry_out(
+    order: Order, folder: Path, run: Run, tool: Nsys | Torch, notify: Notify, echo: IO[bytes] | None
+) -> tuple[Run, Recorded]:
+    """Record the command. Raises InputError where nothing could be recorded; what there is stays in the
+    folder."""
+    extra = ["--kill=none"] if order.until_end and "--kill=none" not in run.options else []
+    wanted = Wanted([*run.options, *extra], run.command, run.variables, order.limits)
+    with noting_failure(folder, run):
+        if isinstance(tool, Torch):
+            done = tool.record(order.limits, folder, notify, echo)
+        else:
+            done = record(wanted, tool, folder, notify, echo)
+    request = run.request
+    if done.from_start:  # so that a repetition need not find out again
+        request = {key: value for key, value in request.items() if key not in ("calls", "repeat")} | {
+            "delay": 0
+        }
+    return recorded(folder, run.replaced(request=request), done), done
 
 
 def finish(folder: Path, run: Run, diagnosis: bytes, first: Diagnosis, verdict: str) -> Run:
@@ -212,6 +235,9 @@ def again(order: Order, name: str | None, typed: Mapping[str, Any]) -> tuple[Ord
     """The order that repeats a run, the last one that was diagnosed without a name, with what was `typed`
     besides; and that run. Raises InputError."""
     before = diagnosed(order.folder, name)
+    if before.recorder == "server":
+        words = shlex.join(before.command)
+        raise InputError(f"run '{before.name}' was of a server; repeat it: {words} --against {before.name}")
     given: dict[str, Any] = {
         key: value for key, value in before.request.items() if key in PlanRequest.__dataclass_fields__
     }

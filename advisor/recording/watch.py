@@ -147,6 +147,20 @@ class Watched:
         last = b"".join(self._last).decode("utf-8", "replace").splitlines()
         return Ended(code, monotonic() - self._begun, stopped, killed, interrupted, tuple(last))
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """End it at once, with all that it started."""
+        self._end()
+
+    def last_line(self) -> str:
+        """What it printed last, or its exit code."""
+        printed = [line.decode("utf-8", "replace").strip() for line in self._last]
+        return next((line[:160] for line in reversed(printed) if line), f"exit code {self._process.poll()}")
+
     def _over(self, limits: Limits, size: int, now: float) -> str | None:
         if limits.bytes is not None and size >= limits.bytes:
             return f"--at-most {size_text(limits.bytes)} reached"

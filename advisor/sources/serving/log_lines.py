@@ -86,11 +86,7 @@ def read_log(text: str) -> ServerLog:
     for line in text.splitlines():
         if len(line) > _LONGEST_LINE:
             continue
-        if log.engine is None:
-            log.engine = next((e for e, sign in _ENGINES.items() if re.search(sign, line)), None)
-        if log.version is None and (hit := _VERSION.search(line)):
-            log.version = hit[1]
-        _read_settings(line, log)
+        read_settings(line, log)
         _read_line(line, log)
     return log
 
@@ -112,7 +108,12 @@ def _read_line(line: str, log: ServerLog) -> None:
         log.preempted += int(counted[1]) if counted else 1
 
 
-def _read_settings(line: str, log: ServerLog) -> None:
+def read_settings(line: str, log: ServerLog) -> None:
+    """The engine, its release and its settings, as far as a line tells of them."""
+    if log.engine is None:
+        log.engine = next((e for e, sign in _ENGINES.items() if re.search(sign, line)), None)
+    if log.version is None and (hit := _VERSION.search(line)):
+        log.version = hit[1]
     for name, pattern in _SETTING.items():
         hit = pattern.search(line) or _OPTION[name].search(line)
         if hit and float(hit[1]) > 0:

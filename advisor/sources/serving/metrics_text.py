@@ -1,19 +1,24 @@
 """`/metrics` of serving engines in the text format of Prometheus -> rows of their load.
 
 One scrape shows what is so now and means since the start; of two, counters and means are those between them.
+Of scrapes whose samples have times (the last number of a line, in ms) every one is compared with the one
+before it, so that counters of tokens are rates. Lines that begin with `# server:` tell of its settings, as a
+log does when the server starts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
 from advisor.sources.schema import LOAD_BOTH
-from advisor.sources.serving.log_lines import Row, ServerLog
+from advisor.sources.serving.log_lines import Row, ServerLog, read_settings
 
 _SAMPLE = re.compile(
-    r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?\s+(-?[\d.]+(?:[eE][-+]?\d+)?|NaN|[+-]Inf)(?:\s+\d+)?\s*$"
+    r"^([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?\s+(-?[\d.]+(?:[eE][-+]?\d+)?|NaN|[+-]Inf)(?:\s+(\d{1,18}))?\s*$"
 )
 _LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
 _PREFIXES = {"vllm:": "vllm", "sglang:": "sglang", "sglang_": "sglang", "tgi_": "tgi", "nv_": "triton-server"}
@@ -35,6 +40,15 @@ _GAUGES = {
     "prefix_hit": (("sglang:cache_hit_rate", "vllm:gpu_prefix_cache_hit_rate"), 1.0),
     "accepted": (("sglang:spec_accept_length",), 1.0),
 }
+#: Our column -> counters of tokens, for engines that say no rate.
+_RATES = {
+    "output_per_s": ("vllm:generation_tokens_total", "sglang:generation_tokens_total"),
+    "prompt_per_s": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
+}
+#: Tokens that a verification yields besides the accepted ones of its draft.
+_VERIFIED = ("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_drafts_total")
+#: Labels by which the processes of one replica are told apart: each says the same of it.
+_PROCESSES = ("tp_rank", "pp_rank", "moe_ep_rank")
 #: Our column -> counters of which the first is divided by the second, and the factor of the quotient.
 _QUOTIENTS = {
     "token_ms": (
@@ -81,66 +95,131 @@ _PREEMPTIONS = (
 _SETTINGS = {"vllm:cache_config_info": {"num_gpu_blocks": "cache_blocks"}}
 
 
+SERVER = "# server:"
+
+
 class Sample(NamedTuple):
+    """`time` in ms, None if the line has none."""
+
     name: str
     labels: dict[str, str]
     value: float
+    time: int | None = None
+
+
+class _Scrape(Struct):
+    """Sums of samples by replica and name."""
+
+    time: int | None
+    values: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def total(self, names: Iterable[str]) -> float:
+        return sum(of.get(name, 0.0) for of in self.values.values() for name in names)
 
 
 def is_metrics(text: str) -> bool:
     """True if the text holds a metric of an engine that is known here."""
-    return any(sample.name.startswith(tuple(_PREFIXES)) for sample in _samples(text))
+    return any(engine_of(sample.name) for sample in samples(text))
 
 
-def _samples(text: str) -> Iterator[Sample]:
+def engine_of(name: str) -> str | None:
+    """The engine whose metric it is."""
+    return next((e for prefix, e in _PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def samples(text: str) -> Iterator[Sample]:
+    """The samples of a text; other lines are left out."""
     for line in text.splitlines():
         if line.startswith("#") or not (hit := _SAMPLE.match(line.strip())):
             continue
         try:
-            yield Sample(hit[1], dict(_LABEL.findall(hit[2] or "")), float(hit[3]))
+            labels = dict(_LABEL.findall(hit[2] or ""))
+            yield Sample(hit[1], labels, float(hit[3]), int(hit[4]) if hit[4] else None)
         except ValueError:
             continue
 
 
 def read_metrics(text: str) -> ServerLog:
-    """A row for each replica and scrape; of means and counters, the last scrape holds what changed."""
-    scrapes: list[dict[str, dict[str, float]]] = []
-    seen: set[tuple[str, str]] = set()
+    """A row for each replica and scrape; of means and counters, the last scrape holds what changed, and each
+    scrape that has a time what changed since the one before."""
     log = ServerLog()
-    for sample in _samples(text):
-        engine = next((e for prefix, e in _PREFIXES.items() if sample.name.startswith(prefix)), None)
-        if engine is None:
-            continue
-        log.engine = log.engine or engine
-        key = (sample.name, repr(sorted(sample.labels.items())))
-        if not scrapes or key in seen:
-            scrapes.append({})
-            seen.clear()
-        seen.add(key)
-        replica = sample.labels.get("engine", sample.labels.get("dp_rank", "0"))
-        of = scrapes[-1].setdefault(replica, {})
-        of[sample.name] = of.get(sample.name, 0.0) + sample.value
+    for line in text.splitlines():
+        if line.startswith(SERVER):
+            read_settings(line, log)
+    scrapes = _scrapes(text, log)
     for at, scrape in enumerate(scrapes):
-        for replica, values in scrape.items():
-            before = scrapes[0].get(replica, {}) if at and at == len(scrapes) - 1 else {}
-            log.rows.append(_row(replica, values, before))
+        earlier = scrapes[at - 1] if at and scrape.time is not None else None
+        if earlier is None and at and at == len(scrapes) - 1:
+            earlier = scrapes[0]
+        for replica, values in scrape.values.items():
+            before = earlier.values.get(replica, {}) if earlier else {}
+            log.rows.append(_row(replica, values, before, _seconds(earlier, scrape)))
     if scrapes:
-        first, last = (
-            sum(of.get(n, 0.0) for of in s.values() for n in _PREEMPTIONS) for s in (scrapes[0], scrapes[-1])
-        )
+        first, last = (s.total(_PREEMPTIONS) for s in (scrapes[0], scrapes[-1]))
         log.preempted = int(last - first if len(scrapes) > 1 else last)
     return log
 
 
-def _row(replica: str, values: Mapping[str, float], before: Mapping[str, float]) -> Row:
+def _scrapes(text: str, log: ServerLog) -> list[_Scrape]:
+    """The scrapes of a text: another begins where a sample is there again, or has another time."""
+    scrapes: list[_Scrape] = []
+    seen: set[tuple[str, str]] = set()
+    processes: dict[str, list[str | None]] = {}
+    for sample in samples(text):
+        if (engine := engine_of(sample.name)) is None:
+            continue
+        log.engine = log.engine or engine
+        replica = sample.labels.get("engine", sample.labels.get("dp_rank", "0"))
+        process = [sample.labels.get(name) for name in _PROCESSES]
+        if any(process) and processes.setdefault(replica, process) != process:
+            continue
+        key = (sample.name, repr(sorted(sample.labels.items())))
+        if not scrapes or key in seen or sample.time != scrapes[-1].time:
+            scrapes.append(_Scrape(sample.time))
+            seen.clear()
+        seen.add(key)
+        of = scrapes[-1].values.setdefault(replica, {})
+        of[sample.name] = of.get(sample.name, 0.0) + sample.value
+    return scrapes
+
+
+def _seconds(before: _Scrape | None, scrape: _Scrape) -> float | None:
+    """The time between two scrapes; None if it is not known."""
+    if before is None or before.time is None or scrape.time is None or scrape.time <= before.time:
+        return None
+    return (scrape.time - before.time) / 1e3
+
+
+def _row(
+    replica: str, values: Mapping[str, float], before: Mapping[str, float], seconds: float | None
+) -> Row:
     row: Row = {"kind": float(LOAD_BOTH), "replica": float(replica) if replica.isdigit() else 0.0}
     for column, (names, scale) in _GAUGES.items():
         if (value := next((values[n] for n in names if n in values), None)) is not None:
             row[column] = value * scale
     for column, quotients in _QUOTIENTS.items():
         for above, below, scale in quotients:
-            count = values.get(below, 0.0) - before.get(below, 0.0)
-            if above in values and count > 0:
-                row[column] = (values[above] - before.get(above, 0.0)) / count * scale
+            if (quotient := _quotient(above, below, values, before)) is not None:
+                row[column] = quotient * scale
                 break
+    if (accepted := _quotient(*_VERIFIED, values, before)) is not None:
+        row["accepted"] = 1 + accepted
+    if seconds is not None:
+        rated = [column for column in _RATES if column not in row]
+        for column in rated:
+            for name in _RATES[column]:
+                if name in values and name in before and values[name] >= before[name]:
+                    row[column] = (values[name] - before[name]) / seconds
+        if "output_per_s" in rated and "running" in row:  # of the same stretch
+            was = next((before[n] for n in _GAUGES["running"][0] if n in before), row["running"])
+            row["running"] = (row["running"] + was) / 2
     return row
+
+
+def _quotient(
+    above: str, below: str, values: Mapping[str, float], before: Mapping[str, float]
+) -> float | None:
+    count = values.get(below, 0.0) - before.get(below, 0.0)
+    if above not in values or count <= 0:
+        return None
+    return (values[above] - before.get(above, 0.0)) / count

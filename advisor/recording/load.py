@@ -1,0 +1,102 @@
+"""The load of a server that runs, by its `/metrics`, before anything is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from time import monotonic, sleep, time_ns
+from typing import NamedTuple
+
+from advisor.recording.server import Engine, Pace, Server
+from advisor.recording.watch import Notify
+from advisor.sources.serving.log_lines import Row
+from advisor.sources.serving.metrics_text import SERVER, engine_of, read_metrics, samples
+
+#: Kept in the folder of a run, with the time of each scrape.
+METRICS = "metrics.txt"
+
+
+class Load(NamedTuple):
+    """What was measured without the profiler: whether there is `any` request, how many run and wait, tokens
+    a second, the time of one more token of a request in ms, and the share of the KV cache in use; None for
+    what is not said."""
+
+    any: bool
+    running: float | None
+    waiting: float | None
+    output_per_s: float | None
+    token_ms: float | None
+    cache_used: float | None
+
+    @property
+    def text(self) -> str:
+        """``12 requests run, 3 wait, 810 tokens/s, 14.8 ms a token``"""
+        parts = (
+            (self.running, "{:.3g} requests run"), (self.waiting, "{:.3g} wait"),
+            (self.output_per_s, "{:.4g} tokens/s"), (self.token_ms, "{:.3g} ms a token"),
+            (self.cache_used, "{:.0%} of the KV cache in use"),
+        )  # fmt: skip
+        return ", ".join(text.format(value) for value, text in parts if value is not None)
+
+
+def at_once(server: Server) -> Load | None:
+    """The load by one scrape; None without metrics."""
+    rows = read_metrics(answer.text).rows if (answer := server.get("/metrics")).ok else []
+    return _load(rows) if rows else None
+
+
+def measured(
+    pace: Pace, server: Server, engine: Engine, file: Path, notify: Notify, notes: list[str]
+) -> Load | None:
+    """The load by scrapes over some seconds, which are kept in a file with their times; None if the server
+    has no metrics, which `notes` then say."""
+    lines = [f"{SERVER} {setting}" for setting in engine.settings]
+    begun, scrapes = monotonic(), 0
+    while True:
+        answer = server.get("/metrics")
+        scrape = [*_stamped(answer.text, time_ns() // 1_000_000)] if answer.ok else []
+        if not scrape:
+            flag = "; start it with --enable-metrics" if engine.name == "sglang" else ""
+            notes.append(f"no load was measured: /metrics has none of {engine.title}{flag}")
+            return None
+        lines += scrape
+        scrapes += 1
+        if scrapes > 1 and monotonic() - begun >= pace.load:
+            break
+        notify("measuring the load without the profiler", 0)
+        sleep(pace.look)
+    text = "\n".join(lines) + "\n"
+    file.write_text(text, encoding="utf-8")
+    return _load(read_metrics(text).rows)
+
+
+def _stamped(text: str, time_ms: int) -> Iterator[str]:
+    """The samples of the engine, with the time of the scrape."""
+    for line in text.splitlines():
+        for sample in samples(line):
+            if engine_of(sample.name) and not sample.name.endswith("_bucket"):
+                body = line.strip()
+                yield body if sample.time is not None else f"{body} {time_ms}"
+
+
+def _load(rows: Sequence[Row]) -> Load:
+    """Medians over the moments, of all replicas together."""
+    replicas = len({row.get("replica", 0.0) for row in rows}) or 1
+
+    def middle(column: str) -> float | None:
+        known = [row[column] for row in rows if column in row]
+        return median(known) if known else None
+
+    running, waiting, output = (
+        None if (one := middle(column)) is None else one * replicas
+        for column in ("running", "waiting", "output_per_s")
+    )
+    return Load(
+        any=any(row.get("running", 0.0) > 0 for row in rows),
+        running=running,
+        waiting=waiting,
+        output_per_s=output,
+        token_ms=running / output * 1e3 if running and output else None,
+        cache_used=middle("cache_used"),
+    )

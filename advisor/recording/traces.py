@@ -1,0 +1,121 @@
+"""The traces that a server writes when its profiler stops: found, waited for until whole, and kept."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from advisor.recording.server import Engine, Pace
+from advisor.recording.watch import Notify
+
+#: Below the folder of a run, for a server on this machine that can be told where to write.
+TRACES = "traces"
+#: Traces of the process that answers requests: no GPU works for it.
+_FRONTEND = "async_llm"
+_TRACE = re.compile(r".+\.json(?:\.gz)?")
+_OWN_RANK = re.compile(r"-TP-(\d+)")
+_RANK = re.compile(r"rank\d+")
+_CHUNK = 1 << 20
+
+#: Size and time of a file.
+Stamp = tuple[int, int]
+
+
+class Files:
+    """The traces of processes with a GPU in a folder, and which of them are new."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._before: dict[Path, Stamp] = {}
+        self._before = self.new()
+
+    def new(self) -> dict[Path, Stamp]:
+        """Those that were not there in the beginning, or have changed."""
+        found = {}
+        with suppress(OSError):
+            for entry in os.scandir(self.folder):
+                if _TRACE.fullmatch(entry.name) and _FRONTEND not in entry.name:
+                    with suppress(OSError):
+                        known = entry.stat()
+                        found[Path(entry.path)] = (known.st_size, known.st_mtime_ns)
+        return {path: stamp for path, stamp in found.items() if self._before.get(path) != stamp}
+
+
+def collected(
+    files: Files, engine: Engine, pace: Pace, flush_s: float, notify: Notify
+) -> tuple[list[Path], list[str], bool]:
+    """The traces that were written, once they are whole; notes on those that are not or are missing after
+    `flush_s`, and whether Ctrl-C ended the waiting."""
+    begun = monotonic()
+    try:
+        _wait(files, engine, pace, flush_s, notify)
+        interrupted = False
+    except KeyboardInterrupt:
+        interrupted = True
+    new = files.new()
+    whole = [path for path in new if _is_whole(path)]
+    notes = []
+    if torn := sorted(path.name for path in new.keys() - {*whole}):
+        notes.append(f"left out, since the server had not finished writing: {', '.join(torn)}")
+    if engine.ranks and whole and len(whole) < engine.ranks:
+        notes.append(
+            f"{len(whole)} of {engine.ranks} ranks wrote a trace into {files.folder} in "
+            f"{monotonic() - begun:.0f} s; other machines write into folders of their own: the diagnosis is "
+            "without them"
+        )
+    return whole, notes, interrupted
+
+
+def _wait(files: Files, engine: Engine, pace: Pace, flush_s: float, notify: Notify) -> None:
+    """Until the files of all ranks are whole and grow no more."""
+    begun = still = monotonic()
+    last: dict[Path, Stamp] = {}
+    expected = f" of {engine.ranks}" if engine.ranks else ""
+    while monotonic() - begun < flush_s:
+        if (new := files.new()) != last:
+            last, still = new, monotonic()
+        quiet = bool(new) and monotonic() - still >= pace.quiet
+        if quiet and len(new) >= (engine.ranks or 1) and all(map(_is_whole, new)):
+            return
+        notify(f"waiting for traces, {len(new)}{expected} there", sum(size for size, _ in new.values()))
+        sleep(min(pace.look, pace.quiet))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a trace has its end: the brace of JSON, packed or not."""
+    end = b""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            if path.suffix != ".gz":
+                file.seek(max(path.stat().st_size - _CHUNK, 0))
+            while chunk := file.read(_CHUNK):
+                end = (end + chunk)[-64:]
+    except (OSError, EOFError, zlib.error):
+        return False
+    return end.rstrip().endswith((b"}", b"]"))
+
+
+def kept(path: Path, found: Sequence[Path], folder: Path) -> Path:
+    """The trace in the folder of the run, under a name that says its rank where the server's own does so in
+    its way; a link where that is possible, so that nothing is there twice."""
+    ranks = {p: int(hit[1]) for p in found if (hit := _OWN_RANK.search(p.name))}
+    name = path.name
+    if len({*ranks.values()}) == len(found) > 1 and not _RANK.search(name):
+        name = f"rank{ranks[path]}_{name}"
+    target = folder / name
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copyfile(path, target)
+    if path.parent == folder / TRACES:
+        path.unlink()
+        with suppress(OSError):
+            path.parent.rmdir()
+    return target
