@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.profiler_tables import html_table
+
 SPREAD = ("Avg (ns)", "Med (ns)", "Min (ns)", "Max (ns)", "StdDev (ns)")
 COUNTS = {"cuda_gpu_kern_sum": "Instances", "cuda_gpu_mem_time_sum": "Count", "nvtx_sum": "Instances"}
 NAMES = {"cuda_gpu_mem_time_sum": "Operation", "nvtx_sum": "Range"}
@@ -118,6 +120,11 @@ def in_locale(p: Printed, thousands: str, decimal: str) -> Printed:
     return Printed(p.report, p.head, tuple(tuple(map(text, row)) for row in p.rows))
 
 
+def as_html(p: Printed) -> str:
+    """Copied from a page with its markup."""
+    return f"<h2>{p.report}</h2>\n{html_table(_texts(p))}\n"
+
+
 def wrapped(text: str, width: int, strip: bool = False) -> str:
     """As a terminal of this width shows it; a copy may lose the spaces at the ends of lines."""
     parts = (line[i : i + width] for line in text.splitlines() for i in range(0, max(len(line), 1), width))
@@ -132,6 +139,7 @@ FORMATS: dict[str, Callable[[Printed], str]] = {
     "columns": as_columns,
     "boxes": as_boxes,
     "markdown": as_markdown,
+    "HTML": as_html,
     "chat": as_chat,
 }
 

@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -157,17 +158,54 @@ def as_fenced(rows: Sequence[Sum], **options: Any) -> str:
     return f"This is slow:\n```\n>>> print(prof)\n{table(rows, **options)}\n```\nWhat can I do?\n"
 
 
-def as_csv(rows: Sequence[Sum], *, old: bool = False) -> str:
-    """Exported by pandas from the attributes of the averages."""
-    out = io.StringIO()
+def _frame(rows: Sequence[Sum], *, old: bool = False) -> list[list[object]]:
+    """As pandas makes it from the attributes of the averages."""
     device = "cuda" if old else "device"
     head = ["", "key", "count", "node_id", "cpu_time_total", f"{device}_time_total", "self_cpu_time_total"]
-    write = csv.writer(out, lineterminator="\n")
-    write.writerow([*head, f"self_{device}_time_total", "device_type"])
+    lines: list[list[object]] = [[*head, f"self_{device}_time_total", "device_type"]]
     for i, r in enumerate(rows):
         kind = "DeviceType.CUDA" if r.gpu else "DeviceType.CPU"
-        write.writerow([i, r.name, r.count, 0, r.host, r.device, r.self_host, r.self_device, kind])
+        lines.append([i, r.name, r.count, 0, r.host, r.device, r.self_host, r.self_device, kind])
+    return lines
+
+
+def as_csv(rows: Sequence[Sum], *, old: bool = False) -> str:
+    """Exported by pandas."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(_frame(rows, old=old))
     return out.getvalue()
+
+
+def as_frame(rows: Sequence[Sum], *, old: bool = False) -> str:
+    """The same as a notebook shows it."""
+    return html_table([[str(cell) for cell in line] for line in _frame(rows, old=old)])
+
+
+def html_table(lines: Sequence[Sequence[str]]) -> str:
+    """The markup of a table, the first line its headings."""
+    rows = []
+    for i, line in enumerate(lines):
+        tag = "th" if not i else "td"
+        rows.append("<tr>" + "".join(f"<{tag} style='x'>{escape(c)}</{tag}>" for c in line) + "</tr>")
+    return "<table border=1>\n<thead>\n" + "\n".join(rows) + "\n</table>"
+
+
+def as_html(rows: Sequence[Sum], **options: Any) -> str:
+    """A page with its source copied."""
+    closing = "".join(f"<p>{line}</p>\n" for line in _closing(rows, **options))
+    head = "<!DOCTYPE html><html><head><style>td { color: red }</style></head><body><h1>Slow</h1>"
+    return f"{head}\n{html_table(cells(rows, **options))}\n{closing}</body></html>"
+
+
+def as_pre(rows: Sequence[Sum], **options: Any) -> str:
+    return f"<div class='output'><pre>{escape(table(rows, **options))}</pre></div>"
+
+
+def as_notebook(rows: Sequence[Sum], **options: Any) -> str:
+    lines = table(rows, **options).splitlines(keepends=True)
+    outputs = [{"output_type": "stream", "name": "stdout", "text": lines}]
+    cell = {"cell_type": "code", "source": ["print(prof)"], "outputs": outputs}
+    return json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4}, indent=1)
 
 
 FORMS: dict[str, Callable[..., str]] = {
@@ -178,6 +216,9 @@ FORMS: dict[str, Callable[..., str]] = {
     "log": as_log,
     "comment": as_comment,
     "fenced": as_fenced,
+    "HTML": as_html,
+    "pre": as_pre,
+    "notebook": as_notebook,
 }
 
 # --- the averages of a trace -----------------------------------------------------------------------

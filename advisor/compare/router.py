@@ -4,10 +4,8 @@ reports of trtllm-bench, vllm bench, sglang or genai-perf, from CSV, or bare one
 
 from __future__ import annotations
 
-import csv
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
@@ -19,11 +17,13 @@ from advisor.compare.sides import Side, ratio
 from advisor.compare.statistics import HOST_SPREAD, t_quantile
 from advisor.errors import InputError, invalid_choice
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.verb_files import BenchmarkMetric, benchmark_metrics, limit, moe_router
+from advisor.knowledge.verb_files import limit, moe_router
 from advisor.model.comparison import ExpertKernels, RouterExperiment, RouterRuns
 from advisor.model.numbers import milliseconds
 from advisor.model.work import KernelWork
-from advisor.reading import parse_json, read_bytes
+from advisor.reading import read_bytes
+from advisor.sources.serving.benchmarks import read_runs
+from advisor.sources.serving.report_numbers import COMPARED
 
 #: Runs that differ by this factor do not measure the same.
 _APART = 1_000
@@ -194,7 +194,6 @@ def _uneven(rows: Sequence[tuple[str, KernelWork]]) -> tuple[float | None, str |
 UNITS: Mapping[str, bool] = {"tok/s": True, "req/s": True, "ms": False}
 #: Metric of bare numbers, before their unit.
 GIVEN = "given "
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 class Runs(Struct, frozen=True):
@@ -228,13 +227,13 @@ def read_sides(
     InputError for files without numbers, bare numbers without a unit, and sides without a common metric."""
     if unit is not None and unit not in UNITS:
         raise invalid_choice("--unit", unit, UNITS)
-    if metric is not None and metric not in benchmark_metrics():
-        raise invalid_choice("--metric", metric, benchmark_metrics())
+    if metric is not None and metric not in COMPARED:
+        raise invalid_choice("--metric", metric, COMPARED)
     sides = [list(_runs(side, unit)) for side in (learned, perfect)]
     for name, runs in zip(("LEARNED", "PERFECT"), sides, strict=True):
         if not runs:
             raise InputError(f"{name}: no run is given")
-    order = [metric] if metric else [*([f"{GIVEN}{unit}"] if unit else []), *benchmark_metrics()]
+    order = [metric] if metric else [*([f"{GIVEN}{unit}"] if unit else []), *COMPARED]
     chosen = next((m for m in order if all(m in v for runs in sides for _, v in runs)), None)
     if chosen is None:
         metrics = [sorted({m for _, v in runs for m in v}) for runs in sides]
@@ -242,7 +241,7 @@ def read_sides(
             f"the two sides have no metric in common: {', '.join(metrics[0]) or 'none'} against "
             f"{', '.join(metrics[1]) or 'none'}"
         )
-    known = benchmark_metrics().get(chosen)
+    known = COMPARED.get(chosen)
     shown = known.unit if known is not None else unit or ""
     better = known.better == "higher" if known is not None else UNITS[shown]
     found = [
@@ -283,11 +282,8 @@ def _read(path: Path) -> list[Run]:
         text = read_bytes(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    runs = _from_json(text)
-    if runs is None:
-        runs = _from_table(text) or [_from_labels(text)]
-    found = [{m: v for m, v in run.items() if math.isfinite(v) and v > 0} for run in runs]
-    runs = [run for run in found if run]
+    kept = ({m: v for m, v in run.items() if m in COMPARED} for run in read_runs(text))
+    runs = [run for run in kept if run]
     if not runs:
         raise InputError(
             f"{path}: no throughput or time of trtllm-bench, vllm bench, sglang or genai-perf is "
@@ -296,91 +292,3 @@ def _read(path: Path) -> list[Run]:
         )
     many = len(runs) > 1
     return [(f"{path} ({i})" if many else str(path), run) for i, run in enumerate(runs, 1)]
-
-
-def _from_json(text: str) -> list[dict[str, float]] | None:
-    """Runs of a JSON report, of a list of them, or of JSON lines; None if it is not JSON."""
-    try:
-        try:
-            document = parse_json(text)
-        except ValueError:
-            if not text.lstrip().startswith("{"):
-                return None
-            document = [parse_json(line) for line in text.splitlines() if line.strip()]
-    except ValueError:
-        return None
-    entries = document if isinstance(document, list) else [document]
-    return [_by_key(e) for e in entries if isinstance(e, dict)]
-
-
-def _by_key(report: dict[str, Any]) -> dict[str, float]:
-    out: dict[str, float] = {}
-    for name, metric in benchmark_metrics().items():
-        for path in metric.keys:
-            value: Any = report
-            for part in path.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                out[name] = float(value) * metric.scale
-                break
-    return out
-
-
-def _from_table(text: str) -> list[dict[str, float]]:
-    """Runs of a CSV with a head: one a row, in columns named like the keys of reports."""
-    try:
-        rows = [row for row in csv.reader(text.splitlines()) if row]
-    except csv.Error:
-        return []
-    if len(rows) < 2:
-        return []
-    heads = {_plain(cell): i for i, cell in enumerate(rows[0])}
-    columns: dict[str, tuple[int, BenchmarkMetric]] = {}
-    for name, metric in benchmark_metrics().items():
-        wanted = [_plain(p.removesuffix(".avg").rpartition(".")[2]) for p in metric.keys]
-        at = next((heads[w] for w in wanted if w in heads), None)
-        if at is not None:
-            columns[name] = (at, metric)
-    cells = (
-        [(n, m.scale, _cell(row[at])) for n, (at, m) in columns.items() if at < len(row)] for row in rows[1:]
-    )
-    runs = ({n: value * scale for n, scale, value in run if value is not None} for run in cells)
-    return [run for run in runs if run]
-
-
-def _plain(text: str) -> str:
-    """``Output Throughput (tok/s)`` -> ``output_throughput_tok_s``"""
-    return re.sub(r"[^a-z0-9]+", "_", text.strip().lower()).strip("_")
-
-
-def _from_labels(text: str) -> dict[str, float]:
-    """Numbers after known labels, as in text reports and genai-perf's CSV."""
-    out: dict[str, float] = {}
-    for line in text.splitlines():
-        clean = line.strip().lstrip("#").strip()
-        for name, metric in benchmark_metrics().items():
-            hit = None if name in out else _behind(clean, metric.labels)
-            if hit is not None:
-                out[name] = hit * metric.scale
-    return out
-
-
-def _behind(line: str, labels: Iterable[str]) -> float | None:
-    for label in labels:
-        if found := re.match(label, line):
-            rest = line[found.end() :].lstrip(' ":,\t')
-            number = _NUMBER.match(rest)
-            # In CSV a number with a thousands comma is quoted, so a bare comma ends a cell.
-            if number is not None:
-                quoted = line[found.end() :].lstrip(" ,:\t").startswith('"')
-                csv_row = line[found.end() :].lstrip('" ').startswith(",")
-                text = number[0] if quoted or not csv_row else number[0].partition(",")[0]
-                return _cell(text)
-    return None
-
-
-def _cell(text: str) -> float | None:
-    try:
-        return float(text.strip().strip('"').replace(",", ""))
-    except ValueError:
-        return None

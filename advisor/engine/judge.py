@@ -138,10 +138,11 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
     found     0.9 + 0.1 c, where c is how sure it is that what was found are steps
     steps     1 - 0.2 / n for n steps in the window (no steps: as one)
     sums      0.8 where sums of the whole recording are all there is
+    listed    0.6 + 0.4 l, where l is the share of their time in rows that were pasted and could be read
     samples   0.7 + 0.3 c n / (n + 10) where a number of the branch comes from n GPU samples: c is
               the share of the busy time in kernels that they resolve, 1 where kernels do not matter
 
-    The last four are not for rules about the capture itself, which count over the whole file.
+    The last five are not for rules about the capture itself, which count over the whole file.
     `estimate_factors` has two more, once it is known what the fix wins."""
     base, method = spec.confidence.base, spec.confidence.method
     near = max((_margin(b) for b in outcome.branches if b.truth), default=1.0)
@@ -167,6 +168,10 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
         factors += _samples(inference, outcome)
         if inference.facts.value("capture.sums_only", outcome.scope) is True:
             factors.append(Factor("sums", 0.8, "sums count start-up as well, and do not say when"))
+            listed = inference.facts.value("sums.listed_ratio", outcome.scope)
+            if isinstance(listed, float) and listed < 1.0:
+                why = f"{percent(listed)} of the time stands in rows that were pasted and could be read"
+                factors.append(Factor("listed", 0.6 + 0.4 * listed, why))
     return tuple(factors)
 
 

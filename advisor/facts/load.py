@@ -51,7 +51,7 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.waiting": _over(np.mean, load.waiting),
         "load.waiting_ratio": _over(np.mean, (load.waiting > 0)[~np.isnan(load.waiting)]),
         "load.idle_ratio": _idle(load),
-        "load.output_per_s": _over(np.median, load.output_per_s[active]),
+        "load.output_per_s": _over(np.median, load.output_per_s[active | ~counted]),
         "load.prompt_per_s": _over(np.mean, load.prompt_per_s),
         "load.token_ms": _over(np.median, load.token_ms) or _over(np.median, load.per_token_ms),
         "load.queue_ms": _over(np.mean, load.queue_ms),
@@ -65,10 +65,17 @@ def load_facts(a: Analysis, out: FactWriter) -> None:
         "load.prompt_cost_ratio": _added(prompts),
         "load.context_slowdown": context,
         "load.context_cost_ratio": _added(context),
+        "load.in_flight": _over(np.mean, load.in_flight),
+        "load.first_token_ms": _over(np.mean, load.first_token_ms),
+        "load.request_ms": _over(np.mean, load.request_ms),
+        "load.output_tokens": _over(np.mean, load.output_tokens),
+        "load.first_token_ratio": _first_token(load),
         "load.tensor_parallel": _option(options, "tensor_parallel"),
     }
     _graphs(load, options, out)
     _speculation(load, options, out)
+    if (found := loads.knee(load)) is not None:
+        out |= {"load.knee": found[0], "load.beyond_knee_ratio": 1 - found[0] / found[1]}
     replicas = loads.by_replica(load)
     out.put("load.replicas", len(replicas) or None)
     if len(replicas) > 1 and (top := max(replicas.values())):
@@ -89,11 +96,18 @@ def _option(options: dict[str, str], name: str) -> float | None:
 
 
 def _idle(load: loads.Load) -> float | None:
-    """Engines that log a line a step are silent while they idle."""
-    both = load.counted & (load.kind == LOAD_BOTH)
+    """Engines that log a line a step are silent while they idle, and a benchmark does not say."""
+    both = load.counted & (load.kind == LOAD_BOTH) & np.isnan(load.in_flight)
     if not both.any():
         return None
     return float(((load.running == 0) & (np.nan_to_num(load.waiting) == 0))[both].mean())
+
+
+def _first_token(load: loads.Load) -> float | None:
+    """Of the mean run; a request takes no less than its first token."""
+    first, whole = load.first_token_ms, np.maximum(load.request_ms, load.first_token_ms)
+    known = ~np.isnan(whole)
+    return float((first[known] / whole[known]).mean()) if known.any() else None
 
 
 def _graphs(load: loads.Load, options: dict[str, str], out: FactWriter) -> None:

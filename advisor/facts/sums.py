@@ -71,6 +71,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
     out.put("capture.sums_only", a.trace.summed)
     if not a.trace.summed:
         return
+    out.put("sums.listed_ratio", _listed(a))
     out = out.at(Scope(device=0))
     kernels, calls, copies, sizes, ranges, _, queue = (
         sums_of(a.trace, r) for r in Summed if r <= Summed.QUEUE
@@ -119,6 +120,21 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         over = out.value("sums.launch_over_kernel")
         over = _LAUNCH_NS * count / max(time, 1.0) if over is None else over
         out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0)
+
+
+def _listed(a: Analysis) -> float:
+    """Share of the time that stands in rows which were pasted and could be read; by time for rows that a
+    total shows as missing (they count nothing), by number for those that could not be read."""
+    shown = whole = 0.0
+    for report in (Summed.KERNELS, Summed.OPERATORS):
+        rows = sums_of(a.trace, report)
+        whole += float(rows.total.sum())
+        shown += float(rows.total[rows.count > 0].sum())
+    listed = shown / whole if whole else 1.0
+    for row in a.trace.ledger.rows():
+        if row.kind == "dropped" and row.table == "sums" and row.rows:
+            listed *= 1 - row.count / row.rows
+    return listed
 
 
 def _kernel_count(kernels: Sums, calls: Sums) -> float:

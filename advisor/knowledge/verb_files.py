@@ -3,16 +3,14 @@ the checklist, comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import capture_knowledge, shipped
-from advisor.knowledge.shapes import Data, File, Flag, Key, Pattern, Text, release
+from advisor.knowledge.shapes import Data, File, Flag, Key, Text, release
 from advisor.model.review import Stage
 
 OptionText = Annotated[str, Field(pattern=r"^-")]
@@ -242,19 +240,6 @@ def checklist_items() -> ChecklistFile:
 
 # --- moe_router.yaml, frameworks.yaml, comparison.yaml ----------------------------------------------
 
-Direction = Literal["higher", "lower"]
-
-
-class BenchmarkMetric(Data):
-    """A number of a benchmark report: its paths in JSON reports, and its labels in text and CSV.
-    Values are multiplied by `scale` to come in `unit`."""
-
-    unit: Literal["tok/s", "req/s", "ms"]
-    better: Direction
-    keys: list[Text] = Field(default_factory=list)
-    labels: list[Pattern] = Field(default_factory=list)
-    scale: float = 1.0
-
 
 class RouterModel(Data):
     name: Text
@@ -276,7 +261,6 @@ class RouterFile(File):
     how: Text
     commands: list[RouterCommand] = Field(min_length=2)
     repeat: Text
-    metrics: dict[Key, BenchmarkMetric]
 
 
 class Difference(Data):
@@ -299,12 +283,6 @@ class FrameworkFile(File):
 @cache
 def moe_router() -> RouterFile:
     return shipped("moe_router.yaml", RouterFile)
-
-
-@cache
-def benchmark_metrics() -> Mapping[str, BenchmarkMetric]:
-    """Metrics of benchmark reports, the most informative first."""
-    return MappingProxyType(moe_router().metrics)
 
 
 @cache

@@ -12,6 +12,8 @@ from advisor.sources.trace import Trace
 
 #: Lines that are compared have numbers of requests that differ by at most this share.
 _LIKE = 0.35
+#: A run that gives this share of the most tokens a second gives nearly the most. Choice.
+_NEARLY = 0.95
 #: The least number of lines on each side of a comparison.
 _FEWEST = 3
 
@@ -33,6 +35,10 @@ class Load(Struct):
     step_ms: Array
     token_ms: Array
     queue_ms: Array
+    in_flight: Array
+    first_token_ms: Array
+    request_ms: Array
+    output_tokens: Array
 
     @property
     def counted(self) -> Array:
@@ -72,14 +78,18 @@ def load_of(trace: Trace) -> Load:
 
 def logged_step_ns(a: Analysis) -> float | None:
     """Time (ns) of a decode step by the engine's log: that of one more token of each request, times the
-    tokens that a verification of drafts yields; medians over lines behind which no prompt was read. None
-    without a log of at least three such lines, and where not all steps of the window are known to decode."""
+    tokens that a verification of drafts yields; medians over lines behind which no prompt was read. Of a
+    benchmark that times decode steps, their median. None with fewer than three such lines, and where not all
+    steps of the window are known to decode."""
     phases = {a.steps.phase[i] for i in a.window_steps.tolist()}
     if not a.trace.has("load") or phases != {"decode"}:
         return None
     load = load_of(a.trace)
-    ms = load.per_token_ms[load.active & ~load.behind_prompts]
     accepted = load.accepted[~np.isnan(load.accepted)]
+    steps = load.step_ms[(load.kind == LOAD_DECODE) & ~np.isnan(load.in_flight)]
+    if len(steps):  # a benchmark that times single decode steps
+        return float(np.median(steps)) * 1e6
+    ms = load.per_token_ms[load.active & ~load.behind_prompts]
     if len(ms) < _FEWEST:
         return None
     return float(np.median(ms) * (np.median(accepted) if len(accepted) else 1.0)) * 1e6
@@ -114,6 +124,16 @@ def eager(load: Load) -> tuple[Array, Array]:
     """Decode lines without a CUDA graph, and with one."""
     at = load.active & (load.kind == LOAD_DECODE)
     return at & (load.graph == 0), at & (load.graph == 1)
+
+
+def knee(load: Load) -> tuple[float, float] | None:
+    """Of runs of a benchmark with different numbers of requests at once: the smallest number that gives
+    nearly the most tokens a second, and the largest; None of fewer than three."""
+    at = ~np.isnan(load.in_flight) & (load.output_per_s > 0)
+    sent, rate = load.in_flight[at], load.output_per_s[at]
+    if len(np.unique(sent.round())) < _FEWEST:
+        return None
+    return float(sent[rate >= _NEARLY * rate.max()].min()), float(sent.max())
 
 
 def by_replica(load: Load) -> dict[int, float]:

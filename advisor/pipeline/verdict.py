@@ -72,8 +72,8 @@ def verdict(
         )
     if is_load_alone(a):
         return (
-            f"A server's log alone, and no fault that it can show{_bound(findings)}. What the GPU runs, "
-            "what it waits for and what a fix would win takes a capture."
+            f"The load of a server alone, and no fault that it can show{_bound(findings)}. What the GPU "
+            "runs, what it waits for and what a fix would win takes a capture."
         )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."

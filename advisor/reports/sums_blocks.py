@@ -13,7 +13,7 @@ from advisor.model.numbers import heading_parts, value_text
 from advisor.reports import blocks as b
 
 #: What stands in for the method of steps -> what a share is a share of.
-_OF = {SUMS: "by the sums alone", LOAD: "of the lines of the log"}
+_OF = {SUMS: "by the sums alone", LOAD: "by the load alone"}
 #: Tables of the document -> the columns shown, in this order; of the first that has rows.
 _SHOWN = {
     "kernels": ("share", "total", "calls", "operation", "kernel"),
@@ -25,10 +25,12 @@ _ROWS = 5
 _LIKE = 2.0
 #: Facts of the load: name, unit, words around the value.
 _LOAD = (
-    ("load.running", "count", "{} requests run"),
-    ("load.waiting", "count", "{} wait"),
+    ("load.running", "count", "{} requests running"),
+    ("load.waiting", "count", "{} waiting"),
+    ("load.in_flight", "count", "{} sent and not answered"),
     ("load.output_per_s", "count", "{} tokens/s"),
     ("load.token_ms", "ms", "{} a token"),
+    ("load.first_token_ms", "ms", "{} to the first one"),
     ("load.cache_used", "ratio", "KV cache {} full"),
 )
 

@@ -17,6 +17,7 @@ from advisor.sources.nsys.columnar import NsysColumnar, export_kind
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import FAULTS, HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
 from advisor.sources.pasted.any_text import open_text
+from advisor.sources.pasted.markup import is_markup
 from advisor.sources.pasted.printed_tables import as_one_recording, is_tables, is_text, open_tables
 from advisor.sources.pasted.profiler_sums import is_profiler_table, open_profiler_tables
 from advisor.sources.refused import OTHER_PACKERS, is_other, refuse_other, refuse_packed
@@ -206,6 +207,10 @@ def _is_server(found: Found) -> bool:
     return _is_text(found) and is_server(found.head)
 
 
+def _is_markup(found: Found) -> bool:
+    return _is_text(found) and is_markup(found.head.decode("utf-8", "replace"))
+
+
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
     return not found.name.endswith((*REPORT_SUFFIXES, ".sqlite", ".db")) and is_text(found.head)
@@ -298,6 +303,7 @@ RECOGNISERS: list[Recogniser] = [
     ),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
+    Recogniser("markup", _is_markup, _reader(open_text), reads=True),
     Recogniser("pytorch-table", _is_profiler_table, _reader(open_profiler_tables), reads=True),
     Recogniser("nsys-stats", _is_tables, _reader(open_tables), reads=True),
     Recogniser("other-tool", is_other, refuse_other),

@@ -13,10 +13,11 @@ from advisor.compare.context import scaling
 from advisor.compare.frameworks import table
 from advisor.compare.router import experiment, read_sides
 from advisor.errors import InputError
-from advisor.knowledge.verb_files import benchmark_metrics, capture_goals, framework_differences, moe_router
+from advisor.knowledge.verb_files import capture_goals, framework_differences, moe_router
 from advisor.model.comparison import FrameworkTable, Metric
 from advisor.pipeline import compare as run
 from advisor.pipeline.diagnose import diagnose
+from advisor.sources.serving.report_numbers import COMPARED
 from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side
 from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, SILU, Machine
 
@@ -290,7 +291,7 @@ def test_reports_are_read(tmp_path: Path, text: str, metric: str, value: float) 
     learned, _ = read_sides([str(path)], [str(path)], None, None)
     assert learned.metric == metric
     assert learned.values == (pytest.approx(value),)
-    assert learned.better_high == (benchmark_metrics()[metric].better == "higher")
+    assert learned.better_high == (COMPARED[metric].better == "higher")
 
 
 def test_a_quoted_thousands_comma_is_no_end_of_cell(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import TRACE, FactBase
 from advisor.sources.open import open_trace
+from tests.benchmark_reports import Ran, trtllm, vllm_serve
 from tests.facts.test_values import expect_values
 from tests.server_logs import Moment, Server, sglang, vllm
 
@@ -77,6 +78,27 @@ def test_values_of_lines_that_are_compared(tmp_path: Path) -> None:
     longer = Moment(output=200.0, cache=0.5)
     base = facts(tmp_path, vllm(Server(moments=[usual] * 4 + [longer] * 4)))
     expect_values(base, {"load.context_slowdown": 4.0, "load.context_cost_ratio": 0.75}, TRACE)
+
+
+def test_values_of_benchmarks(tmp_path: Path) -> None:
+    """16 requests of 100 ms and 127 further tokens of 10 ms: 11.7 a second, 1,495 tokens a second."""
+    runs = [Ran(in_flight=n, output_tokens=128, first_ms=100.0, token_ms=ms) for n, ms in
+            ((1, 10.0), (16, 10.0), (64, 100.0))]  # fmt: skip
+    base = facts(tmp_path, trtllm(runs[1]))
+    expect_values(
+        base,
+        {
+            "load.in_flight": 16.0,
+            "load.output_per_s": 1494.8905,
+            "load.first_token_ms": 100.0,
+            "load.request_ms": 1370.0,
+            "load.output_tokens": pytest.approx(128.0, rel=1e-4),
+            "load.first_token_ratio": 100 / 1370,
+        },
+        TRACE,
+    )
+    base = facts(tmp_path, "\n".join(map(vllm_serve, runs)))
+    expect_values(base, {"load.knee": 16.0, "load.beyond_knee_ratio": 0.75}, TRACE)
 
 
 def test_values_of_metrics(tmp_path: Path) -> None:

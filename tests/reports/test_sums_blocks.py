@@ -41,7 +41,7 @@ def test_a_table_without_the_gpu_shows_the_operators(tmp_path: Path) -> None:
 
 def test_the_load_of_a_server_is_one_line(tmp_path: Path) -> None:
     text = screen(tmp_path, vllm(Server()))
-    assert "16 requests run" in text
+    assert "16 requests running" in text
     assert "800 tokens/s" in text
 
 

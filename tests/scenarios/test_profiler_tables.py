@@ -181,3 +181,18 @@ def test_the_table_of_a_trace_says_what_the_trace_says(tmp_path: Path, name: str
         pytest.skip(f"{path} is not here")
     found = ranked(told(tmp_path, averages(path)))
     assert found[0] in AGREE[name], found
+
+
+def test_rows_that_were_cut_or_torn_lower_the_confidence(tmp_path: Path) -> None:
+    rows = sorted(Scene(product_us=4.0, small=100).rows(), key=lambda r: -r.self_device - r.self_host)
+    text = table(rows)
+    torn = [line[:90] if "aten::mm" in line else line for line in text.splitlines()]
+    sure = {}
+    for name, printed in (("whole", text), ("cut", table(rows, limit=5)), ("torn", "\n".join(torn))):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(printed)
+        found = advisor.diagnose(path)
+        sure[name] = next(f for f in found.findings if f.cause == "launches-outlast-kernels").confidence
+        assert (fact(found, "sums.listed_ratio", None) == 1.0) == (name == "whole")
+    assert sure["whole"] > sure["cut"]
+    assert sure["whole"] > sure["torn"]

@@ -15,7 +15,8 @@ from advisor.sources.pasted.profiler_tables import layout_of, read_profiler_tabl
 from advisor.sources.pasted.raw_tables import REST
 from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, Summed
 from advisor.sources.trace import Trace
-from tests.profiler_tables import FORMS, Sum, as_csv, call, kernel, of_range, operator, span, table
+from tests.pasted import wrapped
+from tests.profiler_tables import FORMS, Sum, as_csv, as_frame, call, kernel, of_range, operator, span, table
 
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64>(Params)"
 ROWS = [
@@ -79,11 +80,32 @@ def test_every_layout_reads_alike(
         assert not list(trace.ledger.rows())
 
 
+@pytest.mark.parametrize("form", [as_csv, as_frame])
 @pytest.mark.parametrize("old", [False, True])
-def test_an_export_by_pandas_reads_alike(tmp_path: Path, old: bool) -> None:
-    with opened(tmp_path, as_csv(ROWS, old=old)) as trace:
+def test_an_export_by_pandas_reads_alike(tmp_path: Path, old: bool, form: Callable[..., str]) -> None:
+    with opened(tmp_path, form(ROWS, old=old)) as trace:
         assert kernels(trace) == [("void cutlass::Kernel2", (30, 1500.0))]
         assert rows_of(trace, Summed.CALLS)["cudaLaunchKernel"] == (30, 180.0)
+
+
+@pytest.mark.parametrize("strip", [False, True], ids=["as shown", "stripped"])
+@pytest.mark.parametrize("width", [80, 100, 120, 132, 200])
+@pytest.mark.parametrize("options", ["plain", "memory", "ms"])
+def test_lines_that_a_terminal_wrapped(tmp_path: Path, options: str, width: int, strip: bool) -> None:
+    text = wrapped(table(ROWS, **OPTIONS[options]), width, strip)
+    with opened(tmp_path, "$ python profile.py\n" + text) as trace:
+        assert kernels(trace) == [("void cutlass::Kernel2", (30, 1500.0))]
+        assert rows_of(trace, Summed.COPIES) == {"[CUDA memcpy DtoH]": (3, 6.0)}
+        assert rows_of(trace, Summed.OPERATORS)["aten::addmm"] == (30, 600.0)
+        assert not list(trace.ledger.rows())
+
+
+def test_a_piece_of_a_wrapped_row_that_is_lost_costs_what_stands_behind_it(tmp_path: Path) -> None:
+    lines = wrapped(table(ROWS), 120, False).splitlines()
+    del lines[12]
+    with opened(tmp_path, "\n".join(lines)) as trace:
+        assert sum(row.count for row in trace.ledger.rows() if row.kind == "dropped") > 0
+        assert len(sums_of(trace, Summed.OPERATORS)) > 1
 
 
 def test_headings_of_torch_1_5() -> None:

@@ -1,4 +1,5 @@
-"""Any text: what it holds may stand far below its beginning, behind a log or a conversation."""
+"""Any text: what it holds may stand far below its beginning, behind a log or a conversation, or in the markup
+of a page or a notebook."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from pathlib import Path
 
 from advisor.errors import InputError
 from advisor.reading import decoded
+from advisor.sources.pasted.markup import as_text
 from advisor.sources.pasted.other_tools import other_text
 from advisor.sources.pasted.printed_tables import read_listed
 from advisor.sources.pasted.profiler_sums import ProfilerSums
@@ -21,7 +23,7 @@ def open_text(path: Path, shown: Path) -> InMemory:
     with what it looks like and what to give in its place."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{shown}: too large for a pasted text (more than {_MOST_BYTES >> 20} MiB)")
-    text = decoded(path.read_bytes())
+    text = as_text(decoded(path.read_bytes()))
     if has_headings(text):
         return ProfilerSums(shown, text)
     if holds_load(text):

@@ -21,6 +21,7 @@ from advisor.sources.packed import HEAD_BYTES
 from advisor.sources.pasted.header import Header, header_of
 from advisor.sources.pasted.headings import column_of
 from advisor.sources.pasted.locales import marked
+from advisor.sources.pasted.markup import as_text
 from advisor.sources.pasted.raw_tables import RawTable, Row, Table
 from advisor.sources.pasted.timeline import timeline_of
 from advisor.sources.pasted.wrapped import unwrapped
@@ -47,7 +48,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 def read_tables(text: str) -> list[Table]:
     """The tables of a text, the first of each report; empty if it holds none."""
-    rest, raw = _json_tables(marked(_ESCAPE.sub("", text)))
+    rest, raw = _json_tables(marked(_ESCAPE.sub("", as_text(text))))
     raw += _text_tables(unwrapped(rest))
     found: dict[str, Table] = {}
     for one in sorted(raw, key=lambda r: r.derived):  # a report of its own before parts of others

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from advisor.sources.pasted.wrapped import unwrapped_between
+
 #: Heading -> our field, most specific first; `(\w+)` is the name of the backend.
 _HEADINGS = (
     ("overload", r"Overload Name"),
@@ -162,8 +164,10 @@ def has_headings(text: str) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """Without the colours of a terminal, and with spaces of every kind as plain ones."""
-    return _SPACE.sub(" ", _ESCAPE.sub("", text))
+    """Without the colours of a terminal, with spaces of every kind as plain ones, and with lines whole that a
+    terminal broke."""
+    plain = _SPACE.sub(" ", _ESCAPE.sub("", text))
+    return unwrapped_between(plain, lambda line: layout_of(line) is not None) if "---" in plain else plain
 
 
 def _without_prefix(line: str) -> tuple[str, str]:

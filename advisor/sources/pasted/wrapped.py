@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from advisor.sources.pasted.header import Header, header_of
 
 _DASHES = re.compile(r"^[ \t|+]*--[ \t|+\-]*$")
+#: A line of dashes alone, and a piece of one, which a break may leave with a single dash.
+_RULE, _PIECE = re.compile(r"^ *---[ \-]*$"), re.compile(r"^ *-[ \-]*$")
+_ENDS = re.compile(r"^Self \w+ time total:|^```|^\s*$")
 #: How a row begins: with its share of the time, behind a frame or not.
 _BEGINS = re.compile(r"^[ \t]*(?:\|[ \t]*)?\d{1,3}[.,]\d+%?(?:\s|$)")
 
@@ -58,3 +61,34 @@ def _complete(parts: Sequence[str], width: int, header: Header) -> bool:
     if header.delimiter:
         return text.count(header.delimiter) > len(header.columns)
     return len(text.split()) >= len(header.columns)
+
+
+def unwrapped_between(text: str, is_head: Callable[[str], bool]) -> str:
+    """The text with the rows joined of tables whose headings stand between two lines of dashes, as those of
+    the PyTorch profiler do, and whose rows are all as wide as these. `is_head` knows a line of headings."""
+    lines, out, at = text.splitlines(), list[str](), 0
+    while at < len(lines):
+        parts = _pieces(lines, at)
+        width = max(map(len, lines[at : at + parts]), default=0)
+        head = _joined(lines[at + parts : at + 2 * parts], width)
+        if parts < 2 or not is_head(head):
+            out.append(lines[at])
+            at += 1
+            continue
+        rule = _joined(lines[at : at + parts], width)
+        out += [rule, head, rule]
+        at += 2 * parts + _pieces(lines, at + 2 * parts)
+        while at < len(lines) and not _pieces(lines, at) and not _ENDS.match(lines[at]):
+            out.append(_joined(lines[at : at + parts], width))
+            at += parts
+        out.append(rule)
+        at += _pieces(lines, at)
+    return "\n".join(out)
+
+
+def _pieces(lines: Sequence[str], at: int) -> int:
+    """How many lines from here on are pieces of one line of dashes."""
+    n = 0
+    while at + n < len(lines) and (_RULE if n == 0 else _PIECE).match(lines[at + n]):
+        n += 1
+    return n

@@ -63,12 +63,14 @@ _LONGEST_LINE = 50_000
 
 class ServerLog(Struct):
     """What a log holds: rows in the order of its lines, settings by our names, the engine and its release.
-    `torn` counts lines of the load that could not be read, `preempted` requests that lost their cache."""
+    `torn` counts lines of the load that could not be read, `preempted` requests that lost their cache;
+    `title` is the name of the tool, if it is not that of the engine."""
 
     rows: list[Row] = field(default_factory=list)
     settings: dict[str, float] = field(default_factory=dict)
     engine: str | None = None
     version: str | None = None
+    title: str | None = None
     torn: int = 0
     preempted: int = 0
 

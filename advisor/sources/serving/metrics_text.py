@@ -77,6 +77,19 @@ _QUOTIENTS = {
             ("nv_inference_queue_duration_us", "nv_inference_request_success", 1e-3),
         )
     ),
+    "first_token_ms": (
+        (
+            ("vllm:time_to_first_token_seconds_sum", "vllm:time_to_first_token_seconds_count", 1e3),
+            ("sglang:time_to_first_token_seconds_sum", "sglang:time_to_first_token_seconds_count", 1e3),
+        )
+    ),
+    "request_ms": (
+        (
+            ("vllm:e2e_request_latency_seconds_sum", "vllm:e2e_request_latency_seconds_count", 1e3),
+            ("sglang:e2e_request_latency_seconds_sum", "sglang:e2e_request_latency_seconds_count", 1e3),
+            ("tgi_request_duration_sum", "tgi_request_duration_count", 1e3),
+        )
+    ),
     "prefix_hit": (
         (
             ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total", 1.0),

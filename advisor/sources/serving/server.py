@@ -1,4 +1,4 @@
-"""A server's log or metrics as a source: it fills the table `load` and nothing else."""
+"""A server's log, its metrics, or a benchmark's report as a source: it fills the table `load` alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from advisor.errors import InputError
 from advisor.model.capture import Capture, Recorder
 from advisor.reading import decoded
 from advisor.sources.schema import TABLES
+from advisor.sources.serving.benchmarks import read_benchmark, tool_of
 from advisor.sources.serving.log_lines import ServerLog, has_load, read_log
 from advisor.sources.serving.metrics_text import is_metrics, read_metrics
 from advisor.sources.trace import Around, Columns, InMemory, Source
 
 RECORDER = Recorder(clock="no times: lines in their order", samples_only=True)
-FORMAT, METRICS = "server-log", "server-metrics"
+FORMAT, METRICS, BENCHMARK = "server-log", "server-metrics", "benchmark"
 _MOST_BYTES = 512 << 20
 _TITLES = {
     "vllm": "vLLM",
@@ -40,7 +41,8 @@ class ServerLoad(InMemory):
         if not log.rows:
             raise InputError(
                 f"{shown}: no server's log with lines about its load; give the part with lines such as "
-                "'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), or a scrape of /metrics"
+                "'Avg generation throughput' (vLLM) or 'Decode batch' (SGLang), a scrape of /metrics, or "
+                "the report of a benchmark"
             )
         self._tables["load"] = {
             name: np.array([row.get(name, math.nan) for row in log.rows], float) for name in TABLES["load"]
@@ -54,7 +56,7 @@ class ServerLoad(InMemory):
             format=kind,
             recorder=RECORDER,
             size_bytes=len(text.encode("utf-8", "replace")),
-            producer=_TITLES.get(log.engine or "", "a serving engine"),
+            producer=log.title or _TITLES.get(log.engine or "", "a serving engine"),
             producer_version=log.version,
             command=_command(log),
             options={name: f"{value:g}" for name, value in settings.items()},
@@ -88,10 +90,13 @@ def _command(log: ServerLog) -> tuple[str, ...]:
 
 
 def parse(text: str) -> tuple[ServerLog, str]:
-    """What the text holds, and whether it is a log or metrics."""
+    """What the text holds, and whether it is a log, metrics, or the report of a benchmark."""
     if is_metrics(text):
         return read_metrics(text), METRICS
-    return read_log(text), FORMAT
+    log = read_log(text)
+    if not log.rows and tool_of(text):
+        return read_benchmark(text), BENCHMARK
+    return log, FORMAT
 
 
 def open_server(path: Path, shown: Path) -> ServerLoad:
@@ -108,4 +113,4 @@ def is_server(head: bytes) -> bool:
 
 def holds_load(text: str) -> bool:
     """True if any line says something of the load of a server."""
-    return is_metrics(text) or any(map(has_load, text.splitlines()))
+    return is_metrics(text) or any(map(has_load, text.splitlines())) or tool_of(text) is not None

@@ -1,0 +1,257 @@
+"""Reports of benchmarks of serving engines -> the numbers of their runs, and rows of their load.
+
+`report_numbers` says where trtllm-bench, vllm bench, sglang, genai-perf and aiperf keep them; here are JSON,
+CSV and labelled lines in general, and the tables of llama-bench.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from advisor.reading import parse_json
+from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
+from advisor.sources.serving.log_lines import Row, ServerLog
+from advisor.sources.serving.report_numbers import METRICS, TOOLS, Tool
+
+#: A run: its value by metric, all finite and above zero.
+Run = dict[str, float]
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+#: What a run measured; without it a label that comes again belongs to the same run.
+_RESULTS = ("output-throughput", "total-throughput", "request-throughput", "time-per-output-token", "latency")
+#: Behind this line sglang.bench_one_batch measures; before it, it warms up.
+_MEASURED = re.compile(r"^Benchmark \.\.\.$")
+#: Headings of llama-bench and llama-batched-bench.
+_LLAMA = re.compile(r"\|\s*test\s*\|\s*t/s\s*\||S_PP t/s\s*\|\s*T_TG s\s*\|\s*S_TG t/s")
+_LLAMA_KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
+LLAMA = "llama-bench"
+_LONGEST_LINE = 50_000
+
+
+def tool_of(text: str) -> tuple[str, str | None] | None:
+    """The benchmark that printed a text, and the engine that it measures; None for other texts."""
+    if _LLAMA.search(text) or all(key in text for key in _LLAMA_KEYS):
+        return LLAMA, "native"
+    return next(((t.title, t.engine) for t in TOOLS if _is_of(text, t)), None)
+
+
+def _is_of(text: str, tool: Tool) -> bool:
+    return any(re.search(sign, text, re.MULTILINE) for sign in tool.signs)
+
+
+def read_benchmark(text: str) -> ServerLog:
+    """A row for each run that says anything of its load; without rows if none does."""
+    tool = tool_of(text)
+    if tool is None:
+        return ServerLog()
+    log = ServerLog(engine=tool[1], title=tool[0])
+    if log.title == LLAMA:
+        log.rows += _llama_rows(text)
+        return log
+    for run in read_runs(text):
+        row = _row(run)
+        if row.keys() & {"output_per_s", "token_ms", "prompt_per_s"}:
+            log.rows.append(row)
+        for setting, metric in (("tensor_parallel", "gpus"), ("batch_limit", "batch-limit")):
+            if metric in run:
+                log.settings[setting] = run[metric]
+    return log
+
+
+def _row(run: Run) -> Row:
+    """The load of a run. Its client counts the requests that are on their way; those that decode at once
+    follow from tokens a second and the time per token (Little's law)."""
+    tokens, token_ms = run.get("output-throughput"), run.get("time-per-output-token")
+    requests, first_ms = run.get("request-throughput"), run.get("first-token")
+    step, length, on_their_way = run.get("decode-step"), run.get("output-tokens"), run.get("concurrency")
+    if tokens is None and (seconds := run.get("latency", 0.0) / 1e3) and length and on_their_way:
+        tokens = on_their_way * length / seconds
+    if length is None and tokens and requests:
+        length = tokens / requests
+    request_ms = run.get("request-latency") or run.get("latency")
+    if request_ms is None and None not in (first_ms, token_ms, length):
+        request_ms = first_ms + token_ms * max(length - 1, 0.0)  # type: ignore[operator]
+    if on_their_way is None and requests and request_ms:
+        on_their_way = requests * request_ms / 1e3
+    decode = tokens * token_ms / 1e3 if tokens and token_ms else on_their_way
+    if step and tokens:
+        decode = on_their_way = tokens * step / 1e3
+    found = {
+        "kind": float(LOAD_DECODE if step else LOAD_BOTH),
+        "running": decode,
+        "in_flight": on_their_way,
+        "output_per_s": tokens,
+        "step_ms": step,
+        "token_ms": token_ms or step,
+        "first_token_ms": first_ms,
+        "request_ms": request_ms,
+        "output_tokens": length,
+        "accepted": run.get("accepted"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+# --- numbers of reports ----------------------------------------------------------------------------
+
+
+def read_runs(text: str) -> list[Run]:
+    """The runs of a report in JSON, CSV or text; empty if none of the metrics is found."""
+    runs = _from_json(text)
+    if runs is None:
+        runs = _from_table(text) or list(_from_labels(text))
+    found = ({m: v for m, v in run.items() if math.isfinite(v) and v > 0} for run in runs)
+    return [run for run in found if run]
+
+
+def _documents(text: str) -> list[Any] | None:
+    """What a text holds as JSON, a list of documents or one a line; None if it is not JSON."""
+    try:
+        try:
+            document = parse_json(text)
+        except ValueError:
+            if not text.lstrip().startswith("{"):
+                return None
+            document = [parse_json(line) for line in text.splitlines() if line.strip()]
+    except ValueError:
+        return None
+    return document if isinstance(document, list) else [document]
+
+
+def _from_json(text: str) -> list[Run] | None:
+    documents = _documents(text)
+    return None if documents is None else [_by_key(e) for e in documents if isinstance(e, dict)]
+
+
+def _by_key(report: dict[str, Any]) -> Run:
+    out: Run = {}
+    for name, metric in METRICS.items():
+        for path in metric.keys:
+            value: Any = report
+            for part in path.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                out[name] = float(value) * metric.scale
+                break
+    return out
+
+
+def _from_table(text: str) -> list[Run]:
+    """Runs of a CSV with a head: one a row, in columns named like the keys of reports."""
+    try:
+        rows = [row for row in csv.reader(text.splitlines()) if row]
+    except csv.Error:
+        return []
+    if len(rows) < 2:
+        return []
+    heads = {_plain(cell): i for i, cell in enumerate(rows[0])}
+    columns: dict[str, tuple[int, float]] = {}
+    for name, metric in METRICS.items():
+        wanted = [_plain(p.removesuffix(".avg").rpartition(".")[2]) for p in metric.keys]
+        at = next((heads[w] for w in wanted if w in heads), None)
+        if at is not None:
+            columns[name] = (at, metric.scale)
+    runs = []
+    for row in rows[1:]:
+        cells = {n: (_cell(row[at]), scale) for n, (at, scale) in columns.items() if at < len(row)}
+        runs.append({n: value * scale for n, (value, scale) in cells.items() if value is not None})
+    return [run for run in runs if run]
+
+
+def _plain(text: str) -> str:
+    """``Output Throughput (tok/s)`` -> ``output_throughput_tok_s``"""
+    return re.sub(r"[^a-z0-9]+", "_", text.strip().lower()).strip("_")
+
+
+def _from_labels(text: str) -> Iterator[Run]:
+    """Numbers behind known labels, as in text reports and genai-perf's CSV; of a metric behind its first
+    label. A label that comes again begins the next run, once this one holds a result."""
+    out: dict[str, tuple[int, float]] = {}
+    seen: set[tuple[str, int]] = set()
+    for line in text.splitlines():
+        clean = line[:_LONGEST_LINE].strip().lstrip("#│|┃>").strip()
+        found = {
+            (name, i): value * metric.scale
+            for name, metric in METRICS.items()
+            for i, value in _behind(clean, metric.labels)
+        }
+        if _MEASURED.match(clean):
+            out, seen = {}, set()
+        elif seen & found.keys() and any(n in out for n in _RESULTS):
+            yield {name: value for name, (_, value) in out.items()}
+            out, seen = {}, set()
+        seen |= found.keys()
+        for (name, i), value in found.items():
+            if name not in out or i <= out[name][0]:
+                out[name] = i, value
+    yield {name: value for name, (_, value) in out.items()}
+
+
+def _behind(line: str, labels: Iterable[str]) -> Iterator[tuple[int, float]]:
+    """The number behind the first label that the line begins with, and which label it is."""
+    for i, label in enumerate(labels):
+        if found := re.match(label, line):
+            rest = line[found.end() :].lstrip(' ":,\t│|┃')
+            number = _NUMBER.match(rest)
+            # In CSV a number with a thousands comma is quoted, so a bare comma ends a cell.
+            if number is not None:
+                quoted = line[found.end() :].lstrip(" ,:\t").startswith('"')
+                csv_row = line[found.end() :].lstrip('" ').startswith(",")
+                text = number[0] if quoted or not csv_row else number[0].partition(",")[0]
+                if (value := _cell(text)) is not None:
+                    yield i, value
+                return
+
+
+def _cell(text: str) -> float | None:
+    try:
+        return float(text.strip().strip('"').replace(",", ""))
+    except ValueError:
+        return None
+
+
+# --- llama-bench -----------------------------------------------------------------------------------
+
+
+def _llama_rows(text: str) -> Iterator[Row]:
+    """Of llama-bench each test, of one sequence; of llama-batched-bench each batch."""
+    for entry in _documents(text) or ():
+        if isinstance(entry, dict):
+            yield from _llama_test(entry.get("n_prompt"), entry.get("n_gen"), entry.get("avg_ts"))
+    heads: dict[str, int] = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if _LLAMA.search(line):
+            heads = {cell: i for i, cell in enumerate(cells)}
+        elif len(cells) == len(heads) and "S_TG t/s" in heads:
+            yield from _llama_batch({name: _cell(cells[at]) for name, at in heads.items()})
+        elif len(cells) == len(heads) and (hit := re.match(r"(pp|tg)(\d+)", cells[heads["test"]])):
+            rate = _cell(re.split(r"[±\s]", cells[heads["t/s"]])[0])
+            yield from _llama_test(*((int(hit[2]), 0) if hit[1] == "pp" else (0, int(hit[2]))), rate)
+
+
+def _llama_test(prompt: Any, made: Any, rate: Any) -> Iterator[Row]:
+    """A test of one kind; those of both give a rate that says nothing of either."""
+    if isinstance(rate, int | float) and 0 < rate < math.inf and bool(prompt) != bool(made):
+        if made:
+            yield _one("output_per_s", LOAD_DECODE, 1.0, float(rate))
+        else:
+            yield _one("prompt_per_s", LOAD_PREFILL, 1.0, float(rate))
+
+
+def _llama_batch(cells: Mapping[str, float | None]) -> Iterator[Row]:
+    batch, read, made = cells.get("B", 1.0), cells.get("S_PP t/s"), cells.get("S_TG t/s")
+    if batch and read:
+        yield _one("prompt_per_s", LOAD_PREFILL, batch, read)
+    if batch and made:
+        yield _one("output_per_s", LOAD_DECODE, batch, made)
+
+
+def _one(column: str, kind: int, batch: float, rate: float) -> Row:
+    row = {"kind": float(kind), "running": batch, column: rate}
+    if kind == LOAD_DECODE:
+        row |= {"in_flight": batch, "step_ms": batch / rate * 1e3}
+    return row
