@@ -33,6 +33,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 def pytest_collection_finish() -> None:
     """Collects garbage as usual from here on, but for what is there already."""
     gc.freeze()
+    gc.set_threshold(50_000)
     gc.enable()
 
 

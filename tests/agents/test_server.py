@@ -57,6 +57,7 @@ def test_an_agent_finds_its_way_from_verdict_to_fix() -> None:
     ask(questions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--redact",)], ids=["by request", "always"])
 def test_redaction_on_request_and_always(tmp_path: Path, options: tuple[str, ...]) -> None:
     """No text of an answer holds the path or the address that a range and the file's name give away."""

@@ -125,6 +125,7 @@ def test_it_asks_where_nothing_is_said(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_choices_are_whole_in_a_narrow_terminal(tmp_path: Path) -> None:
     child = terminal(tmp_path, columns=60)
     child.expect("h[)] help")
@@ -135,6 +136,7 @@ def test_choices_are_whole_in_a_narrow_terminal(tmp_path: Path) -> None:
     assert ended(child) == 130
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_asks(tmp_path: Path) -> None:
     child = terminal(tmp_path)
     child.expect("What is to be found out")
@@ -143,6 +145,7 @@ def test_ctrl_c_while_it_asks(tmp_path: Path) -> None:
     assert ended(child) == 130
 
 
+@pytest.mark.slow
 def test_it_walks_from_symptom_to_remedy(tmp_path: Path) -> None:
     child = terminal(tmp_path, "--troubleshoot")
     child.expect("What is wrong")

@@ -142,6 +142,7 @@ def closed(folder: Path, redirection: str, *args: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "redirection"),
     [
@@ -172,6 +173,7 @@ def test_messages_that_cannot_be_written_change_no_exit_code(folder: Path) -> No
     assert closed(folder, "2>/dev/full", "nowhere.sqlite").returncode == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c(folder: Path) -> None:
     (folder / "endless.sqlite").touch()
     with subprocess.Popen(
@@ -200,6 +202,7 @@ MODELS = f"{QUICK} pydantic msgspec"
 ANALYSIS = f"{MODELS} numpy rich durable yaml"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "may_import"),
     [

@@ -109,21 +109,24 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+#: What each verb is given, and the files that it reads and writes.
+VERBS: list[tuple[str, set[str], set[str]]] = [
+    ("a.sqlite -o o.txt --html o.html --xlsx o.xlsx", {"a.sqlite"}, {"o.txt", "o.html", "o.xlsx"}),
+    ("b.sqlite.gz --format json", {"b.sqlite.gz"}, set()),
+    ("stats a.sqlite", {"a.sqlite"}, set()),
+    ("doctor a.sqlite", {"a.sqlite"}, set()),
+    ("show a.sqlite 1", {"a.sqlite"}, set()),
+    ("compare a.sqlite b.sqlite.gz", {"a.sqlite", "b.sqlite.gz"}, set()),
+    ("baseline save one a.sqlite", {"a.sqlite"}, {".advisor/one.json"}),
+    ("checklist a.sqlite --no-input --session s", {"a.sqlite"}, {"s.checklist.yaml"}),
+    ("export perfetto a.sqlite -o o.bin", {"a.sqlite"}, {"o.bin"}),
+    ("redact a.sqlite o.sqlite", {"a.sqlite"}, {"o.sqlite"}),
+    ("rules check", set(), set()),
+]
+
+
 @pytest.mark.parametrize(
-    ("words", "read", "written"),
-    [
-        ("a.sqlite -o o.txt --html o.html --xlsx o.xlsx", {"a.sqlite"}, {"o.txt", "o.html", "o.xlsx"}),
-        ("b.sqlite.gz --format json", {"b.sqlite.gz"}, set()),
-        ("stats a.sqlite", {"a.sqlite"}, set()),
-        ("doctor a.sqlite", {"a.sqlite"}, set()),
-        ("show a.sqlite 1", {"a.sqlite"}, set()),
-        ("compare a.sqlite b.sqlite.gz", {"a.sqlite", "b.sqlite.gz"}, set()),
-        ("baseline save one a.sqlite", {"a.sqlite"}, {".advisor/one.json"}),
-        ("checklist a.sqlite --no-input --session s", {"a.sqlite"}, {"s.checklist.yaml"}),
-        ("export perfetto a.sqlite -o o.bin", {"a.sqlite"}, {"o.bin"}),
-        ("redact a.sqlite o.sqlite", {"a.sqlite"}, {"o.sqlite"}),
-        ("rules check", set(), set()),
-    ],
+    ("words", "read", "written"), [VERBS[0], *(pytest.param(*v, marks=pytest.mark.slow) for v in VERBS[1:])]
 )
 def test_nothing_else_is_read_or_written_and_nothing_executed(
     words: str, read: set[str], written: set[str], place: Path
@@ -145,6 +148,7 @@ def test_nothing_else_is_read_or_written_and_nothing_executed(
     assert all("immutable=1" in uri or "mode=ro" in uri for uri in seen.databases if ours in uri)
 
 
+@pytest.mark.slow
 def test_a_local_cluster_listens_to_this_machine_alone(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     (tmp_path / "here").mkdir()

@@ -75,6 +75,7 @@ def test_the_index_holds_the_text_of_rules(site: Path) -> None:
     assert any(entry[0] == "docs/rules/HST103.html" and "GIL" in entry[4] for entry in index)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(browser.find() is None, reason="no Chromium")
 def test_search_in_a_browser(site: Path) -> None:
     with browser.Browser() as page:

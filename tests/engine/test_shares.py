@@ -23,15 +23,15 @@ def _texts() -> list[tuple[str, str]]:
     return rules + [(item.id, text) for item in checklist_items().items for text in item.say]
 
 
-@pytest.mark.parametrize(("where", "text"), _texts())
-def test_a_share_of_the_untraced_step_says_so(where: str, text: str) -> None:
-    for name in _OF_A_WHOLE.findall(text):
-        assert "the window" in CATALOGUE[name].meaning or name in _OF_STEPS, (
-            f"{where}: write {{{name}|share}}"
-        )
-    for name in _SHARE.findall(text):
-        assert "the window" not in CATALOGUE[name].meaning, f"{where}: {name} is of the window"
-        assert CATALOGUE[name].unit == "ratio"
+def test_a_share_of_the_untraced_step_says_so() -> None:
+    for where, text in _texts():
+        for name in _OF_A_WHOLE.findall(text):
+            assert "the window" in CATALOGUE[name].meaning or name in _OF_STEPS, (
+                f"{where}: write {{{name}|share}}"
+            )
+        for name in _SHARE.findall(text):
+            assert "the window" not in CATALOGUE[name].meaning, f"{where}: {name} is of the window"
+            assert CATALOGUE[name].unit == "ratio", f"{where}: {name} is no ratio"
 
 
 @pytest.mark.parametrize(("steps", "whole"), [(12.0, "step"), (0.0, "window"), (None, "window")])

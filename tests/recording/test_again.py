@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -17,8 +18,21 @@ from tests.scenarios.machine import SILU, Machine
 Captured = pytest.CaptureFixture[str]
 
 
-def capture(folder: Path, *, graphs: bool, step_us: float = 1.5) -> Path:
-    """Decode steps of 240 kernels, launched one by one or as a graph."""
+Capture = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    """Decode steps of 240 kernels, launched one by one or as a graph; each is written once."""
+
+    @cache
+    def written(graphs: bool, step_us: float) -> str:
+        return str(decode(graphs, step_us).write(tmp_path_factory.mktemp("capture")))
+
+    return lambda *, graphs, step_us=1.5: written(graphs, step_us)
+
+
+def decode(graphs: bool, step_us: float) -> Machine:
     m = Machine()
     for i in range(12):
         with m.step(f"decode_step {i}"):
@@ -27,17 +41,17 @@ def capture(folder: Path, *, graphs: bool, step_us: float = 1.5) -> Path:
             else:
                 m.layers(30, [(SILU, step_us)] * 8)
             m.wait()
-    return m.write(folder)
+    return m
 
 
 @pytest.fixture
-def fixed(nsys: Made, tmp_path: Path) -> Any:
+def fixed(nsys: Made, capture: Capture) -> Any:
     """The nsys of PATH, after one run of the loop without graphs; a call sets what is exported next."""
-    tool = nsys(export=str(capture(Path(mkdtemp(dir=tmp_path)), graphs=False)))
+    tool = nsys(export=capture(graphs=False))
     assert run("tail", *NOW, "--duration", "7", "-q", "--at-most", "1GB") == 0
 
     def export(**how: Any) -> Any:
-        tool.behave(export=str(capture(Path(mkdtemp(dir=tmp_path)), **how)))
+        tool.behave(export=capture(**how))
         return tool
 
     return export
@@ -63,6 +77,7 @@ def test_a_promise_that_is_kept(fixed: Any, capsys: Captured) -> None:
     assert (again["against"], again["promises"][0]["outcome"]) == ("run-1", "kept")
 
 
+@pytest.mark.slow
 def test_no_fix_and_no_promise(fixed: Any, capsys: Captured) -> None:
     fixed(graphs=False, step_us=1.6)
     capsys.readouterr()
@@ -82,6 +97,7 @@ def test_a_regression_fails_the_gate(fixed: Any, capsys: Captured) -> None:
     assert main(["run", "--again", "-q", "--fail-on", "regression"]) == 0
 
 
+@pytest.mark.slow
 def test_another_command_and_another_run_to_compare_with(fixed: Any) -> None:
     tool = fixed(graphs=False, step_us=1.6)
     changed = [PY, "-c", "print('--enable-graphs')"]
@@ -93,6 +109,7 @@ def test_another_command_and_another_run_to_compare_with(fixed: Any) -> None:
     assert record("y")["command"] == changed
 
 
+@pytest.mark.slow
 def test_the_page_has_the_history(fixed: Any) -> None:
     fixed(graphs=True)
     assert main(["run", "--again", "--html", "again.html", "-q"]) == 0
@@ -101,28 +118,28 @@ def test_the_page_has_the_history(fixed: Any) -> None:
     assert "launch-bound" in page
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["run", "--against", "run-1", "--", PY], "add --again"),
-        (["run", "--fail-on", "regression", "--", PY], "add --again"),
-        (["run", "--again", "--baseline", "x"], "--again compares with a run"),
-        (["run", "--again", "run-7"], "no run 'run-7'; did you mean 'run-1'?"),
-        (["run", "--again", "--against", "run-8"], "no run 'run-8'"),
-        (["runs", "show", "run-9"], "no run 'run-9'"),
-        (["runs", "rm", "run-1", "run-9"], "no run 'run-9'"),
-        (["runs", "compare", "run-1", "run-9"], "no run 'run-9'"),
-        (["runs", "shwo"], "'shwo' is not a verb"),
-    ],
-)
-def test_wrong_words(fixed: Any, words: list[str], problem: str, capsys: Captured) -> None:
+WRONG = [
+    (["run", "--against", "run-1", "--", PY], "add --again"),
+    (["run", "--fail-on", "regression", "--", PY], "add --again"),
+    (["run", "--again", "--baseline", "x"], "--again compares with a run"),
+    (["run", "--again", "run-7"], "no run 'run-7'; did you mean 'run-1'?"),
+    (["run", "--again", "--against", "run-8"], "no run 'run-8'"),
+    (["runs", "show", "run-9"], "no run 'run-9'"),
+    (["runs", "rm", "run-1", "run-9"], "no run 'run-9'"),
+    (["runs", "compare", "run-1", "run-9"], "no run 'run-9'"),
+    (["runs", "shwo"], "'shwo' is not a verb"),
+]
+
+
+def test_wrong_words(fixed: Any, capsys: Captured) -> None:
     fixed(graphs=True)
     capsys.readouterr()
-    assert main(words) == 2
-    err = capsys.readouterr().err
-    assert problem in err
-    assert err.count("\n") == 1
-    assert [p.name for p in Path(".advisor/runs").iterdir()] == ["run-1"]
+    for words, problem in WRONG:
+        assert main(words) == 2, words
+        err = capsys.readouterr().err
+        assert problem in err
+        assert err.count("\n") == 1, words
+        assert [p.name for p in Path(".advisor/runs").iterdir()] == ["run-1"], words
 
 
 def test_no_runs_yet(nsys: Made, capsys: Captured) -> None:
@@ -133,6 +150,7 @@ def test_no_runs_yet(nsys: Made, capsys: Captured) -> None:
     assert "0 runs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_is_not_repeated_by_default(fixed: Any, capsys: Captured) -> None:
     fixed(graphs=True)
     assert run("-q", command=[PY, "-c", "raise SystemExit('no')"]) == 2
@@ -167,6 +185,7 @@ def test_runs_are_listed_shown_compared_and_removed(fixed: Any, capsys: Captured
     assert not Path(".advisor/runs/run-1").exists()
 
 
+@pytest.mark.slow
 def test_promises_are_scored_by_what_if_without_names_of_runs(fixed: Any, capsys: Captured) -> None:
     assert main(["runs", "--promises"]) == 0
     assert "No promise was put to the test yet" in capsys.readouterr().out
@@ -184,6 +203,7 @@ def test_promises_are_scored_by_what_if_without_names_of_runs(fixed: Any, capsys
     assert "/" not in text
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_left_out(fixed: Any, capsys: Captured) -> None:
     fixed(graphs=True)
     Path(".advisor/runs/run-1/run.json").write_text('{"schema_version": 1, "name": 3}')
@@ -193,6 +213,7 @@ def test_a_damaged_run_is_left_out(fixed: Any, capsys: Captured) -> None:
     assert "not a run that can be read" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_program_that_was_too_short_once_is_recorded_from_its_start(nsys: Made, capsys: Captured) -> None:
     tool = nsys()
     assert run("-q") == 0

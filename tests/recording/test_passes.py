@@ -67,6 +67,7 @@ def test_a_second_pass_judges_what_the_first_could_not(tool: StandIn, capsys: Ca
     assert "pass 2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--once",), ("--passes", "1")])
 def test_one_pass(tool: StandIn, words: tuple[str, ...]) -> None:
     assert run(*words) == 0
@@ -74,6 +75,7 @@ def test_one_pass(tool: StandIn, words: tuple[str, ...]) -> None:
     assert record()["passes"] == []
 
 
+@pytest.mark.slow
 def test_it_ends_when_there_is_nothing_to_add(tool: StandIn, capsys: Captured) -> None:
     """Each pass adds something; the same plan is never recorded twice."""
     assert run("--passes", "9") == 0
@@ -83,6 +85,7 @@ def test_it_ends_when_there_is_nothing_to_add(tool: StandIn, capsys: Captured) -
     assert capsys.readouterr().err.count(" adds ") == len(plans) - 1
 
 
+@pytest.mark.slow
 def test_again_repeats_the_last_plan_once(tool: StandIn) -> None:
     assert run() == 0
     assert main(["run", "--again", "-q"]) == 0
@@ -91,6 +94,7 @@ def test_again_repeats_the_last_plan_once(tool: StandIn) -> None:
     assert second == third
 
 
+@pytest.mark.slow
 def test_counters_that_were_refused_are_not_asked_for_again(tool: StandIn) -> None:
     behaviour = json.loads((tool.folder / "behaviour.json").read_text())
     tool.behave(**behaviour, refuses_counters="ERR_NVGPUCTRPERM")
@@ -99,6 +103,7 @@ def test_counters_that_were_refused_are_not_asked_for_again(tool: StandIn) -> No
     assert with_counters == tool.profiled[:1]
 
 
+@pytest.mark.slow
 def test_a_pass_that_fails_leaves_the_one_before(tool: StandIn, capsys: Captured) -> None:
     known = json.loads((tool.folder / "behaviour.json").read_text())
     tool.behave(**known, fails_with="osrt")
@@ -111,12 +116,14 @@ def test_a_pass_that_fails_leaves_the_one_before(tool: StandIn, capsys: Captured
     assert {"capture.sqlite", "capture.nsys-rep"} <= files()
 
 
+@pytest.mark.slow
 def test_no_second_pass_after_a_failure_or_a_limit(tool: StandIn) -> None:
     assert run(command=[PY, "-c", "raise SystemExit(3)"]) == 1
     assert run("--stop-after", "1", command=LONG) == 0
     assert len(tool.profiled) == 2
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_in_the_second_pass_keeps_the_first(tool: StandIn) -> None:
     code = "import os, time\nif os.path.exists('once'): open('twice', 'w'); time.sleep(60)\nopen('once', 'w')"

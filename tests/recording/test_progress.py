@@ -14,6 +14,7 @@ from tests.recording.conftest import Made
 pexpect = pytest.importorskip("pexpect")
 
 
+@pytest.mark.slow
 def test_the_line_says_what_it_waits_for_and_makes_room_for_output(nsys: Made) -> None:
     nsys()
     code = "import time\nfor i in range(4): time.sleep(0.8); print('line', i, flush=True)"

@@ -18,6 +18,7 @@ from advisor.cli.main import main
 from advisor.recording.watch import Limits, Watched
 from tests.recording.test_run import Started, marked
 
+pytestmark = pytest.mark.slow
 PY = sys.executable
 NSYS = shutil.which("nsys")
 

@@ -125,6 +125,7 @@ def test_variables_of_the_plan_reach_the_program(nsys: Made, tmp_path: Path) -> 
     assert not seen["TMPDIR"].startswith(os.getcwd())  # where it would write without us
 
 
+@pytest.mark.slow
 def test_runs_are_numbered_or_named(nsys: Made, capsys: Captured) -> None:
     nsys()
     assert [run(*NOW, "-q"), run(*NOW, "-q"), run(*NOW, "-q", "--name", "after")] == [0, 0, 0]
@@ -134,6 +135,7 @@ def test_runs_are_numbered_or_named(nsys: Made, capsys: Captured) -> None:
     assert run(*NOW, "--name", "../x") == 2
 
 
+@pytest.mark.slow
 def test_captures_of_old_runs_go_and_their_diagnoses_stay(nsys: Made, capsys: Captured) -> None:
     nsys()
     for _ in range(3):
@@ -143,6 +145,7 @@ def test_captures_of_old_runs_go_and_their_diagnoses_stay(nsys: Made, capsys: Ca
     assert "captures of run-1 removed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_several_ranges_are_several_captures(nsys: Made, capsys: Captured) -> None:
     nsys(reports=2, calls=True)
     assert run("--repeat", "2", "-q") == 0
@@ -275,6 +278,7 @@ def test_a_program_that_fails_before_the_window(nsys: Made, capsys: Captured) ->
     assert record()["state"] == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--calls",)])
 def test_a_program_shorter_than_the_delay_or_without_calls(
     nsys: Made, words: tuple[str, ...], capsys: Captured
@@ -288,6 +292,7 @@ def test_a_program_shorter_than_the_delay_or_without_calls(
     assert not set(window) & set(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -305,6 +310,7 @@ def test_no_permission_for_counters(nsys: Made, refusal: str, capsys: Captured) 
     assert "no permission" in record()["notes"][0]
 
 
+@pytest.mark.slow
 def test_options_that_the_release_does_not_know(nsys: Made, capsys: Captured) -> None:
     tool = nsys(unknown=["--cuda-graph-trace", "python-gil"])
     assert run("host-overhead", *NOW, "-q") == 0
@@ -324,12 +330,14 @@ def test_a_size_limit_stops_the_recording(nsys: Made, capsys: Captured) -> None:
     assert record()["exit_code"] is None
 
 
+@pytest.mark.slow
 def test_a_time_limit_stops_the_recording(nsys: Made) -> None:
     nsys()
     assert run(*NOW, "-q", "--stop-after", "1", command=LONG) == 0
     assert record()["stopped"] == "1 s are over"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", [{}, {"reports_0": True}])
 def test_a_window_of_time_ends_the_program(nsys: Made, behaviour: dict[str, Any]) -> None:
     nsys(**behaviour)
@@ -337,6 +345,7 @@ def test_a_window_of_time_ends_the_program(nsys: Made, behaviour: dict[str, Any]
     assert (record()["exit_code"], record()["stopped"]) == (None, None)
 
 
+@pytest.mark.slow
 def test_the_program_may_run_on(nsys: Made) -> None:
     nsys()
     code = "import time; time.sleep(1.5); open('ended', 'w')"
@@ -345,6 +354,7 @@ def test_the_program_may_run_on(nsys: Made) -> None:
     assert record()["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up(nsys: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = nsys()
     free = {False: 1 << 40, True: 1000}
@@ -363,6 +373,7 @@ def test_a_disk_that_is_full_already(nsys: Made, monkeypatch: pytest.MonkeyPatch
     assert [*Path(".advisor/runs").iterdir()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behaviour", "said"),
     [
@@ -385,6 +396,7 @@ def test_no_report(nsys: Made, behaviour: Any, said: str, capsys: Captured) -> N
     assert not Path(".advisor/runs/run-1/tmp").exists()
 
 
+@pytest.mark.slow
 def test_what_nsys_did_not_convert_is_converted(nsys: Made) -> None:
     nsys(ending=".qdstrm").with_importer()
     assert run(*NOW, "-q") == 0
@@ -418,6 +430,7 @@ def marked() -> list[str]:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here")
 
 
+@pytest.mark.slow
 @needs_proc
 def test_processes_that_nsys_leaves_are_ended(nsys: Made) -> None:
     nsys(daemon=True)
@@ -425,6 +438,7 @@ def test_processes_that_nsys_leaves_are_ended(nsys: Made) -> None:
     assert marked() == []
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_nsys_that_hangs_is_ended(nsys: Made, capsys: Captured) -> None:
     """It does not obey: it is killed, and of what it left the importer makes a report."""
@@ -436,6 +450,7 @@ def test_an_nsys_that_hangs_is_ended(nsys: Made, capsys: Captured) -> None:
     assert "capture.nsys-rep" in files()
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("nested", [1, 2])
 def test_children_of_the_program_end_with_it(nsys: Made, nested: int) -> None:
@@ -483,6 +498,7 @@ def test_ctrl_c_stops_the_recording_and_diagnoses(nsys: Made) -> None:
     assert record()["state"] == "diagnosed"
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_before_the_window(nsys: Made) -> None:
     nsys()
@@ -492,6 +508,7 @@ def test_ctrl_c_before_the_window(nsys: Made) -> None:
     assert "stopped before anything was recorded (Ctrl-C)" in err
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_twice_ends_a_hanging_nsys(nsys: Made) -> None:
     tool = nsys(hangs=True, ending=".qdstrm")
@@ -501,6 +518,7 @@ def test_ctrl_c_twice_ends_a_hanging_nsys(nsys: Made) -> None:
     assert "launch-bound" in out
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_while_exporting_keeps_the_report(nsys: Made) -> None:
     tool = nsys(export_s=30)
@@ -511,6 +529,7 @@ def test_ctrl_c_while_exporting_keeps_the_report(nsys: Made) -> None:
     assert record()["state"] == "failed"
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_cancelled_job_leaves_nothing_running(nsys: Made, number: int) -> None:

@@ -158,6 +158,7 @@ def real_pythons() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_steps_with_the_real_torch(tmp_path: Path) -> None:
     pythons = real_pythons()
     if not pythons:
@@ -173,6 +174,7 @@ def test_steps_with_the_real_torch(tmp_path: Path) -> None:
     assert {"aten::linear"} <= {e.get("name") for e in events}
 
 
+@pytest.mark.slow
 def test_a_program_with_the_real_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from advisor.recording.torch_profiler import Torch, parse
     from advisor.recording.watch import Limits

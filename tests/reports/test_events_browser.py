@@ -19,7 +19,10 @@ from tests.reports.browser import Browser
 from tests.reports.fixture import html_page
 from tests.test_captures import committed
 
-pytestmark = pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine"),
+]
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 VIEW = "(() => { const e = document.querySelector('.events').events; return [e.a, e.b]; })()"
 DETAILS = "document.querySelector('.events .details').textContent"

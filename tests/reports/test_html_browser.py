@@ -18,7 +18,10 @@ from tests.reports.fixture import HEALTHY, html_page
 from tests.reports.test_html import FULL
 from tests.test_captures import committed
 
-pytestmark = pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browser.find() is None, reason="no Chromium on this machine"),
+]
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 INK = """(() => {

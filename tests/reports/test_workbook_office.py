@@ -18,6 +18,7 @@ from advisor.reports.workbook import book as workbook
 
 SOFFICE = shutil.which("soffice") or shutil.which("libreoffice")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(SOFFICE is None, reason="LibreOffice is not installed"),
     # What LibreOffice adds to the file is not ours to read.
     pytest.mark.filterwarnings("ignore:.*extension is not supported"),
