@@ -1,4 +1,4 @@
-"""Writes the generated documentation: rules, facts, command line, and the outputs in other pages.
+"""Writes the generated documentation: rules, facts, engines, command line, and the outputs in other pages.
 
     python docs/build.py            write what has changed
     python docs/build.py --check    write nothing; name the files that are out of date, exit 1
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import engine_pages
 import outputs
 import pages
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def build() -> dict[Path, str]:
     """Every generated file with its text."""
     facts, cli = ROOT / "docs/facts.md", ROOT / "docs/cli.md"
-    files = {**pages.rule_pages(), facts: pages.facts(), cli: pages.cli()}
+    files = {**pages.rule_pages(), **engine_pages.engine_pages(), facts: pages.facts(), cli: pages.cli()}
     readme, examples = ROOT / "README.md", ROOT / "examples/README.md"
     files[readme] = outputs.with_block(readme, "output", outputs.readme_output())
     files[examples] = outputs.with_block(examples, "table", outputs.examples_table(examples))
@@ -46,7 +47,8 @@ def stale(files: dict[Path, str]) -> list[Path]:
     changed = [
         path for path, text in files.items() if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
-    left = [path for path in (ROOT / "docs/rules").glob("*.md") if path not in files]
+    folders = (ROOT / "docs/rules", ROOT / "docs/engines")
+    left = [path for folder in folders for path in folder.glob("*.md") if path not in files]
     return sorted([*changed, *left])
 
 

@@ -29,14 +29,15 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 THEME = Path(__file__).with_name("theme")
 #: The pages in the order of the navigation, by group; `*` stands for every page of the folder.
 GROUPS = {
-    "Start": ("README.md", "docs/tour.md", "docs/run.md", "docs/whatif.md", "docs/compare.md",
-              "docs/review.md"),
+    "Start": ("README.md", "docs/tour.md", "docs/run.md", "docs/engines.md", "docs/whatif.md",
+              "docs/compare.md", "docs/review.md"),
     "Reference": ("docs/verbs.md", "docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md",
                   "docs/glossary.md"),
     "How it judges": ("docs/definitions.md", "docs/facts.md", "docs/confidence.md",
                       "docs/gain_calibration.md", "knowledge/calibration.md", "docs/own_rules.md"),
     "Project": ("examples/README.md", "examples/ci/README.md", "benchmarks/README.md", "benchmarks/*.md",
                 "CONTRIBUTING.md", "CHANGELOG.md", "docs/security.md", "SECURITY.md", "rules/README.md"),
+    "Engines": ("docs/engines/*.md",),
     "Rules": ("docs/rules.md", "docs/rules/*.md"),
 }  # fmt: skip
 

@@ -68,11 +68,24 @@ def test_check_names_the_files_that_differ(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = ROOT / "docs" / "facts.md"
-    kept = {p: p.read_text(encoding="utf-8") for p in (ROOT / "docs" / "rules").glob("*.md")}
+    whole = (p for folder in ("rules", "engines") for p in (ROOT / "docs" / folder).glob("*.md"))
+    kept = {p: p.read_text(encoding="utf-8") for p in whole}
     monkeypatch.setattr(build, "build", lambda: {**kept, page: "something else"})
     assert build.main(["--check"]) == 1
     assert capsys.readouterr().err == "docs/facts.md is out of date; run python docs/build.py\n"
     assert page.read_text(encoding="utf-8") != "something else"
+
+
+def test_each_engine_has_the_lines_to_type() -> None:
+    """The command that its own plan records, without what only a recording by the server itself needs."""
+    for name in ("vllm", "sglang", "tensorrt-llm", "transformers", "native", "pytorch"):
+        page = (ROOT / "docs" / "engines" / f"{name}.md").read_text(encoding="utf-8")
+        assert "\n    advisor run " in page
+        assert "${MODEL}" not in page
+        assert f"](engines/{name}.md)" in (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "engines" / "vllm.md").read_text(encoding="utf-8")
+    assert "\n    advisor run -- vllm serve MODEL\n" in page
+    assert "\n    advisor attach " in page
 
 
 # --- complete --------------------------------------------------------------------------------
