@@ -13,7 +13,8 @@ import click
 from advisor.cli.deliver import Progress, check_files, formats
 from advisor.cli.messages import INTERRUPTED, message
 from advisor.cli.options import Verb, WholeNumber, takes
-from advisor.cli.run_verbs import Echo, judged
+from advisor.cli.run_passes import Echo
+from advisor.cli.run_verbs import judged
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.findings import SEVERITIES

@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
 
 from advisor.cli.completion import goal_names, offer
-from advisor.cli.deliver import Progress, check_files, deliver, deliver_one, formats, save
+from advisor.cli.deliver import check_files, deliver, deliver_one, formats, save
 from advisor.cli.messages import INTERRUPTED, errors, message
 from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
+from advisor.cli.run_passes import another, recorded, timed
 from advisor.config import Settings
 from advisor.errors import InputError, near
 from advisor.knowledge.verb_files import capture_goals
@@ -28,10 +27,6 @@ from advisor.reports.output_file import STDOUT
 if TYPE_CHECKING:
     from advisor.model.findings import Diagnosis
     from advisor.model.run import Run
-    from advisor.pipeline.record import Order
-    from advisor.recording.nsys import Nsys
-    from advisor.recording.record import Recorded
-    from advisor.recording.torch_profiler import Torch
 
 Texts = Sequence[str]
 
@@ -39,20 +34,6 @@ Texts = Sequence[str]
 KEEP = 10
 #: Recordings of a command, unless the user says otherwise.
 PASSES = 2
-#: Last lines of a program that failed.
-_LINES = 5
-
-
-class Echo:
-    """Shows what a command prints, on stderr, in place of the line of progress."""
-
-    def write(self, data: bytes) -> None:
-        """Write a line."""
-        sys.stderr.buffer.write(b"\r\x1b[K" + data if sys.stderr.isatty() else data)
-
-    def flush(self) -> None:
-        """Show it."""
-        sys.stderr.buffer.flush()
 
 
 class Command(Verb):
@@ -149,52 +130,19 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     for step in chosen.plan.steps if chosen.plan is not None else ():
         if step.id == "load":
             message("from another shell, after it has started: " + "; ".join(n.command for n in step.lines))
-    kept, done = _recorded(settings, order, folder, begun, chosen.tool)
+    kept, done = recorded(settings, order, folder, begun, chosen.tool)
     usual = 1 if repeated is not None else PASSES
-    for number in range(2, (1 if typed["once"] else typed["passes"] or usual) + 1):
-        if (further := _another(settings, order, folder, kept, done, chosen.tool, number)) is None:
+    most = 1 if typed["once"] else typed["passes"] or usual
+    for number in range(2, most + 1):
+        if (further := another(settings, order, folder, kept, done, chosen.tool, number)) is None:
             break
         kept, done = further
+    if most > 1 or (again_of is not None and again_of.unprofiled_ms is not None and not typed["once"]):
+        settings, kept, done = timed(settings, order, folder, kept, done, chosen.tool)
     code = judged(settings, folder, kept, before, typed["keep"])
     if done.interrupted:
         return INTERRUPTED
     return code or int(bool(done.code))
-
-
-def _another(
-    settings: Settings, order: Order, folder: Path, run: Run, done: Recorded, tool: Nsys | Torch, number: int
-) -> tuple[Run, Recorded] | None:
-    """Another pass with what a checkup of the last one asks for; None if there is nothing to add, or it
-    recorded nothing whole: then the pass before it stays."""
-    from advisor.pipeline import passes
-    from advisor.pipeline.doctor import doctor
-
-    if run.recorder != "nsys" or done.stopped is not None or done.code:
-        return None
-    capture = folder / run.captures[0]
-    with Progress(capture.name) as progress:
-        plan = passes.next_plan(run, doctor(capture, settings, progress))
-    if plan is None:
-        return None
-    message(f"pass {number} adds {' '.join(plan.kept.added)}, {plan.why}")
-    aside = passes.put_aside(folder, number - 1)
-    more = run.replaced(
-        options=plan.options, variables={**run.variables, **plan.variables}, passes=(*run.passes, plan.kept)
-    )
-    try:
-        more, again = _recorded(settings, order, folder, more, tool)
-    except InputError as error:
-        message(f"note: pass {number} failed, pass {number - 1} is diagnosed: {error}")
-        passes.put_back(folder, aside, run)
-        return None
-    except BaseException:
-        passes.put_back(folder, aside, run)
-        raise
-    if again.interrupted or again.code:
-        message(f"note: pass {number} did not end as pass {number - 1} did, which is diagnosed")
-        passes.put_back(folder, aside, run)
-        return run, structs.replace(done, interrupted=again.interrupted, stopped=again.stopped)
-    return more, again
 
 
 def judged(settings: Settings, folder: Path, run: Run, before: Run | None, keep: int | None) -> int:
@@ -278,34 +226,6 @@ def _goal(words: Texts, command: Texts) -> str | None:
     if len(words) > 1:
         raise InputError(f"too many arguments: {' '.join(words[1:])}; the command stands after --")
     return words[0]
-
-
-def _recorded(
-    settings: Settings, order: Order, folder: Path, run: Run, tool: Nsys | Torch
-) -> tuple[Run, Recorded]:
-    """Record under a line of progress, and say what became of it."""
-    from advisor.pipeline.record import carry_out
-    from advisor.recording.watch import size_text
-
-    echo = None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
-    name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
-    message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
-    with Progress(run.name) as progress:
-
-        def notify(doing: str, size: int) -> None:
-            progress(f"{doing}, {size_text(size)}")
-
-        run, done = carry_out(order, folder, run, tool, notify, echo)
-    for note in done.notes:
-        message(f"note: {note}")
-    if done.stopped is not None:
-        message(f"note: the recording was stopped: {done.stopped}")
-    if done.code:
-        message(f"warning: COMMAND failed with exit code {done.code}; its last lines:")
-        for line in done.last[-_LINES:]:
-            message(f"  {line}")
-    message(f"recorded {size_text(done.size)} in {done.seconds:.1f} s")
-    return run, done
 
 
 # --- kept runs -----------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 
-from advisor.recording.server import Engine, Pace, Server
+from advisor.recording.server import Answer, Engine, Pace, Server
 from advisor.recording.watch import Notify
 from advisor.sources.serving.log_lines import Row
 from advisor.sources.serving.metrics_text import SERVER, engine_of, read_metrics, samples
@@ -40,6 +40,25 @@ class Load(NamedTuple):
         return ", ".join(text.format(value) for value, text in parts if value is not None)
 
 
+class Scrapes:
+    """What `/metrics` said at several times, with these times; and the settings of the server."""
+
+    def __init__(self, settings: Iterable[str] = ()) -> None:
+        self._lines = [f"{SERVER} {setting}" for setting in settings]
+        self.count = 0
+
+    def add(self, answer: Answer) -> bool:
+        """Add a scrape; False if it holds nothing that is known."""
+        lines = [*_stamped(answer.text, time_ns() // 1_000_000)] if answer.ok else []
+        self._lines += lines
+        self.count += bool(lines)
+        return bool(lines)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
 def at_once(server: Server) -> Load | None:
     """The load by one scrape; None without metrics."""
     rows = read_metrics(answer.text).rows if (answer := server.get("/metrics")).ok else []
@@ -51,24 +70,18 @@ def measured(
 ) -> Load | None:
     """The load by scrapes over some seconds, which are kept in a file with their times; None if the server
     has no metrics, which `notes` then say."""
-    lines = [f"{SERVER} {setting}" for setting in engine.settings]
-    begun, scrapes = monotonic(), 0
+    scrapes, begun = Scrapes(engine.settings), monotonic()
     while True:
-        answer = server.get("/metrics")
-        scrape = [*_stamped(answer.text, time_ns() // 1_000_000)] if answer.ok else []
-        if not scrape:
+        if not scrapes.add(server.get("/metrics")):
             flag = "; start it with --enable-metrics" if engine.name == "sglang" else ""
             notes.append(f"no load was measured: /metrics has none of {engine.title}{flag}")
             return None
-        lines += scrape
-        scrapes += 1
-        if scrapes > 1 and monotonic() - begun >= pace.load:
+        if scrapes.count > 1 and monotonic() - begun >= pace.load:
             break
-        notify("measuring the load without the profiler", 0)
+        notify("measuring load without the profiler", 0)
         sleep(pace.look)
-    text = "\n".join(lines) + "\n"
-    file.write_text(text, encoding="utf-8")
-    return _load(read_metrics(text).rows)
+    file.write_text(scrapes.text, encoding="utf-8")
+    return _load(read_metrics(scrapes.text).rows)
 
 
 def _stamped(text: str, time_ms: int) -> Iterator[str]:

@@ -36,6 +36,8 @@ if args[0] == "export":
     time.sleep(how.get("export_s", 0))
     traced = (here / "traced").read_text()
     more = [path for source, path in how.get("export_with", {{}}).items() if source in traced]
+    if traced == "nvtx" and how.get("light"):
+        more = [how["light"]]
     shutil.copy(more[0] if more else how["export"], target)
     print("Processing 5 events: [==100%]")
     sys.exit(0)
@@ -54,6 +56,8 @@ for source in options.get("--trace", "").split(","):
 if how.get("refuses_counters") and any(name.startswith("--gpu-metrics") for name in options):
     fail(how["refuses_counters"])
 (here / "traced").write_text(options.get("--trace", ""))
+if how.get("light_fails") and options.get("--trace") == "nvtx":
+    fail("Failed to start the collection.")
 if how.get("fails_with", "no source") in options.get("--trace", ""):
     fail("Failed to start the collection.")
 if how.get("agent_fails"):
@@ -148,5 +152,10 @@ class StandIn:
 
     @property
     def profiled(self) -> list[list[str]]:
+        """The options of each recording but those of ranges alone, which time a step."""
+        return [args for args in self.recordings if "--trace=nvtx" not in args]
+
+    @property
+    def recordings(self) -> list[list[str]]:
         """The options of each recording."""
         return [args for args, *_ in self.calls if args[0] == "profile"]

@@ -96,6 +96,61 @@ def test_metrics_give_means_between_the_first_and_the_last_scrape(tmp_path: Path
     assert fact(found, "load.token_ms", None) == pytest.approx(20.0, rel=0.01)
 
 
+def scrapes(name: str, values: Sequence[float], labels: str = '{engine="0"}') -> list[str]:
+    """A counter of tokens, and eight requests that run, at every half second."""
+    return [
+        f"vllm:num_requests_running{labels} 8.0 {i * 500}\nvllm:{name}{labels} {value} {i * 500}\n"
+        for i, value in enumerate(values)
+    ]
+
+
+def test_scrapes_with_times_tell_rates(tmp_path: Path) -> None:
+    """400 tokens in half a second, of eight requests: one in 10 ms. The pause at the end is one of five."""
+    found = told(tmp_path, "".join(scrapes("generation_tokens_total", [0, 400, 800, 1200, 1600, 1600])))
+    assert fact(found, "load.output_per_s", None) == pytest.approx(800)
+    assert fact(found, "load.token_ms", None) == pytest.approx(10.0)
+    assert fact(found, "load.lines", None) == 6
+
+
+def test_a_counter_that_begins_anew_tells_no_rate(tmp_path: Path) -> None:
+    """The server was restarted between two scrapes."""
+    found = told(tmp_path, "".join(scrapes("generation_tokens_total", [9000, 9400, 100, 500])))
+    assert fact(found, "load.output_per_s", None) == pytest.approx(800)
+
+
+def test_drafts_that_metrics_count(tmp_path: Path) -> None:
+    """100 drafts of three tokens, 180 of which are accepted: 2.8 tokens a verification."""
+    text = "".join(
+        f"vllm:num_requests_running 8.0 {i * 1000}\n"
+        f"vllm:spec_decode_num_drafts_total {i * 100} {i * 1000}\n"
+        f"vllm:spec_decode_num_draft_tokens_total {i * 300} {i * 1000}\n"
+        f"vllm:spec_decode_num_accepted_tokens_total {i * 180} {i * 1000}\n"
+        for i in range(3)
+    )
+    found = told(tmp_path, text)
+    assert fact(found, "load.accepted_tokens", None) == pytest.approx(2.8)
+    assert fact(found, "load.acceptance_ratio", None) == pytest.approx(0.6)
+
+
+def test_ranks_of_one_server_that_say_the_same_count_once(tmp_path: Path) -> None:
+    text = "".join(
+        f'sglang:num_running_reqs{{tp_rank="{rank}",dp_rank="{rank // 2}"}} {10 + rank // 2}\n'
+        for rank in range(4)
+    )
+    found = told(tmp_path, text)
+    assert (fact(found, "load.replicas", None), fact(found, "load.running", None)) == (2, 10.5)
+
+
+def test_settings_beside_metrics(tmp_path: Path) -> None:
+    found = told(
+        tmp_path,
+        "# server: vLLM API server version 0.33.0\n# server: max_num_seqs=16\n"
+        + ENGINES["prometheus"](of(BUSY)),
+    )
+    assert fact(found, "load.batch_limit", None) == 16
+    assert found.inputs[0].serving_engine == "vllm"
+
+
 def test_timings_of_llama(tmp_path: Path) -> None:
     found = told(tmp_path, llama(of(replace(BUSY, output=100.0))))
     assert fact(found, "load.token_ms", None) == pytest.approx(10.0, rel=0.01)
