@@ -169,9 +169,18 @@ def test_a_place_is_shown_on_the_timeline(opened: Browser) -> None:
     assert "3 of 4: 1.252567s" in opened.ask("document.querySelector('.readout').textContent")
 
 
+def test_the_timeline_opens_at_one_step_of_the_usual_length(opened: Browser) -> None:
+    low, high = opened.ask(VIEW)
+    shown = [m for m in FULL.timeline.marks if low <= m.start_ns and m.end_ns <= high]
+    lengths = sorted(m.end_ns - m.start_ns for m in FULL.timeline.marks)
+    assert len(shown) == 1
+    assert shown[0].end_ns - shown[0].start_ns == lengths[len(lengths) // 2]
+
+
 def test_the_timeline_by_keys(opened: Browser) -> None:
-    whole = opened.ask(VIEW)
     opened.ask("document.querySelector('canvas').focus()")
+    opened.key("0")
+    whole = opened.ask(VIEW)
     opened.key("+")
     opened.key("+")
     low, high = opened.ask(VIEW)

@@ -266,6 +266,9 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if phases := tuple(x for x in d.budget if x.phase is not None):
         yield b.Heading("Budget by phase")
         yield b.Bars(phases, brief=False)
+    if d.findings:
+        yield b.Heading("Findings")
+    yield from diagnosis_blocks.entries(d, Detail())
     yield from phrases.ranks(d)
     lanes = []
     for lane in d.timeline.lanes:
@@ -278,9 +281,6 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if d.excerpts:
         yield b.Heading("Events", "each kernel, copy, CUDA call and range, exactly")
         yield Picture("events", charts.drawn(d))
-    if d.findings:
-        yield b.Heading("Findings")
-    yield from diagnosis_blocks.entries(d, Detail())
     if ranges := charts.estimates(d):
         yield b.Heading("What a fix would win", "estimates: middle, and from low to high")
         yield Picture("estimates", ranges)

@@ -12,7 +12,7 @@ class Timeline extends Viewport {
     const bins = Math.max(...this.lanes.map((l) => l.values.length), 1);
     const only = doc.inputs.length === 1 && doc.inputs[0].window_ns;
     [this.low, this.high] = only || [doc.timeline.start_ns, doc.timeline.start_ns + bins * doc.timeline.bin_ns];
-    [this.a, this.b] = [this.low, this.high];
+    [this.a, this.b] = this.typical();
     this.bin = (this.high - this.low) / bins;
     this.least = Math.max(this.bin * 4, 1000);
     this.placed = this.findings.map((f, i) => ({ i, f })).filter((x) => x.f.time_ranges.length);
@@ -31,6 +31,20 @@ class Timeline extends Viewport {
     redraws.push(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     this.draw();
+  }
+
+  // One step of the usual length, with a place of the first finding if any step has one; without steps all.
+  typical() {
+    const inside = this.marks.filter((m) => m.start_ns >= this.low && m.end_ns <= this.high);
+    if (inside.length < 3) return [this.low, this.high];
+    const lengths = inside.map((m) => m.end_ns - m.start_ns).sort((p, q) => p - q);
+    const usual = lengths[Math.floor(lengths.length / 2)];
+    const apart = (m) => Math.abs(m.end_ns - m.start_ns - usual);
+    const places = this.findings.length ? this.findings[0].time_ranges : [];
+    const placed = inside.filter((m) => places.some((r) => r.start_ns < m.end_ns && r.end_ns > m.start_ns));
+    const step = (placed.length ? placed : inside).reduce((p, q) => apart(q) < apart(p) ? q : p);
+    const margin = (step.end_ns - step.start_ns) / 20;
+    return [Math.max(step.start_ns - margin, this.low), Math.min(step.end_ns + margin, this.high)];
   }
 
   x(ns) { return this.gutter + (ns - this.a) / (this.b - this.a) * (this.width - this.gutter - 8); }
