@@ -10,6 +10,7 @@ import pytest
 
 import advisor
 from advisor.model.findings import Diagnosis
+from tests.docs.scripts import script
 from tests.profiler_tables import Sum, averages, call, kernel, of_range, operator, span, table
 from tests.scenarios.support import fact, ranked
 from tests.test_kineto_captures import EXAMPLE, SHARED
@@ -196,3 +197,21 @@ def test_rows_that_were_cut_or_torn_lower_the_confidence(tmp_path: Path) -> None
         assert (fact(found, "sums.listed_ratio", None) == 1.0) == (name == "whole")
     assert sure["whole"] > sure["cut"]
     assert sure["whole"] > sure["torn"]
+
+
+def test_the_page_of_agreements_names_why_sums_cannot_tell() -> None:
+    agreement = script("benchmarks/agreement.py")
+    first, mine = ("launch-bound", "tiny-copies"), ("launches-outlast-kernels",)
+    same = agreement.Row("a", first, mine)
+    apart = agreement.Row("b", ("tail-latency",), ("copy-time",))
+    late = agreement.Row("c", ("tail-latency", "transfer-bound"), ("copy-time",))
+    assert [r.agrees for r in (same, apart, late)] == [True, False, False]
+    assert [r.names_another for r in (same, apart, late)] == [False, True, False]
+    text = agreement.page([same, apart, late])
+    assert "1 of 3 tables name the same first cause" in text
+    assert "Of the other 2, 1 name one first that the trace has not at all" in text
+    assert "sums hold no single call" in text
+    rows = [line for line in (script("benchmarks/agreement.py").ROOT / "benchmarks" / "agreement.md")
+            .read_text(encoding="utf-8").splitlines() if line.startswith("| ") and "| no |" in line]  # fmt: skip
+    assert rows
+    assert not [row for row in rows if row.endswith("| no |  |")]
