@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-import advisor
-from advisor.model.findings import Diagnosis
+from tests.captures import diagnosed, each
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
@@ -17,27 +15,17 @@ FOLDERS = (
     ROOT / "tests" / "data" / "captures",
     ROOT.parent / "shared" / "traces",
 )
-CAPTURES = {
-    str(path.relative_to(folder)): path
-    for folder in FOLDERS
-    for path in sorted(folder.rglob("*.[gx]z"))
-    if ".tar." not in path.name
-}
+CAPTURES = [
+    path for folder in FOLDERS for path in sorted(folder.rglob("*.[gx]z")) if ".tar." not in path.name
+]
 #: A part of so much of the window is spoken of, in a finding or in a sentence that says why not.
 SPOKEN = 0.03
 STEPS = re.compile(r"(?<!marks )\b(?:an?|per|the|each) (?:\w+ )?step\b(?! range)")
 
 
-@cache
-def diagnosis(name: str) -> Diagnosis:
-    found = advisor.diagnose(CAPTURES[name])
-    assert isinstance(found, Diagnosis)
-    return found
-
-
-@pytest.mark.parametrize("name", CAPTURES)
-def test_every_part_of_the_time_is_spoken_of(name: str) -> None:
-    d = diagnosis(name)
+@pytest.mark.parametrize("path", each(CAPTURES))
+def test_every_part_of_the_time_is_spoken_of(path: Path) -> None:
+    d = diagnosed(path)
     for budget in d.budget:
         assert sum(part.share for part in budget.parts) == pytest.approx(1, abs=1e-3)
         silent = [p.part for p in budget.parts if p.share >= SPOKEN and not p.findings and not p.why]

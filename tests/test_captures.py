@@ -6,7 +6,6 @@ import lzma
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,8 @@ import yaml
 
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
+from tests.captures import SHARED, committed, diagnosed
 from tests.engine.engine_support import needs_durable
-
-ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = ROOT / "examples" / "captures"
-DATA = Path(__file__).parent / "data" / "captures"
-SHARED = ROOT.parent / "shared" / "traces"
 
 HOST_SIDE = {"launch-bound", "launch-storm", "host-gap", "graph-replay-gaps", "blocking-sync",
              "device-wide-sync", "implicit-sync", "launch-queue-latency", "gpu-idle",
@@ -67,16 +62,6 @@ COMMITTED: dict[str, tuple[set[str], set[str], set[str]]] = {
 }  # fmt: skip
 
 
-def committed(name: str) -> Path:
-    path = EXAMPLES / f"{name}.sqlite.xz"
-    return path if path.is_file() else DATA / f"{name}.sqlite.xz"
-
-
-@cache
-def diagnosed(path: Path) -> Diagnosis:
-    return diagnose(path)
-
-
 def causes(diagnosis: Diagnosis) -> list[str]:
     return [f.cause for f in diagnosis.findings]
 
@@ -118,6 +103,7 @@ def test_times_may_start_anywhere() -> None:
     assert all(0 < r.start_ns < r.end_ns for r in found.time_ranges)
 
 
+@pytest.mark.slow
 def test_many_diagnoses_leave_memory_flat_and_no_threads(tmp_path: Path) -> None:
     """24 diagnoses in one process; the first fill caches of the library."""
     if not Path("/proc/self/statm").exists():

@@ -15,7 +15,7 @@ import yaml
 
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import json_report
-from tests.test_captures import committed
+from tests.captures import committed
 
 CI = Path(__file__).resolve().parents[1] / "examples" / "ci"
 REPORTS = {"advisor.md", "advisor.html", "advisor.json", "advisor.sarif", "advisor.xml"}

@@ -15,7 +15,7 @@ from advisor.cli.main import main
 from advisor.errors import AdvisorError
 from advisor.pipeline import diagnose as pipeline
 from tests.builder import Export
-from tests.test_captures import committed
+from tests.captures import committed
 
 #: The command line, in a process that may write no file of more than so many bytes.
 BOUNDED = """
@@ -157,6 +157,7 @@ def test_a_file_that_is_deleted_while_it_is_read(capture: Path, monkeypatch: pyt
     assert list(capture.parent.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_twenty_runs_on_one_file_say_the_same(capture: Path) -> None:
     before = tree(capture.parent)
     found: list[str] = []

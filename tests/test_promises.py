@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import advisor
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import AdvisorError
 from advisor.facts.catalog import build_facts
@@ -18,10 +17,12 @@ from advisor.metrics.phases import step_times
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.rules import Action, FactCondition
 from advisor.pipeline.diagnose import open_trace
+from tests import captures as captured
+from tests.captures import each
 from tests.test_ticks import captures
 
 RULES = load_rules(builtin_dir()).by_code
-CAPTURES = pytest.mark.parametrize("path", captures(), ids=lambda p: f"{p.parent.name}/{p.name}")
+CAPTURES = pytest.mark.parametrize("path", each(captures()))
 #: A part of the budget, and of the step in kernels that are overhead alone, that has to have an owner.
 MUCH, OVERHEAD = 0.10, 0.05
 OVERHEADS = (
@@ -32,7 +33,7 @@ OVERHEADS = (
 
 def diagnosed(path: Path) -> Diagnosis:
     try:
-        return advisor.diagnose(path)
+        return captured.diagnosed(path)
     except AdvisorError as error:
         pytest.skip(f"not a capture of one trace: {error}")
 

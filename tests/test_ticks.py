@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import lzma
-import shutil
 from pathlib import Path
 
 import pytest
 
-import advisor
 from advisor.engine.load import load_rules
 from advisor.errors import AdvisorError
 from advisor.model.findings import Diagnosis, Healthy
 from advisor.reports.summary import counts
+from tests.captures import diagnosed, each
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT / "examples" / "captures", ROOT / "tests" / "data" / "captures")
@@ -57,15 +55,6 @@ def captures() -> list[Path]:
     return found + [p for p in more if p.stat().st_size <= MOST_BYTES]
 
 
-def unpacked(path: Path, folder: Path) -> Path:
-    if path.suffix != ".xz":
-        return path
-    whole = folder / path.stem
-    with lzma.open(path) as packed, whole.open("wb") as out:
-        shutil.copyfileobj(packed, out)
-    return whole
-
-
 def values(d: Diagnosis, name: str, of: Healthy) -> list[object]:
     return [f.value for f in d.facts if f.name == name and f.scope.encloses(of.scope)]
 
@@ -89,10 +78,10 @@ def is_small(d: Diagnosis, tick: Healthy) -> bool:
     return impact is None or impact.part == "capture" or all(v < 0.03 for v in shares)
 
 
-@pytest.mark.parametrize("path", captures(), ids=lambda p: f"{p.parent.name}/{p.name}")
-def test_no_tick_without_a_subject(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", each(captures()))
+def test_no_tick_without_a_subject(path: Path) -> None:
     try:
-        d = advisor.diagnose(unpacked(path, tmp_path))
+        d = diagnosed(path)
     except AdvisorError as error:
         pytest.skip(f"not a capture of one trace: {error}")
     for tick in d.ticks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,10 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.operations import Kind
 from advisor.model.findings import Diagnosis
 from advisor.model.gain import Span
-from advisor.pipeline.diagnose import diagnose, open_trace
+from advisor.pipeline.diagnose import open_trace
 from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports.phrases import step_time
+from tests.captures import diagnosed
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "traces"
@@ -31,11 +31,6 @@ OTHERS = sorted(p for s in SECTIONS for p in (SHARED / s).rglob("*") if p.name.e
 ARCHIVES = sorted((SHARED / "practice").glob("*.tar.xz"))
 #: Rounding of times to whole nanoseconds.
 CLOSE = 1e-6
-
-
-@cache
-def diagnosed(path: Path) -> Diagnosis:
-    return diagnose(path)
 
 
 def kernels_ms(path: Path) -> float:

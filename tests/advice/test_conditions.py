@@ -18,9 +18,10 @@ from advisor.model.facts import Value
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.rules import Action, FactCondition
 from advisor.pipeline.diagnose import all_rules
+from tests.captures import SHARED, committed, diagnosed
 from tests.pasted import pasted, printed
 from tests.scenarios import test_samples_alone as samples
-from tests.test_captures import COMMITTED, SHARED, committed, diagnosed
+from tests.test_captures import COMMITTED
 
 RULES = all_rules((builtin_dir(),)).by_code
 FLASH = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(Flash_fwd_params)"

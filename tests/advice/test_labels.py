@@ -13,7 +13,7 @@ import yaml
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.gain import HOLDS_MUCH, LEAST, WORTH
-from tests.test_captures import DATA, EXAMPLES, SHARED, diagnosed
+from tests.captures import DATA, EXAMPLES, SHARED, diagnosed
 
 DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
 SETS: dict[str, list[str]] = DOCUMENT.pop("never")

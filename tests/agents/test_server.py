@@ -13,8 +13,8 @@ from advisor.agents.server import PAGES, VERBS
 from advisor.agents.tools import LETTERS
 from advisor.cli.main import main
 from tests.builder import Export
+from tests.captures import EXAMPLES
 from tests.docs.scripts import ROOT
-from tests.test_captures import EXAMPLES
 
 CAPTURE = "decode_h2d_pageable.sqlite.xz"
 

@@ -11,7 +11,7 @@ import pytest
 
 from advisor.agents.tools import LETTERS, Tools, bounded, size
 from advisor.errors import InputError
-from tests.test_captures import EXAMPLES
+from tests.captures import EXAMPLES
 
 CAPTURE = "decode_h2d_pageable.sqlite.xz"
 

@@ -21,9 +21,9 @@ from advisor.sources.nsys.metadata import NSYS
 from advisor.sources.open import open_trace
 from tests import kineto_builder as kineto
 from tests.builder import Export
+from tests.captures import committed
 from tests.engine.engine_support import needs_durable
 from tests.scenarios.machine import DECODE_LAYER, Machine
-from tests.test_captures import committed
 
 
 @cache

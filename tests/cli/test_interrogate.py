@@ -14,7 +14,7 @@ from advisor.cli.main import main
 from advisor.model.capture_plan import Checkup
 from advisor.model.explanation import Explanation
 from tests.builder import Export
-from tests.test_captures import committed
+from tests.captures import committed
 
 Captured = pytest.CaptureFixture[str]
 Cli = Callable[..., int]

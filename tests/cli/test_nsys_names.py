@@ -14,8 +14,8 @@ import pytest
 from advisor.cli.main import main
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.knowledge.files import nsys_rules
+from tests.captures import committed
 from tests.scenarios.machine import GEMV, SILU, Kernel, Machine
-from tests.test_captures import committed
 
 EAGER = str(committed("decode_eager_bs1"))
 OPAQUE = str(committed("decode_graph_opaque"))

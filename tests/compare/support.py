@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import numpy as np
 from advisor.compare.sides import Side
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
+from tests import captures
 from tests.builder import Export
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples" / "captures"
-DATA = ROOT / "tests" / "data" / "captures"
-LABELLED = ROOT.parent / "shared" / "traces"
+LABELLED = captures.SHARED
 
 GEMM = "nvjet_sm90_tst_128x8_64x12_2x1_v_bz_TNT"
 ATTENTION = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>>(params)"
@@ -118,14 +116,8 @@ def side(name: str, *diagnoses: Diagnosis) -> Side:
     return Side(name, list(diagnoses))
 
 
-def committed(name: str) -> Path:
-    path = EXAMPLES / f"{name}.sqlite.xz"
-    return path if path.is_file() else DATA / f"{name}.sqlite.xz"
-
-
-@cache
 def committed_diagnosis(name: str) -> Diagnosis:
-    return diagnose(committed(name))
+    return captures.diagnosed(captures.committed(name))
 
 
 def with_times(diagnosis: Diagnosis, times: dict[str, list[float]]) -> Diagnosis:

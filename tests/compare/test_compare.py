@@ -30,11 +30,11 @@ from advisor.reports.blocks import Labelled
 from advisor.reports.compare_blocks import comparison
 from advisor.reports.json_report import document_bytes
 from advisor.reports.workbook.experiments import render as workbook
+from tests.captures import committed
 from tests.compare.support import (
     ATTENTION,
     LABELLED,
     ROOT,
-    committed,
     committed_diagnosis,
     decoder,
     diagnosed,

@@ -223,7 +223,7 @@ class Piped:
         ("moe", "100", "110", "--unit", "tok/s", "--traces", "-", "slow"),
     ],
 )
-@pytest.mark.parametrize("what", ["saved", "capture"])
+@pytest.mark.parametrize("what", ["saved", pytest.param("capture", marks=pytest.mark.slow)])
 def test_standard_input_is_read_by_all_that_read_captures(
     run: Run,
     capsys: Captured,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.pipeline.diagnose import diagnose
+from tests.captures import diagnosed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "gain_calibration.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_the_page_has_pairs_of_committed_captures() -> None:
 @pytest.mark.parametrize("row", COMMITTED, ids=lambda row: f"{row[0]}-{row[1].replace('/', '-or-')}")
 def test_the_step_before_the_fix_is_the_estimate_of_today(row: tuple[str, ...]) -> None:
     capture, causes, *before = row
-    found = diagnose(CAPTURES[capture]).findings
+    found = diagnosed(CAPTURES[capture]).findings
     gain = next(f.gain for f in found if f.cause in causes.split("/"))
     assert gain is not None
     assert gain.step_before_ms is not None

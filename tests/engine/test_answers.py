@@ -11,8 +11,9 @@ from advisor.engine.infer import infer
 from advisor.engine.states import answered, why_not
 from advisor.model.findings import Budget, Part
 from advisor.model.gain import WORTH
+from tests.captures import committed, diagnosed
 from tests.engine.engine_support import base, ge, rule, rules
-from tests.test_captures import COMMITTED, committed, diagnosed
+from tests.test_captures import COMMITTED
 
 
 def about(code: str, cause: str, fact: str, part: str, *also: str, **more: Any) -> Any:

@@ -17,8 +17,8 @@ from advisor.model.findings import Finding
 from advisor.model.gain import Flip
 from advisor.model.rules import RuleSpec
 from advisor.pipeline.diagnose import Options, analyse, diagnose
+from tests.captures import committed
 from tests.engine.engine_support import base, ge, put, rule, rules
-from tests.test_captures import committed
 
 
 def param(default: Any, unit: str = "ratio") -> dict[str, Any]:

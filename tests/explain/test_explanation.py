@@ -15,8 +15,8 @@ from advisor.errors import RuleError
 from advisor.model.explanation import Explanation, Reason
 from advisor.pipeline.diagnose import Analysed, Options, analyse, diagnose
 from advisor.pipeline.explain import explanation
+from tests.captures import committed
 from tests.scenarios.machine import DECODE_LAYER, Machine
-from tests.test_captures import committed
 
 EAGER = committed("decode_eager_bs1")
 OPAQUE = committed("decode_graph_opaque")

@@ -8,7 +8,7 @@ from advisor.export.excerpts import EVENTS, PLACES, STEP
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose, open_trace
 from advisor.reports import json_report
-from tests.test_captures import committed
+from tests.captures import committed
 
 
 @pytest.fixture(scope="module")

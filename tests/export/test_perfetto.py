@@ -21,8 +21,8 @@ from advisor.export.overlay import largest_gaps
 from advisor.model.parts import IDLE
 from advisor.pipeline.diagnose import analyse, assemble
 from tests.builder import Export
+from tests.captures import committed
 from tests.kineto_builder import Profile, Style, decode
-from tests.test_captures import committed
 
 CAPTURES = ("decode_eager_bs1", "decode_h2d_pageable", "decode_gc", "two_processes")
 Event = dict[str, Any]

@@ -22,7 +22,7 @@ from advisor.export.capture_tracks import trace_packets
 from advisor.export.trace_file import lanes
 from advisor.pipeline.diagnose import analyse, assemble
 from tests.builder import Export
-from tests.test_captures import committed
+from tests.captures import committed
 
 CAPTURES = ("decode_gc", "two_processes", "decode_graph_opaque", "whole_run_no_capture_range")
 #: Category -> table.

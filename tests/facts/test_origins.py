@@ -13,7 +13,7 @@ from advisor.model.facts import Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from advisor.sources.trace import Trace
-from tests.test_captures import DATA, EXAMPLES
+from tests.captures import DATA, EXAMPLES
 
 #: These come from the metadata of a capture, or from several captures together.
 NO_TABLE = ("ranks.", "rank.", "compare.", "moe.", "gpu.")

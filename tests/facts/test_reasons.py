@@ -10,8 +10,8 @@ import pytest
 
 import advisor
 from tests.builder import Export
+from tests.captures import DATA, EXAMPLES
 from tests.docs.scripts import script
-from tests.test_captures import DATA, EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 #: Beside the checkout, where somebody has put more captures.

@@ -17,11 +17,11 @@ import pytest
 
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
+from tests.captures import DATA, EXAMPLES, committed
 from tests.kineto_builder import decode
 from tests.metamorphic.edits import cut_to
 from tests.metamorphic.events import Change
 from tests.scenarios.machine import ADD, Machine
-from tests.test_captures import DATA, EXAMPLES, committed
 
 Edit = Callable[[sqlite3.Connection], object]
 
@@ -111,13 +111,18 @@ def after(name: str, edit: Edit, path: Path) -> Diagnosis:
 
 
 def of_each_first(cases: Sequence[Any]) -> list[Any]:
-    """The cases (with a name and a capture) as parameters: further captures for one edit are slow tests."""
-    first = {case.name: case for case in reversed(cases)}
+    """The cases (with a name and a capture) as parameters: further captures for one edit are slow tests,
+    and so are edits of real captures that change nothing."""
+    first = {
+        case.name: case
+        for case in reversed(cases)
+        if getattr(case, "same", "") != "all" or case.capture in SCRIPTS
+    }
     return [
         pytest.param(
             case,
             id=f"{case.name}, {case.capture}",
-            marks=[] if case is first[case.name] else [pytest.mark.slow],
+            marks=[] if case is first.get(case.name) else [pytest.mark.slow],
         )
         for case in cases
     ]

@@ -23,7 +23,7 @@ from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from tests.builder import Export
-from tests.test_captures import SHARED, committed
+from tests.captures import SHARED, committed
 
 #: Each planted in another place; none may be left anywhere in the file.
 PRIVATE = (

@@ -13,11 +13,11 @@ from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.experiment_blocks import report as compared
 from advisor.reports.html import report as html_report
+from tests.captures import committed
 from tests.reports import browser
 from tests.reports.axe import violations
 from tests.reports.browser import Browser
 from tests.reports.fixture import html_page
-from tests.test_captures import committed
 
 pytestmark = [
     pytest.mark.slow,

@@ -22,6 +22,7 @@ from advisor.reports.blocks import Grid
 from advisor.reports.html.report import BRANCHES, prose, tree
 from advisor.reports.output_file import clean
 from advisor.reports.summary import verdict
+from tests.captures import diagnosed
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY, html_page, in_order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -291,9 +292,7 @@ def test_an_empty_diagnosis_renders() -> None:
 
 @pytest.mark.parametrize("capture", EXAMPLES, ids=lambda p: p.name.split(".")[0])
 def test_size_of_the_examples(capture: Path) -> None:
-    from advisor.pipeline.diagnose import diagnose
-
-    text = html_page([diagnose(capture)])
+    text = html_page([diagnosed(capture)])
     assert len(text) < LIMIT
     assert checked(text.decode()).problems == []
 

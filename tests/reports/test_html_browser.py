@@ -12,11 +12,11 @@ import pytest
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports import json_report
 from tests.builder import Export
+from tests.captures import committed
 from tests.reports import browser
 from tests.reports.browser import Browser
 from tests.reports.fixture import HEALTHY, html_page
 from tests.reports.test_html import FULL
-from tests.test_captures import committed
 
 pytestmark = [
     pytest.mark.slow,

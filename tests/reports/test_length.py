@@ -7,11 +7,11 @@ from statistics import median
 
 import pytest
 
-import advisor
 from advisor.reports.blocks import Entry, Labelled
 from advisor.reports.diagnosis_blocks import TextOptions, shown
 from advisor.reports.finding_text import Detail, finding
 from advisor.reports.text import plain
+from tests.captures import diagnosed
 from tests.reports.fixture import DIAGNOSIS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/captures"
@@ -21,7 +21,7 @@ CAPTURES = sorted((*EXAMPLES.glob("*.sqlite.xz"), *EXAMPLES.glob("*.json.gz")))[
 def test_the_report_of_a_capture_is_one_screen() -> None:
     lines = {}
     for path in CAPTURES:
-        blocks = shown([advisor.diagnose(path)], TextOptions())
+        blocks = shown([diagnosed(path)], TextOptions())
         lines[path.name] = len(plain(blocks).splitlines())
     assert len(lines) >= 5
     assert max(lines.values()) <= 32, lines

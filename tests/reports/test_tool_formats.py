@@ -20,9 +20,9 @@ from advisor.reports import sarif
 from advisor.reports.diagnosis_blocks import report
 from advisor.reports.output_file import clean
 from advisor.reports.tool_formats import github, junit
+from tests.captures import committed
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, NASTY
 from tests.reports.test_html import FULL
-from tests.test_captures import committed
 
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 BARE = Diagnosis(tool=Tool(version="0.1.0", engine="python"), inputs=(), verdict="Nothing.")

@@ -23,10 +23,10 @@ from tests.benchmark_reports import (
     vllm_serve,
     vllm_throughput,
 )
+from tests.captures import committed
 from tests.scenarios.support import fact, ranked
 from tests.scenarios.test_server_logs import of
 from tests.server_logs import Moment, vllm
-from tests.test_captures import committed
 
 HEALTHY = Ran()
 LATE = Ran(in_flight=64, first_ms=5_000.0, token_ms=20.0)

@@ -40,8 +40,10 @@ def serve(cost: str, us: float, profiler: str, how: str) -> Machine:
     return m
 
 
-@pytest.mark.parametrize("how", ["ranges", "no ranges", "no steps"])
-@pytest.mark.parametrize("profiler", ["long launches", "flushes", "none"])
+@pytest.mark.parametrize("how", ["ranges", pytest.param("no ranges", marks=pytest.mark.slow), "no steps"])
+@pytest.mark.parametrize(
+    "profiler", ["long launches", "flushes", pytest.param("none", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize(("us", "share", "fires"), [(440, 0.112, True), (330, 0.087, False)])
 def test_the_profiler_is_no_part_of_the_whole(

@@ -17,7 +17,12 @@ from tests.scenarios.support import fact, ranked
 
 Script = Callable[[Eager], None]
 FORMS = pytest.mark.parametrize(
-    "form", [{}, {"shapes": True}, {"nsys": True}], ids=["bare", "shapes", "nsys"]
+    "form",
+    [
+        pytest.param({}, id="bare"),
+        pytest.param({"shapes": True}, id="shapes", marks=pytest.mark.slow),
+        pytest.param({"nsys": True}, id="nsys"),
+    ],
 )
 
 MUL_CAST = Kernel(

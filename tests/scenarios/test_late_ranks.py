@@ -93,8 +93,8 @@ def holds(late: Finding, true_ms: float, rel: float) -> None:
 @pytest.mark.parametrize(
     ("ranks", "late", "names"),
     [
-        (4, (0, 1), "ranks 0 and 1"),
-        (4, (0, 2, 3), "ranks 0, 2 and 3"),
+        pytest.param(4, (0, 1), "ranks 0 and 1", marks=pytest.mark.slow),
+        pytest.param(4, (0, 2, 3), "ranks 0, 2 and 3", marks=pytest.mark.slow),
         (4, (2,), "rank 2"),
         (8, (1, 4, 6), "ranks 1, 4 and 6"),
         (2, (1,), "rank 1"),
@@ -142,7 +142,7 @@ def test_experts_of_two_ranks(tmp_path: Path) -> None:
     assert found.recommendations[0].id == "expert-balance"
 
 
-@pytest.mark.parametrize("late", [(1,), (0, 3), (0, 1, 3)])
+@pytest.mark.parametrize("late", [(1,), pytest.param((0, 3), marks=pytest.mark.slow), (0, 1, 3)])
 def test_hosts_of_some_ranks(tmp_path: Path, late: tuple[int, ...]) -> None:
     (tmp_path / "steady").mkdir()
     d = diagnosed(serving(4, host=always(dict.fromkeys(late, 150.0))).write(tmp_path))
@@ -155,7 +155,7 @@ def test_hosts_of_some_ranks(tmp_path: Path, late: tuple[int, ...]) -> None:
     holds(found, step_ms(steady), 0.10)
 
 
-@pytest.mark.parametrize("late", [(2,), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("late", [(2,), pytest.param((1, 2), marks=pytest.mark.slow), (0, 1, 2)])
 def test_gpus_that_are_slower(tmp_path: Path, late: tuple[int, ...]) -> None:
     """All kernels of some ranks take two fifths longer: boards, not requests."""
     d = diagnosed(serving(4, pace=dict.fromkeys(late, 1.4)).write(tmp_path))
@@ -217,7 +217,7 @@ def test_uneven_windows_of_balanced_ranks(tmp_path: Path, recorded: Mapping[int,
 
 
 @pytest.mark.parametrize("recorded", UNEVEN)
-@pytest.mark.parametrize("late", [(2,), (0, 1)])
+@pytest.mark.parametrize("late", [(2,), pytest.param((0, 1), marks=pytest.mark.slow)])
 def test_uneven_windows_of_late_ranks(
     tmp_path: Path, recorded: Mapping[int, tuple[int, int]], late: tuple[int, ...]
 ) -> None:

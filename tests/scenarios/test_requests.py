@@ -64,7 +64,7 @@ def no_fault(d: Diagnosis, steps: int) -> None:
 
 @pytest.mark.parametrize("name", ["encode_batch", None], ids=["ranges", "none"])
 @pytest.mark.parametrize("run", [encoder(), replayed(), encoder(6)], ids=["eager", "graph", "small"])
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_passes_at_random_times(tmp_path: Path, name: str | None, run: Pass, seed: int) -> None:
     gaps = uneven(25, 100, seed)
     d = diagnosed(service(gaps, run, name=name), tmp_path)

@@ -11,10 +11,10 @@ import pytest
 import advisor
 from advisor.errors import InputError
 from advisor.model.findings import Diagnosis
+from tests.captures import committed
 from tests.kineto_builder import Profile
 from tests.scenarios.support import fact, ranked
 from tests.server_logs import ENGINES, Moment, Server, llama, sglang, vllm
-from tests.test_captures import committed
 
 BUSY = Moment(running=16, output=800.0)
 #: 24 tokens a second less for each request once prompts are read.

@@ -48,8 +48,8 @@ def found(cost: str, us: float, every: int, steps: int, folder: Path) -> Finding
 
 
 @pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("us", [600, 1_000])
-@pytest.mark.parametrize("every", [3, 4])
+@pytest.mark.parametrize("us", [600, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_same_mean_step_with_the_same_work_to_remove_is_the_same_finding(
     tmp_path: Path, cost: str, us: float, every: int
 ) -> None:
