@@ -100,16 +100,17 @@ def rule_pages() -> dict[Path, str]:
             [GENERATED.format(source="rules/"), "", listed[0], "", intro, listed[1]]
         )
     }
-    causes = {r.cause: f"{r.code}.md" for r in rules if "-" in r.cause}
+    links = {r.cause: f"{r.code}.md" for r in rules if "-" in r.cause}
+    sources = {p.source for r in rules for p in r.params.values() if p.source}
+    for source in sorted(s for s in sources if s.startswith("calibration#")):
+        links[source] = f"../../knowledge/calibration.md#{anchor(source.partition('#')[2])}"
     for rule in rules:
         path = loaded.path(rule.code)
         assert path is not None
         place = path.relative_to(ROOT).as_posix()
         over = sorted(r.cause for r in rules if rule.cause in r.then.overrules)
-        sources = [p.source for p in rule.params.values() if p.source and p.source.startswith("calibration#")]
-        links = {s: f"../../knowledge/calibration.md#{anchor(s.partition('#')[2])}" for s in sources}
-        links |= {cause: address for cause, address in causes.items() if cause != rule.cause}
-        text = linked(write(page(rule, known, over, _examples(rule, path), _checked(rule)), 1), links)
+        blocks = page(rule, known, over, _examples(rule, path), _checked(rule))
+        text = linked(write(blocks, 1), links, rule.cause)
         cases = place.replace(".yaml", ".cases.yaml")
         ends = [f"[All rules](../rules.md) · [the rule file](../../{place}) · [its cases](../../{cases})", ""]
         head = GENERATED.format(source=place)
