@@ -121,6 +121,7 @@ def test_sglang_is_told_where_to_write(server: Made, version: str, capsys: Captu
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_a_profile_by_the_clock(server: Made, traces: tuple[str, str], name: str) -> None:
     standin = server(name)
@@ -143,6 +144,7 @@ def test_all_ranks_are_one_job(server: Made, traces: tuple[str, str], name: str,
     assert len(list((Path(traces[1])).glob("*rank0*" if name == "vllm" else "*TP-0*"))) == 1  # left there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_half_of_the_ranks_write_nothing(
     server: Made, traces: tuple[str, str], name: str, capsys: Captured
@@ -155,18 +157,21 @@ def test_half_of_the_ranks_write_nothing(
     assert (found["ranks.count"], found["ranks.missing_count"]) == (2, 2)
 
 
+@pytest.mark.slow
 def test_ranks_that_only_their_traces_know_of(server: Made, traces: tuple[str, str]) -> None:
     standin = server(ranks=4, missing=(1, 3))
     assert main(["attach", standin.url, *traces, "-q"]) == 0
     assert facts(diagnosis())["ranks.missing_count"] == 2
 
 
+@pytest.mark.slow
 def test_traces_that_grow_slowly_are_waited_for(server: Made, traces: tuple[str, str]) -> None:
     standin = server("sglang", "0.4.6", flush_s=1.0, pieces=10, ranks=2)
     assert main(["attach", standin.url, *traces, "-q"]) == 0
     assert facts(diagnosis())["ranks.count"] == 2
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_container_has_another_name_there(server: Made, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.symlink_to(tmp_path / "traces")
@@ -175,18 +180,21 @@ def test_the_folder_of_a_container_has_another_name_there(server: Made, tmp_path
     assert standin.bodies[0]["output_dir"] == str(there)
 
 
+@pytest.mark.slow
 def test_vllm_in_development_mode_says_where_it_writes(server: Made) -> None:
     standin = server(told=True)
     assert main(["attach", standin.url, "-q"]) == 0
     assert facts(diagnosis())["load.batch_limit"] == 8
 
 
+@pytest.mark.slow
 def test_what_was_there_before_is_not_taken(server: Made, tmp_path: Path, traces: tuple[str, str]) -> None:
     (tmp_path / "traces" / "old_rank7.pt.trace.json").write_text("{}")
     assert main(["attach", server().url, *traces, "-q"]) == 0
     assert len(record()["captures"]) == 1
 
 
+@pytest.mark.slow
 def test_a_run_against_another(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server()
     assert main(["attach", standin.url, *traces, "-q"]) == 0
@@ -199,6 +207,7 @@ def test_a_run_against_another(server: Made, traces: tuple[str, str], capsys: Ca
     assert f"repeat it: advisor attach {standin.url}" in errors(capsys)[0]
 
 
+@pytest.mark.slow
 def test_a_load_of_ours_is_run_meanwhile_and_ended(
     server: Made, traces: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -217,6 +226,7 @@ def test_a_load_of_ours_is_run_meanwhile_and_ended(
         os.kill(int((tmp_path / "loaded").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_a_path_in_front_and_a_key(
     server: Made, traces: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -228,6 +238,7 @@ def test_a_path_in_front_and_a_key(
     assert "secret" not in Path(".advisor/runs/run-1/run.json").read_text()
 
 
+@pytest.mark.slow
 def test_proxies_of_the_environment_are_not_asked(
     server: Made, traces: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +263,7 @@ def fails(
     return (lines or [""])[0], err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_no_load(server: Made, traces: tuple[str, str], name: str, capsys: Captured) -> None:
     standin = server(name, running=0)
@@ -334,11 +346,13 @@ def test_redirects_are_not_followed(server: Made, capsys: Captured) -> None:
     assert not other.asked
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs(server: Made, capsys: Captured) -> None:
     error, _ = fails(server(hangs=("/version",)), capsys)
     assert "no answer within 3 s" in error
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("server")
 def test_answers_that_drip_are_cut(capsys: Captured) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -388,6 +402,7 @@ def test_a_folder_that_the_server_does_not_write_to(server: Made, tmp_path: Path
     assert "if it runs in a container or elsewhere, share a folder" in error
 
 
+@pytest.mark.slow
 def test_a_trace_that_is_not_finished_in_time(
     server: Made, traces: tuple[str, str], capsys: Captured
 ) -> None:
@@ -398,6 +413,7 @@ def test_a_trace_that_is_not_finished_in_time(
     assert "1 of 2 ranks" in err
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_while_it_is_profiled(
     server: Made, traces: tuple[str, str], capsys: Captured
 ) -> None:
@@ -414,6 +430,7 @@ def test_a_server_that_dies_while_it_is_profiled(
     assert "it left no trace" in line
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_before(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server()
     scrapes = iter((0, 0))
@@ -427,6 +444,7 @@ def test_a_server_that_is_gone_before(server: Made, traces: tuple[str, str], cap
     assert "nothing listens there" in errors(capsys)[0]
 
 
+@pytest.mark.slow
 def test_a_start_that_is_not_answered_is_stopped_all_the_same(server: Made, traces: tuple[str, str]) -> None:
     standin = server()
 
@@ -439,6 +457,7 @@ def test_a_start_that_is_not_answered_is_stopped_all_the_same(server: Made, trac
     assert not standin.profiling
 
 
+@pytest.mark.slow
 def test_a_stop_that_is_not_answered_is_said(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server(version="0.12.0", hangs=("/stop_profile",))
     standin.engine.on["/stop_profile"] = standin.over
@@ -455,6 +474,7 @@ def test_no_metrics(server: Made, capsys: Captured) -> None:
     assert "load.running" not in facts(diagnosis())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "says"),
     [
@@ -471,6 +491,7 @@ def test_a_load_that_is_none(
     assert says in error
 
 
+@pytest.mark.slow
 def test_steps_that_do_not_come(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server(version="0.12.0", step_ms=400)
     assert main(["attach", standin.url, *traces]) == 0
@@ -495,6 +516,7 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/version", "/metrics"])
 def test_ctrl_c_before_the_profile(
     server: Made, traces: tuple[str, str], path: str, capsys: Captured
@@ -517,6 +539,7 @@ def test_ctrl_c_while_it_starts_or_profiles(
     assert record()["stopped"] == "Ctrl-C"
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_stops(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server(version="0.12.0", flush_s=0.5)
     standin.engine.on["/stop_profile"] = lambda: _later(0.1, interrupt)
@@ -524,6 +547,7 @@ def test_ctrl_c_while_it_stops(server: Made, traces: tuple[str, str], capsys: Ca
     assert record()["state"] == "diagnosed"
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_while_it_stops(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server(version="0.12.0", hangs=("/stop_profile",))
 
@@ -540,6 +564,7 @@ def test_ctrl_c_twice_while_it_stops(server: Made, traces: tuple[str, str], caps
     assert "has not answered (Ctrl-C)" in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_traces_are_written(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
     standin = server("sglang", "0.4.6", ranks=2, flush_s=0.8, pieces=4)
     standin.engine.on["/stop_profile"] = lambda: _later(1.2, interrupt)
@@ -547,6 +572,7 @@ def test_ctrl_c_while_traces_are_written(server: Made, traces: tuple[str, str], 
     assert "1 of 2 ranks" in err
 
 
+@pytest.mark.slow
 def test_a_process_that_is_terminated_stops_the_profiler(server: Made, traces: tuple[str, str]) -> None:
     standin = server(step_ms=1000)
     words = [sys.executable, "-m", "advisor", "attach", standin.url, *traces, "--seconds", "60"]
