@@ -343,7 +343,8 @@ def main() -> int:
         "untimed", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
     )
     results = Results(options.into)
-    quiet = ["-s", "-qq", *(f"-pno:{name}" for name in ("cacheprovider", "xdist", "warnings"))]
+    quiet = ["-s", "-qq", "-oaddopts=", "-mnot slow"]  # in this process, and the tests of a default run
+    quiet += [f"-pno:{name}" for name in ("cacheprovider", "xdist", "warnings")]
     for package in options.package or PACKAGES:
         tests = [str(p) for name in PACKAGES[package][1].split() for p in (ROOT / "tests").glob(name)]
         pytest.main([*quiet, *tests], plugins=[Mutants(package, options, results)])

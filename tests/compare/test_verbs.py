@@ -20,6 +20,8 @@ from advisor.compare import store
 from advisor.errors import InputError
 from advisor.model.comparison import Comparison
 from advisor.model.findings import Diagnosis
+from advisor.pipeline.diagnose import diagnose
+from advisor.reports import json_report
 from tests.compare.support import decoder
 
 Captured = pytest.CaptureFixture[str]
@@ -33,16 +35,26 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     decoder(folder / "same.sqlite", steps=30, seed=1)
     decoder(folder / "slow.sqlite", steps=30, attention=30.0, seed=2, driver="570.1")
     decoder(folder / "other.sqlite", steps=30, layers=12)
+    for path in [*folder.iterdir()]:
+        path.with_suffix(".json").write_bytes(json_report.render([diagnose(path)]))
     return folder
 
 
 @pytest.fixture
 def run(captures: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """The command line in an empty folder; names of captures stand for their paths."""
+    """The command line in an empty folder; names of captures stand for the paths of what was saved of them,
+    which says the same: `test_captures_say_what_was_saved_of_them`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
-    known = {p.stem: str(p) for p in captures.glob("*.sqlite")}
+    known = {p.stem: str(p) for p in captures.glob("*.json")}
     return lambda *args: main([known.get(str(a), str(a)) for a in args])
+
+
+def test_captures_say_what_was_saved_of_them(run: Run, captures: Path, capsys: Captured) -> None:
+    assert run("compare", captures / "base.sqlite", captures / "slow.sqlite", "-v") == 0
+    fresh = capsys.readouterr().out
+    assert run("compare", "base", "slow", "-v") == 0
+    assert capsys.readouterr().out == fresh
 
 
 def test_the_report_fits_80_columns_and_says_it_all(run: Run, capsys: Captured) -> None:
