@@ -820,6 +820,18 @@ MUL_NAME = ATEN + MUL
         ({MUL_NAME: 5.0, "void vllm::rms_norm_kernel<T>(T)": 1.0}, [], None, "vllm"),
         ({MUL_NAME: 5.0}, ["execute_context_0(0)_generation_16(16)"], None, "vllm"),
         ({"void vllm::rms_norm_kernel<T>(T)": 1.0}, ["step[DECODE bs=4]"], None, "sglang"),
+        # FlashInfer ships kernels of TensorRT-LLM.
+        (
+            {
+                "void vllm::rms_norm_kernel<T>(T)": 1.0,
+                "void tensorrt_llm::kernels::cutlass_kernels::expandInputRowsKernel<T>(T)": 2.0,
+                "fmhaSm100fKernel_QkvBfloat16OBfloat16H128PagedKvCausalP64VarSeqQ8Kv128": 5.0,
+                "kernel_mha": 5.0,
+            },
+            [],
+            None,
+            "vllm",
+        ),
         ({}, ["[Executor] _forward_step 3: 0 ctx reqs, 8 gen reqs"], None, "tensorrt-llm"),
         ({}, [], ["trtllm-bench", "--model", "m", "throughput"], "tensorrt-llm"),
         ({}, [], "python -m vllm.entrypoints.openai.api_server --model m", "vllm"),

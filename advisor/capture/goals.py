@@ -117,13 +117,16 @@ def _session(
     )
     begin = ["nsys start", f"--session={SESSION}", *joined(start, context.asked.release)]
     seconds = context.asked.duration or context.goal.seconds
+    ranges = _lines(context, context.program.step_ranges)
     yield m.PlanStep(
         id="record",
         title="Record under load, as often as you like",
         lines=(
             m.Line(command=context.fill(context.program.load), what="warm up; then keep sending"),
             m.Line(command=" ".join([*begin, f"-o {context.name}"]), what="from another shell"),
+            *ranges[:1],
             m.Line(command=f"sleep {seconds}", what="while requests are running"),
+            *ranges[1:],
             m.Line(command=f"nsys stop --session={SESSION}", what="writes the report"),
         ),
     )

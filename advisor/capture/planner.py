@@ -39,10 +39,12 @@ class UnmetNeed(Struct, frozen=True):
 
 
 class Situation(Struct, frozen=True):
-    """What is known about the capture besides its options. `causes` are the findings about it."""
+    """What is known about the capture besides its options. `causes` are the findings about it, `version`
+    the release of the engine."""
 
     causes: frozenset[str] = frozenset()
     serving: str | None = None
+    version: str | None = None
     cuda: str | None = None
     startup_ms: float = 0.0
 
@@ -72,7 +74,7 @@ def plan(recording: nsys.Recording, unmet: Sequence[UnmetNeed], about: Situation
     kept = [o for o in recording.options if o not in _USELESS and nsys.name_of(o) not in named]
     old = _too_old(recording, about.cuda)
     release = None if old else recording.release
-    variables = _variables(chosen, about.serving)
+    variables = _variables(chosen, about)
     options = [*kept, *(o for o in added if o not in variables)]
     command = recording.command if "wrong-process" not in about.causes else ()
     listed = [*variables, *_ordered(options)]
@@ -116,20 +118,20 @@ def _mend(chosen: list[str], recording: nsys.Recording, about: Situation) -> tup
             mended += causes
     steady = sorted(about.causes & {"startup-in-window", "profile-too-large"})
     if recording.has(_RANGE):
-        _add(chosen, _switched(about.serving))
+        _add(chosen, _switched(about))
     elif steady:
         # Else start-up is skipped by the clock.
         delay = [f"--delay={math.ceil(about.startup_ms / 1e3)}"] if about.startup_ms > 0 else []
-        _add(chosen, _switched(about.serving) or [*delay, "--duration=10"])
+        _add(chosen, _switched(about) or [*delay, "--duration=10"])
         mended += steady
     if about.serving in _FORKS and not recording.has("--trace-fork-before-exec=true"):
         _add(chosen, ["--trace-fork-before-exec=true"])
     return tuple(dict.fromkeys(mended))
 
 
-def _switched(serving: str | None) -> list[str]:
+def _switched(about: Situation) -> list[str]:
     """The engine's own switch of the profiler, around steady iterations; None if it has none."""
-    switch = _variable(serving, "capture-range")
+    switch = _variable(about, "capture-range")
     if switch is None:
         return []
     return [_RANGE, "--capture-range-end=stop", f"{switch.variable}={switch.value}"]
@@ -155,15 +157,16 @@ def _choose(chosen: list[str], needs: Sequence[_Needs]) -> list[_Needs]:
             return [n for n in open_ if not n.options <= set(chosen)]
 
 
-def _variable(serving: str | None, key: str) -> CaptureVariable | None:
-    data = engines().get(serving or "")
-    return None if data is None else next((v for v in data.capture if key in v.supplies), None)
+def _variable(about: Situation, key: str) -> CaptureVariable | None:
+    data = engines().get(about.serving or "")
+    known = () if data is None else (v for v in data.capture if v.known_in(about.version))
+    return next((v for v in known if key in v.supplies), None)
 
 
-def _variables(chosen: Sequence[str], serving: str | None) -> list[str]:
+def _variables(chosen: Sequence[str], about: Situation) -> list[str]:
     """Environment variables; the engine's own ranges come with NVTX if they have to be requested."""
     found = [o for o in chosen if not o.startswith("-")]
-    ranges = _variable(serving, "ranges")
+    ranges = _variable(about, "ranges")
     if ranges is not None and "--trace=nvtx" in chosen:
         found.append(f"{ranges.variable}={ranges.value}")
     return list(dict.fromkeys(found))

@@ -297,7 +297,8 @@ def _switch(spec: FactSpec, serving: str | None) -> str | None:
     """The environment variable by which a serving engine records this fact."""
     data = engines().get(serving or "")
     kinds = {need.switch for need in spec.needs if need.switch}
-    lines = () if data is None else (v for v in data.capture if kinds & set(v.supplies))
+    known = () if data is None else (v for v in data.capture if v.known_in(None))
+    lines = (v for v in known if kinds & set(v.supplies))
     return next((f"{v.variable}={v.value}" for v in lines), None)
 
 

@@ -72,6 +72,7 @@ class Program(Data):
     window: Window
     benchmark_window: Window | None = None
     requests: list[CommandLine] = Field(default_factory=list)
+    step_ranges: list[CommandLine] = Field(default_factory=list, max_length=2)
     code: list[Text] = Field(default_factory=list)
     launcher: str = ""
     forks: bool = False

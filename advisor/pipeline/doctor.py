@@ -64,6 +64,7 @@ def checkup(done: Analysed, program: Program) -> Checkup:
     about = Situation(
         causes=frozenset(f.cause for f in findings),
         serving=done.serving.name,
+        version=done.serving.version,
         cuda=capture.cuda,
         startup_ms=float(startup) if isinstance(startup, int | float) else 0.0,
     )

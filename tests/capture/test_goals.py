@@ -176,7 +176,11 @@ def test_a_running_server_is_launched_once_and_recorded_often() -> None:
     # nsys launch refuses what belongs to nsys start.
     assert not re.search(r"--sample|--gpu-metrics|--export|--force-overwrite| -o ", launch)
     assert start[1].startswith("nsys start --session=advisor --sample=none")
-    assert start[2:] == ["sleep 20", "nsys stop --session=advisor"]
+    # Ranges of steps last from one request to the other, whichever model runner vLLM takes.
+    assert [re.sub(".*/", "", c) for c in start[2:5]] == ["start_profile", "sleep 20", "stop_profile"]
+    assert start[5:] == ["nsys stop --session=advisor"]
+    assert "VLLM_NVTX" not in launch
+    assert "VLLM_NVTX_SCOPES_FOR_PROFILING=1" in text(plan(PlanRequest("running-server", "vllm@0.24.0")))
     assert "attach-nothing" in {v.id for v in made.variants}
     assert "--start-later=true" in text(made)
 
