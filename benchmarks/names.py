@@ -22,8 +22,11 @@ from packages import download, files
 from advisor.knowledge.files import kernel_families
 
 CUDA = (".cu", ".cuh", ".h", ".hpp", ".inl", ".jinja")
+#: What stands between ``void`` and the name, with arguments that may hold parentheses three deep.
+_ATTRIBUTE = r"\w*(?:__|LAUNCH_BOUNDS)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*"
+#: A name in capitals alone is a macro, and what it stands for is not there to be read.
 _GLOBAL = re.compile(
-    r"__global__[\w\s]*?\bvoid\s+(?:__(?:launch_bounds|cluster_dims)__\s*\((?:[^()]|\([^()]*\))*\)\s*)?([A-Za-z_]\w*)\s*\("
+    rf"__global__[\w\s]*?\bvoid\s+(?:{_ATTRIBUTE})*(?!\w*(?:__|LAUNCH_BOUNDS)\s*\()(?![A-Z_]+\s*\()([A-Za-z_]\w*)\s*\("
 )
 
 

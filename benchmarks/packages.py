@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: Parts of a package that are no source of the engine's own options.
-SKIPPED = re.compile(r"(?:^|/)(?:(?:op_)?tests?|testing|multimodal_gen|\.agents|examples?|node_modules)/")
+#: Parts of a package that are no source of the engine's own options and kernels; `util/reference` are the
+#: kernels that CUTLASS compares its own with.
+SKIPPED = re.compile(
+    r"(?:^|/)(?:(?:op_)?tests?|testing|util/reference|multimodal_gen|\.agents|examples?|node_modules)/"
+)
 _MOST_BYTES = 8_000_000
 
 

@@ -182,8 +182,8 @@ CURRENT = [
     ("a2a_dispatch_send_kernel", "communication"),
     ("_min_p_kernel", "sampling"),
     ("_topk_log_softmax_kernel", "sampling"),
-    ("_combine_sampled_and_draft_tokens_kernel", "sampling"),
-    ("_get_num_sampled_and_rejected_kernel", "sampling"),
+    ("_combine_sampled_and_draft_tokens_kernel", "speculation"),
+    ("_get_num_sampled_and_rejected_kernel", "speculation"),
     ("_post_update_kernel", "index"),
     ("loop_add_multiply_fusion_3", "elementwise"),
     ("input_reduce_fusion_2", "reduction"),
@@ -257,6 +257,37 @@ SERVING = [
     ("_bias_glu_kernel", "activation"),
     ("_mxfp8_linear_kernel", "gemm"),
     ("_score_kernel", "other"),  # of what, the name does not say
+    ("void flashinfer::MergeStatesLargeNumIndexSetsKernel<8, 32, 4>(__nv_bfloat16*)", "attention"),
+    ("void flashinfer::MergeStateInPlaceKernel<8, __half>(__half*)", "attention"),
+    ("void tensorrt_llm::kernels::perTokenQuantization<__nv_fp8_e4m3>(T)", "quantise"),
+    ("void scale_1x128_kernel<__nv_bfloat16>(T)", "quantise"),
+    ("_minimax_qk_var_kernel", "norm"),
+    ("_engram_select_rows_kernel", "embedding"),
+    ("_engram_unpack_fp8_kernel", "embedding"),
+    ("_hy4_ihc_post_kernel", "elementwise"),
+    ("_ihc_post_kernel", "elementwise"),
+    ("void vllm::swigluoai_and_mul_kernel<c10::BFloat16>(T)", "activation"),
+    (
+        "void flashinfer::PersistentKernelTemplate<flashinfer::BlockBatchPagedAttentionPersistent<"
+        "flashinfer::KernelTraits<(flashinfer::MaskMode)1>>, flashinfer::BlockBatchReductionPersistent>(T)",
+        "attention",
+    ),
+    (
+        "kernel_cutlass_kernel_flashinfergemmkernelsdense_blockscaled_gemm_sm100"
+        "Sm100BlockScaledPersistentDenseGemmKernel_object_at__tensorptrf4E2M1FN",
+        "gemm",
+    ),
+    # The same class, in the module of masked groups.
+    (
+        "kernel_cutlass_kernel_flashinfergemmkernelsgrouped_gemm_masked_blackwell"
+        "Sm100BlockScaledPersistentDenseGemmKernel_object_at__tensorptrf4E2M1FN",
+        "moe",
+    ),
+    ("kernel_cutlass_kernel_quackgrouped_gemma_rmsnormRMSNorm_object_at__tensorptrbf16gmem", "norm"),
+    ("_candidate_lse_partials_kernel", "speculation"),
+    ("_candidate_block_scores_kernel", "attention"),
+    ("spin_wait_kernel", "communication"),
+    ("_combine_kernel", "other"),
 ]
 
 

@@ -37,6 +37,7 @@ _SIZED = frozenset(
         "softmax",
         "memset",
         "sampling",
+        "speculation",
     )
 )
 #: Families that choose experts; sampling sorts, too, but once a step and not in every layer.

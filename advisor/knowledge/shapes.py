@@ -14,7 +14,7 @@ from advisor.model.records import Frozen
 Family = Literal[
     "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
     "embedding", "kv_cache", "sampling", "moe", "quantise", "communication", "copy", "memset",
-    "index", "softmax", "scan_sort", "optimizer", "conv", "other",
+    "index", "softmax", "scan_sort", "optimizer", "conv", "speculation", "other",
 ]  # fmt: skip
 KernelSource = Literal[
     "flashinfer", "vllm", "sglang", "tensorrt-llm", "pytorch-eager", "inductor/triton", "native"
