@@ -21,7 +21,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, IDLE_PARTS, LAUNCHING, PARTS
 from advisor.metrics.experts import adapter_kernels, is_adapter
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_combining, is_dequantising, is_unknown
-from advisor.metrics.layers import concatenations
+from advisor.metrics.layers import concatenations, full_splits
 from advisor.metrics.matmuls import REDUCTION, Decoder
 from advisor.metrics.passes import (
     cache_reorders,
@@ -255,6 +255,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         "kernel.adapter_count_ratio": adapting.mean(),
         "kernel.kv_combine_window_ratio": held(combining) / window,
+        "kernel.full_split_window_ratio": held(full_splits(a, device)) / window,
         "kernel.widened_operands": " and ".join(what for what, found in operands if found) or None,
         "kernel.attention_pieces_window_ratio": held(pieces.inner) / window,
         "kernel.cache_reorder_window_ratio": held(cache_reorders(a, *placed).of) / window,

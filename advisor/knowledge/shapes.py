@@ -106,6 +106,7 @@ class Traits(Data):
     log_softmax: Literal[True] | None = None
     scales_and_adds: Literal[True] | None = None
     combines: Literal[True] | None = None
+    splits: Literal[True] | None = None
 
 
 class TraitEntry(Data):

@@ -12,13 +12,15 @@ from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost_on_threads
-from advisor.metrics.kernels import ATTENTION, dense, is_helper
+from advisor.metrics.kernels import ATTENTION, dense, is_combining, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, sorting, where
 from advisor.sources.schema import MISSING
 
 PARTS = ("attention", "ffn", "other")
+#: From this many blocks of queries on, split-KV attention reads a prompt.
+_PROMPT_BLOCKS = 2
 _ATTENTION, _FFN, _OTHER = range(3)
 #: At least this many repetitions are layers, if they hold this share of the kernel time.
 FEWEST, _HELD = 3, 0.5
@@ -312,3 +314,20 @@ def in_norms(a: Analysis, found: Layers) -> Array:
     """Which of the kernels of layers are norms or activations."""
     mask = a.names.mask(lambda k: k.family in ("norm", "activation"))
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
+
+
+def full_splits(a: Analysis, device: int) -> Array:
+    """Which kernels of a device are split-KV attention that has no need to split: [kernels], bool.
+
+    FlashAttention-2 puts blocks of 64 to 128 queries along x: a second block means a prompt. Along y and z are
+    sequences, heads and splits: where nothing adds up splits there are none, and as many blocks as SMs fill the
+    device (``run_mha_fwd_splitkv_dispatch`` of Dao-AILab/flash-attention)."""
+    kernels, sms = a.kernels(device), a.device(device).sm_count
+    splitting = a.names.mask(lambda k: k.traits.get("splits") is True)[kernels.name]
+    if not splitting.any():
+        return splitting
+    columns = a.trace.columns("kernels", ("grid_x",))["grid_x"][a.ops.row[kernels.at]]
+    full = columns >= _PROMPT_BLOCKS
+    if sms and not a.names.mask(is_combining)[kernels.name].any():
+        full = full | (kernels.blocks >= sms)
+    return np.asarray(splitting & full)

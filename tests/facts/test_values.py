@@ -1082,6 +1082,21 @@ def test_kernels_that_quantise_and_that_add_up_splits(tmp_path: Path) -> None:
     )
 
 
+def test_split_attention_that_need_not_split(tmp_path: Path) -> None:
+    """Of each ms 100 us with two blocks of queries, 60 with one block and few sequences, 40 with one block and as
+    many blocks as SMs, which nothing adds up."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = at = i * STEP
+        e.range(f"step {i}", t, t + 900 * US)
+        for k, (grid, length) in enumerate((((2, 1, 8), 100), ((1, 4, 8), 60), ((1, 17, 8), 40))):
+            at += 20 * US
+            name = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>>(T)"
+            e.launch(t + k * 10 * US, 5 * US, name, at, length * US, grid=grid)
+            at += length * US
+    expect_values(built(e, tmp_path), {"kernel.full_split_window_ratio": 0.140})
+
+
 def of_two_processes(start_us: int, length_us: int) -> Export:
     """Two processes with a kernel each ms on one device, launched at 0-10 and 10-20 us. That of the first
     runs at 20-420, that of the second begins at `start_us`, 420 at most: until then it waits."""

@@ -167,3 +167,50 @@ def test_short_concatenations_are_no_fault(tmp_path: Path) -> None:
     d = diagnosed(decode(joined(2)), tmp_path)
     assert severity(d, "concatenations") is None
     assert ranked(d) == []
+
+
+SPLIT = Kernel(
+    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4, false, false, cutlass::bfloat16_t>,"
+    " true, false, false, false, true, false, false>(flash::Flash_fwd_params)"
+)
+COMBINE_SPLITS = Kernel(
+    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>, 8, 3, true>(params)"
+)
+
+
+def with_splits(grid: tuple[int, int, int], us: float, *after: tuple[Kernel, float]) -> Machine:
+    """Ten steps of 20 layers of 300 us beside the attention, launched well ahead of the device."""
+    m = Machine()
+    for i in range(10):
+        with m.step(f"step {i}"):
+            for _ in range(20):
+                m.launch(GEMV, 150)
+                m.launch(SPLIT, us, grid=grid)
+                for kernel, length in after:
+                    m.launch(kernel, length)
+                m.launch(GEMV, 150)
+            m.read_back()
+    return m
+
+
+@pytest.mark.parametrize("grid", [(64, 1, 32), (1, 64, 8)])
+def test_split_attention_for_prompts_or_full_batches(tmp_path: Path, grid: tuple[int, int, int]) -> None:
+    """64 blocks of queries of one prompt; or one block each of 64 sequences with 8 heads, on 132 SMs."""
+    d = diagnosed(with_splits(grid, 110), tmp_path)
+    assert severity(d, "split-kv-for-full-work") == "medium"
+    assert fact(d, "kernel.full_split_window_ratio") == pytest.approx(110 / 410, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("grid", "us", "after"),
+    [
+        ((1, 16, 32), 110, [(COMBINE_SPLITS, 6)]),  # 16 parts of one long context, which is what it is for
+        ((1, 8, 8), 110, []),  # eight sequences with eight heads fill half of the SMs
+        ((64, 1, 32), 40, []),  # prompts, of which it takes little
+    ],
+)
+def test_split_attention_where_it_belongs(
+    tmp_path: Path, grid: tuple[int, int, int], us: float, after: list[tuple[Kernel, float]]
+) -> None:
+    d = diagnosed(with_splits(grid, us, *after), tmp_path)
+    assert severity(d, "split-kv-for-full-work") is None
