@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 
 from advisor import __version__
 from advisor.compare.before_after import side_doc
 from advisor.compare.comparability import launch_ratio
-from advisor.compare.sides import Side, by_operation, phase_words
+from advisor.compare.sides import Kernel, Side, by_operation, phase_words
 from advisor.errors import InputError
-from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.verb_files import Difference, framework_differences, limit
-from advisor.metrics.kernels import UNFUSED
+from advisor.knowledge.engine_signs import engines, options_for
+from advisor.knowledge.verb_files import Condition, Difference, framework_differences, limit
+from advisor.metrics.kernels import MATMUL, UNFUSED
 from advisor.model.comparison import FrameworkTable, Metric, SideDoc
 from advisor.model.findings import Tool
 from advisor.model.numbers import duration, times, value_text
@@ -49,6 +49,9 @@ def table(
 ) -> FrameworkTable:
     """The table and what its differences mean. Raises InputError for unknown names."""
     names = _names(columns)
+    served = {
+        n: next(iter(side.texts("serving_engine")), None) for n, (_, side) in zip(names, columns, strict=True)
+    }
     for option, given in (("--throughput", throughput), ("--batch", batch)):
         if strangers := [n for n in given if n not in names]:
             raise InputError(
@@ -65,7 +68,7 @@ def table(
         phase=chosen,
         summary=_summary(len(names), rows),
         metrics=tuple(metrics),
-        differences=tuple(_differences(rows)),
+        differences=tuple(_differences(rows, metrics, served)),
         notes=tuple(_notes(docs, sides, chosen, batch, rows.get("kernel time x throughput", ("", []))[1])),
     )
 
@@ -118,6 +121,7 @@ def _column(side: Side, phase: str, batch: Number, throughput: Number) -> Iterat
     size = batch or side.mean(phase, "batch")
     unfused = sum(k.ms for k in kernels if k.name.family in UNFUSED)
     attention = sum(k.ms for k in kernels if k.name.family == "attention") or None
+    matrix = sum(k.ms for k in kernels if k.name.family in MATMUL) or None
     yield "time", "step time", "ms", step
     yield "time", "batch", "count", size
     yield "time", "time per token", "ms", _over(step, size)
@@ -130,6 +134,10 @@ def _column(side: Side, phase: str, batch: Number, throughput: Number) -> Iterat
     yield "kernels", "matrix products per layer", "count", _over(products, layers)
     yield "kernels", "unfused share", "ratio", _over(unfused, sum(k.ms for k in kernels))
     yield "kernels", "attention time per layer", "ms", _over(attention, layers)
+    yield "kernels", "attention time per call", "ms", _per_call(kernels, "attention")
+    yield "kernels", "attention share", "ratio", _over(attention, spent)
+    yield "kernels", "product time per layer", "ms", _over(matrix, layers)
+    yield "kernels", "product share", "ratio", _over(matrix, spent)
     yield "kernels", "FFN time per layer", "ms", _over(_ffn_ns(side, phase), 1e6)
     yield "kernels", "attention", "text", _largest(side, phase, "attention")
     yield "kernels", "matrix products", "text", _largest(side, phase, "gemm", "gemv")
@@ -155,6 +163,13 @@ def _times(value: Number, by: Number) -> Number:
     return None if value is None or by is None else value * by
 
 
+def _per_call(kernels: Iterable[Kernel], family: str) -> Number:
+    """Time of a family, what adds up parts included, over the calls of the operation that takes most."""
+    found = by_operation(k for k in kernels if k.name.family == family).values()
+    main = max(found, key=lambda o: (o.ms, o.name), default=None)
+    return _over(sum(o.ms for o in found), main.calls if main else None)
+
+
 def _largest(side: Side, phase: str, *families: str) -> str | None:
     """The operation of these families that takes most time."""
     own = [k for k in side.kernels(phase).values() if k.name.family in families]
@@ -174,17 +189,42 @@ def _numbers(names: Sequence[str], metrics: Sequence[Metric]) -> Rows:
     }
 
 
-def _differences(rows: Rows) -> list[str]:
+def _differences(rows: Rows, metrics: Sequence[Metric], served: Mapping[str, str | None]) -> list[str]:
+    """What the rows mean; `served` is the engine of each column, if known."""
     out = []
+    texts = {m.name: dict(zip(served, m.values, strict=True)) for m in metrics if m.unit == "text"}
     for rule in framework_differences():
         unit, known = rows.get(rule.metric, ("", []))
-        if len(known) < 2:
+        if len(known) < 2 or not all(_reached(rows, c) for c in rule.where):
             continue
         (low, lower), (high, higher) = min(known), max(known)
         if _exceeds(rule, low, high):
             ends = {"low_value": _shown(low, unit), "high_value": _shown(high, unit)}
+            ends["ratio"] = times(high / low) if low > 0 else "many"
+            for end, column in (("low", lower), ("high", higher)):
+                ends[f"{end}_kind"] = str(texts.get(rule.kind, {}).get(column) or "an unknown kernel")
+            ends["switch"] = _switch(rule.action, higher, served[higher])
             out.append(rule.text.format(low=lower, high=higher, **ends))
     return out
+
+
+def _reached(rows: Rows, condition: Condition) -> bool:
+    """Whether the values of another row are such that a difference means something; unknown ones are."""
+    values = [v for v, _ in rows.get(condition.metric, ("", []))[1]]
+    if not values:
+        return condition.if_unknown
+    far = max(values) / min(values) if min(values) > 0 else float("inf")
+    return (condition.min_value or 0.0) <= max(values) and (
+        condition.max_ratio is None or far <= condition.max_ratio
+    )
+
+
+def _switch(action: str | None, column: str, engine: str | None) -> str:
+    """How the engine of a column carries an action out."""
+    lines = options_for(action, engine) if action and engine in engines() else ()
+    if not lines:
+        return f"the options of {column}"
+    return " or ".join(f"`{o.line.partition('  # ')[0]}`" for o in lines[:2])
 
 
 def _exceeds(rule: Difference, low: float, high: float) -> bool:

@@ -264,14 +264,28 @@ class RouterFile(File):
     repeat: Text
 
 
+class Condition(Data):
+    """What the values of another row have to be: the largest at least `min_value`, and at most `max_ratio`
+    times the least. `if_unknown`: whether it holds where no column has the row."""
+
+    metric: Text
+    min_value: float | None = None
+    max_ratio: float | None = Field(default=None, gt=1)
+    if_unknown: bool = False
+
+
 class Difference(Data):
-    """The meaning of a difference between engines in a metric, from a ratio (or difference) on."""
+    """The meaning of a difference between engines in a metric, from a ratio (or difference) on. `kind` is a
+    row of names, `action` one of knowledge/actions.yaml that would change the worse side."""
 
     metric: Text
     min_ratio: float | None = Field(default=None, gt=1)
     min_difference: float | None = Field(default=None, gt=0)
     #: The larger value must reach this to be reported.
     min_value: float = 0.0
+    where: list[Condition] = Field(default_factory=list)
+    kind: str = ""
+    action: Key | None = None
     text: Text
 
 

@@ -319,9 +319,9 @@ def in_norms(a: Analysis, found: Layers) -> Array:
 def full_splits(a: Analysis, device: int) -> Array:
     """Which kernels of a device are split-KV attention that has no need to split: [kernels], bool.
 
-    FlashAttention-2 puts blocks of 64 to 128 queries along x: a second block means a prompt. Along y and z are
-    sequences, heads and splits: where nothing adds up splits there are none, and as many blocks as SMs fill the
-    device (``run_mha_fwd_splitkv_dispatch`` of Dao-AILab/flash-attention)."""
+    FlashAttention-2 puts blocks of 64 to 128 queries along x: a second block means a prompt. Along y and z
+    are sequences, heads and splits: where nothing adds up splits there are none, and as many blocks as SMs
+    fill the device (``run_mha_fwd_splitkv_dispatch`` of Dao-AILab/flash-attention)."""
     kernels, sms = a.kernels(device), a.device(device).sm_count
     splitting = a.names.mask(lambda k: k.traits.get("splits") is True)[kernels.name]
     if not splitting.any():

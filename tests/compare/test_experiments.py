@@ -19,7 +19,7 @@ from advisor.pipeline import compare as run
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.serving.report_numbers import COMPARED
 from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side
-from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, SILU, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, SILU, Kernel, Machine
 
 # --- context ---------------------------------------------------------------------------------
 
@@ -456,3 +456,47 @@ def test_captures_add_tails_and_imbalance(tmp_path: Path) -> None:
     assert learned.max_over_p50 is not None
     (dense,) = experiment(["100"], ["130"], "tok/s", traces=(plain,)).experts
     assert dense.note == "no expert kernels are seen"
+
+
+FLASHINFER = Kernel(
+    "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<1>>(Params)"
+)
+SPLIT_KV = Kernel("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>>(params)")
+
+
+def backends(
+    folder: Path, attention: float, other: float, product: float = 1300, batches: tuple[int, int] = (16, 16)
+) -> str:
+    """What is said of attention where vLLM runs twice, with FlashInfer for 84 us a layer and with split-KV
+    FlashAttention for so long, beside two products of a layer."""
+    columns = []
+    sides = (("flashinfer", FLASHINFER, other, batches[0]), ("flash", SPLIT_KV, attention, batches[1]))
+    for name, kernel, us, batch in sides:
+        m = Machine()
+        for _ in range(8):
+            with m.step(f"execute_context_0(0)_generation_{batch}({batch})"):
+                m.replay(10, [(GEMV, product), (kernel, us), (GEMV, product)])
+                m.read_back()
+        columns.append((name, side(name, diagnose(m.write(folder, f"{name}.sqlite")))))
+    return " ".join(d for d in table(columns, {}, {}).differences if d.startswith("Attention backend"))
+
+
+def test_an_attention_backend_that_takes_a_multiple(tmp_path: Path) -> None:
+    said = backends(tmp_path, 970, 84)
+    assert "84 us in flashinfer (prefill attention (FlashInfer))" in said
+    assert "970 us in flash (decode attention (FlashAttention split-KV)), 11.55 times as long" in said
+    assert "try `--attention-backend FLASHINFER` or `--attention-backend TRITON_ATTN` in flash" in said
+
+
+@pytest.mark.parametrize(
+    ("attention", "product", "batches"),
+    [
+        (150, 1300, (16, 16)),  # less than twice
+        (400, 5000, (16, 16)),  # 4 % of the time
+        (970, 1300, (16, 48)),  # another load
+    ],
+)
+def test_attention_backends_that_are_no_difference(
+    tmp_path: Path, attention: float, product: float, batches: tuple[int, int]
+) -> None:
+    assert backends(tmp_path, attention, 84, product, batches) == ""

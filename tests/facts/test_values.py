@@ -1083,8 +1083,8 @@ def test_kernels_that_quantise_and_that_add_up_splits(tmp_path: Path) -> None:
 
 
 def test_split_attention_that_need_not_split(tmp_path: Path) -> None:
-    """Of each ms 100 us with two blocks of queries, 60 with one block and few sequences, 40 with one block and as
-    many blocks as SMs, which nothing adds up."""
+    """Of each ms 100 us with two blocks of queries, 60 with one block and few sequences, 40 with one block
+    and as many blocks as SMs, which nothing adds up."""
     e = Export().gpu().process(1)
     for i in range(20):
         t = at = i * STEP

@@ -170,11 +170,11 @@ def test_short_concatenations_are_no_fault(tmp_path: Path) -> None:
 
 
 SPLIT = Kernel(
-    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4, false, false, cutlass::bfloat16_t>,"
-    " true, false, false, false, true, false, false>(flash::Flash_fwd_params)"
+    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4, false, false, "
+    "cutlass::bfloat16_t>, true, false, false, false, true, false, false>(flash::Flash_fwd_params)"
 )
 COMBINE_SPLITS = Kernel(
-    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>, 8, 3, true>(params)"
+    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>, 8, 3>(params)"
 )
 
 
