@@ -56,6 +56,24 @@ def test_known_vulnerabilities_are_looked_up_for_what_is_locked() -> None:
     )
 
 
+def test_the_knowledge_is_held_against_new_releases_once_a_month() -> None:
+    flow = loaded("workflows/knowledge.yml")
+    ((minute, hour, day, month, weekday),) = [s["cron"].split() for s in flow["on"]["schedule"]]
+    assert all(part.isdigit() for part in (minute, hour, day))
+    assert (month, weekday) == ("*", "*")
+    assert flow["permissions"] == {"contents": "read", "issues": "write"}
+    steps = flow["jobs"]["newest"]["steps"]
+    (check,) = [s for s in steps if s.get("id") == "check"]
+    assert (ROOT / "benchmarks" / "newest.py").is_file()
+    assert check["run"].startswith("python benchmarks/newest.py ")
+    assert check["continue-on-error"] == "true"
+    last = steps[-1]
+    assert last["if"] == "steps.check.outcome == 'failure'"
+    report = re.search(r'-o ("\S+")', check["run"])
+    assert report
+    assert f"--body-file {report[1]}" in last["run"]
+
+
 FLAGS = re.MULTILINE | re.DOTALL
 SOUND = {"name": "numpy", "version": "1", "vulns": []}
 WEAK = {"name": "pip", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.knowledge.checked import newer_engine
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.shapes import CaptureVariable, EngineData, OptionLine
 from benchmarks.verification import (
@@ -16,6 +17,7 @@ from benchmarks.verification import (
     unverified,
     verified,
 )
+from tests.docs.scripts import script
 
 
 @pytest.mark.parametrize("engine", sorted(engines()))
@@ -90,3 +92,40 @@ def test_a_verification_has_a_witness_or_an_excuse() -> None:
 def test_the_newest_release_is_the_one_checked_against() -> None:
     assert checked_against("vllm") == verified()["vllm"].releases[-1]
     assert checked_against("any") is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "said"),
+    [
+        ("vllm", "0.36.0", True),
+        ("vllm", "0.33.0", False),
+        ("vllm", "0.25.1", False),
+        ("sglang", "0.5.24", True),
+        ("sglang", "0.5.23", False),
+        ("vllm", None, False),
+        (None, "9.9", False),
+        ("any", "9.9", False),  # of which no release was read
+    ],
+)
+def test_an_engine_that_is_newer_than_what_was_read(
+    engine: str | None, version: str | None, said: bool
+) -> None:
+    assert bool(newer_engine(engine, version)) == said
+    if said and engine:
+        assert newer_engine(engine, version).endswith(f"{checked_against(engine)}; this is {version}.")
+
+
+def test_the_newest_release_is_held_against_the_knowledge(monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = script("benchmarks/newest.py")
+    read = verified()["xdit"].releases[-1]
+    for version, code, changed in (("99.0", 1, True), ("99.0", 0, False), (read, 1, False), (None, 1, False)):
+        monkeypatch.setattr(newest, "newest", lambda _, version=version: version)
+        monkeypatch.setattr(newest.options, "main", lambda argv, code=code: print(*argv[:2]) or code)
+        worse, text = newest.of_options("xdit", "folder")
+        assert worse == changed
+        assert text == ("xdit 99.0" if version == "99.0" else f"xdit: {read} is the newest release")
+    for share, too_many in ((7, False), (8, True)):
+        line = f"vllm==99.0: 100 names, {share} not known ({share}%)"
+        monkeypatch.setattr(newest, "newest", lambda _: "99.0")
+        monkeypatch.setattr(newest.names, "main", lambda _, line=line: print(line) or 0)
+        assert newest.of_names("vllm", "folder") == (too_many, line)

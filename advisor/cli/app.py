@@ -69,6 +69,8 @@ class Advisor(Verbs):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the default verb in front of anything that is neither a verb nor our own option."""
         own = {name for p in self.get_params(ctx) for name in p.opts}
+        if "--version" in args and set(args) <= {"--version", *_VERBOSE}:
+            ctx.meta["advisor.verbose"], args = len(args) > 1, ["--version"]
         if args and args[0] not in VERBS and args[0] not in own:
             if not ctx.resilient_parsing:
                 _refuse_mistyped(args[0])
@@ -82,6 +84,10 @@ class Advisor(Verbs):
             return super().invoke(ctx)
 
 
+#: With --version.
+_VERBOSE = ("-v", "-vv", "--verbose")
+
+
 def _refuse_mistyped(word: str) -> None:
     """Raise InputError for a misspelled verb, such as `advisor explian`."""
     if "." in word or os.sep in word or os.path.exists(word):
@@ -93,6 +99,10 @@ def _refuse_mistyped(word: str) -> None:
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         say(f"advisor {__version__}")
+        if ctx.meta.get("advisor.verbose"):
+            from advisor.knowledge.checked import listing  # no knowledge for the number alone
+
+            say("\n".join(listing()))
         ctx.exit()
 
 
@@ -107,7 +117,7 @@ def _switch(name: str, callback: Any, help: str) -> Decorator:
     epilog="Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, 70 a bug in advisor, "
     "130 interrupted.",
 )
-@_switch("--version", _version, "Print the version.")
+@_switch("--version", _version, "Print the version; with -v what releases of engines its knowledge is of.")
 # Read in `main`, so that it works at any place of any verb.
 @click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback where something fails.")
 @_switch("--install-completion", completion.install, "Install completion for the shell in use.")

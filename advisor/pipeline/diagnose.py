@@ -24,6 +24,7 @@ from advisor.engine.values import parse_params
 from advisor.export.excerpts import excerpts
 from advisor.facts.catalog import build_facts
 from advisor.gain.attach import Gains
+from advisor.knowledge.checked import newer_engine
 from advisor.knowledge.engine_signs import ServingEngine
 from advisor.knowledge.files import with_sources
 from advisor.metrics.analysis import Analysis
@@ -196,7 +197,8 @@ def assemble(done: Analysed) -> Diagnosis:
         tool=Tool(version=__version__, engine=done.inference.engine),
         inputs=(source,),
         verdict=verdict(analysis, findings, found.not_evaluated, options, facts)
-        + unmeasured(analysis, facts),
+        + unmeasured(analysis, facts)
+        + newer_engine(serving.name, serving.version),
         headline=headline(findings, rules, done.gains.combined),
         do=to_do(findings, rules, combined),
         options=options or (),

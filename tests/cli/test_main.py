@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from advisor import __version__
 from advisor.config import Settings
+from benchmarks.verification import verified
 from tests.cli import driver
 from tests.cli.conftest import Run
 from tests.reports.fixture import DIAGNOSIS
@@ -33,6 +35,18 @@ def test_options_may_come_first(run: Run, capsys: Captured, args: tuple[str, ...
 def test_version(run: Run, capsys: Captured) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out == f"advisor {__version__}\n"
+
+
+@pytest.mark.parametrize("args", [("--version", "-v"), ("-v", "--version"), ("--version", "--verbose")])
+def test_version_with_the_releases_that_the_knowledge_is_of(
+    run: Run, capsys: Captured, args: tuple[str, ...]
+) -> None:
+    assert run(*args) == 0
+    first, day, *engines = capsys.readouterr().out.splitlines()
+    assert first == f"advisor {__version__}"
+    assert re.fullmatch(r"knowledge of 20\d\d-\d\d-\d\d; options checked in", day)
+    read = verified()["vllm"]
+    assert f"  vLLM {read.releases[-1]}, read {read.read}" in engines
 
 
 def test_without_arguments_the_help_goes_to_stderr(run: Run, capsys: Captured) -> None:
