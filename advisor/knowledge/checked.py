@@ -24,9 +24,9 @@ def checked() -> dict[str, Checked]:
     """By engine, as knowledge/verified.yaml says."""
     found = plain("knowledge", "verified.yaml")["engines"]
     return {
-        name: Checked(data.title, (told.get("releases") or [None])[-1], str(told["read"]))
+        name: Checked(data.title, (entry.get("releases") or [None])[-1], str(entry["read"]))
         for name, data in engines().items()
-        if (told := found.get(name)) is not None
+        if (entry := found.get(name)) is not None
     }
 
 
