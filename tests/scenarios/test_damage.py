@@ -253,6 +253,7 @@ def test_rows_that_the_hardware_trace_dropped_are_recorded_by_software(tmp_path:
     ("release", "capability", "sources", "method"),
     [
         ("2026.1.1.5", (12, 1), ("Cuda",), "not-told"),
+        ("2025.6.3.541", (12, 1), ("Cuda",), "not-told"),
         ("2025.3.2.1", (12, 1), ("Cuda",), "software"),  # before it became the default
         ("2026.1.1.5", (9, 0), ("Cuda",), "software"),  # Hopper has none
         ("2026.1.1.5", (12, 1), ("cuda-sw",), "software"),
