@@ -3,8 +3,8 @@
     python docs/build.py            write what has changed
     python docs/build.py --check    write nothing; name the files that are out of date, exit 1
 
-What is written by hand (definitions, confidence, own_rules, the words of the tour, and json but for
-its list of keys) is not touched. The pictures of the tour are drawn by docs/pictures.py.
+What is written by hand (definitions, confidence, own_rules, the words of the tour and of how_it_decides, and
+json but for its list of keys) is not touched. The pictures of the tour are drawn by docs/pictures.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def build() -> dict[Path, str]:
     files[checked] = outputs.with_block(checked, "releases", pages.releases())
     keys = ROOT / "docs/json.md"
     files[keys] = outputs.with_block(keys, "keys", pages.json_keys())
-    for page in (ROOT / "docs/tour.md", ROOT / "tests/reports/printed.md"):
+    for name in ("docs/tour.md", "docs/how_it_decides.md", "tests/reports/printed.md"):
+        page = ROOT / name
         files[page] = outputs.with_outputs(page)
     return files
 

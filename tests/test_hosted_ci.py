@@ -23,6 +23,18 @@ def loaded(name: str) -> Any:
     return yaml.load((ROOT / ".github" / name).read_text(encoding="utf-8"), yaml.BaseLoader)
 
 
+def test_the_site_is_built_and_published() -> None:
+    flow = loaded("workflows/pages.yml")
+    job = flow["jobs"]["site"]
+    assert flow["permissions"] == {"contents": "read"}
+    assert job["permissions"] == {"contents": "read", "pages": "write", "id-token": "write"}
+    assert "python docs/website.py site" in [step.get("run") for step in job["steps"]]
+    used = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in used)
+    kept = next(s for s in job["steps"] if "upload-pages" in s.get("uses", ""))
+    assert kept["with"]["path"] == "site"
+
+
 def pyproject(table: str) -> Any:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[table]
 
