@@ -29,8 +29,8 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 THEME = Path(__file__).with_name("theme")
 #: The pages in the order of the navigation, by group; `*` stands for every page of the folder.
 GROUPS = {
-    "Start": ("README.md", "docs/tour.md", "docs/questions.md", "docs/run.md", "docs/whatif.md",
-              "docs/compare.md", "docs/review.md"),
+    "Start": ("README.md", "docs/tour.md", "docs/questions.md", "docs/run.md", "docs/engines.md",
+              "docs/whatif.md", "docs/compare.md", "docs/review.md"),
     "Reference": ("docs/verbs.md", "docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md",
                   "docs/glossary.md"),
     "How it judges": ("docs/how_it_decides.md", "docs/blind_spots.md", "docs/definitions.md",
