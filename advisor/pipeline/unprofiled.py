@@ -4,6 +4,7 @@ beside what it prints and, where it is a server, what `/metrics` says of its loa
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -23,7 +24,7 @@ from advisor.recording.nsys import Nsys
 from advisor.recording.record import LOG, Recorded, Wanted, record
 from advisor.recording.server import Server
 from advisor.recording.watch import Limits, Notify
-from advisor.sources.serving.server import holds_load
+from advisor.sources.serving.server import holds_load, parse
 from advisor.sources.trace import Trace
 
 #: Below the folder of a run.
@@ -53,7 +54,7 @@ def worth(folder: Path, run: Run, options: Options) -> str | None:
     """Why the program's step can be timed without the profiler; None if it cannot."""
     if (name := step_range(folder / run.captures[0], options)) is not None:
         return f"its range '{name.strip()}' times a step"
-    if (folder / LOG).is_file() and holds_load(decoded((folder / LOG).read_bytes())):
+    if _load_of(run.command, folder / LOG) is not None:
         return "it prints its load"
     if port_of(run.command) is not None:
         return "its /metrics tells of its load"
@@ -81,10 +82,20 @@ def measure(
     name = step_range(folder / run.captures[0], options)
     if name is not None and (ns := _period(place / done.captures[0].name, name)) is not None:
         return Known(step_ms=ns / 1e6), done
-    for file in (place / METRICS, place / LOG):
-        if file.is_file() and holds_load(decoded(file.read_bytes())):
+    for file, command in ((place / METRICS, ()), (place / LOG, run.command)):
+        if (text := _load_of(command, file)) is not None:
+            file.write_text(text, encoding="utf-8")
             return Known(log=file), done
     return Known(), done
+
+
+def _load_of(command: Sequence[str], file: Path) -> str | None:
+    """What a file says of a load, behind the command that printed it; None if it says nothing."""
+    if not file.is_file():
+        return None
+    before = f"{shlex.join(command)}\n" if command else ""
+    text = before + decoded(file.read_bytes())
+    return text if holds_load(text) and parse(text)[0].rows else None
 
 
 def step_range(capture: Path, options: Options) -> str | None:

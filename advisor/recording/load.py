@@ -8,6 +8,7 @@ from statistics import median
 from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 
+from advisor.errors import InputError
 from advisor.recording.server import Answer, Engine, Pace, Server
 from advisor.recording.watch import Notify
 from advisor.sources.serving.log_lines import Row
@@ -80,7 +81,10 @@ def measured(
             break
         notify("measuring load without the profiler", 0)
         sleep(pace.look)
-    file.write_text(scrapes.text, encoding="utf-8")
+    try:
+        file.write_text(scrapes.text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
     return _load(read_metrics(scrapes.text).rows)
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
+from advisor.errors import InputError
 from advisor.recording.server import Engine, Pace
 from advisor.recording.watch import Notify
 
@@ -89,7 +90,8 @@ def _wait(files: Files, engine: Engine, pace: Pace, flush_s: float, notify: Noti
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a trace has its end: the brace of JSON, packed or not."""
+    """Whether a trace has its end: the brace of JSON, packed or not. Raises InputError for one of another
+    user, which cannot be read."""
     end = b""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -97,6 +99,8 @@ def _is_whole(path: Path) -> bool:
                 file.seek(max(path.stat().st_size - _CHUNK, 0))
             while chunk := file.read(_CHUNK):
                 end = (end + chunk)[-64:]
+    except PermissionError:
+        raise InputError(f"{path}: is not readable for this user; the server runs as another one") from None
     except (OSError, EOFError, zlib.error):
         return False
     return end.rstrip().endswith((b"}", b"]"))
@@ -112,8 +116,13 @@ def kept(path: Path, found: Sequence[Path], folder: Path) -> Path:
     target = folder / name
     try:
         os.link(path, target)
-    except OSError:
-        shutil.copyfile(path, target)
+    except OSError:  # another file system
+        try:
+            shutil.copyfile(path, target)
+        except OSError as error:
+            raise InputError(
+                f"{target}: cannot be written ({error.strerror}); the traces are in {path.parent}"
+            ) from error
     if path.parent == folder / TRACES:
         path.unlink()
         with suppress(OSError):

@@ -3,6 +3,7 @@ server's profiler is stopped."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -465,6 +467,73 @@ def test_a_stop_that_is_not_answered_is_said(server: Made, traces: tuple[str, st
     err = capsys.readouterr().err
     assert "has not answered" in err
     assert f"curl -X POST {standin.url}/stop_profile" in err
+
+
+def test_https_where_there_is_none(server: Made, capsys: Captured) -> None:
+    standin = server()
+    assert main(["attach", standin.url.replace("http:", "https:")]) == 2
+    assert "http instead of https?" in errors(capsys)[0]
+
+
+@pytest.mark.usefixtures("server")
+def test_an_answer_without_end_is_cut(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.recording.server._MOST_BYTES", 1 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def pour() -> None:
+            connection, _ = listening.accept()
+            with suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    connection.sendall(b"x" * 65536)
+
+        threading.Thread(target=pour, daemon=True).start()
+        assert main(["attach", f"127.0.0.1:{listening.getsockname()[1]}"]) == 2
+    assert "answers more than 1 MB" in errors(capsys)[0]
+
+
+def test_metrics_that_are_garbage(server: Made, traces: tuple[str, str], capsys: Captured) -> None:
+    standin = server()
+    standin.text = lambda: "\0\xff{}{}{}\nvllm:num_requests_running{engine= 1e999\n" * 9  # type: ignore[method-assign]
+    assert main(["attach", standin.url, *traces]) == 0
+    assert "no load was measured: /metrics has none of vLLM" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full(
+    server: Made, traces: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("advisor.recording.traces.os.link", full)
+    monkeypatch.setattr("advisor.recording.traces.shutil.copyfile", full)
+    error, _ = fails(server(), capsys, *traces)
+    assert f"No space left on device); the traces are in {traces[1]}" in error
+    monkeypatch.setattr("advisor.pipeline.record.free_bytes", lambda _: 1000)
+    error, _ = fails(server(), capsys, *traces)
+    assert "its disk has 1 KB free" in error
+
+
+def test_traces_on_another_disk_are_copied(
+    server: Made, traces: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("advisor.recording.traces.os.link", other)
+    assert main(["attach", server().url, *traces, "-q"]) == 0
+    assert len(record()["captures"]) == 1
+
+
+def test_traces_of_another_user(
+    server: Made, traces: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("advisor.recording.traces.gzip.open", refuse)
+    error, _ = fails(server(), capsys, *traces)
+    assert "the server runs as another one" in error
 
 
 def test_no_metrics(server: Made, capsys: Captured) -> None:

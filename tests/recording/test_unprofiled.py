@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import advisor
 from advisor.cli.main import main
 from advisor.pipeline import unprofiled
 from advisor.sources.serving.metrics_text import read_metrics
 from tests.recording.conftest import Made
 from tests.recording.servers import Engine, Standin
 from tests.recording.standin import StandIn
-from tests.recording.test_run import PY, QUICK, files, record
+from tests.recording.test_run import PY, QUICK, Started, files, marked, needs_proc, record
 from tests.scenarios.machine import SILU, Machine
 from tests.server_logs import Moment, Server, sglang
 
@@ -112,6 +114,23 @@ def test_a_light_trace_that_fails_costs_nothing(tool: StandIn, capsys: Captured)
     assert (record()["state"], record()["unprofiled_ms"]) == ("diagnosed", None)
 
 
+@pytest.mark.slow
+@needs_proc
+def test_ctrl_c_in_the_light_trace_keeps_what_there_is(tool: StandIn) -> None:
+    code = (
+        "import os, time\n"
+        "n = len([x for x in os.listdir('.') if x.startswith('begun')])\n"
+        "open(f'begun{n}', 'w')\n"
+        "time.sleep(60 * (n == 2))"
+    )
+    begun = Started("--passes", "2", "--delay", "0", command=[PY, "-c", code], once=False)
+    exit_code, out, _ = begun.when(Path("begun2"), signal.SIGINT)
+    assert (exit_code, marked()) == (130, [])
+    assert "launch-bound" in out
+    assert (record()["state"], record()["unprofiled_ms"]) == ("diagnosed", None)
+    assert len(tool.recordings) == 3
+
+
 def test_a_light_trace_without_the_ranges(nsys: Made, tmp_path: Path, capsys: Captured) -> None:
     light = steps(tmp_path / "light", named="other", light=True)
     nsys(export=str(steps(tmp_path / "traced")), light=str(light))
@@ -129,6 +148,25 @@ def test_the_load_that_an_engine_prints_is_the_log(nsys: Made, tmp_path: Path, c
     assert len(tool.recordings) == len(tool.profiled) + 1
     found = {fact["name"]: fact["value"] for fact in document()["facts"]}
     assert (found["load.running"], found["load.output_per_s"]) == (4, 800)
+
+
+def test_a_benchmark_of_latency_prints_a_step(nsys: Made, tmp_path: Path) -> None:
+    """Its command line says of how many tokens; the time is taken where it fits the capture."""
+    alone = advisor.diagnose(steps(tmp_path / "alone", named="decode_step")).inputs[0].untraced_step_ms
+    assert alone is not None
+    plain = steps(tmp_path / "plain", named="decode_step")
+    nsys(export=str(plain), light=str(steps(tmp_path / "light", named="other", light=True)))
+    vllm = tmp_path / "bin" / "vllm"
+    seconds = 100 * (alone.low + alone.high) / 2e3
+    vllm.write_text(
+        f"#!/bin/sh\nfor p in 10 25 50 75; do echo $p% percentile latency: {seconds:.5f} seconds; done\n"
+    )
+    vllm.chmod(0o755)
+    words = ["--model", "m", "--output-len", "100", "--batch-size", "1"]
+    assert run(command=["vllm", "bench", "latency", *words]) == 0
+    (source,) = document()["inputs"]
+    assert source["untraced_step_from"] == "by the log"
+    assert source["untraced_step_ms"]["mid"] == pytest.approx(seconds * 10, rel=0.01)
 
 
 @pytest.mark.parametrize(
