@@ -26,10 +26,23 @@ if TYPE_CHECKING:
     from advisor.watching import diagnose, watch
 
 __all__ = [
-    "AdvisorError", "Diagnosis", "InputError", "Options", "RuleError", "__version__", "compare", "diagnose",
-    "doctor", "explain", "open_trace", "plan", "ranks", "stats", "watch",
+    "AdvisorError",
+    "Diagnosis",
+    "InputError",
+    "Options",
+    "RuleError",
+    "__version__",
+    "compare",
+    "diagnose",
+    "doctor",
+    "explain",
+    "open_trace",
+    "plan",
+    "ranks",
+    "stats",
+    "watch",
     "whatif",
-]  # fmt: skip
+]
 
 _NAMES = {
     "errors": ("AdvisorError", "InputError", "RuleError"),

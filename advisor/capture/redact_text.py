@@ -25,7 +25,8 @@ MARK = "redacted"
 #: Names of variables and options that hold a secret; `tokens` and `num_tokens` are counts.
 SECRET_NAME = re.compile(
     r"(?i)(?:^|[^a-z]|auth|access|bearer|refresh|session)token(?![a-z])|secret|passw|passphrase|api[_-]?key"
-    r"|(?:access|account|client|licen[cs]e|private|signing)[_-]?key|credential|[_-](?:pass|pwd)$|(?:^|[_-])auth$"
+    r"|(?:access|account|client|licen[cs]e|private|signing)[_-]?key|credential|[_-](?:pass|pwd)$"
+    r"|(?:^|[_-])auth$"
 )
 #: Names among these whose every value is a secret; behind the others words and counts may follow.
 _ALWAYS_SECRET = re.compile(

@@ -27,10 +27,31 @@ if TYPE_CHECKING:
 
 
 REPORTS = (
-    "kernels", "tail", "api", "api-gpu", "launch", "launch-trace", "copies", "copy-sizes", "unified",
-    "collectives", "nvtx", "nvtx-pushpop", "nvtx-kernels", "nvtx-gpu", "nvtx-gpu-trace", "osrt",
-    "trace", "longest", "histogram", "pace", "heatmap", "modules", "layers", "budget",
-)  # fmt: skip
+    "kernels",
+    "tail",
+    "api",
+    "api-gpu",
+    "launch",
+    "launch-trace",
+    "copies",
+    "copy-sizes",
+    "unified",
+    "collectives",
+    "nvtx",
+    "nvtx-pushpop",
+    "nvtx-kernels",
+    "nvtx-gpu",
+    "nvtx-gpu-trace",
+    "osrt",
+    "trace",
+    "longest",
+    "histogram",
+    "pace",
+    "heatmap",
+    "modules",
+    "layers",
+    "budget",
+)
 _REPORT = f"Any of {', '.join(REPORTS)}, or nsys' name of one; kernels:base has base names"
 
 

@@ -156,7 +156,8 @@ def _experts(side: Side) -> ExpertKernels:
         own = [(n, k) for n, k in rows if n.family in _PRODUCTS]
         note = "experts are plain matrix products here; all products are looked at"
     if not own:
-        return ExpertKernels(name=side.name, path=path, note="no expert kernels are seen")  # type: ignore[arg-type]
+        note = "no expert kernels are seen"
+        return ExpertKernels(name=side.name, path=path, note=note)  # type: ignore[arg-type]
     names = {n.operation for n, _ in own}
     facts = [f for f in side.diagnoses[0].facts if f.scope.operation in names]
     tails = {(f.name, f.scope.operation): f.value for f in facts if isinstance(f.value, int | float)}

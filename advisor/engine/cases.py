@@ -268,9 +268,16 @@ def _near(checked: Checked, *, wanted: bool) -> bool:
 
 #: The format of a message for the unit of a fact; a plain number otherwise.
 _FORMATS = {
-    "ratio": "pct", "ns": "ns", "us": "us", "ms": "ms", "bytes": "bytes", "count": "int",
-    "hz": "rate", "count_per_s": "rate", "bytes_per_s": "rate",
-}  # fmt: skip
+    "ratio": "pct",
+    "ns": "ns",
+    "us": "us",
+    "ms": "ms",
+    "bytes": "bytes",
+    "count": "int",
+    "hz": "rate",
+    "count_per_s": "rate",
+    "bytes_per_s": "rate",
+}
 
 
 class NewRule(File):

@@ -312,10 +312,24 @@ def cases_beside(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 #: Validators of one rule alone, and of all rules together.
 SINGLE: tuple[Validator, ...] = (
-    *NAMES, visible_facts, params_used, operand_types, number_facts, message_formats, optional_joins,
-    docs_present, distinct_advice, distinct_conditions, cases_beside,
-)  # fmt: skip
+    *NAMES,
+    visible_facts,
+    params_used,
+    operand_types,
+    number_facts,
+    message_formats,
+    optional_joins,
+    docs_present,
+    distinct_advice,
+    distinct_conditions,
+    cases_beside,
+)
 VALIDATORS: tuple[Validator, ...] = (
-    *SINGLE, parameters_set, one_subject, visible_outcomes, explained_symptoms, overruled_causes,
+    *SINGLE,
+    parameters_set,
+    one_subject,
+    visible_outcomes,
+    explained_symptoms,
+    overruled_causes,
     required_causes,
-)  # fmt: skip
+)

@@ -75,8 +75,11 @@ def templates(rule: RuleSpec) -> Iterator[tuple[Loc, str]]:
 
 #: The texts of a rule in which values of facts and parameters may stand.
 _TEXTS: dict[type[Strict], tuple[str, ...]] = {
-    RuleSpec: ("message", "healthy"), Doubt: ("text",), Action: ("action",), Answer: ("reason", "remedy"),
-}  # fmt: skip
+    RuleSpec: ("message", "healthy"),
+    Doubt: ("text",),
+    Action: ("action",),
+    Answer: ("reason", "remedy"),
+}
 
 
 def models_in(item: object, loc: Loc = ()) -> Iterator[tuple[Loc, Strict]]:

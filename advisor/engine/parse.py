@@ -32,14 +32,37 @@ def validate(source: Source, model: type[M]) -> M | None:
 
 #: Substitutes for keys that are missing or wrong, so that the names in the rest can be checked.
 _STAND_IN: dict[str, Any] = {
-    "schema": 1, "code": "AAA000", "cause": "any", "title": "any", "kind": "cause", "scope": "device",
-    "lifecycle": "preview", "when": {"all": [{"cause": "any"}]}, "message": "any", "effort": "low",
-    "confidence": {"method": "measured", "base": 0.5}, "action": "any", "id": "any", "expect": "present",
-    "docs": {"what": "any", "why": "any", "harmless_when": "any"}, "unit": "ratio", "origin": "measured",
-    "base": 0.5, "method": "measured", "default": 1, "factor": 1.0, "text": "any", "because": "any",
-    "reason": "any", "reply": "no", "flag": "any", "severity": "low",
-    "what": "any", "why": "any", "harmless_when": "any",
-}  # fmt: skip
+    "schema": 1,
+    "code": "AAA000",
+    "cause": "any",
+    "title": "any",
+    "kind": "cause",
+    "scope": "device",
+    "lifecycle": "preview",
+    "when": {"all": [{"cause": "any"}]},
+    "message": "any",
+    "effort": "low",
+    "confidence": {"method": "measured", "base": 0.5},
+    "action": "any",
+    "id": "any",
+    "expect": "present",
+    "docs": {"what": "any", "why": "any", "harmless_when": "any"},
+    "unit": "ratio",
+    "origin": "measured",
+    "base": 0.5,
+    "method": "measured",
+    "default": 1,
+    "factor": 1.0,
+    "text": "any",
+    "because": "any",
+    "reason": "any",
+    "reply": "no",
+    "flag": "any",
+    "severity": "low",
+    "what": "any",
+    "why": "any",
+    "harmless_when": "any",
+}
 
 
 def draft(source: Source, model: type[M]) -> M | None:

@@ -142,10 +142,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     if a.startup.capture_length:
         startup_facts(a, a.startup.capture_length, out)
     if capture.command:
-        command = " ".join(capture.command)
-        cargo_debug = "cargo run" in command and not re.search(r"\s(-r|--release)\b", command)
-        out.put("capture.debug_build", bool(cargo_debug or _DEBUG.search(command)))
-        out.put("capture.client_command", bool(_CLIENT.search(command)))
+        _command(" ".join(capture.command), out)
     if capture.schema_version:
         version = tuple(int(p) for p in re.findall(r"\d+", capture.schema_version)[:2])
         out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
@@ -159,7 +156,19 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
     integrity_facts(a, out)
     damage_facts(a, out, rows)
     _coverage(a, out)
-    # In the words of `nsys profile --trace`.
+    _options(a, out)
+
+
+def _command(command: str, out: FactWriter) -> None:
+    """What the traced command is: a build for debugging, a client of a server."""
+    cargo_debug = "cargo run" in command and not re.search(r"\s(-r|--release)\b", command)
+    out.put("capture.debug_build", bool(cargo_debug or _DEBUG.search(command)))
+    out.put("capture.client_command", bool(_CLIENT.search(command)))
+
+
+def _options(a: Analysis, out: FactWriter) -> None:
+    """The table of what was recorded, in the words of `nsys profile --trace`."""
+    capture = a.trace.capture
     types = [t for t in capture.trace_sources if not t.startswith("COLLECT_")]
     sources = ",".join(dict.fromkeys(t.removesuffix("Events").lower() for t in types))
     out.table(

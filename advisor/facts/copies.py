@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.callsites import SMALL_COPY, small_runs
 from advisor.metrics.intervals import subtract, union
 from advisor.model.arrays import Array, among, begins_run, marked, ordered, pairs, rows_at
@@ -41,6 +44,49 @@ def known_link(a: Analysis) -> bool:
     return practical_rate(a, a.main_device) is not None
 
 
+class _Copies(NamedTuple):
+    """The copies of one device in the window: size (bytes), direction, memory of the host, time (ns)."""
+
+    a: Analysis
+    budget: DeviceBudget
+    size: Array
+    kind: Array
+    host_side: Array
+    start: Array
+    end: Array
+
+    @property
+    def length(self) -> Array:
+        return self.end - self.start
+
+    def ran(self, mine: Array) -> tuple[int, int]:
+        """How long (ns) these copies run, and how long while no kernel does."""
+        spans = self.budget.window.cut(union(self.start[mine], self.end[mine]))
+        return spans.total, subtract(spans, self.budget.compute).total
+
+    def rate(self, mine: Array) -> float:
+        """Bytes per second of their own time."""
+        return float(self.size[mine].sum()) / max(float(self.length[mine].sum()), 1.0) * 1e9
+
+    def of_class(self, direction: int, memory: int) -> Row:
+        """What is shown of the copies of one direction and memory."""
+        mine = (self.kind == direction) & (self.host_side == memory)
+        (time, exposed), of_host = self.ran(mine), direction in (HTOD, DTOH)
+        window, steps = self.budget.untraced_ns, self.a.step_count
+        return {
+            "device": self.a.main_device,
+            "kind": COPY_KIND_NAMES.get(direction, "other"),
+            "memory": _MEMORY_NAMES.get(memory, "device") if of_host else "device",
+            "count": int(mine.sum()),
+            "per_step": float(mine.sum()) / steps if steps else None,
+            "bytes": int(self.size[mine].sum()),
+            "mean_bytes": float(self.size[mine].mean()),
+            "time_ratio": time / window,
+            "exposed_ratio": exposed / window,
+            "rate_bytes_per_s": self.rate(mine) if self.length[mine].any() else None,
+        }
+
+
 def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
     shares are zero wherever the kernel table proves that CUDA was traced."""
@@ -48,32 +94,22 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     window, busy = budget.untraced_ns, max(budget.busy_ns, 1)
     at = a.device_copies(device)
     size, kind, host_side = copied(a, at)
-    start, end = a.ops.start[at], a.ops.end[at]
-    length = end - start
-    crosses = (kind == HTOD) | (kind == DTOH)
-    pageable, pinned = crosses & (host_side == PAGEABLE), crosses & (host_side == PINNED)
-    memory_known, sized = _memory_known(a, device), not (size == MISSING).any()
-    tiny, between = crosses & (size < _TINY), length[kind == DTOD].sum()
-
-    def ran(mine: Array) -> tuple[int, int]:
-        """How long (ns) these copies run, and how long while no kernel does."""
-        spans = budget.window.cut(union(start[mine], end[mine]))
-        return spans.total, subtract(spans, budget.compute).total
-
-    def rate(mine: Array) -> float:
-        return float(size[mine].sum()) / max(float(length[mine].sum()), 1.0) * 1e9
-
+    copies = _Copies(a, budget, size, kind, host_side, a.ops.start[at], a.ops.end[at])
+    length, crosses = copies.length, (kind == HTOD) | (kind == DTOH)
+    sized, between = not (size == MISSING).any(), length[kind == DTOD].sum()
     work = budget.compute
-    once = bool(len(work)) and (crosses <= ((end <= work.start.min()) | (start >= work.end.max()))).all()
+    beside = (copies.end <= work.start.min()) | (copies.start >= work.end.max()) if len(work) else crosses
+    once = bool(len(work)) and (crosses <= beside).all()
     out |= {
-        "copy.once_ratio": ran(crosses)[1] / window if once else 0.0,
+        "copy.once_ratio": copies.ran(crosses)[1] / window if once else 0.0,
         "copy.exposed_ratio": budget.share("htod", "dtoh"),
-        "copy.peer_exposed_ratio": ran(kind == PTOP)[1] / window,
+        "copy.peer_exposed_ratio": copies.ran(kind == PTOP)[1] / window,
         "copy.dtod_busy_ratio": min(between / busy, 1.0),
         "copy.dtod_window_ratio": min(between / window, 1.0),
     }
     counts: dict[str, float | None] = {}
     if sized:
+        tiny = crosses & (size < _TINY)
         held = max(_small(a, device, out, at, size, kind == HTOD), int(length[tiny].sum()))
         counts["copy.tiny"] = float(tiny.sum())
         out |= {
@@ -82,44 +118,41 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
             "copy.small_held_ratio": held / window,
             "copy.htod_bytes_per_step": size[kind == HTOD].sum() / a.step_count if a.step_count else None,
         }
-    if memory_known:
-        large = pageable & (size > _LARGE)  # for smaller copies latency dominates, pinned or not
-        practical, (time, exposed), slow = practical_rate(a, device), ran(pageable), ran(large)[1]
+    if _memory_known(a, device):
+        large = _host_memory(copies, crosses, practical_rate(a, device), out)
         if sized:
-            counts["copy.pageable_large"] = float(large.sum())
-            saved = max(1.0 - rate(large) / (practical or _LEAST_PRACTICAL), 0.0)
-            out.put("copy.pageable_excess_ratio", slow / window * saved if slow or not exposed else None)
-        of_link = pinned & (size >= _RATE_FROM)
-        linked, alone = ran(of_link)
-        out |= {
-            "copy.pageable_ratio": time / window,
-            "copy.pageable_exposed_ratio": exposed / window,
-            "copy.link_time_ratio": linked / window,
-            "copy.link_exposed_ratio": alone / window,
-            "copy.link_rate_ratio": rate(of_link) / practical
-            if length[of_link].any() and practical
-            else None,
-        }
+            counts["copy.pageable_large"] = large
     out |= a.rates(device, counts)
     _places(a, out, at, kind)
-    rows: list[Row] = []
-    for direction, memory in pairs(kind, host_side):
-        mine = (kind == direction) & (host_side == memory)
-        (time, exposed), of_host = ran(mine), direction in (HTOD, DTOH)
-        rows.append(
-            {
-                "device": a.main_device,
-                "kind": COPY_KIND_NAMES.get(direction, "other"),
-                "memory": _MEMORY_NAMES.get(memory, "device") if of_host else "device",
-                "count": int(mine.sum()),
-                "per_step": float(mine.sum()) / a.step_count if a.step_count else None,
-                "bytes": int(size[mine].sum()),
-                "mean_bytes": float(size[mine].mean()),
-                "time_ratio": time / window,
-                "exposed_ratio": exposed / window,
-                "rate_bytes_per_s": rate(mine) if length[mine].any() else None,
-            }
-        )
+    _classes(out, [copies.of_class(*one) for one in pairs(kind, host_side)])
+
+
+def _host_memory(copies: _Copies, crosses: Array, practical: float | None, out: FactWriter) -> float:
+    """Facts of pageable and of pinned copies; the number of large pageable ones. `practical` is the rate
+    (bytes/s) of large pinned copies on the link."""
+    window, size, length = copies.budget.untraced_ns, copies.size, copies.length
+    pageable, pinned = crosses & (copies.host_side == PAGEABLE), crosses & (copies.host_side == PINNED)
+    large = pageable & (size > _LARGE)  # for smaller copies latency dominates, pinned or not
+    (time, exposed), slow = copies.ran(pageable), copies.ran(large)[1]
+    if not (size == MISSING).any():
+        saved = max(1.0 - copies.rate(large) / (practical or _LEAST_PRACTICAL), 0.0)
+        out.put("copy.pageable_excess_ratio", slow / window * saved if slow or not exposed else None)
+    of_link = pinned & (size >= _RATE_FROM)
+    linked, alone = copies.ran(of_link)
+    out |= {
+        "copy.pageable_ratio": time / window,
+        "copy.pageable_exposed_ratio": exposed / window,
+        "copy.link_time_ratio": linked / window,
+        "copy.link_exposed_ratio": alone / window,
+        "copy.link_rate_ratio": copies.rate(of_link) / practical
+        if length[of_link].any() and practical
+        else None,
+    }
+    return float(large.sum())
+
+
+def _classes(out: FactWriter, rows: list[Row]) -> None:
+    """Kinds of copies as entities, and their table; the one that takes longest first."""
     rows.sort(key=lambda r: -float(r["time_ratio"] or 0))
     out.entity("copy_class", rows)
     shown = ("kind", "memory", "count", "mean_bytes", "time_ratio", "exposed_ratio", "rate_bytes_per_s")

@@ -184,16 +184,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     name, duration = kernels.name, kernels.length
     busy, window = max(budget.busy_ns, 1), budget.untraced_ns
     total = max(float(duration.sum()), 1.0)
-    columns = a.trace.columns("kernels", ("local_bytes", "registers"))
-    local, registers = columns["local_bytes"][kernels.row], columns["registers"][kernels.row]
-    if (local >= 0).all():
-        spilled = min(float(duration[local > 0].sum()), busy)
-        out.put("kernel.local_memory_ratio", spilled / busy)
-        out.put("kernel.local_memory_window_ratio", spilled / window)
-        if spilled:
-            full = float(duration[(local > 0) & (registers >= _MOST_REGISTERS)].sum())
-            out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()))
-
+    _spills(a, kernels.row, duration, busy, window, out)
     time = np.bincount(name, duration, len(a.names.ids))
 
     def held(wanted: Any) -> float:
@@ -233,6 +224,22 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         out.put("kernel.old_architecture_ratio", older / busy)
         out.put("kernel.old_architecture_window_ratio", older / window)
     _grids(a, device, budget, out)
+
+
+def _spills(
+    a: Analysis, row: Array | slice, duration: Array, busy: float, window: float, out: FactWriter
+) -> None:
+    """Kernels that keep values in local memory, by time, where all of them say it."""
+    columns = a.trace.columns("kernels", ("local_bytes", "registers"))
+    local, registers = columns["local_bytes"][row], columns["registers"][row]
+    if not (local >= 0).all():
+        return
+    spilled = min(float(duration[local > 0].sum()), busy)
+    out.put("kernel.local_memory_ratio", spilled / busy)
+    out.put("kernel.local_memory_window_ratio", spilled / window)
+    if spilled:
+        full = float(duration[(local > 0) & (registers >= _MOST_REGISTERS)].sum())
+        out.put("kernel.register_limit_ratio", full / float(duration[local > 0].sum()))
 
 
 def of_older_architecture(a: Analysis, device: int) -> Array | None:

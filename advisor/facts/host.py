@@ -40,7 +40,8 @@ _SMALL_COPY = 4096
 _STALL_NS = 1_000_000
 #: Calls that wait for events on descriptors, for a connection, a message or a time (man-pages, section 2).
 _EVENT_WAITS = re.compile(
-    r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|u?sleep|(?:clock_)?nanosleep)(?:_\w+)?"
+    r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|u?sleep|(?:clock_)?nanosleep)"
+    r"(?:_\w+)?"
 )
 #: A read-back is a small copy followed by a wait within this many calls of the thread.
 _WAIT_WITHIN = 3

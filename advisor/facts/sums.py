@@ -22,6 +22,7 @@ from advisor.metrics.kernels import (
     ATTENTION,
     MATMUL,
     UNFUSED,
+    Names,
     Sums,
     is_unknown,
     shorten,
@@ -211,23 +212,31 @@ def _calls(
         length = value_text(float(mean[i]), "ns")
         text = f"{base_name(calls.names[i])}, {int(calls.count[i]):,} calls of {length} on average"
         out.put("sums.longest_wait", text)
-    head = "call, count, total:ms, share:ratio, p50:us, max:us"
-    times = (calls.total / 1e6, calls.total / whole, calls.median / 1e3, calls.most / 1e3)
-    shown = ([base_name(n) for n in calls.names], calls.count.astype(int), *times)
-    for key, title, wanted in (
-        ("api.top", "CUDA API calls by time", np.ones(len(calls), bool)),
-        ("sync.top_calls", "Synchronize and blocking calls", waits),
-        ("alloc.calls", "Allocation and free calls", allocates),
-        ("launch.top_calls", "Launch calls", of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]),
-    ):
-        rows = rows_at(np.flatnonzero(wanted)[:_ROWS], *shown)
-        out.table(key, rows, title=f"{title}, share of all calls", columns=head)
+    asked = {"sync.top_calls": waits, "alloc.calls": allocates}
+    _call_tables(calls, asked | {"launch.top_calls": of[Call.LAUNCH] | of[Call.GRAPH_LAUNCH]}, out)
     return {
         "alloc.calls": calls.count[allocates].sum(),
         "sync.device_wide": calls.count[wide].sum(),
         "sync.memset": calls.count[of[Call.MEMSET] & named].sum(),
         "sync.readbacks": np.minimum(readable, calls.count[waits].sum()),
     }
+
+
+def _call_tables(calls: Sums, wanted: dict[str, Array], out: FactWriter) -> None:
+    """Tables of all calls and of those `wanted`, by time."""
+    whole = max(float(calls.total.sum()), 1.0)
+    head = "call, count, total:ms, share:ratio, p50:us, max:us"
+    times = (calls.total / 1e6, calls.total / whole, calls.median / 1e3, calls.most / 1e3)
+    shown = ([base_name(n) for n in calls.names], calls.count.astype(int), *times)
+    wanted = {"api.top": np.ones(len(calls), bool), **wanted}
+    for key, title in (
+        ("api.top", "CUDA API calls by time"),
+        ("sync.top_calls", "Synchronize and blocking calls"),
+        ("alloc.calls", "Allocation and free calls"),
+        ("launch.top_calls", "Launch calls"),
+    ):
+        rows = rows_at(np.flatnonzero(wanted[key])[:_ROWS], *shown)
+        out.table(key, rows, title=f"{title}, share of all calls", columns=head)
 
 
 def _kernels(a: Analysis, kernels: Sums, count: float, steps: int, out: FactWriter) -> None:
@@ -279,6 +288,11 @@ def _kernels(a: Analysis, kernels: Sums, count: float, steps: int, out: FactWrit
     shares_of["kernel.matmul_attention_ratio"] = held(lambda k: k.family in MATMUL | ATTENTION)
     # Unidentified kernels may belong to each family or not.
     out.put_between({n: (t / total, min(t + unknown, total) / total) for n, t in shares_of.items()})
+    _kernel_tables(kernels, names, total, out)
+
+
+def _kernel_tables(kernels: Sums, names: Names, total: float, out: FactWriter) -> None:
+    """Kernels and their families, by time; `total` is that of all (ns)."""
     calls, spent = kernels.count.astype(int), (kernels.total / 1e6, kernels.total / total)
     columns = (kernels.names, names.operations, names.families, calls, *spent)
     rows = rows_at(np.arange(len(calls))[:_ROWS], *columns, kernels.median / 1e3, kernels.most / 1e3)

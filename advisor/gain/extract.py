@@ -26,9 +26,7 @@ from advisor.model.arrays import Array, among, begins_run, distinct, marked, med
 from advisor.sources.schema import MISSING, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
-_ACTING = (
-    Call.LAUNCH, Call.GRAPH_LAUNCH, Call.SYNC, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE,
-)  # fmt: skip
+_ACTING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.SYNC, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
 #: An operation that starts this much later than launch and predecessor explain, and right after
 #: another stream's operation, waited for that one (an event).
 _JOIN_NS = 10_000

@@ -186,9 +186,15 @@ def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, l
 
 
 def _chained(
-    unfused: Array, duration: Array, stream: Array, step: Array, waited: Array, joined: Array,
-    name: Array, moves: Array,
-) -> tuple[Array, Array] | None:  # fmt: skip
+    unfused: Array,
+    duration: Array,
+    stream: Array,
+    step: Array,
+    waited: Array,
+    joined: Array,
+    name: Array,
+    moves: Array,
+) -> tuple[Array, Array] | None:
     """Masks of the kernels of chains except the longest of each chain, and of these without copies and
     gathers that repeat the kernel before; None if no elementwise kernel follows another."""
     order = np.argsort(stream, kind="stable")

@@ -12,10 +12,30 @@ from advisor.model.gain import Option
 from advisor.model.records import Frozen
 
 Family = Literal[
-    "gemm", "gemv", "attention", "norm", "elementwise", "reduction", "activation", "rope",
-    "embedding", "kv_cache", "sampling", "moe", "quantise", "communication", "copy", "memset",
-    "index", "softmax", "scan_sort", "optimizer", "conv", "speculation", "other",
-]  # fmt: skip
+    "gemm",
+    "gemv",
+    "attention",
+    "norm",
+    "elementwise",
+    "reduction",
+    "activation",
+    "rope",
+    "embedding",
+    "kv_cache",
+    "sampling",
+    "moe",
+    "quantise",
+    "communication",
+    "copy",
+    "memset",
+    "index",
+    "softmax",
+    "scan_sort",
+    "optimizer",
+    "conv",
+    "speculation",
+    "other",
+]
 KernelSource = Literal[
     "flashinfer", "vllm", "sglang", "tensorrt-llm", "pytorch-eager", "inductor/triton", "native"
 ]

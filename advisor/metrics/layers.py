@@ -159,7 +159,8 @@ def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
         elif own[i] is None and len(group[module.parent, module.kind]) >= FEWEST and "attention" in below[i]:
             layer[i], count = count, count + 1
     of = found.module[at]
-    return tuple(np.append(np.array(v, np.int64), MISSING)[of] for v in (layer, part))  # type: ignore[return-value]
+    layers, parts = (np.append(np.array(v, np.int64), MISSING)[of] for v in (layer, part))
+    return layers, parts
 
 
 def _by_ranges(a: Analysis, at: Array, step: Array) -> tuple[Array, Array] | None:
@@ -243,30 +244,60 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     (without norms the first product), or the last expert kernel; where neither is a kernel, to the last
     product before the last norm. An activation before the attention kernel belongs to a network beside it.
     """
-    size = len(signs)
-    layer, part = np.full(size, MISSING, np.int32), np.full(size, _OTHER, np.int8)
+    layer, part = np.full(len(signs), MISSING, np.int32), np.full(len(signs), _OTHER, np.int8)
     places = {sign: np.flatnonzero(signs == sign) for sign in range(1, 12)}
     products, experts = places[_PRODUCT], places[_EXPERTS]
+    anchors, own = _anchors(places)
+    if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
+        return layer, part, 0  # a softmax may also belong to a router
+    ends = _ends(signs, places, anchors, own)
+    if ends is None or np.mean([lo == hi for lo, hi in ends]) > 1 - _AGREE:
+        return layer, part, 0
+    before = [a - e for a, (_, e) in zip(anchors[1:].tolist(), ends, strict=False)]
+    start = max(int(anchors[0]) - int(median_of(before)), -1)
+    heavy = merged(products, experts)
+    for k, (out, end) in enumerate(ends):
+        layer[start + 1 : end + 1] = k
+        for low, high, kind in ((start, out, _ATTENTION), (out, end, _FFN)):
+            first = heavy[np.searchsorted(heavy, low, "right") :][:1]
+            if len(first) and first[0] <= high:
+                part[first[0] : high + 1] = kind
+        beside = [i for i in places[_ACTIVATION].tolist() if start < i < anchors[k]]
+        up = [p for p in products.tolist() if start < p < beside[-1]] if beside else []
+        if len(up) > 1:  # attention and network read the same input: the network begins first
+            part[up[-1] : beside[-1] + 1] = _FFN
+        start = end
+    return layer, part, len(anchors)
+
+
+def _anchors(places: Mapping[int, Array]) -> tuple[Array, int]:
+    """The attention kernel of each layer, and how many products follow it within attention."""
     cores = merged(places[_CORE], places[_LATENT])
     anchors, own = (cores, 1) if len(cores) else (places[_SOFTMAX], 2)
-    anchors = anchors[np.diff(np.searchsorted(products, anchors), prepend=-1) > 0]
+    anchors = anchors[np.diff(np.searchsorted(places[_PRODUCT], anchors), prepend=-1) > 0]
     if own == 1 and len(anchors):
         # The last attention kernel of each layer: between two layers lies a kernel of a network, but not
         # between an indexer of sparse attention, or self-attention, and what follows it.
-        behind = np.searchsorted(merged(places[_ACTIVATION], experts), anchors)
+        behind = np.searchsorted(merged(places[_ACTIVATION], places[_EXPERTS]), anchors)
         kept = anchors[np.append(np.diff(behind) > 0, True)]
         anchors = kept if 3 * len(kept) >= len(anchors) else anchors
-    if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
-        return layer, part, 0  # a softmax may also belong to a router
-    ends: list[int] = []  # within the attention part, and within the layer
-    for anchor, limit in zip(anchors.tolist(), [*anchors[1:].tolist(), size], strict=True):
+    return anchors, own
+
+
+def _ends(
+    signs: Array, places: Mapping[int, Array], anchors: Array, own: int
+) -> list[tuple[int, int]] | None:
+    """Where attention and its layer end, for each anchor; None if a layer lacks its product."""
+    products, experts = places[_PRODUCT], places[_EXPERTS]
+    ends: list[tuple[int, int]] = []
+    for anchor, limit in zip(anchors.tolist(), [*anchors[1:].tolist(), len(signs)], strict=True):
 
         def within(at: Array, low: int, high: int = limit) -> Array:
             return np.asarray(at[np.searchsorted(at, low, "right") : np.searchsorted(at, high)])
 
         after = within(products, anchor)
         if len(after) < own:
-            return layer, part, 0
+            return None
         out = int(after[own - 1])
         norm = [*within(places[_NORM], anchor).tolist(), limit][0]
         if signs[anchor] == _LATENT and len(after) > 1 and after[1] < norm:
@@ -282,25 +313,8 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
             below = within(products, out, int(norms[-1])) if len(norms) and not len(expert) else expert[:0]
             last = below[-1:].tolist()
         last += expert[-1:].tolist()
-        ends += [out, max(last, default=out)]
-    ends = [_with_helpers(signs, at) for at in ends]
-    if np.mean([lo == hi for lo, hi in zip(ends[::2], ends[1::2], strict=True)]) > 1 - _AGREE:
-        return layer, part, 0
-    before = [a - e for a, e in zip(anchors[1:].tolist(), ends[1::2], strict=False)]
-    start = max(int(anchors[0]) - int(median_of(before)), -1)
-    heavy = merged(products, experts)
-    for k, (out, end) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
-        layer[start + 1 : end + 1] = k
-        for low, high, kind in ((start, out, _ATTENTION), (out, end, _FFN)):
-            first = heavy[np.searchsorted(heavy, low, "right") :][:1]
-            if len(first) and first[0] <= high:
-                part[first[0] : high + 1] = kind
-        beside = [i for i in places[_ACTIVATION].tolist() if start < i < anchors[k]]
-        up = [p for p in products.tolist() if start < p < beside[-1]] if beside else []
-        if len(up) > 1:  # attention and network read the same input: the network begins first
-            part[up[-1] : beside[-1] + 1] = _FFN
-        start = end
-    return layer, part, len(anchors)
+        ends.append((_with_helpers(signs, out), _with_helpers(signs, max(last, default=out))))
+    return ends
 
 
 def _with_helpers(signs: Array, at: int) -> int:

@@ -40,8 +40,13 @@ LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "ope
 #: What facts are about: one trace, a comparison of two, how a trace was recorded, or the captures that
 #: `advisor checklist` is given.
 Subject = Literal["trace", "comparison", "context", "router", "recording", "checklist"]
-_SUBJECTS: dict[str, Subject] = {"compare": "comparison", "context": "context", "moe": "router",
-                                 "recording": "recording", "input": "checklist"}  # fmt: skip
+_SUBJECTS: dict[str, Subject] = {
+    "compare": "comparison",
+    "context": "context",
+    "moe": "router",
+    "recording": "recording",
+    "input": "checklist",
+}
 
 
 def subject_of(fact: str) -> Subject:
@@ -92,7 +97,7 @@ class Scope:
 
     def only(self, names: Collection[str]) -> Scope:
         """The scope that names these levels alone."""
-        return Scope(*(v if k in names else None for k, v in self.as_dict().items()))  # type: ignore[arg-type]
+        return replace(self, **{k: None for k in self.as_dict() if k not in names})
 
     def as_dict(self) -> dict[str, int | str | None]:
         return {

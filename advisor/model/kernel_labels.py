@@ -16,15 +16,28 @@ _CAST = re.compile(r"\((?:int|bool|unsigned int|unsigned long|long|[\w:]+)\)(?=-
 _WORD = re.compile(r"[A-Za-z_][\w:]*")
 #: Types of numbers, as names spell them.
 _TYPES = {
-    "BFloat16": "bf16", "__nv_bfloat16": "bf16", "bfloat16_t": "bf16", "nv_bfloat16": "bf16",
-    "Half": "fp16", "__half": "fp16", "half": "fp16", "half_t": "fp16", "float": "fp32", "double": "fp64",
-    "Float8_e4m3fn": "fp8", "Float8_e5m2": "fp8", "__nv_fp8_e4m3": "fp8", "long": "int64", "int": "int32",
-    "signed char": "int8", "int8_t": "int8",
-}  # fmt: skip
+    "BFloat16": "bf16",
+    "__nv_bfloat16": "bf16",
+    "bfloat16_t": "bf16",
+    "nv_bfloat16": "bf16",
+    "Half": "fp16",
+    "__half": "fp16",
+    "half": "fp16",
+    "half_t": "fp16",
+    "float": "fp32",
+    "double": "fp64",
+    "Float8_e4m3fn": "fp8",
+    "Float8_e5m2": "fp8",
+    "__nv_fp8_e4m3": "fp8",
+    "long": "int64",
+    "int": "int32",
+    "signed char": "int8",
+    "int8_t": "int8",
+}
 #: A name in template arguments that says what is computed: a functor, an operation, a kernel it wraps.
 _OPERATION = re.compile(
-    r"^(?:\w*Functor\w*|\w+Ops?|op_\w+|Reduce(?:Add|Max|Min|Mul)|\w+_kernel_cuda|\w+_kernel(?:_impl)?|\w+_cuda_out"
-    r"|\w*(?:softmax|norm|silu|gelu)\w*)",
+    r"^(?:\w*Functor\w*|\w+Ops?|op_\w+|Reduce(?:Add|Max|Min|Mul)|\w+_kernel_cuda|\w+_kernel(?:_impl)?"
+    r"|\w+_cuda_out|\w*(?:softmax|norm|silu|gelu)\w*)",
     re.IGNORECASE,
 )
 #: Names around it that all of these kernels share.

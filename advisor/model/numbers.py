@@ -31,8 +31,16 @@ IN_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 SUFFIXES = ("ratio", "bytes_per_s", "bytes", "per_s", "ns", "us", "ms", "hz")
 #: Columns that hold a name made of digits, not an amount.
 IDS = frozenset({"device", "process", "thread", "stream", "context", "graph", "rank"})
-OPS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!=", "one_of": "in",
-       "known": "is known:"}  # fmt: skip
+OPS = {
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "=",
+    "ne": "!=",
+    "one_of": "in",
+    "known": "is known:",
+}
 UNKNOWN = "unknown"
 #: How a fact must move, as `verify` names it.
 CHANGES = {"decrease": "falls", "increase": "rises", "present": "appears", "absent": "disappears"}

@@ -292,11 +292,18 @@ def steps(a: Analysis) -> tuple[m.StepSummary, ...]:
 
 
 _MAIN_TABLES = {
-    "kernels": "kernels.top", "families": "kernels.families", "api": "api.top", "copies": "copies.classes",
-    "steps": "steps.phases", "activity": "activity.groups", "modules": "origins.modules",
-    "places": "origins.places", "matmuls": "kernels.matmuls", "layers": "layers.parts",
+    "kernels": "kernels.top",
+    "families": "kernels.families",
+    "api": "api.top",
+    "copies": "copies.classes",
+    "steps": "steps.phases",
+    "activity": "activity.groups",
+    "modules": "origins.modules",
+    "places": "origins.places",
+    "matmuls": "kernels.matmuls",
+    "layers": "layers.parts",
     "operators": "operators.top",
-}  # fmt: skip
+}
 
 
 def tables(a: Analysis, base: FactBase) -> dict[str, Table]:

@@ -186,8 +186,10 @@ def _take(part: Part, base: FactBase) -> None:
             base.intervals.setdefault((name, one), list(places))
     first = min(rank_of.values())
     for name, rows in summary.entities.items():
-        of_rank = [{**row, "rank": rank_of.get(row.get("device"), first)} for row in rows]  # type: ignore[arg-type]
-        base.entities.setdefault(name, []).extend(of_rank)
+        into = base.entities.setdefault(name, [])
+        for row in rows:
+            device = row.get("device")
+            into.append({**row, "rank": rank_of.get(device, first) if isinstance(device, int) else first})
 
 
 def scopes(scope: Scope, rank_of: Mapping[int, int]) -> Iterator[Scope]:

@@ -72,36 +72,41 @@ def job_facts(
         "ranks.most_caused_ratio": max(waits.caused) / total if total else 0.0,
     }
     _late_parts(out, waits)
-    for i, rows in enumerate(ranks):
-        own, late = out.at(Scope(rank=rows.rank)), waits.late[i]
-        caused = waits.caused[i] / total if total else 0.0
-        own |= {
-            "rank.last_ratio": waits.last[i] / waits.judged if waits.judged else None,
-            "rank.caused_ratio": caused,
-            "rank.caused_over_even": caused * len(ranks),
-            "rank.steady_ratio": _steady(waits, i),
-            "rank.wait_ratio": waits.window_share(i, int(waits.wait[i].sum())),
-            "rank.left_out_count": waits.left_out[i] or None,
-            "rank.began_later_ns": waits.began_later[i] if waits.left_out[i] else None,
-            "rank.clock_offset_ns": waits.offset(i),
-        }
-        if (pace := waits.paces[i]) is not None:
-            own |= {"rank.slower_ratio": max(pace.slowdown - 1, 0.0), "rank.slower_alike_ratio": pace.alike}
-            whole = max(sum(k.time for k in pace.kernels), 1.0)
-            slower = [
-                (k.name, k.time / whole, k.own / 1e6, k.others / 1e6, f"{k.slowdown:.2f} x")
-                for k in pace.kernels
-            ]
-            own.table("ranks.pace", slower[:_FEW])
-        if (group := waits.groups[i]) is not None:
-            own |= _group_facts(waits, i, group)
-            own.table("ranks.families", family_rows(waits, group))
-        if late is not None:
-            own |= {"rank.late_ns": late.late / late.calls, "rank.late_part": late_part(late, rows.leads)}
-            _late_table(own, rows.rank, late, rows.leads)
-            waiting = [(a, b, f"the others wait {ns / 1e6:.3g} ms in all") for a, b, ns in late.worst]
-            own.places("communication", [Interval(a, b, None, None, text) for a, b, text in waiting])
+    for i in range(len(ranks)):
+        _rank_facts(out, waits, i)
     _arrivals(out, waits)
+
+
+def _rank_facts(out: FactWriter, waits: Waits, i: int) -> None:
+    """Facts and tables of the rank at place `i`."""
+    rows, late, total = waits.ranks[i], waits.late[i], waits.total
+    own = out.at(Scope(rank=rows.rank))
+    caused = waits.caused[i] / total if total else 0.0
+    own |= {
+        "rank.last_ratio": waits.last[i] / waits.judged if waits.judged else None,
+        "rank.caused_ratio": caused,
+        "rank.caused_over_even": caused * len(waits.ranks),
+        "rank.steady_ratio": _steady(waits, i),
+        "rank.wait_ratio": waits.window_share(i, int(waits.wait[i].sum())),
+        "rank.left_out_count": waits.left_out[i] or None,
+        "rank.began_later_ns": waits.began_later[i] if waits.left_out[i] else None,
+        "rank.clock_offset_ns": waits.offset(i),
+    }
+    if (pace := waits.paces[i]) is not None:
+        own |= {"rank.slower_ratio": max(pace.slowdown - 1, 0.0), "rank.slower_alike_ratio": pace.alike}
+        whole = max(sum(k.time for k in pace.kernels), 1.0)
+        slower = [
+            (k.name, k.time / whole, k.own / 1e6, k.others / 1e6, f"{k.slowdown:.2f} x") for k in pace.kernels
+        ]
+        own.table("ranks.pace", slower[:_FEW])
+    if (group := waits.groups[i]) is not None:
+        own |= _group_facts(waits, i, group)
+        own.table("ranks.families", family_rows(waits, group))
+    if late is not None:
+        own |= {"rank.late_ns": late.late / late.calls, "rank.late_part": late_part(late, rows.leads)}
+        _late_table(own, rows.rank, late, rows.leads)
+        waiting = [(a, b, f"the others wait {ns / 1e6:.3g} ms in all") for a, b, ns in late.worst]
+        own.places("communication", [Interval(a, b, None, None, text) for a, b, text in waiting])
 
 
 def _steady(waits: Waits, i: int) -> float:
@@ -258,9 +263,19 @@ def _arrivals(out: FactWriter, waits: Waits) -> None:
     out.table("ranks.arrivals", rows)
 
 
-_HEADS = ("rank", "device", "window:ms", "busy:ratio", "compute:ratio", "exposed_collectives:ratio",
-          "overlap:ratio", "waits:ratio", "comes_last:ratio", "causes:ratio",
-          "clock_offset:us")  # fmt: skip
+_HEADS = (
+    "rank",
+    "device",
+    "window:ms",
+    "busy:ratio",
+    "compute:ratio",
+    "exposed_collectives:ratio",
+    "overlap:ratio",
+    "waits:ratio",
+    "comes_last:ratio",
+    "causes:ratio",
+    "clock_offset:us",
+)
 
 
 def rank_table(

@@ -56,8 +56,12 @@ class Steps:
         self.done = False
         self.count = 0
         self.result: dict[str, Any] = {
-            "torch": str(torch.__version__), "steps": 0, "profiled": 0, "unprofiled_ms": None, "trace": None,
-        }  # fmt: skip
+            "torch": str(torch.__version__),
+            "steps": 0,
+            "profiled": 0,
+            "unprofiled_ms": None,
+            "trace": None,
+        }
         if warm == 0:
             self._time()
 

@@ -27,6 +27,8 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kKMGT]?i?B(?:/s)?|[kMG]?Hz|x)(?![\
 GLUE = "\u00a0"
 #: A text column is not made narrower than this, nor one that is wrapped.
 TEXT_COLUMN, WRAPPED_COLUMN = 12, 16
+#: Characters between two columns of a table.
+_GAP = 2
 
 Segment = str | tuple[str, str]
 
@@ -217,31 +219,10 @@ class Page:
         """
         if not columns or not columns[0][0]:
             return
-        gap = 2
-        widths = [
-            max(cell_len(kernel_label(clean(c))) for c in (head, *cells))
-            for head, (cells, _) in zip(heads, columns, strict=True)
-        ]
         room = self.width - indent
-        least = [w if columns[i][1] else min(w, TEXT_COLUMN) for i, w in enumerate(widths)]
-        if wrapped:
-            least[-1] = min(widths[-1], WRAPPED_COLUMN)
-        while len(least) > 1 and sum(least) + gap * (len(least) - 1) > room:
-            least.pop()
-        heads, columns, widths = heads[: len(least)], columns[: len(least)], widths[: len(least)]
+        widths = _widths(heads, columns, room, wrapped, whole, first)
         last = len(widths) - 1
-        wrapped = wrapped and not columns[last][1]
-        while sum(widths) + gap * (len(widths) - 1) > room:
-            spare = [widths[i] - least[i] for i in range(len(widths))]
-            if wrapped and spare[last]:
-                spare = [0] * last + spare[last:]
-            elif whole and spare[0]:
-                spare = spare[:1] + [0] * last
-            elif first and any(spare[1:]):
-                spare[0] = 0
-            if max(spare) == 0:
-                break
-            widths[spare.index(max(spare))] -= 1
+        heads, columns, wrapped = heads[: last + 1], columns[: last + 1], wrapped and not columns[last][1]
 
         def row(cells: Sequence[str], style: str) -> None:
             out: list[Segment] = []
@@ -257,14 +238,49 @@ class Page:
                 else:
                     shown = cut_middle(kernel_label(cell), widths[i], self.glyphs.ellipsis)
                 filled = shown if i == last and not number else pad(shown, widths[i], number)
-                out += [" " * (gap if i else indent), (filled, style or styles.get(cell, ""))]
+                out += [" " * (_GAP if i else indent), (filled, style or styles.get(cell, ""))]
             self.line(*out)
             for text in below:
-                self.line(" " * (indent + sum(widths[:last]) + gap * last), text)
+                self.line(" " * (indent + sum(widths[:last]) + _GAP * last), text)
 
         row(heads, "dim")
         for cells in zip(*(c for c, _ in columns), strict=True):
             row(cells, "")
+
+
+def _widths(
+    heads: Sequence[str],
+    columns: Sequence[tuple[list[str], bool]],
+    room: int,
+    wrapped: bool,
+    whole: bool,
+    first: bool,
+) -> list[int]:
+    """How wide each column of :meth:`Page.table` is in lines of `room` characters; only those that fit."""
+    widths = [
+        max(cell_len(kernel_label(clean(c))) for c in (head, *cells))
+        for head, (cells, _) in zip(heads, columns, strict=True)
+    ]
+    least = [w if columns[i][1] else min(w, TEXT_COLUMN) for i, w in enumerate(widths)]
+    if wrapped:
+        least[-1] = min(widths[-1], WRAPPED_COLUMN)
+    while len(least) > 1 and sum(least) + _GAP * (len(least) - 1) > room:
+        least.pop()
+    widths = widths[: len(least)]
+    last = len(widths) - 1
+    wrapped = wrapped and not columns[last][1]
+    while sum(widths) + _GAP * (len(widths) - 1) > room:
+        spare = [widths[i] - least[i] for i in range(len(widths))]
+        if wrapped and spare[last]:
+            spare = [0] * last + spare[last:]
+        elif whole and spare[0]:
+            spare = spare[:1] + [0] * last
+        elif first and any(spare[1:]):
+            spare[0] = 0
+        if max(spare) == 0:
+            break
+        widths[spare.index(max(spare))] -= 1
+    return widths
 
 
 def print_lines(console: Console, lines: Iterable[Line]) -> None:

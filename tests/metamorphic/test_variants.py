@@ -15,7 +15,6 @@ from tests.metamorphic.captures import after, after_events, before, before_event
 from tests.metamorphic.edits import KERNEL, MEMCPY, MS, NVTX, RUNTIME
 from tests.metamorphic.test_edits import Case, check, found, steps
 
-# fmt: off
 CASES = [
     # ---- times
     Case("session times since 1970", "launched", e.shifted(1_700_000_000 * 1_000 * MS), "causes"),
@@ -80,7 +79,6 @@ EVENT_CASES = [
     Case("a thread that polls", "script", k.with_polling_thread, "causes"),
     Case("no copies of annotations", "script", k.without("gpu_user_annotation"), "causes"),
 ]
-# fmt: on
 
 
 @pytest.mark.parametrize("case", of_each_first(CASES))

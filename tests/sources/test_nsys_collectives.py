@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.pipeline.diagnose import diagnose
-from advisor.sources.nsys.table_map import Operation, attributed
+from advisor.sources.nsys.payloads import Operation, attributed
 from advisor.sources.open import open_trace
 from advisor.sources.schema import MISSING
 from advisor.sources.trace import Trace

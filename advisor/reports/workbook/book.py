@@ -7,7 +7,7 @@ Checklist are designed, the others declared as tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -68,25 +68,21 @@ def render(
     assert first is not None
     first.title = "Summary"
     first.sheet_properties.tabColor = "1F3A57"
-    made: dict[str, Sheet] = {}
     ranks = len(diagnoses) == 1 and "ranks" in diagnoses[0].tables
     if since is not None:
         tracked = book.create_sheet(decided.SINCE, 0)
         tracked.sheet_properties.tabColor = "7A1FA0"
         decided.since_review(Sheet(tracked, tracked.title, history_sentence(since, day)), since, day)
         book.active = 0
-    for name, (note, color) in SHEETS.items():
-        # Ten sheets at most: steps stand below a comparison or ranks, thresholds below the rules.
-        wanted = {
-            "Ranks": ranks,
-            "Steps": len(diagnoses) == 1 and not ranks,
-            "Comparison": captures.many,
-            "Checklist": bool(checklist),
-            "Thresholds": bool(diagnoses) and since is None,
-        }
-        if wanted.get(name, bool(diagnoses)):
-            made[name] = Sheet(book.create_sheet(name), name, note)
-            made[name].ws.sheet_properties.tabColor = color
+    # Ten sheets at most: steps stand below a comparison or ranks, thresholds below the rules.
+    wanted = {
+        "Ranks": ranks,
+        "Steps": len(diagnoses) == 1 and not ranks,
+        "Comparison": captures.many,
+        "Checklist": bool(checklist),
+        "Thresholds": bool(diagnoses) and since is None,
+    }
+    made = _sheets(book, [name for name in SHEETS if wanted.get(name, bool(diagnoses))])
     before = since or review
     cells: dict[str, str] = {}
     advice: dict[tuple[str, str], str] = {}
@@ -112,6 +108,16 @@ def render(
         tally["answers"] = f"Checklist!{area.column(answers.ANSWER, absolute=True)}"
     summary(first, captures, rows, tally)
     return style.package(book)
+
+
+def _sheets(book: Workbook, names: Iterable[str]) -> dict[str, Sheet]:
+    """New sheets of these names, in their order."""
+    made = {}
+    for name in names:
+        note, color = SHEETS[name]
+        made[name] = Sheet(book.create_sheet(name), name, note)
+        made[name].ws.sheet_properties.tabColor = color
+    return made
 
 
 TOP = 5

@@ -44,23 +44,30 @@ def _known(name: str) -> Any:
 
 #: A phase, the compared value of its steps (median or mean), and its change.
 PHASES = (
-    Column("phase", 26, lambda r: r[0].phase), Column("step", 30, lambda r: r[1]),
+    Column("phase", 26, lambda r: r[0].phase),
+    Column("step", 30, lambda r: r[1]),
     Column("before (ms)", 22, lambda r: r[0].before and getattr(r[0].before, r[2]), "fixed"),
     Column("after (ms)", 22, lambda r: r[0].after and getattr(r[0].after, r[2]), "fixed"),
-    Column("change", 14, lambda r: r[3] and r[3].mid), Column("from", 14, lambda r: r[3] and r[3].low),
+    Column("change", 14, lambda r: r[3] and r[3].mid),
+    Column("from", 14, lambda r: r[3] and r[3].low),
     Column("to", 14, lambda r: r[3] and r[3].high),
     Column("steps before", 14, lambda r: r[0].before and r[0].before.steps),
     Column("steps after", 14, lambda r: r[0].after and r[0].after.steps),
     Column("smallest visible change", 16, lambda r: r[0].resolution, "ratio"),
-    Column("verdict", 16, lambda r: r[0].verdict), Column("why", 40, lambda r: r[0].why, wrap=True),
-)  # fmt: skip
+    Column("verdict", 16, lambda r: r[0].verdict),
+    Column("why", 40, lambda r: r[0].why, wrap=True),
+)
 SIDES = (
-    Column("side", 26, lambda s: s[0]), Column("capture", 30, lambda s: s[1].path, wrap=True),
+    Column("side", 26, lambda s: s[0]),
+    Column("capture", 30, lambda s: s[1].path, wrap=True),
     Column("device", 22, _known("device"), wrap=True),
-    Column("recorded by", 22, _known("producer"), wrap=True), Column("driver", 14, _known("driver")),
-    Column("CUDA", 14, _known("cuda")), Column("serving engine", 14, _known("serving_engine")),
-    Column("steps", 9, lambda s: s[1].steps), Column("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
-)  # fmt: skip
+    Column("recorded by", 22, _known("producer"), wrap=True),
+    Column("driver", 14, _known("driver")),
+    Column("CUDA", 14, _known("cuda")),
+    Column("serving engine", 14, _known("serving_engine")),
+    Column("steps", 9, lambda s: s[1].steps),
+    Column("GPU busy", 11, lambda s: s[1].busy_share, "ratio"),
+)
 OPERATIONS = (
     Column("operation", 40, "operation"),
     Column("family", 14, "family"),

@@ -51,11 +51,20 @@ _COLOURS = {
 
 
 FIELDS = (
-    Column("Stage", 17), Column("#", 5, unit="id"), Column(QUESTION, 50, wrap=True), Column(ANSWER, 14),
-    Column("What the capture says", 40, wrap=True), Column(NOTE, 26, wrap=True), Column(SIGNED, 14),
-    Column(DAY, 11), Column("Why", 42, wrap=True), Column("How to check", 42, wrap=True),
-    Column("Command", 36, wrap=True), Column(ID, 20), Column(MEASURED, 12),
-)  # fmt: skip
+    Column("Stage", 17),
+    Column("#", 5, unit="id"),
+    Column(QUESTION, 50, wrap=True),
+    Column(ANSWER, 14),
+    Column("What the capture says", 40, wrap=True),
+    Column(NOTE, 26, wrap=True),
+    Column(SIGNED, 14),
+    Column(DAY, 11),
+    Column("Why", 42, wrap=True),
+    Column("How to check", 42, wrap=True),
+    Column("Command", 36, wrap=True),
+    Column(ID, 20),
+    Column(MEASURED, 12),
+)
 
 
 def checklist(sheet: Sheet, listed: m.Checklist, review: m.Review | None) -> Area:

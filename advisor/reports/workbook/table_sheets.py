@@ -49,10 +49,12 @@ STEPS = (
     Column("p99 over median", 12, lambda s: s.p99_ms / s.median_ms if s.median_ms else None, "times"),
 )
 BUDGET = (
-    Column("device", 16, lambda bp: bp[0].place), Column("phase", 9, lambda bp: bp[0].phase or "all"),
-    Column("part", 24, lambda bp: words(bp[1].part)), Column("share", 12, lambda bp: bp[1].share, "ratio"),
+    Column("device", 16, lambda bp: bp[0].place),
+    Column("phase", 9, lambda bp: bp[0].phase or "all"),
+    Column("part", 24, lambda bp: words(bp[1].part)),
+    Column("share", 12, lambda bp: bp[1].share, "ratio"),
     Column("time (ms)", 12, lambda bp: bp[1].ms, "fixed"),
-)  # fmt: skip
+)
 RULES = (
     Column("State", 12, "state"),
     Column("Code", 10, "code"),
@@ -73,15 +75,17 @@ FACTS = (
 )
 #: A threshold, a condition that used it, and the outcome of its rule.
 THRESHOLDS = (
-    Column("Code", 10, lambda r: r[0].code), Column("Parameter", 25, lambda r: r[0].param),
+    Column("Code", 10, lambda r: r[0].code),
+    Column("Parameter", 25, lambda r: r[0].param),
     Column("Value", 13, lambda r: Number(r[0].value, r[0].unit)),
     Column("Default", 13, lambda r: Number(r[0].default, r[0].unit)),
-    Column("Unit", 13, lambda r: r[0].unit), Column("Origin", 12, lambda r: r[0].origin),
+    Column("Unit", 13, lambda r: r[0].unit),
+    Column("Origin", 12, lambda r: r[0].origin),
     Column("Source", 24, lambda r: r[0].title or r[0].source),
     Column("Fact", 36, lambda r: r[1] and r[1].fact),
     Column("Measured", 14, lambda r: r[1] and Number(r[1].value, fact_unit(r[1].fact, r[1].unit))),
     Column("Outcome", 12, lambda r: r[2]),
-)  # fmt: skip
+)
 
 
 def stacked(captures: Captures, key: str) -> Table | None:

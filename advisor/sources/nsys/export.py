@@ -10,6 +10,7 @@ import numpy as np
 from advisor.errors import InputError
 from advisor.model.arrays import Array, distinct
 from advisor.model.capture import Capture, Device
+from advisor.sources.nsys import payloads
 from advisor.sources.nsys import samples as nsys_samples
 from advisor.sources.nsys import table_map as nsys
 from advisor.sources.nsys.metadata import read_capture, read_devices
@@ -279,7 +280,7 @@ class NsysExport:
 
     def _has_collectives(self) -> bool:
         """Kernels carry no arguments; the NVTX ranges of NCCL may."""
-        recorded = nsys.payloads_recorded(self._db, self._raw(nsys.NVTX))
+        recorded = payloads.payloads_recorded(self._db, self._raw(nsys.NVTX))
         return recorded and self._has("kernels") and self._has("api_calls")
 
     def _collectives(self) -> Columns:
@@ -290,7 +291,7 @@ class NsysExport:
         of_nccl = [n for n, t in zip(names, texts, strict=True) if "nccl" in t.lower()]
         calls = self.read_columns("api_calls", ("start", "process", "thread", "correlation", "call"))
         launched = np.flatnonzero(np.isin(kernels["name_id"], of_nccl))
-        read = nsys.collectives(self._db, self._raw(nsys.NVTX), kernels, launched, calls)
+        read = payloads.collectives(self._db, self._raw(nsys.NVTX), kernels, launched, calls)
         groups, at = np.unique(read.pop("communicator"), return_inverse=True)
         ids = [self._strings.intern(f"{int(g) & (1 << 64) - 1:#x}") for g in groups]
         return read | {"group_id": np.array(ids, np.int64)[at] if ids else np.empty(0, np.int64)}

@@ -30,8 +30,8 @@ from advisor.sources.trace import Columns, InMemory
 
 #: Names of reports as nsys writes them, today's and those up to 2022, and the titles of 2020.
 _REPORT = re.compile(
-    r"(?i)\b((?:cuda|nvtx|osrt|um|nccl|openmp|mpi)_\w{0,60}?(?:sum|trace))\b|\b(gpukernsum|cudaapisum|osrtsum|nvtxsum"
-    r"|gpumem(?:time|size)sum|nvtxppsum|kernexecsum|gputrace|apigpusum)\b"
+    r"(?i)\b((?:cuda|nvtx|osrt|um|nccl|openmp|mpi)_\w{0,60}?(?:sum|trace))\b|\b(gpukernsum|cudaapisum|osrtsum"
+    r"|nvtxsum|gpumem(?:time|size)sum|nvtxppsum|kernexecsum|gputrace|apigpusum)\b"
     r"|(CUDA API|CUDA (?:GPU )?Kernel|CUDA Memory Operation|Operating System Runtime API|NVTX)"
     r"[ \w()]{0,100} (?:Statistics|Summary)"
 )

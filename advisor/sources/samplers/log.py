@@ -119,8 +119,11 @@ def _with_shares(samples: list[Sample]) -> list[Sample]:
     """Scripts write shares as a ratio or in percent: the values show which."""
     factors = {}
     for column, factor in (
-        ("gr_active", 0.01), ("sm_active", 1.0), ("tensor_active", 1.0), ("dram_read", 1.0),
-    ):  # fmt: skip
+        ("gr_active", 0.01),
+        ("sm_active", 1.0),
+        ("tensor_active", 1.0),
+        ("dram_read", 1.0),
+    ):
         given = [s.values[column] / factor for s in samples if column in s.values]
         # Whole numbers up to 1 are what the heading says: percent of a utilisation, ratios of an activity.
         in_percent = max(given, default=0) > 1 or (factor < 1 and not any(v % 1 for v in given))
