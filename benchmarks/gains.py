@@ -27,11 +27,14 @@ import yaml
 from msgspec.structs import replace
 
 from advisor.engine.load import builtin_dir, load_rules
-from advisor.gain import fixes_device, fixes_host, profiler, replay_ops, whatifs
+from advisor.facts import limits as fact_limits
+from advisor.gain import limits as gain_limits
+from advisor.gain import whatifs
 from advisor.gain.estimate import Estimate, Replayer
-from advisor.gain.excerpt import DIAGNOSIS_OPS, MOST_OPS, NoReplay, recorded_times
+from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.inputs import Inputs
 from advisor.gain.whatifs import Fix, make_fix
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import diagnose, open_trace
 
@@ -309,20 +312,18 @@ def changed_constant(name: str, times: float) -> Iterator[None]:
             whatifs.catalogue = real
             whatifs.constant.cache_clear()
         return
-    modules = [m for m in (profiler, fixes_host, fixes_device, replay_ops) if hasattr(m, name)]
-    before = [getattr(m, name) for m in modules]
-    for module, value in zip(modules, before, strict=True):
-        setattr(module, name, value * times)
+    place = next(m for m in (metric_limits.host, fact_limits) if hasattr(m, name))
+    before = getattr(place, name)
+    setattr(place, name, before * times)
     try:
         yield
     finally:
-        for module, value in zip(modules, before, strict=True):
-            setattr(module, name, value)
+        setattr(place, name, before)
 
 
 def constant_table(captures: Captures, wanted: list[Pair]) -> str:
     trials = [(name, (0.5, 2.0)) for name in whatifs.catalogue().constants]
-    trials += [("UNTRACED_GRAPH_LAUNCH_NS", (0.5, 2.0)), ("ACHIEVABLE", (0.95, 1.05))]
+    trials += [("UNTRACED_GRAPH_LAUNCH_NS", (0.5, 2.0)), ("ACHIEVABLE_RATIO", (0.95, 1.05))]
     out = []
     for name, factors in trials:
         for times in factors:
@@ -467,8 +468,8 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool, places: li
         "causes": lambda: recorded.every_cause(held),
         "times": lambda: recorded.every_time(held),
         "absent": lambda: recorded.absent(places) or "None.",
-        "operations": lambda: f"{DIAGNOSIS_OPS:,}",
-        "most": lambda: f"{MOST_OPS:,}",
+        "operations": lambda: f"{gain_limits.DIAGNOSIS_OPS:,}",
+        "most": lambda: f"{gain_limits.MOST_OPS:,}",
     }
     for name, make in parts.items():
         if f"{{{{{name}}}}}" in text:

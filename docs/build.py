@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def build() -> dict[Path, str]:
     """Every generated file with its text."""
-    facts, cli = ROOT / "docs/facts.md", ROOT / "docs/cli.md"
-    files = {**pages.rule_pages(), **engine_pages.engine_pages(), facts: pages.facts(), cli: pages.cli()}
+    facts, cli, limits = (ROOT / f"docs/{name}.md" for name in ("facts", "cli", "limits"))
+    files = {**pages.rule_pages(), **engine_pages.engine_pages(), limits: pages.limits()}
+    files |= {facts: pages.facts(), cli: pages.cli()}
     readme, examples = ROOT / "README.md", ROOT / "examples/README.md"
     files[readme] = outputs.with_block(readme, "output", outputs.readme_output())
     files[examples] = outputs.with_block(examples, "table", outputs.examples_table(examples))

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -65,6 +66,43 @@ def folders() -> str:
         name = package.parent.name
         found.append((ORDER.index(name), row((f"`{name}/`", " ".join(words.split("\n\n")[0].split())))))
     return "\n".join(["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))])
+
+
+def limits() -> str:
+    """docs/limits.md: the numbers of `limits.py` and `limits/` of each package, in their own words."""
+    out = [
+        "# Limits",
+        "",
+        GENERATED.format(source="the modules `limits` of advisor/metrics, advisor/facts and advisor/gain"),
+        "",
+        "Numbers that decide what a pause, a step, a slow call or lost work is. Units are in names: `_NS`,",
+        "`_BYTES`, `_RATIO` (a share, 0 to 1), `_FACTOR` (how many times as much); others are counts.",
+        "*Choice*: a convention that no measurement gives. *calibration*: a section of",
+        "[calibration.md](../knowledge/calibration.md). Thresholds of rules are on their own",
+        "[pages](rules.md) and can be changed; these cannot.",
+    ]
+    for place in ("metrics/limits/*.py", "facts/limits.py", "gain/limits.py"):
+        for path in sorted((ROOT / "advisor").glob(place)):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            if path.stem != "__init__":
+                out += _limits_of(module, path.read_text(encoding="utf-8"))
+    return "\n".join(out) + "\n"
+
+
+def _limits_of(module: str, text: str) -> Iterator[str]:
+    words = (ast.get_docstring(ast.parse(text)) or "").splitlines()[0]
+    yield from ("", f"## {module}", "", words)
+    values = import_module(module)
+    for part in re.split(r"^# --- ", text, flags=re.MULTILINE)[1:]:
+        yield from ("", "### " + part.splitlines()[0].rstrip("- "), "")
+        yield from ("| limit | value | what it is |", "|---|---|---|")
+        for comment, name in re.findall(r"((?:^#: .*\n)+)([A-Z_]+) =", part, flags=re.MULTILINE):
+            meaning = " ".join(line.removeprefix("#: ") for line in comment.splitlines())
+            meaning = re.sub(
+                r"calibration#([\w-]+)", r"[calibration](../knowledge/calibration.md#\1)", meaning
+            )
+            value = getattr(values, name)
+            yield row((f"`{name}`", f"{value:g}" if isinstance(value, float) else str(value), meaning))
 
 
 def releases() -> str:

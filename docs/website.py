@@ -34,7 +34,7 @@ GROUPS = {
     "Reference": ("docs/verbs.md", "docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md",
                   "docs/glossary.md"),
     "How it judges": ("docs/how_it_decides.md", "docs/blind_spots.md", "docs/definitions.md",
-                      "docs/facts.md", "docs/confidence.md", "docs/gain_calibration.md",
+                      "docs/limits.md", "docs/facts.md", "docs/confidence.md", "docs/gain_calibration.md",
                       "knowledge/calibration.md", "docs/own_rules.md"),
     "Project": ("examples/README.md", "examples/ci/README.md", "benchmarks/README.md", "benchmarks/*.md",
                 "CONTRIBUTING.md", "CHANGELOG.md", "docs/security.md", "SECURITY.md", "rules/README.md"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.damage import hidden_graph_ratio
-from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of
@@ -19,20 +19,6 @@ from advisor.metrics.sampled import Samples, burst_levels, time_at_level, unreco
 from advisor.metrics.workload import UNKNOWN
 from advisor.model.arrays import Array, median_of
 
-#: If at least this share of the graph launches left no rows, the capture lacks the work of the device:
-#: the busy time of its rows is too short by about that share.
-HIDDEN_GRAPHS = 0.1
-
-
-#: A program uses the device if it is active for this share of the time, or this share of its memory is in
-#: use.
-_USED, _HELD = 0.01, 0.02
-#: Samples of a log, at least, of which means are taken.
-_FEWEST = 10
-#: Least activity of a sample that counts as busy.
-_BUSY = 0.5
-#: Power within this share of its limit counts as at the limit; samplers average over a second.
-_AT_LIMIT = 0.97
 _CLOCK_COLUMNS = (
     "time",
     "device",
@@ -46,9 +32,6 @@ _CLOCK_COLUMNS = (
     "overheated",
     "temperature_c",
 )
-
-#: Fewest busy samples in a quarter of the window for a trend of the clock.
-_IN_QUARTER = 3
 
 
 @predicate
@@ -101,7 +84,7 @@ def sampled_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _enough(a: Analysis, count: int) -> bool:
     """A sampler that was asked once or twice does not say how a GPU is used."""
-    return count >= _FEWEST or not a.trace.capture.recorder.samples_only
+    return count >= limits.LOG_SAMPLES or not a.trace.capture.recorder.samples_only
 
 
 def _unused(a: Analysis, device: int) -> bool | None:
@@ -113,8 +96,10 @@ def _unused(a: Analysis, device: int) -> bool | None:
         return None
     about, active = a.device(device), rows["gr_active"]
     size = about.memory_bytes if about is not None else None
-    works = [np.nanmean(active[at]) >= _USED for at in (mine, ~mine) if not np.isnan(active[at]).all()]
-    held = size and np.nanmax(rows["memory_used_bytes"][mine], initial=0) > _HELD * size
+    works = [
+        np.nanmean(active[at]) >= limits.USED_RATIO for at in (mine, ~mine) if not np.isnan(active[at]).all()
+    ]
+    held = size and np.nanmax(rows["memory_used_bytes"][mine], initial=0) > limits.HELD_MEMORY_RATIO * size
     return works == [False, True] and not held
 
 
@@ -130,16 +115,16 @@ def _while_busy(samples: Samples, busy: float, inside: Array | None, out: FactWr
         return
     out.put("activity.dram_busy_ratio", min(dram / busy, 1.0))
     # An upper bound, whichever kernels the samples belong to.
-    out.put("activity.dram_bound_most_ratio", min(dram / busy / DRAM_LIMIT, 1.0))
+    out.put("activity.dram_bound_most_ratio", min(dram / busy / limits.DRAM_BOUND_RATIO, 1.0))
     if inside is not None:
-        held = time_at_level(samples.dram, inside, DRAM_LIMIT)
+        held = time_at_level(samples.dram, inside, limits.DRAM_BOUND_RATIO)
         out.put("activity.dram_bound_window_ratio", min(held, busy))
 
 
 def work_recorded(a: Analysis, device: int) -> bool:
     """False if the capture lacks the device's work: samples alone, and graphs of which neither the
     kernels nor the runs are recorded."""
-    return device in a.devices and hidden_graph_ratio(a) < HIDDEN_GRAPHS
+    return device in a.devices and hidden_graph_ratio(a) < limits.HIDDEN_GRAPHS_RATIO
 
 
 def sampled_devices(a: Analysis) -> list[int]:
@@ -159,7 +144,7 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
         read = read_ratio(a, device, weight_bytes * a.step_count, time)
         out.put("bandwidth.weights_ratio", read)
         if read is not None and a.samples(device) is None:
-            held = min(read / ACHIEVABLE, 1.0) * min(time / window, busy)
+            held = min(read / limits.ACHIEVABLE_RATIO, 1.0) * min(time / window, busy)
             out.put("activity.dram_bound_window_ratio", held)
     samples = a.samples(device)
     if not work_recorded(a, device):
@@ -177,11 +162,13 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
         return
     shares = found.share
     if resolved:
-        time, level = found.share_above("dram", DRAM_LIMIT)
+        time, level = found.share_above("dram", limits.DRAM_BOUND_RATIO)
         out.put("activity.dram_bound_busy_ratio", min(time / busy, 1.0) if busy else None)
         out.put("activity.dram_bound_window_ratio", min(time, 1.0))
         out.put("activity.dram_bound_level_ratio", level)
-        likely, most = (min(t / busy, 1.0) if busy else 0.0 for t in found.share_near("dram", DRAM_LIMIT))
+        likely, most = (
+            min(t / busy, 1.0) if busy else 0.0 for t in found.share_near("dram", limits.DRAM_BOUND_RATIO)
+        )
         bound = out.value("activity.dram_bound_most_ratio") or 1.0
         between = likely, max(likely, min(most, bound))
         unknown = "kernels whose bandwidth the samples do not show on either side of the limit"
@@ -249,7 +236,7 @@ def _clock_samples(a: Analysis, device: int) -> tuple[dict[str, Any], Array, Arr
         ran = Coverage(a.budgets[device].compute).within(before, time)
         active = np.full(len(active), np.nan)
         active[mine] = ran / np.maximum(time - before, 1)
-    return rows, mine, mine & (np.nan_to_num(active) >= _BUSY)
+    return rows, mine, mine & (np.nan_to_num(active) >= limits.BUSY_SAMPLE_RATIO)
 
 
 def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
@@ -269,13 +256,13 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("clock.busy_ratio", min(ratio, 1.0))
         out.put("clock.lost_window_ratio", max(1.0 - ratio, 0.0) * share)
         quarters = np.array_split(clock[~np.isnan(clock)], 4)
-        if len(quarters[-1]) >= _IN_QUARTER:
+        if len(quarters[-1]) >= limits.QUARTER_SAMPLES:
             medians = [median_of(q) for q in quarters]
             out.put("clock.fall_ratio", 1.0 - medians[-1] / max(*medians, 1.0))
     rated = spec is not None and spec.tdp_w is not None and bool(np.isnan(limit).all())
     if spec is not None and rated:
         limit = np.full(len(power), float(spec.tdp_w or np.nan))
-    at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= _AT_LIMIT * limit)
+    at_limit = np.where(np.isnan(power) | np.isnan(limit), np.nan, power >= limits.AT_LIMIT_RATIO * limit)
     # The driver's own reasons take precedence over the measured power.
     limited = np.where(np.isnan(held), at_limit, held)
     # The limit may be set below the rated power: samples below the rating may still be at the limit.

@@ -6,18 +6,18 @@ import re
 
 import numpy as np
 
-from advisor.facts import profiled_sums
+from advisor.facts import limits, profiled_sums
 from advisor.facts.damage import damage_facts, error_facts, integrity_facts
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_has
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import PARTS
 from advisor.metrics.host import capture_ranges
 from advisor.metrics.intervals import Spans, subtract, union
 from advisor.metrics.kernels import composition
 from advisor.metrics.operations import Kind
-from advisor.metrics.phases import EVEN_STEPS
 from advisor.metrics.startup import KINDS
 from advisor.metrics.window import warmup_steps
 from advisor.metrics.workload import NO_KERNELS, TRAINING, UNKNOWN
@@ -25,8 +25,6 @@ from advisor.model.arrays import median_of
 from advisor.model.numbers import percent
 from advisor.sources.schema import OPERATIONS, Call
 
-#: Least cost of tracing one eager call, measured over the labelled pairs (1.6 to 16 us).
-TRACED_CALL_NS = 1_600
 _EVENT_TABLES = (
     "kernels",
     "copies",
@@ -148,7 +146,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
     _workload(a, out)
     if trace.has("api_calls"):
-        eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * TRACED_CALL_NS
+        eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * limits.TRACED_CALL_NS
         profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
         out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
         out.put("capture.overhead_idle_ratio", profiler)
@@ -296,11 +294,6 @@ _WORDS = {
     "rest": ("host code between these", "see it with --sample=process-tree or ranges of its own"),
 }
 
-#: Start-up of a step in either half of the window is the same again if one takes this share of the other.
-_ALIKE = 0.5
-#: A part with less than this share of the capture is not named.
-_REST_SHARE = 0.005
-
 
 def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
     """Start-up, tear-down, the steady part and the rest; they add up to the capture."""
@@ -325,12 +318,18 @@ def startup_facts(a: Analysis, span: int, out: FactWriter) -> None:
         ("tear-down", teardown),
         ("outside the window", unused - before),
     )
-    out.put("capture.rest", ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= _REST_SHARE) or None)
-    if a.step_count >= EVEN_STEPS and idle:
+    out.put(
+        "capture.rest",
+        ", ".join(f"{percent(n)} {what}" for what, n in rest if n >= limits.NAMED_REST_RATIO) or None,
+    )
+    if a.step_count >= metric_limits.kernels.EVEN_STEPS and idle:
         by_step = sum(b.by_step[a.window_steps, PARTS.index("startup")] for b in a.budgets.values())
         sooner, late = np.split(by_step, [a.step_count // 2])
         # A single slow first launch does not come back.
-        again = np.count_nonzero(late) > 1 or min(sooner.max(), late.max()) >= _ALIKE * by_step.max()
+        again = (
+            np.count_nonzero(late) > 1
+            or min(sooner.max(), late.max()) >= limits.SAME_STARTUP_RATIO * by_step.max()
+        )
         out.put("startup.late_ratio", late.sum() / by_step.sum() if again else 0.0)
     parts = {kind: found.parts[kind].total if kind in found.parts else 0 for kind in KINDS}
     out |= {f"startup.{kind}_ratio": length / span for kind, length in parts.items()}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
@@ -24,13 +25,6 @@ from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array, distinct, largest, rows_at
 from advisor.model.facts import Interval, Value
 from advisor.sources.schema import MISSING, NIC_WAITS
-
-#: With this many calls two slow ones do not move the median.
-_MIN_CALLS = 5
-
-
-#: A sample counts as communication if collectives run for at least this share of it.
-_INSIDE = 0.5
 
 
 class CrossRank(NamedTuple):
@@ -64,7 +58,7 @@ def call_facts(calls: Calls, window: int) -> dict[str, Value | None]:
     keys = np.column_stack([kind, size, np.where(sized, MISSING, place)])[known]
     alike = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
     d = distribution(alike, duration[known], int(alike.max(initial=-1)) + 1)
-    enough = d.count >= _MIN_CALLS
+    enough = d.count >= limits.COLLECTIVE_CALLS
     if enough.any():
         ratio = d.maximum * d.count / np.maximum(d.total, 1)
         excess = np.maximum(duration[known] - 2 * d.p50[alike], 0)[enough[alike]]
@@ -162,7 +156,7 @@ def network_facts(a: Analysis, device: int, out: FactWriter) -> None:
     mine = mine[a.communication[mine]]
     exposed = subtract(union(a.ops.start[mine], a.ops.end[mine]), budget.compute)
     start, end, value = (rows[name][waits] for name in ("start", "end", "value"))
-    inside = Coverage(exposed).within(start, end) >= _INSIDE * np.maximum(end - start, 1)
+    inside = Coverage(exposed).within(start, end) >= limits.COMMUNICATING_RATIO * np.maximum(end - start, 1)
     if inside.any():
         samples, at = np.unique(start[inside], return_inverse=True)
         out.put("network.waits_ratio", (np.bincount(at, value[inside] > 0, len(samples)) > 0).mean())

@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import gpu_of
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.callsites import SMALL_COPY, small_runs
+from advisor.metrics.callsites import small_runs
 from advisor.metrics.intervals import subtract, union
 from advisor.model.arrays import Array, among, begins_run, marked, ordered, pairs, rows_at
 from advisor.model.facts import Interval, Row
@@ -27,10 +29,7 @@ from advisor.sources.schema import (
     UNKNOWN_MEMORY,
 )
 
-_LARGE, _TINY = 64 << 10, 4 << 10
-_RATE_FROM = 1 << 20  # smaller copies measure latency, not the link
 _PLACES = 50
-_LEAST_PRACTICAL = 12e9  # PCIe 3.0 x16: data-centre GPUs of recent years have no less
 _MEMORY_NAMES = {PAGEABLE: "pageable", PINNED: "pinned"}
 
 
@@ -109,7 +108,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     }
     counts: dict[str, float | None] = {}
     if sized:
-        tiny = crosses & (size < _TINY)
+        tiny = crosses & (size < limits.TINY_COPY_BYTES)
         held = max(_small(a, device, out, at, size, kind == HTOD), int(length[tiny].sum()))
         counts["copy.tiny"] = float(tiny.sum())
         out |= {
@@ -132,12 +131,12 @@ def _host_memory(copies: _Copies, crosses: Array, practical: float | None, out: 
     (bytes/s) of large pinned copies on the link."""
     window, size, length = copies.budget.untraced_ns, copies.size, copies.length
     pageable, pinned = crosses & (copies.host_side == PAGEABLE), crosses & (copies.host_side == PINNED)
-    large = pageable & (size > _LARGE)  # for smaller copies latency dominates, pinned or not
+    large = pageable & (size > limits.LARGE_COPY_BYTES)  # for smaller copies latency dominates, pinned or not
     (time, exposed), slow = copies.ran(pageable), copies.ran(large)[1]
     if not (size == MISSING).any():
-        saved = max(1.0 - copies.rate(large) / (practical or _LEAST_PRACTICAL), 0.0)
+        saved = max(1.0 - copies.rate(large) / (practical or limits.LEAST_LINK_BYTES_PER_S), 0.0)
         out.put("copy.pageable_excess_ratio", slow / window * saved if slow or not exposed else None)
-    of_link = pinned & (size >= _RATE_FROM)
+    of_link = pinned & (size >= limits.LINK_COPY_BYTES)
     linked, alone = copies.ran(of_link)
     out |= {
         "copy.pageable_ratio": time / window,
@@ -161,7 +160,9 @@ def _classes(out: FactWriter, rows: list[Row]) -> None:
 
 def _small(a: Analysis, device: int, out: FactWriter, at: Array, size: Array, up: Array) -> int:
     """How long (ns) no kernel runs while small copies to the device follow each other."""
-    mine = np.flatnonzero(up & (size > 0) & (size <= SMALL_COPY) & (a.ops.api[at] >= 0))
+    mine = np.flatnonzero(
+        up & (size > 0) & (size <= metric_limits.host.SMALL_COPY_BYTES) & (a.ops.api[at] >= 0)
+    )
     if not len(mine):
         return 0
     calls = a.trace.columns("api_calls", ("thread", "start", "call"))

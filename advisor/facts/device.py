@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -35,17 +36,8 @@ from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
 from advisor.sources.schema import MISSING, Call
 
-_SHORT_NS = 10_000
-#: A host that launches kernel by kernel leaves gaps up to this; longer ones are other work of it.
-_SHORT_GAP_NS = 100_000
 #: No compute capability allows a thread more registers than this.
 _MOST_REGISTERS = 255
-#: A persistent kernel launches one block per SM; from this length on it fills the device.
-_LONG_KERNEL_NS = 50_000
-#: Share of the peak DRAM bandwidth that kernels reach at best (calibration#dram).
-ACHIEVABLE = 0.92
-#: From here on a kernel counts as limited by DRAM: 80 % of what is achievable (community triage scripts).
-DRAM_LIMIT = 0.8 * ACHIEVABLE
 _PLACES = 50
 #: Idle parts before a replay that have causes of their own.
 _OWNED = ("profiler", "startup", "gc", "gil", "os", "sync", "alloc", "copy_call")
@@ -98,15 +90,14 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
             out.put("step.host_range_median_ms", median_of(host) / 1e6)
     uncalled = (budget.gaps.next_op != MISSING) & (budget.gaps.call == MISSING) & ~budget.gaps.migrated
     if (length := budget.gaps.length[uncalled & ~budget.gaps.internal]).any():
-        out.put("idle.short_unexplained_ratio", length[length <= _SHORT_GAP_NS].sum() / length.sum())
+        out.put("idle.short_unexplained_ratio", length[length <= limits.SHORT_GAP_NS].sum() / length.sum())
     _launch(a, device, budget, out)
     _kernels(a, device, budget, out)
     _places(a, device, budget, out)
 
 
-#: Work of processes that overlaps for at most this share of the busy time takes turns (UTL110); of so many
-#: processes the steps are named.
-_IN_TURNS, _NAMED = 0.05, 3
+#: Of so many processes the steps are named.
+_NAMED = 3
 
 
 def _steps_of_each(a: Analysis, processes: Sequence[int]) -> str:
@@ -132,7 +123,10 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     if len(own) > 1:
         apart = sum(budget.window.cut(spans).total for spans in own.values())
         out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1)
-        beside, turns = (apart - budget.busy_ns) / window, apart / max(budget.busy_ns, 1) - 1 <= _IN_TURNS
+        beside, turns = (
+            (apart - budget.busy_ns) / window,
+            apart / max(budget.busy_ns, 1) - 1 <= limits.IN_TURNS_RATIO,
+        )
         out.put("launch.process_beside_ratio", beside)
         waits = processes_wait_ns(a, mine, own, budget.window) / window
         out.put("launch.process_wait_ratio", waits)
@@ -209,7 +203,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
     small = a.names.mask(lambda k: k.family in UNFUSED)[name]
     out |= {
         "kernel.duration_p50_ns": median_of(duration),
-        "kernel.short_ratio": (duration < _SHORT_NS).mean(),
+        "kernel.short_ratio": (duration < limits.SHORT_KERNEL_NS).mean(),
         "kernel.per_step": len(at) / a.step_count if a.step_count else None,
         "graph.kernel_ratio": duration[a.ops.graph_node[at] != 0].sum() / total,
         "kernel.own_matmul_ratio": min(own, matmul) / max(matmul, 1.0),
@@ -271,7 +265,7 @@ def at_dram_limit(a: Analysis, device: int) -> Array:
     if activity is None or "dram" not in activity.level:
         return np.zeros(len(a.device_kernels(device)), bool)
     group, labels = a.kernel_groups(device)
-    high = activity.resolved("dram") & (activity.level["dram"] >= DRAM_LIMIT)
+    high = activity.resolved("dram") & (activity.level["dram"] >= limits.DRAM_BOUND_RATIO)
     limited = {g for g, h in zip(activity.groups, high, strict=True) if h and g[1]}
     return np.array([label in limited for label in labels], bool).take(group)
 
@@ -295,7 +289,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
         held = narrow_ns(start[compute], end[compute], filled, sms)
     masks = (lambda k: k.family in UNFUSED), (lambda k: k.family in MATMUL | ATTENTION), is_skinny
     unfused, heavy, skinny = (a.names.mask(mask)[kernels.name] for mask in masks)
-    waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= _LONG_KERNEL_NS))
+    waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= limits.LONG_KERNEL_NS))
     out |= {
         "kernel.small_grid_ratio": min(held / busy, 1.0),
         "kernel.small_grid_window_ratio": min(held, busy) / window,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from advisor.facts.writer import FactWriter
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.pace import MIN_STEPS, find_drift, find_slow_steps
+from advisor.metrics.pace import find_drift, find_slow_steps
 
 
 def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
@@ -14,7 +15,7 @@ def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("drift.slow_kernels_ratio", slow.kernels)
         out.put("drift.slow_alike_ratio", slow.alike)
         out.put("drift.slow_kernel_change", _words(slow.kernel_change))
-    if a.step_count < MIN_STEPS or (found := find_drift(a, device)) is None:
+    if a.step_count < metric_limits.kernels.DRIFT_STEPS or (found := find_drift(a, device)) is None:
         return
     out |= {
         "drift.step_ratio": found.change,

@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
-from advisor.metrics.host import REFILL_NS
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
 from advisor.metrics.phases import (
@@ -36,15 +37,11 @@ from advisor.model.arrays import Array, distinct, median_of, merged, nearest_ran
 from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
-_SMALL_COPY = 4096
-_STALL_NS = 1_000_000
 #: Calls that wait for events on descriptors, for a connection, a message or a time (man-pages, section 2).
 _EVENT_WAITS = re.compile(
     r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|u?sleep|(?:clock_)?nanosleep)"
     r"(?:_\w+)?"
 )
-#: A read-back is a small copy followed by a wait within this many calls of the thread.
-_WAIT_WITHIN = 3
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
@@ -167,7 +164,9 @@ def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:
     start, end = columns["start"][rows], columns["end"][rows]
     at = np.searchsorted(calls.start, start, "right")
     follows = np.append(calls.start, np.iinfo(np.int64).max)[np.minimum(at, len(calls.start))]
-    return union(start, np.where(follows - end <= REFILL_NS, np.maximum(follows, end), end))
+    return union(
+        start, np.where(follows - end <= metric_limits.host.REFILL_NS, np.maximum(follows, end), end)
+    )
 
 
 def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
@@ -182,11 +181,11 @@ def _readbacks(a: Analysis, feeder: int) -> tuple[Array, Array, Array]:
     at, row, api = at[mine], row[mine], api[mine]
     pageable = (copies["src_memory"][row] == PAGEABLE) | (copies["dst_memory"][row] == PAGEABLE)
     blocks = pageable | ~calls_named(a.trace, api, _ASYNC)
-    small = (copies["kind"][row] == DTOH) & (copies["bytes"][row] <= _SMALL_COPY)
+    small = (copies["kind"][row] == DTOH) & (copies["bytes"][row] <= limits.READBACK_BYTES)
     calls = a.threads.of(feeder)
     position = np.searchsorted(calls.start, made["start"][api])
     followed = np.zeros(len(api), bool)
-    for ahead in range(1, _WAIT_WITHIN + 1):
+    for ahead in range(1, limits.READBACK_WAIT_CALLS + 1):
         i = np.minimum(position + ahead, len(calls.call) - 1)
         followed |= calls.call[i] == Call.SYNC
     return at[small & (followed | blocks)], at[small & blocks], distinct(api[blocks])
@@ -202,7 +201,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
-    stalls = rows[length > _STALL_NS]
+    stalls = rows[length > limits.STALL_NS]
     window = budget.untraced_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])

@@ -14,7 +14,7 @@ import numpy as np
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.facts import FactSpec, Need
 from advisor.knowledge.gpus import dram_peak
-from advisor.metrics.operations import FEWEST_KERNELS
+from advisor.metrics import limits as metric_limits
 from advisor.model.facts import FactBase, Scope
 from advisor.sources.schema import MISSING, TABLES
 
@@ -75,7 +75,7 @@ def kernels(a: Analysis) -> bool:
 
 @predicate
 def kernels_for_a_rate(a: Analysis) -> bool:
-    return len(a.device_kernels(a.main_device)) >= FEWEST_KERNELS
+    return len(a.device_kernels(a.main_device)) >= metric_limits.host.RATE_KERNELS
 
 
 @predicate

@@ -10,14 +10,16 @@ from itertools import islice
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.device import of_older_architecture
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily, kernel_families
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
 from advisor.metrics.layers import PARTS, find_layers, in_norms
-from advisor.metrics.like import MIN_CALLS, SLOW, alone_ratio, like_calls, two_modes
+from advisor.metrics.like import alone_ratio, like_calls, two_modes
 from advisor.metrics.pace import trend_ratio
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import step_times
@@ -26,8 +28,6 @@ from advisor.model.facts import Scope
 from advisor.sources.schema import COOPERATIVE
 
 _KEPT = 20
-#: Tails that lose less than this share of the window are in no finding (`min_lost` of KRN103 is the least).
-_LEAST_LOST = 0.002
 _SHAPES = 10
 _NAMED = 3
 
@@ -54,11 +54,11 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
     window = a.budgets[device].untraced_ns
-    frequent = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
-    for one in np.flatnonzero(frequent & (spread.tail >= _LEAST_LOST * window)).tolist():
+    frequent = (spread.count >= metric_limits.kernels.TAIL_CALLS) & (spread.p50 > 0)
+    for one in np.flatnonzero(frequent & (spread.tail >= limits.LOST_TAIL_RATIO * window)).tolist():
         frequent[one] = not two_modes(a, device, like, one, duration)
     calls, behind = by_number(group), np.cumsum(spread.count)  # of each group, one after the other
-    slow = np.flatnonzero(duration > SLOW * spread.p50[group])
+    slow = np.flatnonzero(duration > metric_limits.kernels.SLOW_CALL_FACTOR * spread.p50[group])
     largest = np.argsort(-total, kind="stable")[:_KEPT]
     place = np.full(len(labels), len(largest))
     place[largest] = np.arange(len(largest))

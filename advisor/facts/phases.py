@@ -12,8 +12,9 @@ from functools import partial
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.activity import read_ratio
-from advisor.facts.device import ACHIEVABLE, is_skinny
+from advisor.facts.device import is_skinny
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import KernelFamily
@@ -128,7 +129,7 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
         dram = found.of("gemm", "dram") if found else None
         if dram is None and weight_bytes:
             dram = read_ratio(a, device, weight_bytes * int(steps.sum()), gemm)
-        spare = None if dram is None else max(1.0 - dram / ACHIEVABLE, 0.0)
+        spare = None if dram is None else max(1.0 - dram / limits.ACHIEVABLE_RATIO, 0.0)
         unknown = held(is_unknown) / total
         shares = {
             "phase.attention_ratio": attention / total,
@@ -195,7 +196,7 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
         rate = read_ratio(a, device, size, median_of(time))
         if rate is None:
             return False
-        spare += float(time.sum()) * max(1.0 - rate / ACHIEVABLE, 0.0)
+        spare += float(time.sum()) * max(1.0 - rate / limits.ACHIEVABLE_RATIO, 0.0)
         rows.append((name, size, len(time), median_of(time) / 1e3, rate, float(time.sum()) / window))
     slowest = min(rows[:-1], key=lambda row: row[4])
     out |= {

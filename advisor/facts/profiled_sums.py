@@ -11,6 +11,7 @@ import re
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import step_patterns
@@ -21,13 +22,6 @@ from advisor.model.facts import Value
 from advisor.model.numbers import percent, value_text
 from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, ISSUING, Call, Summed, base_name, classify
 
-#: The longest usual call of an eager launch: beyond it the queue of the GPU is full (nsys-profiling skill:
-#: 5 us; traced eager launches take up to twice that).
-_LAUNCH_MOST_NS = 10_000
-#: One call of this length is work that is done once: context, first use of a library, compilation.
-_ONCE_NS = 100_000_000
-#: An operator that takes longer itself computes on the host, or waits.
-_OPERATOR_MOST_NS = 200_000
 _ROWS, _NAMED = 40, 3
 #: Operators whose result the host reads, each time with a copy and a wait.
 _READS = re.compile(r"^aten::(?:_local_scalar_dense|nonzero|_unique2?|unique_consecutive)$")
@@ -78,7 +72,9 @@ def usual_call(calls: Sums) -> Array:
     most 10 us: longer ones wait for room in the queue of the GPU."""
     usual = np.where(np.isnan(calls.median), calls.mean, calls.median)
     launches = np.array([classify(n) == Call.LAUNCH for n in calls.names], bool)
-    return np.asarray(np.where(launches & np.isnan(calls.most), np.minimum(usual, _LAUNCH_MOST_NS), usual))
+    return np.asarray(
+        np.where(launches & np.isnan(calls.most), np.minimum(usual, limits.LAUNCH_MOST_NS), usual)
+    )
 
 
 def profiled_facts(a: Analysis, waits: Array, gpu_ns: float, out: FactWriter) -> dict[str, float]:
@@ -141,7 +137,7 @@ def _profiled(a: Analysis, whole: Sums, host: float) -> float | None:
 def _operators(own: Sums) -> Array:
     """Which rows are operators that do little more than launch."""
     plain = [("::" in n or bool(_BACKWARD.search(n))) and not _READS.match(n) for n in own.names]
-    return np.asarray(np.array(plain, bool) & (own.mean <= _OPERATOR_MOST_NS) & (own.count > 0))
+    return np.asarray(np.array(plain, bool) & (own.mean <= limits.OPERATOR_MOST_NS) & (own.count > 0))
 
 
 def _once(own: Sums, waits: list[str]) -> Array:
@@ -150,7 +146,7 @@ def _once(own: Sums, waits: list[str]) -> Array:
         n not in waits and ("::" in n or classify(n) != Call.OTHER or n.startswith(("cu", "hip")))
         for n in own.names
     ]
-    return np.asarray((own.count == 1) & (own.total >= _ONCE_NS) & np.array(plain, bool))
+    return np.asarray((own.count == 1) & (own.total >= limits.ONCE_NS) & np.array(plain, bool))
 
 
 def _largest(own: Sums, host: float, waits: list[str]) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.gpus import dram_peak, gpu_of, l2_bytes
@@ -27,8 +28,6 @@ _TREE_ROWS = 200
 #: Bytes of an element -> the precision whose peak counts.
 _PRECISION: dict[int, Precision] = {1: "fp8", 2: "fp16", 4: "tf32"}
 _SITES = 10
-#: A place is named as the origin of calls if it holds this share of their time.
-_MOST = 0.5
 _WHAT = {
     "launch": "launch calls",
     "sync": "waiting calls",
@@ -42,11 +41,6 @@ _HOW = {
     "ranges": "enclosing ranges",
 }
 _NAMELESS = {"backtraces": "(without a backtrace)", "ranges": "(outside of ranges)"}
-#: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and
-#: ends. Between the nearest ones Python does almost nothing else.
-_NEAREST = 0.1
-#: With fewer neighbours there is no estimate.
-_LEAST = 100
 
 
 @predicate
@@ -187,7 +181,7 @@ def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:
             known = True
             _sites(found, kind, a.step_count, out)
             top = next((s for s in found.sites if s.where), None)
-            if top is not None and top.time_ns >= _MOST * found.time_ns:
+            if top is not None and top.time_ns >= limits.SITE_RATIO * found.time_ns:
                 out.put(f"origin.{kind}_place", top.where)
     if known or not any(map(finder.has, GROUPS)):
         return
@@ -269,6 +263,6 @@ def _operators(a: Analysis, thread: int) -> int:
 def _callback_ns(rows: dict[str, Array]) -> float | None:
     """The cost of one begin or end of a Python call, ns; None if times are too few or too coarse."""
     apart = np.diff(np.sort(np.concatenate((rows["start"], rows["end"]))))
-    if len(apart) < _LEAST:
+    if len(apart) < limits.CALLBACKS:
         return None
-    return percentiles(apart, 100 * _NEAREST)[0] or None
+    return percentiles(apart, 100 * limits.CALLBACK_QUANTILE)[0] or None

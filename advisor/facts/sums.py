@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts import profiled_sums as profiled
 from advisor.facts.device import FAMILY_SHARES, is_skinny
 from advisor.facts.needs import predicate
@@ -38,18 +39,6 @@ from advisor.sources.schema import Call, Summed, base_name, classify
 
 _KEPT = 20
 _ROWS = 200
-_SHORT_NS = 10_000
-_SMALL_COPY = 4096
-#: A copy of at most 4 KiB takes less; used if sizes were not printed.
-_SMALL_COPY_NS = 5_000
-#: The host's cost of an eager launch (nsys-profiling skill).
-_LAUNCH_NS = 5_000
-#: A call of this length, and this many times the length of its copy, waits for the device.
-_BLOCKS_NS, _BLOCKS_TIMES = 20_000, 5
-#: Uploads of this length on average load weights: inputs of a step are smaller (25 MB at 25 GB/s).
-_LOADS_NS = 1_000_000
-#: The longest call of a name is start-up from this length on: context creation; a first launch.
-_FIRST_NS, _FIRST_LAUNCH_NS = 10_000_000, 1_000_000
 _STARTUP = re.compile(
     r"Init$|Ctx(?:Create|Set)|PrimaryCtx|GraphInstantiate|HostAlloc|HostRegister|MallocHost"
 )
@@ -106,11 +95,13 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         out.table("copies.classes", rows, title="Copies and memsets", columns=head)
     rates = {}
     if len(sizes):
-        tiny = among(of_sizes, _CROSSING) & (sizes.total < _SMALL_COPY * np.maximum(sizes.count, 1))
+        tiny = among(of_sizes, _CROSSING) & (
+            sizes.total < limits.TINY_COPY_BYTES * np.maximum(sizes.count, 1)
+        )
         rates["copy.tiny"] = sizes.count[tiny].sum()
     if len(calls):
         # DtoH copies of a few bytes, by their size or else their time.
-        by = ((sizes, of_sizes, _SMALL_COPY), (copies, ways, _SMALL_COPY_NS))
+        by = ((sizes, of_sizes, limits.READBACK_BYTES), (copies, ways, limits.READBACK_COPY_NS))
         few = (s.count[(way == "DtoH") & (s.mean <= most)].sum() for s, way, most in by if len(s))
         rates |= _calls(calls, crossing, kernels, next(few, np.nan), profiled.host_total(a), out)
     rates |= profiled.profiled_facts(a, waiting(calls, crossing), time + float(copies.total.sum()), out)
@@ -119,7 +110,7 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         out |= {name + per: number / whole for name, number in rates.items()}
     if count:
         over = out.value("sums.launch_over_kernel")
-        over = _LAUNCH_NS * count / max(time, 1.0) if over is None else over
+        over = limits.EAGER_LAUNCH_NS * count / max(time, 1.0) if over is None else over
         out.put("sums.launch_idle_ratio", max(1 - 1 / over, 0.0) if over else 0.0)
 
 
@@ -153,7 +144,7 @@ def waiting(calls: Sums, copies: Sums) -> Array:
         return np.zeros(0, bool)
     kind = np.array([classify(n) for n in calls.names])
     moved = float(copies.mean.min()) if len(copies) else 0.0
-    slow = (calls.mean >= _BLOCKS_NS) & (calls.mean >= _BLOCKS_TIMES * moved)
+    slow = (calls.mean >= limits.BLOCKING_CALL_NS) & (calls.mean >= limits.BLOCKING_COPY_FACTOR * moved)
     named = np.array(["Async" not in n for n in calls.names])
     return np.asarray((kind == Call.SYNC) | ((kind == Call.COPY) & (named | slow) & ~_loads(calls)))
 
@@ -161,7 +152,7 @@ def waiting(calls: Sums, copies: Sums) -> Array:
 def _loads(calls: Sums) -> Array:
     """Uploads that load weights: larger than inputs of a step."""
     copies = np.array([classify(n) == Call.COPY and _direction(n) == "HtoD" for n in calls.names], bool)
-    return np.asarray(copies & (calls.mean >= _LOADS_NS))
+    return np.asarray(copies & (calls.mean >= limits.LOADING_UPLOAD_NS))
 
 
 def _direction(operation: str) -> str:
@@ -176,7 +167,7 @@ def _calls(
     kind = np.array([classify(n) for n in calls.names])
     whole, kernel_time = max(float(calls.total.sum()), 1.0), float(kernels.total.sum())
     lasts, mean, of = max(whole, kernel_time, host), calls.mean, {c: kind == c for c in Call}
-    first = np.where(of[Call.LAUNCH], _FIRST_LAUNCH_NS, _FIRST_NS)
+    first = np.where(of[Call.LAUNCH], limits.FIRST_LAUNCH_NS, limits.FIRST_CALL_NS)
     once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
     never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
     startup = np.where(
@@ -264,7 +255,7 @@ def _kernels(a: Analysis, kernels: Sums, count: float, steps: int, out: FactWrit
         "sums.collective_above_least_ratio": np.maximum(1 - least / exchanged, 0.0) if exchanged else None,
         "sums.product_ratio": products / (total - exchanged) if total > exchanged else None,
         "kernel.duration_p50_ns": weighted_median(kernels.median, kernels.count),
-        "kernel.short_ratio": kernels.count[kernels.median < _SHORT_NS].sum() / listed,
+        "kernel.short_ratio": kernels.count[kernels.median < limits.SHORT_KERNEL_NS].sum() / listed,
         "kernel.per_step": count / steps if steps else None,
         "kernel.top_operation_ratio": by_label(names.operations, kernels.total)[1][0][0] / total,
         "kernel.unfused_p50_ns": weighted_median(kernels.median[small], kernels.count[small]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -34,10 +35,6 @@ from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
 _ROWS = 12
-#: A quota of the CPU is given anew each period (Linux: cpu.max, 100 ms by default), to this exactness; stops
-#: of a thread from this length on, this many at least. At least this share of them is in rhythm, or begins
-#: amid launches (calibration#switches).
-_PERIOD_NS, _EXACT_NS, _STOP_NS, _STOPS, _RHYTHM, _PLACES = 100_000_000, 2_000_000, 1_000_000, 4, 0.75, 0.25
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
@@ -205,7 +202,12 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
         away = off_cpu(a.trace, thread)
         quota = _in_rhythm(away) if away is not None else 0.0
         # Without operating-system calls a wait for something is told from the lack of a CPU by its place.
-        if away is not None and not a.trace.has("host_calls") and quota < _RHYTHM and not _anywhere(a, away):
+        if (
+            away is not None
+            and not a.trace.has("host_calls")
+            and quota < limits.RHYTHM_RATIO
+            and not _anywhere(a, away)
+        ):
             away = None
         lost = 0
         if away is not None:
@@ -223,21 +225,21 @@ def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def _long_stops(away: Spans) -> Spans:
-    long = away.end - away.start >= _STOP_NS
+    long = away.end - away.start >= limits.STOP_NS
     return Spans(away.start[long], away.end[long])
 
 
 def _in_rhythm(away: Spans) -> float:
     """How much of the long stops ends a multiple of the period of a quota after most others end."""
     stops = _long_stops(away)
-    if len(stops) < _STOPS:
+    if len(stops) < limits.STOPS:
         return 0.0
-    phase = stops.end % _PERIOD_NS
+    phase = stops.end % limits.QUOTA_PERIOD_NS
     apart = np.abs(phase[:, None] - phase)
-    near = np.minimum(apart, _PERIOD_NS - apart) <= _EXACT_NS
+    near = np.minimum(apart, limits.QUOTA_PERIOD_NS - apart) <= limits.QUOTA_EXACT_NS
     best = near[np.argmax(near.sum(axis=1))]
     # Stops of a loop that is slower than a period come once a step, whatever the clock of the quota.
-    whole = np.rint(np.diff(stops.end[best]) / _PERIOD_NS) >= 1
+    whole = np.rint(np.diff(stops.end[best]) / limits.QUOTA_PERIOD_NS) >= 1
     return float((stops.end - stops.start)[best].sum() / stops.total) if whole.all() else 0.0
 
 
@@ -245,7 +247,7 @@ def _anywhere(a: Analysis, away: Spans) -> bool:
     """True if long stops begin while the thread launches the work of a step: others took its CPU. A loop that
     sleeps until its input comes does so between steps."""
     stops, steps = _long_stops(away), a.steps
-    if len(stops) < _STOPS or not a.step_count:
+    if len(stops) < limits.STOPS or not a.step_count:
         return False
     api = a.ops.api[(steps.op_step >= 0) & (a.ops.api >= 0)]
     of = steps.op_step[(steps.op_step >= 0) & (a.ops.api >= 0)]
@@ -253,7 +255,7 @@ def _anywhere(a: Analysis, away: Spans) -> bool:
     first, last = bounds_of(len(steps), of, begun, begun)
     step = np.searchsorted(np.maximum.accumulate(first), stops.start, "right") - 1
     inside = (step >= 0) & (stops.end <= last[np.maximum(step, 0)])
-    return bool(inside.sum() >= max(_STOPS, _PLACES * len(stops)))
+    return bool(inside.sum() >= max(limits.STOPS, limits.AMID_LAUNCHES_RATIO * len(stops)))
 
 
 def _inside(budget: DeviceBudget, spans: Spans, *parts: str) -> int:

@@ -7,8 +7,9 @@ from functools import cached_property
 
 from advisor.engine.judge import predicted
 from advisor.errors import InputError
+from advisor.gain import limits
 from advisor.gain.estimate import Estimate, Replayer, is_throughput, work_times
-from advisor.gain.excerpt import DIAGNOSIS_OPS, NoReplay, profiler_writes
+from advisor.gain.excerpt import NoReplay, profiler_writes
 from advisor.gain.fixes import NUMBERS, settled
 from advisor.gain.profiler import has_launches, has_nodes
 from advisor.gain.replay_ops import NoEstimate
@@ -30,21 +31,8 @@ from advisor.model.gain import (
     saved_by,
 )
 
-#: The combination holds at most this many fixes.
-MOST_FIXES = 5
-#: A step takes about the GPU's own time if it takes at most this many times as long: a 70B decode that
-#: took 1.1 to 1.2 times untraced has 1.26 at the low end of its estimate, a launch-bound one 2.4.
-NEAR_OWN = 1.3
-#: A fix that makes the step longer by more than this share of it is a loss.
-LOSES = 0.0005
-#: A fix that gains this many times the time of its cause must explain why.
-CLEARLY = 1.25
-#: Fixes are worthwhile together if they save this many times what any saves alone.
-JOINTLY = 2.0
 #: Where a step time without the profiler is from, if not from the user.
 BY_LOG = "by the log"
-#: A given step time that differs by more than this from what tracing explains is questioned.
-_EXPLAINED = 0.25
 
 
 def fix_of(finding: Finding) -> Fix | None:
@@ -62,7 +50,7 @@ class Gains:
         self,
         a: Analysis,
         weight_bytes: int | None = None,
-        limit: int = DIAGNOSIS_OPS,
+        limit: int = limits.DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
         logged_ns: float | None = None,
     ) -> None:
@@ -122,7 +110,7 @@ class Gains:
             return tuple(findings)
         found = combine(self._replayer, fixes)
         saved = saved_by(found.speedup, found.traced)
-        if saved < max(HOLDS_MUCH, *(JOINTLY * (share or 0.0) for share in alone)):
+        if saved < max(HOLDS_MUCH, *(limits.JOINTLY_FACTOR * (share or 0.0) for share in alone)):
             return tuple(findings)
         codes = tuple(dict.fromkeys(findings[i].code for i in held))
         joined = list(findings)
@@ -176,7 +164,7 @@ class Gains:
         assert self._replayer is not None
         won, held = before.mid - after.mid, finding.share * self._replayer.captured_ns / 1e6
         text = catalogue().whatifs[gain.what_if].why_more
-        return text if won > max(CLEARLY * held, WORTH * before.mid) else None
+        return text if won > max(limits.CLEARLY_FACTOR * held, WORTH * before.mid) else None
 
     def _perhaps_traced(self, gain: Gain) -> str | None:
         if gain.what_if is None or gain.step_before_ms is None:
@@ -186,7 +174,7 @@ class Gains:
         if text is None:
             return None
         own = self._replayer.bound_ns((), self._replayer.middle_of(())) / 1e6
-        return None if gain.step_before_ms.low > NEAR_OWN * own else text
+        return None if gain.step_before_ms.low > limits.NEAR_OWN_FACTOR * own else text
 
     def _gain(self, finding: Finding, asked: Gain | None) -> Gain | None:
         """The estimate of the requested what-if, or why there is none; None if no what-if is named."""
@@ -255,13 +243,13 @@ class Gains:
         if self._replayer is None:
             return None
         certain = self._latency_fixes(findings)
-        chosen = certain[:MOST_FIXES]
+        chosen = certain[: limits.MOST_FIXES]
         if chosen:
             chosen += [f for f in self._latency_fixes(hidden) if f.key not in {c.key for c in certain}]
         while len(chosen) > 1:
             found = combine(self._replayer, chosen)
             wins = (s.marginal_share for s in found.steps)
-            least = (-LOSES if fix in certain else WORTH for fix in chosen)
+            least = (-limits.LOSS_RATIO if fix in certain else WORTH for fix in chosen)
             loses = [i for i, (won, at) in enumerate(zip(wins, least, strict=True)) if won < at]
             if not loses:
                 return found
@@ -347,7 +335,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     if replayer.unprofiled_ns is not None:
         known = f"{replayer.unprofiled_ns / 1e6:.4g} ms, {replayer.unprofiled_from}"
         out.append(f"a step without the profiler takes {known}")
-        if abs(replayer.unexplained) > _EXPLAINED:
+        if abs(replayer.unexplained) > limits.UNEXPLAINED_RATIO:
             longer = "longer" if replayer.unexplained > 0 else "shorter"
             out.append(
                 f"that is {abs(replayer.unexplained):.0%} {longer} than the cost of tracing "

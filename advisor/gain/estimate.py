@@ -18,7 +18,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from advisor.gain.excerpt import DIAGNOSIS_OPS, Replayed, as_one_pass, choose_steps, recorded_times
+from advisor.gain import limits
+from advisor.gain.excerpt import Replayed, as_one_pass, choose_steps, recorded_times
 from advisor.gain.extract import Extract, extract
 from advisor.gain.fixes import apply
 from advisor.gain.inputs import Inputs, Waits
@@ -47,9 +48,6 @@ from advisor.model.gain import HOLDS_MUCH, may_be_half, share_saved
 _HALVINGS = 10
 #: Number of inputs that are kept: the scenarios of a few fixes.
 _KEPT = 16
-#: Replays with wider gaps between graph nodes than traced foretell steps after a fix (0.5 % off in the
-#: median of the labelled pairs), and speed-ups that are a tenth (logarithm) too high beside the traced step.
-_KEEPS = 7 / 8
 _NO_WAITS = Waits.none()
 
 
@@ -74,7 +72,7 @@ class Replayer:
         self,
         a: Analysis,
         weight_bytes: int | None = None,
-        limit: int = DIAGNOSIS_OPS,
+        limit: int = limits.DIAGNOSIS_OPS,
         unprofiled_ns: float | None = None,
         unprofiled_from: str = "as given",
     ) -> None:
@@ -128,11 +126,11 @@ class Replayer:
     def _possible(self, before: float, after: float) -> float:
         """Step time with fixes if the one without them is what it can be: between what the kernels and the
         traced step took. What `before` was too long by goes out of the time that fixes remove, so that the
-        rest takes as long as replayed; but fixes keep `_KEEPS` of their speed-up (its logarithm)."""
+        rest takes as long as replayed; but fixes keep `KEPT_SPEEDUP` of their speed-up (its logarithm)."""
         step = min(max(before, self._kernels_ns), self.traced_ns)
         if step >= before or after >= before:
             return after * (step / before) if before > 0.0 else after
-        return min(after, step * math.pow(after / before, _KEEPS))
+        return min(after, step * math.pow(after / before, limits.KEPT_SPEEDUP))
 
     @cached_property
     def traced_ns(self) -> float:

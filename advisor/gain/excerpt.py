@@ -8,6 +8,7 @@ from copy import copy
 import numpy as np
 from msgspec import Struct
 
+from advisor.gain import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined
 from advisor.metrics.operations import of_copies
@@ -17,22 +18,6 @@ from advisor.model.gain import Timed
 from advisor.model.numbers import percent
 from advisor.model.once import forget
 from advisor.sources.schema import MIGRATIONS, MISSING
-
-#: A diagnosis replays at most this many operations: some 25 steps of a small decoder. A what-if requested
-#: by the user replays up to `MOST_OPS`.
-DIAGNOSIS_OPS = 20_000
-MOST_OPS = 200_000
-#: A pass that is alone cannot be replayed in part.
-MOST_ALONE = 60_000
-#: Steps before the measured ones, so that the first of these starts as it did.
-_LEAD = 1
-#: With this share of the kernels missing, the rest of a step is not the step (`min_lost_rows` of
-#: damaged-capture).
-_LOST = 0.05
-#: With this share of a pass that is alone in start-up, the rest is not what a warm one takes.
-_COLD = 0.10
-#: A stretch holds at least this many steps.
-_LEAST_STEPS = 3
 
 
 class Replayed(Struct, frozen=True):
@@ -62,28 +47,28 @@ class NoReplay(Exception):
     """The capture cannot be replayed; the text says why."""
 
 
-def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
+def choose_steps(a: Analysis, limit: int = limits.DIAGNOSIS_OPS) -> Replayed:
     """The steps of the window, or, if they hold more than `limit` operations, the stretch of them whose
     mean step time is nearest to the window's. Raises NoReplay."""
     if len(a.ops) == 0:
         raise NoReplay("the capture holds no GPU operations to replay")
     lost = a.losses.lost_kernels
-    if a.thinned.share or lost >= _LOST * (a.losses.kernels + lost) > 0:
+    if a.thinned.share or lost >= limits.LOST_RATIO * (a.losses.kernels + lost) > 0:
         raise NoReplay("a part of the events is missing all along, so the timeline cannot be replayed")
     if len(a.window.cut(a.damage.holes)):
         raise NoReplay("events were lost inside the window, so the timeline cannot be replayed")
-    steps = a.window_steps[a.window_steps >= _LEAD]
+    steps = a.window_steps[a.window_steps >= limits.LEAD_STEPS]
     if len(steps) == 0:
         return _alone(a, limit)
     # Steps of one phase may lie apart; a stretch includes the steps between them.
     lo, hi = int(steps[0]), int(steps[-1])
     size = np.bincount(a.steps.op_step[a.steps.op_step >= 0], minlength=len(a.steps))
-    total = np.concatenate(([0], np.cumsum(size[lo - _LEAD : hi + 1])))
+    total = np.concatenate(([0], np.cumsum(size[lo - limits.LEAD_STEPS : hi + 1])))
     if total[-1] <= limit:
-        return Replayed(lo - _LEAD, hi, steps, len(steps))
-    wide = int(np.searchsorted(total, limit, "right")) - 1 - _LEAD
-    wide = min(max(wide, _LEAST_STEPS), hi - lo + 1)
-    time = np.diff(recorded_ends(a))[lo - _LEAD : hi]  # of steps lo..hi
+        return Replayed(lo - limits.LEAD_STEPS, hi, steps, len(steps))
+    wide = int(np.searchsorted(total, limit, "right")) - 1 - limits.LEAD_STEPS
+    wide = min(max(wide, limits.STRETCH_STEPS), hi - lo + 1)
+    time = np.diff(recorded_ends(a))[lo - limits.LEAD_STEPS : hi]  # of steps lo..hi
     inside = marked(hi - lo + 1, steps - lo)
     sums = _rolling(np.where(inside, time, 0), wide)
     count = _rolling(inside.astype(np.int64), wide)
@@ -92,7 +77,7 @@ def choose_steps(a: Analysis, limit: int = DIAGNOSIS_OPS) -> Replayed:
     off[count == 0] = np.inf
     begin = lo + int(np.argmin(off))
     chosen = steps[(steps >= begin) & (steps < begin + wide)]
-    return Replayed(begin - _LEAD, begin + wide - 1, chosen, len(steps))
+    return Replayed(begin - limits.LEAD_STEPS, begin + wide - 1, chosen, len(steps))
 
 
 def _alone(a: Analysis, limit: int) -> Replayed:
@@ -101,12 +86,12 @@ def _alone(a: Analysis, limit: int) -> Replayed:
         raise NoReplay("no work ran wholly in the window")
     only = int(a.window_steps[0])
     mine = a.steps.op_step == only
-    if (size := int(mine.sum())) > max(limit, MOST_ALONE):
+    if (size := int(mine.sum())) > max(limit, limits.MOST_ALONE_OPS):
         raise NoReplay(f"the window is one pass of {size:,} operations, too many to be replayed")
     if 2 * int(among(of_copies(a.trace, a.ops)[mine], MIGRATIONS).sum()) >= size:
         raise NoReplay("pages of unified memory move when they are touched, which a replay does not show")
     of: Timed = "step" if a.steps.believed else "window"
-    if (share := a.window.cut(a.startup.spans).total / a.window.nonzero_length) >= _COLD:
+    if (share := a.window.cut(a.startup.spans).total / a.window.nonzero_length) >= limits.COLD_RATIO:
         raise NoReplay(
             f"start-up holds {percent(share)} of the {of}: what a warm one takes is not in the capture"
         )

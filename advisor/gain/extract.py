@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.gain import limits
 from advisor.gain.excerpt import NoReplay, Replayed, host_span, left_out
 from advisor.gain.inputs import NEVER, NONE, Calls, CallTimes, Handovers, Inputs, Joins, Ops, find_waits
 from advisor.gain.recording import recordings, step_marks
@@ -27,16 +28,6 @@ from advisor.sources.schema import MISSING, Call
 
 #: Calls that issue work, wait or allocate; all others are host time.
 _ACTING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.SYNC, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
-#: An operation that starts this much later than launch and predecessor explain, and right after
-#: another stream's operation, waited for that one (an event).
-_JOIN_NS = 10_000
-#: Right after: within 5 us, or a tenth of what it waited, up to 15 us. Between a copy and a kernel that
-#: waits for it pass 1 to 10 us (offload_exposed in tests/data/pairs).
-_JOIN_AFTER_NS = 5_000, 15_000
-#: A thread without a call for this long has stopped, or has not started yet.
-_HANDOVER_NS = 20_000
-#: A copy that ran this much inside its call held the call.
-_HELD = 0.9
 
 
 class Extract(Struct, frozen=True):
@@ -172,8 +163,8 @@ def _handovers(calls: Calls, times: CallTimes) -> tuple[Handovers, Calls]:
     turns = (
         (calls.thread[call] != calls.thread[giver])
         & (times.process[call] == times.process[giver])
-        & (calls.pre[call] >= _HANDOVER_NS)
-        & (following[giver] >= _HANDOVER_NS)
+        & (calls.pre[call] >= limits.HANDOVER_NS)
+        & (following[giver] >= limits.HANDOVER_NS)
         & (times.end[giver] <= times.start[call])
         & (times.start[call] - calls.pre[call] <= times.start[giver])
     )
@@ -230,7 +221,7 @@ def _device(
     back[has], begun[has] = times.end[call[has]], times.start[call[has]]
     inside = np.minimum(end, back) - np.maximum(start, begun)
     by_start = has & (ops.kind == Kind.COPY) & (ops.graph_node == 0)
-    by_start &= inside >= _HELD * np.maximum(end - start, 1)
+    by_start &= inside >= limits.HELD_CALL_RATIO * np.maximum(end - start, 1)
     submitted = np.where(by_start, begun, back)
     late = start - submitted - paused.within(np.where(has, submitted, start), start)
     gap = start - previous - paused.within(previous, start)
@@ -334,11 +325,11 @@ def _joins(ops: Ops, taken: Operations) -> tuple[Joins, Ops]:
         return Joins.none(), ops
     late = np.where(np.isfinite(ops.latency), ops.latency, 0.0)
     candidates = np.flatnonzero(
-        ~ops.node & np.isfinite(ops.latency) & ((late > _JOIN_NS) | (ops.gap > _JOIN_NS))
+        ~ops.node & np.isfinite(ops.latency) & ((late > limits.JOIN_NS) | (ops.gap > limits.JOIN_NS))
     )
     by_end = np.argsort(taken.end, kind="stable")
     ends = taken.end[by_end]
-    behind = np.clip(np.maximum(late, ops.gap) / 10, *_JOIN_AFTER_NS)
+    behind = np.clip(np.maximum(late, ops.gap) / 10, *limits.JOIN_AFTER_NS)
     chosen: list[tuple[int, int]] = []
     for i in candidates.tolist():
         k = int(np.searchsorted(ends, taken.start[i], "right")) - 1

@@ -15,14 +15,14 @@ from functools import cache
 import numpy as np
 from msgspec.structs import replace
 
-from advisor.facts.device import ACHIEVABLE
-from advisor.gain import fixes_copies, fixes_device, fixes_host
+from advisor.facts import limits as fact_limits
+from advisor.gain import fixes_copies, fixes_device, fixes_host, limits
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
-from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
+from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, catalogue, constant
 from advisor.knowledge.gpus import gpu_has
-from advisor.metrics import limits
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.experts import Routing, loose_experts
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, percentiles
@@ -32,8 +32,6 @@ from advisor.sources.schema import DTOH, HTOD, Call
 
 #: Kernels that read more weights in a larger batch.
 _EXPERTS = frozenset(("moe",))
-#: Samples resolve the levels of kernels this many times as long as their stamps may be off.
-_SHARP = 10
 
 
 def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
@@ -51,18 +49,18 @@ def batch(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -
         )
     n = fix.number("n")
     level, blur = work.dram_blur
-    level = np.clip(np.nan_to_num(level) - lean * blur, 0.0, ACHIEVABLE)
+    level = np.clip(np.nan_to_num(level) - lean * blur, 0.0, fact_limits.ACHIEVABLE_RATIO)
     filling = work.filling * {-1: 2.0, 0: 1.0, 1: 0.0}[lean]
     if lean < 0:
         filling = np.where(work.attention & np.isnan(work.dram[0]), 1.0, filling)
-    grown = np.clip(n * np.maximum(filling, level / ACHIEVABLE), 1.0, n)
+    grown = np.clip(n * np.maximum(filling, level / fact_limits.ACHIEVABLE_RATIO), 1.0, n)
     kernel = work.kind == Kind.KERNEL
     dense = work.matmul & (~work.family(_EXPERTS) | (lean > 0))
     factor = np.where(kernel, np.where(dense, _products(work, n, grown, lean), grown), 1.0)
     factor = np.where(among(work.direction, (HTOD, DTOH)), n, factor)
     before = inputs.ops.duration
     ramp = (1 - lean) * constant("batch_ramp") if n > 1 else 0.0
-    least = np.where(kernel & (before > 0) & (before < SHORT_NS), before + ramp, 0.0)
+    least = np.where(kernel & (before > 0) & (before < limits.SHORT_KERNEL_NS), before + ramp, 0.0)
     return inputs.with_ops(duration=np.maximum(before * factor, least))
 
 
@@ -73,12 +71,12 @@ def room_for_batch(work: Work) -> tuple[float, str]:
     time, level, peak = work.taken.inputs.ops.duration, work.dram[0], work.peak
     most, why = [], []
     # Samples that are off a little give a short kernel the level of its neighbours.
-    sharp = mine & (time >= _SHARP * constant("sample_skew"))
+    sharp = mine & (time >= limits.SHARP_FACTOR * constant("sample_skew"))
     products = sharp & work.matmul & ~np.isnan(work.tokens)
     measured = time[products].sum() >= time[mine & work.matmul].sum() / 2
     if products.any() and measured and work.ridge:
         tokens = float(np.average(work.tokens[products], weights=time[products]))
-        limit = work.ridge * ACHIEVABLE
+        limit = work.ridge * fact_limits.ACHIEVABLE_RATIO
         most.append(limit / max(tokens, 1.0))
         why.append(f"products work on about {tokens:.0f} tokens and wait for weights up to {limit:.0f}")
     attention = sharp & work.attention & (level > 0)
@@ -133,13 +131,13 @@ def _products(work: Work, n: float, grown: Array, lean: int) -> Array:
     tokens = work.tokens
     few = np.where(np.isnan(tokens), work.decode, tokens < 2 * padded)
     more = n if lean < 0 else np.where(few, max(1.0, n / padded), n)
-    factor = np.clip(tensor * more / ACHIEVABLE, 1.0, n)
+    factor = np.clip(tensor * more / fact_limits.ACHIEVABLE_RATIO, 1.0, n)
     if lean <= 0:
         factor = np.where(tensor > dram, n, factor)
     if lean < 0 or work.ridge is None:
         assumed = grown
     else:
-        assumed = np.clip(padded / work.ridge * more / ACHIEVABLE, 1.0, n)
+        assumed = np.clip(padded / work.ridge * more / fact_limits.ACHIEVABLE_RATIO, 1.0, n)
     blind = np.where(work.decode, assumed, grown)
     return np.where(np.isnan(tensor) | np.isnan(dram), blind, factor)
 
@@ -177,7 +175,7 @@ def fuse_experts(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
         mine = (work.device == device) & (start >= found.start[layer]) & (start < found.end[layer])
         fused = constant("fused_expert_kernels") * {-1: 2.0, 0: 1.0, 1: 2 / 3}[lean]
         inside |= mine
-        loop |= mine & (found.loop[layer] | (found.readbacks[layer] >= limits.READBACKS_A_LAYER))
+        loop |= mine & (found.loop[layer] | (found.readbacks[layer] >= metric_limits.steps.READBACKS_A_LAYER))
         stays = np.where(mine, np.minimum(fused / found.kernels[layer], 1.0), stays)
     require(inside, "the replayed steps hold no layer of experts made of single operators")
     ops, calls = inputs.ops, inputs.calls

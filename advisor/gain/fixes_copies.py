@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from advisor.facts.device import ACHIEVABLE
+from advisor.facts import limits as fact_limits
 from advisor.gain.fixes_host import launched_ahead, unheld
 from advisor.gain.inputs import NEVER, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
-from advisor.metrics.callsites import SMALL_COPY, small_runs
+from advisor.metrics import limits as metric_limits
+from advisor.metrics.callsites import small_runs
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, begins_run, distinct, marked, median_of, without
@@ -57,7 +58,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     changed = replace(changed, ready=np.concatenate((inputs.ready, inputs.ready)))
     changed = _joined_ahead(changed, moved, work, lean)
     if lean < 0 and work.peak:
-        taken = float(work.copied[moved].sum()) / (ACHIEVABLE * work.peak) * 1e9
+        taken = float(work.copied[moved].sum()) / (fact_limits.ACHIEVABLE_RATIO * work.peak) * 1e9
         kernels = (work.kind == Kind.KERNEL) & ~moved
         share = taken / max(float(ops.duration[kernels].sum()), 1.0)
         longer = np.where(kernels, ops.duration * (1 + share), ops.duration)
@@ -98,7 +99,12 @@ def coalesce_copies(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, le
 def _small_runs(inputs: Inputs, work: Work) -> tuple[Array, Array]:
     """The run of small copies to the device of each call, and of each operation; MISSING for none."""
     calls, ops = inputs.calls, inputs.ops
-    small = (work.direction == HTOD) & (work.copied > 0) & (work.copied <= SMALL_COPY) & (ops.latency > NEVER)
+    small = (
+        (work.direction == HTOD)
+        & (work.copied > 0)
+        & (work.copied <= metric_limits.host.SMALL_COPY_BYTES)
+        & (ops.latency > NEVER)
+    )
     of_call = small_runs(calls.thread, np.arange(len(calls)), calls.kind, marked(len(calls), ops.call[small]))
     of_op = np.full(len(ops), MISSING)
     of_op[small] = of_call[ops.call[small]]

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from advisor.facts.device import ACHIEVABLE, DRAM_LIMIT, is_skinny
+from advisor.facts import limits as fact_limits
+from advisor.facts.device import is_skinny
+from advisor.gain import limits
 from advisor.gain.inputs import NONE, Inputs
 from advisor.gain.profiler import Scenario, usual_node_gaps
-from advisor.gain.replay_ops import SHORT_NS, NoEstimate, Work, require
+from advisor.gain.replay_ops import NoEstimate, Work, require
 from advisor.gain.whatifs import Fix, constant
 from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
@@ -26,10 +28,6 @@ from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, marked
 from advisor.sources.schema import Call
 
-#: Poor and very good overlap, around the requested one (nsys-ai).
-_OVERLAP_SPREAD = 0.3
-#: Idle time of this length before an operation is a wait, not a cost of the operation, ns.
-_WAIT_NS = 10_000
 #: Bytes of an operand in memory.
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
@@ -99,14 +97,16 @@ def _with_level(mine: Array, level: Array) -> Array:
 def _fewer_bytes(
     fix: Fix, inputs: Inputs, work: Work, mine: Array, lean: int, times: Array | float = 1.0
 ) -> Inputs:
-    """A kernel at DRAM level L streams for L / ACHIEVABLE of its time; that part shrinks with the bytes
-    (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden) remains."""
+    """A kernel at DRAM level L streams for L / `ACHIEVABLE_RATIO` of its time; that part shrinks with the
+    bytes (to `bytes_ratio` x `times`), the rest (launch, ramp, arithmetic that is not hidden) remains."""
     level, error = work.dram
     mine = _with_level(mine, level)
     saved = np.maximum(1.0 - fix.number("bytes_ratio") * times, 0.0)
-    streams = np.clip((np.nan_to_num(level) + lean * np.nan_to_num(error)) / ACHIEVABLE, 0.0, 1.0)
+    streams = np.clip(
+        (np.nan_to_num(level) + lean * np.nan_to_num(error)) / fact_limits.ACHIEVABLE_RATIO, 0.0, 1.0
+    )
     if lean > 0:
-        streams = np.where(np.nan_to_num(level) >= DRAM_LIMIT, 1.0, streams)
+        streams = np.where(np.nan_to_num(level) >= fact_limits.DRAM_BOUND_RATIO, 1.0, streams)
     factor = np.where(mine, 1.0 - saved * streams, 1.0)
     return inputs.with_ops(duration=inputs.ops.duration * factor)
 
@@ -158,7 +158,7 @@ def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Arr
         stays = {-1: 1.0, 0: 0.75, 1: 0.5}[lean]
     moved = UNFUSED | {"reduction"}
     wide = work.select(lambda k: k.family in moved and k.traits.get("precision") in (None, "fp32"))
-    least = np.minimum(SHORT_NS / 2 / np.maximum(ops.duration, 1.0), 1.0)
+    least = np.minimum(limits.SHORT_KERNEL_NS / 2 / np.maximum(ops.duration, 1.0), 1.0)
     factor[wide] = np.maximum(least, stays)[wide]
     old, new = work.flop_per_s("tf32"), work.flop_per_s("bf16")
     if old and new:
@@ -267,7 +267,7 @@ def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Input
     launched = marked(len(calls), ops.calls_of(mine))
     launched &= calls.kind == Call.LAUNCH
     held = np.where(calls.host_code, calls.pre, calls.explained)
-    gap = np.where(ops.gap < _WAIT_NS, ops.gap * share, ops.gap)
+    gap = np.where(ops.gap < limits.WAIT_NS, ops.gap * share, ops.gap)
     return inputs.with_ops(duration=ops.duration * share, gap=gap).with_calls(
         own=np.where(launched, calls.own * stays, calls.own),
         pre=np.where(launched, held + (calls.pre - held) * stays, calls.pre),
@@ -285,7 +285,7 @@ def overlap_communication(fix: Fix, inputs: Inputs, work: Work, scenario: Scenar
     its other work hides them: on a stream of their own, and in the optimistic reading before all kernels
     of the step, where one rank alone cannot tell a cache to come from the result of a stage before."""
     mine = require(work.communication, "the replayed steps hold no collectives")
-    share = np.full(len(work), np.clip(fix.number("overlap") + lean * _OVERLAP_SPREAD, 0.0, 1.0))
+    share = np.full(len(work), np.clip(fix.number("overlap") + lean * limits.OVERLAP_SPREAD_RATIO, 0.0, 1.0))
     duration = inputs.ops.duration
     ahead = _apart(inputs, work) | (_leading(inputs, work) if lean > 0 else False)
     if ahead.any() and lean >= 0:

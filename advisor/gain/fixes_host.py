@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from advisor.gain import limits
 from advisor.gain.inputs import NEVER, NONE, Inputs
 from advisor.gain.profiler import Scenario
 from advisor.gain.replay_ops import NoEstimate, Work, require
@@ -13,15 +14,8 @@ from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked, median_of
 from advisor.sources.schema import DTOH, Call
 
-#: A read-back is a copy to the host of at most this many bytes.
-_SMALL_COPY = 64 << 10
-#: More read-backs a step than its result, what ends it and a check are decisions inside it.
-_MANY = 4
 #: What a graph can hold: kernels, memsets, copies inside the device.
 _LAUNCHING = (Call.LAUNCH, Call.MEMSET, Call.COPY)
-#: From this share of the device's work on, hiding host code between steps is a gain of its own
-#: (`decode_gc` in docs/gain_calibration.md leaves 11 % and runs ahead).
-_HOST_LEFT = 0.2
 
 
 def cuda_graphs(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
@@ -205,8 +199,10 @@ def _many_readbacks(inputs: Inputs, work: Work) -> Array:
     """Mask of the waits inside a step for small copies to the host, if there are more than its result
     needs."""
     op = inputs.waits.op
-    small = (work.direction[op] == DTOH) & (work.copied[op] <= _SMALL_COPY) & _waits_in_steps(inputs)
-    many = len(distinct(op[small])) >= _MANY * len(distinct(inputs.ops.step))
+    small = (
+        (work.direction[op] == DTOH) & (work.copied[op] <= limits.READBACK_BYTES) & _waits_in_steps(inputs)
+    )
+    many = len(distinct(op[small])) >= limits.READBACKS_A_STEP * len(distinct(inputs.ops.step))
     return np.asarray(small & many)
 
 
@@ -230,7 +226,7 @@ def async_readback(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
     """Many read-backs a step can be decided on the device: their copies go. Pessimistic: they stay."""
     require(work.to_host, "the replayed steps copy nothing to the host")
     waits = inputs.waits
-    small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= _SMALL_COPY)
+    small = (work.direction[waits.op] == DTOH) & (work.copied[waits.op] <= limits.READBACK_BYTES)
     kind = inputs.calls.kind[waits.call]
     changed = _without_waits(inputs, small & ((kind == Call.SYNC) | (kind == Call.COPY)))
     if lean < 0:
@@ -263,7 +259,7 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
     ends = calls.between[waits.call] & (calls.kind[waits.call] == Call.SYNC)
     busy = calls.between & among(calls.kind, (Call.ALLOC, Call.FREE))
     left = float(calls.pre[calls.between].sum() + calls.own[busy].sum())
-    in_the_way = left > _HOST_LEFT * float(inputs.ops.duration.sum())
+    in_the_way = left > limits.HOST_LEFT_RATIO * float(inputs.ops.duration.sum())
     if fix.params["idle_waits"] == "kept" or in_the_way or not ends.any():
         return inputs
     if not all_waits:

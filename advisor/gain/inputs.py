@@ -13,9 +13,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.gain import limits
 from advisor.gain.whatifs import constant
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.host import LONG_HOST_NS
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.operations import Operations, Rows
 from advisor.model.arrays import Array, among, distinct, median_of, merged
@@ -83,7 +84,7 @@ class Calls(Rows, frozen=True):
         """Mask of the calls preceded by host code of their own, beyond what a call costs: between steps,
         and if it is as long as a host gap, without the time that operators of a framework take to launch."""
         code = self.pre - self.explained - constant("operator_time") * self.operators
-        return np.asarray(self.between | (code >= LONG_HOST_NS))
+        return np.asarray(self.between | (code >= metric_limits.host.LONG_HOST_NS))
 
 
 class Ops(Rows, frozen=True):
@@ -177,14 +178,6 @@ class Inputs(Struct, frozen=True):
 # --- which calls waited for the device ------------------------------------------------------------
 
 
-#: Host and device clocks are aligned to some microseconds only.
-_SKEW_NS = 20_000
-#: Allocating calls that last longer than this and end with the device idle waited for it.
-_IMPLICIT_NS = 50_000
-#: A launch that waits for room: this many operations queued, and this much longer than usual.
-_QUEUED, _BLOCKED_NS, _BLOCKED_TIMES = 100, 50_000, 5.0
-
-
 class CallTimes(Rows, frozen=True):
     """Captured times of the acting calls, ascending by begin; ns of the session."""
 
@@ -212,9 +205,9 @@ def find_waits(
     found = [(int(ops.call[i]), int(i)) for i in np.flatnonzero(ops.by_start)]  # held by its own copy
     asks = np.flatnonzero(
         (times.kind == Call.SYNC)
-        | (among(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > _IMPLICIT_NS))
+        | (among(times.kind, (Call.ALLOC, Call.FREE, Call.MEMSET)) & (own > limits.IMPLICIT_WAIT_NS))
     )
-    memsets = np.flatnonzero((times.kind == Call.MEMSET) & (own <= _IMPLICIT_NS))
+    memsets = np.flatnonzero((times.kind == Call.MEMSET) & (own <= limits.IMPLICIT_WAIT_NS))
     asks = merged(asks, memsets[~_named(a, times, memsets, "Async")])
     found += _synchronised(a, times, taken, ops, asks)
     found += _blocked_launches(times, taken, ops, own)
@@ -231,7 +224,7 @@ def find_waits(
     own = own.copy()
     for kind in distinct(times.kind[call[waited]]).tolist():
         mine = call[waited & (times.kind[call] == kind)]
-        free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine) & (own <= _BLOCKED_NS)
+        free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine) & (own <= limits.BLOCKED_NS)
         usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
         typical = median_of(own[free]) if free.sum() >= 4 else usual_call
         own[mine] = np.minimum(own[mine], typical)
@@ -247,7 +240,7 @@ def _synchronised(
         return []
     best = np.full(len(asks), NONE)
     best_end = np.full(len(asks), -1, np.int64)
-    until = times.end[asks] + _SKEW_NS
+    until = times.end[asks] + limits.SKEW_NS
     for stream in distinct(ops.stream).tolist():
         at = np.flatnonzero(ops.stream == stream)
         last = at[np.append(np.diff(ops.call[at]) > 0, True)]  # last operation of each call
@@ -286,9 +279,9 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
     launch = np.flatnonzero((times.kind == Call.LAUNCH) | (times.kind == Call.GRAPH_LAUNCH))
     if len(launch) == 0:
         return []
-    short = own[launch][own[launch] <= _BLOCKED_NS]
+    short = own[launch][own[launch] <= limits.BLOCKED_NS]
     usual = median_of(short if len(short) else own[launch])
-    long = launch[own[launch] > max(_BLOCKED_NS, _BLOCKED_TIMES * usual)]
+    long = launch[own[launch] > max(limits.BLOCKED_NS, limits.BLOCKED_FACTOR * usual)]
     if len(long) == 0:
         return []
     first_op = np.searchsorted(ops.call, long, "left")
@@ -301,12 +294,12 @@ def _blocked_launches(times: CallTimes, taken: Operations, ops: Ops, own: Array)
         mine = ops.stream[first_op] == stream
         place = np.searchsorted(at, first_op[mine])
         done = np.searchsorted(ends, times.start[long[mine]], "right")
-        full = place - done >= _QUEUED
-        freed = np.searchsorted(ends, times.end[long[mine]] + _SKEW_NS, "right") - 1
+        full = place - done >= limits.QUEUED_OPS
+        freed = np.searchsorted(ends, times.end[long[mine]] + limits.SKEW_NS, "right") - 1
         full &= (freed >= 0) & (freed < place)
         # Room appeared when an operation ended; a call that returned much later did something else.
         late = times.end[long[mine]] - ends[np.maximum(freed, 0)]
-        full &= late <= _BLOCKED_NS
+        full &= late <= limits.BLOCKED_NS
         for call, op in zip(long[mine][full].tolist(), at[freed[full]].tolist(), strict=True):
             blocked.append((call, op))
             own[call] = min(own[call], usual)

@@ -24,10 +24,11 @@ import math
 import numpy as np
 from msgspec import Struct
 
+from advisor.gain import limits
 from advisor.gain.inputs import Inputs
 from advisor.gain.whatifs import constant
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.budget import UNTRACED_GRAPH_LAUNCH_NS
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, marked, median_of
@@ -35,10 +36,6 @@ from advisor.sources.schema import Call
 
 #: Calls whose tracing costs as much as that of a launch.
 TRACED = (Call.LAUNCH, Call.COPY, Call.MEMSET, Call.ALLOC, Call.FREE)
-#: Longer gaps between nodes are waits of the graph, not the usual step from node to node.
-_NODE_GAP_NS = 5_000
-#: This many runs of a kernel inside and outside graphs show its usual time.
-_PROOF = 8
 
 
 class Scenario(Struct, frozen=True):
@@ -81,7 +78,9 @@ def node_inflation(a: Analysis) -> float:
     shape = (columns["blocks"][row].astype(np.int64) << 11) | columns["threads"][row]  # at most 2^31 and 2^10
     group = dense((a.op_name[kernel] << 42) | shape)[1]
     time = a.ops.length[kernel].astype(float)
-    both = np.flatnonzero((np.bincount(group, node) >= _PROOF) & (np.bincount(group, ~node) >= _PROOF))
+    both = np.flatnonzero(
+        (np.bincount(group, node) >= limits.PROVING_RUNS) & (np.bincount(group, ~node) >= limits.PROVING_RUNS)
+    )
     inside = outside = 0.0
     for one in both.tolist():
         mine = group == one
@@ -128,7 +127,7 @@ def _graph_launches(inputs: Inputs) -> Inputs:
     traced &= calls.kind == Call.GRAPH_LAUNCH
     if not traced.any():
         return inputs
-    own = np.where(traced, np.minimum(calls.own, UNTRACED_GRAPH_LAUNCH_NS), calls.own)
+    own = np.where(traced, np.minimum(calls.own, metric_limits.host.UNTRACED_GRAPH_LAUNCH_NS), calls.own)
     return inputs.with_calls(own=own)
 
 
@@ -136,7 +135,7 @@ def usual_node_gaps(inputs: Inputs) -> Array:
     """Graph nodes that follow the one before as soon as the device can. Nodes that overlap run in
     branches of the graph and have no gap to change."""
     gap = inputs.ops.gap
-    return np.asarray(inputs.ops.node & (gap >= 0) & (gap < _NODE_GAP_NS))
+    return np.asarray(inputs.ops.node & (gap >= 0) & (gap < limits.NODE_GAP_NS))
 
 
 def _node_gaps(inputs: Inputs, share: float, least: float) -> Inputs:

@@ -7,15 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
+from advisor.facts import limits as fact_limits
 from advisor.facts.copies import copied, practical_rate
-from advisor.facts.device import ACHIEVABLE
+from advisor.gain import limits
 from advisor.gain.extract import Extract
 from advisor.gain.inputs import NONE, Remembered
 from advisor.gain.whatifs import constant
 from advisor.knowledge.files import KernelFamily
 from advisor.knowledge.gpus import GpuSpec, dram_peak, gpu_of
 from advisor.knowledge.shapes import Precision
-from advisor.metrics.activity import RESOLVED_ERROR
+from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import kind_of
 from advisor.metrics.experts import Routing, adapter_kernels, routing
@@ -28,10 +29,6 @@ from advisor.metrics.waited import exchanges
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
-#: Copies from this size on measure the link; smaller ones its latency.
-_RATE_FROM = 1 << 20
-#: A shorter kernel consists of its own start and end.
-SHORT_NS = 10_000
 # CUDA limits of one SM (CUDA C++ Programming Guide, compute capabilities 8.0 to 10.0): resident
 # threads, resident blocks, registers, shared memory in bytes.
 _SM_THREADS, _SM_BLOCKS, _SM_REGISTERS, _SM_SHARED = 2048, 32, 65_536, 228 << 10
@@ -209,7 +206,7 @@ class Work:
     def short_kernel(self) -> float:
         """Median duration of the short elementwise kernels, ns: the time of one more of them."""
         duration = self.taken.inputs.ops.duration
-        short = duration[self.unfused & (duration < SHORT_NS)]
+        short = duration[self.unfused & (duration < limits.SHORT_KERNEL_NS)]
         return median_of(short) if len(short) else constant("sync_call")
 
     # ------------------------------------------------------------ bandwidth
@@ -225,7 +222,10 @@ class Work:
             duration = self.taken.inputs.ops.duration[self.matmul].sum() / 1e9
             if duration:
                 rate = self.weight_bytes * self.steps / duration / self.peak
-                level[self.matmul], error[self.matmul] = min(rate, ACHIEVABLE), RESOLVED_ERROR
+                level[self.matmul], error[self.matmul] = (
+                    min(rate, fact_limits.ACHIEVABLE_RATIO),
+                    metric_limits.recording.RESOLVED_ERROR,
+                )
         return level, error
 
     def _sampled(self, measure: str) -> tuple[Array, Array]:
@@ -292,7 +292,7 @@ class Work:
         level of their neighbours in samples that are `sample_skew` off."""
         level, error = self.dram
         off = constant("sample_skew") / np.maximum(self.taken.inputs.ops.duration, 1.0)
-        swing = np.maximum(level, ACHIEVABLE - level)
+        swing = np.maximum(level, fact_limits.ACHIEVABLE_RATIO - level)
         return level, np.nan_to_num(error + np.minimum(off, 1.0) * swing)
 
     @cached_property
@@ -379,7 +379,7 @@ class Work:
         rate of the link in the table of GPUs. Raises NoEstimate."""
         at = self.a.device_copies(int(self.device[0]))
         size, way, side = copied(self.a, at)
-        mine = (way == direction) & (side == PINNED) & (size >= _RATE_FROM)
+        mine = (way == direction) & (side == PINNED) & (size >= fact_limits.LINK_COPY_BYTES)
         if mine.any():
             return float(size[mine].sum()) / float(self.a.ops.length[at[mine]].sum()) * 1e9, True
         return self.link_rate(), False
@@ -388,7 +388,7 @@ class Work:
     def large_pinned(self) -> Array:
         """Copies between pinned host memory and the device that measure the link."""
         moved = among(self.direction, (HTOD, DTOH))
-        return np.asarray(moved & (self.host_memory == PINNED) & (self.copied >= _RATE_FROM))
+        return np.asarray(moved & (self.host_memory == PINNED) & (self.copied >= fact_limits.LINK_COPY_BYTES))
 
     def link_rate(self) -> float:
         """What large pinned copies reach on this link by the table of GPUs, bytes/s. Raises NoEstimate."""

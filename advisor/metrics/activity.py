@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.metrics import limits
 from advisor.metrics.intervals import Spans, positions, union
 from advisor.metrics.kernels import Names, dense, is_unknown
 from advisor.metrics.sampled import Samples, best_lag
@@ -29,27 +30,8 @@ except ImportError:  # installed without a C compiler
 
 #: Samples whose equations are worked into a solution at once: as many as fit into a core's cache.
 _BLOCK = 1 << 11
-#: Samples whose misfits are taken as related.
-_RELATED_SAMPLES = 20
-#: A group is resolved when the standard error of its activity is at most this.
-RESOLVED_ERROR = 0.05
-#: A level whose error is at most this still shows on which side of a limit a kernel probably is.
-LIKELY_ERROR = 0.15
 #: Families that are split by kernel and launch shape.
 HEAVY = frozenset(("gemm", "gemv", "attention", "moe", "conv"))
-#: Groups with less than this share of the kernel time (five times it for lighter families) go into ``rest``.
-_MIN_SHARE = 0.02
-_MAX_GROUPS = 12
-#: Above this correlation the samples cannot tell the groups apart.
-_MAX_CONDITION = 1e4
-_MIN_SAMPLES = 30
-#: By how much the stamps of samples and kernels differ: the best fit is 1 us late at 10 and at 100 kHz.
-_STAMP_NS = 1_000
-#: How much of a kernel's memory traffic may fall outside of it, as time: it ends up to 1 us early or late.
-_EDGE_NS = 500
-#: Single kernels get a column from this share of the time on; at most this many, and one per ten samples.
-_MIN_SINGLE_SHARE = 0.004
-_MAX_SINGLE = 40
 
 
 class Activity(Struct, frozen=True):
@@ -73,7 +55,7 @@ class Activity(Struct, frozen=True):
 
     def resolved(self, measure: str) -> Array:
         """Mask of the groups whose activity the samples resolve."""
-        return np.asarray((self.error[measure] <= RESOLVED_ERROR) & self.safe(measure))
+        return np.asarray((self.error[measure] <= limits.recording.RESOLVED_ERROR) & self.safe(measure))
 
     def safe(self, measure: str) -> Array:
         """Mask of the groups whose level can be relied on: not at a bound, and not within one error of 0,
@@ -96,7 +78,7 @@ class Activity(Struct, frozen=True):
         variance += sum(float(weight @ doubt) ** 2 for doubt in self.doubts[measure])
         level = float(weight @ self.level[measure])
         error = math.sqrt(max(variance, 0.0))
-        if error > RESOLVED_ERROR or (measure != "tensor" and level <= error):
+        if error > limits.recording.RESOLVED_ERROR or (measure != "tensor" and level <= error):
             return None
         return level
 
@@ -117,7 +99,7 @@ class Activity(Struct, frozen=True):
         """Sampled time in groups that are probably at or above `level` (error at most `LIKELY_ERROR`), and
         in all groups that are within one error of it or above."""
         value, error = self.level[measure], self.error[measure]
-        likely = (error <= LIKELY_ERROR) & self.safe(measure) & (value >= level)
+        likely = (error <= limits.recording.LIKELY_ERROR) & self.safe(measure) & (value >= level)
         return float(self.share[likely].sum()), float(self.share[likely | (value + error >= level)].sum())
 
     def share_above(self, measure: str, level: float) -> tuple[float, float | None]:
@@ -148,7 +130,7 @@ def kernel_activity(
     early). Their effect is measured by solving again: with shifted stamps, and without bounds by
     single kernels, whose levels go below 0 after a kernel that ends early.
     """
-    if len(samples) < _MIN_SAMPLES:
+    if len(samples) < limits.recording.SAMPLES:
         return None
     lag = best_lag(samples, busy)
     if abs(lag) > 1.0:
@@ -161,17 +143,17 @@ def kernel_activity(
     runs = Runs.of(start, end, column, len(kept))
     design = runs.shares(samples.time, samples.period)
     length = np.array([median_of(duration[mine]) for mine in grouped(column, len(kept))])
-    edge = np.minimum(_EDGE_NS / np.maximum(length, 1), 1)
+    edge = np.minimum(limits.recording.EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
     condition = float(np.linalg.cond(gram))
-    if condition > _MAX_CONDITION:
+    if condition > limits.recording.CONDITION:
         return None
     level, error, noise = {}, {}, {}
     doubts: dict[str, tuple[Array, ...]] = {}
     sampled = samples.values
     measures = {"sm": sampled.get("sm_active"), "dram": samples.dram, "tensor": sampled.get("tensor_active")}
     complete = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
-    shifted = (samples.time + _STAMP_NS, samples.time - _STAMP_NS)
+    shifted = (samples.time + limits.recording.STAMP_NS, samples.time - limits.recording.STAMP_NS)
     late, early = (_bounded(runs.shares(time, samples.period), complete) for time in shifted)
     single = kind, column, len(kept)
     by_kernel = _by_single_kernels(samples, start, end, *single, list(complete.values()))
@@ -201,9 +183,13 @@ def _groups(
 ) -> tuple[list[tuple[str, str]], Array]:
     """Labels of the groups with enough time, largest first and the rest last; and each column's group."""
     time = np.bincount(group, duration, len(labels))
-    least = _MIN_SHARE * float(time.sum()) * np.where([bool(label) for _, label in labels], 1, 5)
+    least = (
+        limits.recording.GROUP_RATIO
+        * float(time.sum())
+        * np.where([bool(label) for _, label in labels], 1, 5)
+    )
     order = np.argsort(-time, kind="stable")
-    chosen = order[time[order] >= least[order]][:_MAX_GROUPS]
+    chosen = order[time[order] >= least[order]][: limits.recording.GROUPS]
     kept = [labels[i] for i in chosen.tolist()]
     column = np.full(len(labels), MISSING, np.int32)
     column[chosen] = np.arange(len(chosen))
@@ -227,9 +213,9 @@ def _by_single_kernels(
     kernel and launch shape of some weight and one for the others, averaged by time into the groups."""
     duration = end - start
     time = np.bincount(kind, duration)
-    most = max(min(_MAX_SINGLE, len(samples) // 10), 1)
+    most = max(min(limits.recording.SINGLES, len(samples) // 10), 1)
     order = np.argsort(-time, kind="stable")[:most]
-    order = order[time[order] >= _MIN_SINGLE_SHARE * time.sum()]
+    order = order[time[order] >= limits.recording.SINGLE_RATIO * time.sum()]
     column = np.full(len(time), len(order), np.int32)
     column[order] = np.arange(len(order))
     column = dense(column[kind])[1].astype(np.int32)
@@ -345,7 +331,7 @@ def robust_covariance(design: Array, misfit: Array) -> Array:
     (Newey and West: neighbouring samples weigh with their distance, so sums over a moving window
     hold every pair as often as it weighs)."""
     inverse = np.linalg.pinv(design.T @ design)
-    width = 1 + min(_RELATED_SAMPLES, len(misfit) // 10)
+    width = 1 + min(limits.recording.RELATED_SAMPLES, len(misfit) // 10)
     summed = np.cumsum(design * misfit[:, None], axis=0)
     moving = np.pad(summed, ((0, width - 1), (0, 0)), mode="edge")
     moving[width:] -= summed[:-1]

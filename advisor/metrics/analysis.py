@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import kernel_families, step_patterns
+from advisor.metrics import limits
 from advisor.metrics.activity import Activity, kernel_activity, launch_groups, launch_kinds
 from advisor.metrics.arrivals import Arrivals, find_arrivals
 from advisor.metrics.budget import DeviceBudget, device_budget
@@ -18,7 +19,7 @@ from advisor.metrics.host import HostStates, Ranges, Threads, capture_ranges, ho
 from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import Names, heaviest, kernel_names, worked
-from advisor.metrics.operations import FEWEST_KERNELS, Kind, Operations, find_runs, operations
+from advisor.metrics.operations import Kind, Operations, find_runs, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import phase_times, with_phases
@@ -248,7 +249,9 @@ class Analysis:
         if self.step_count:
             return {f"{n}_per_step": count / self.step_count for n, count in known.items()}
         ran = len(self.device_kernels(device))
-        return {f"{n}_per_100_kernels": 100 * c / ran for n, c in known.items() if ran >= FEWEST_KERNELS}
+        return {
+            f"{n}_per_100_kernels": 100 * c / ran for n, c in known.items() if ran >= limits.host.RATE_KERNELS
+        }
 
     @cached_property
     def communication(self) -> Array:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
-from advisor.metrics.host import LONG_HOST_NS, capture_ranges, off_cpu
+from advisor.metrics.host import capture_ranges, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
 from advisor.metrics.steps.model import Steps
 from advisor.metrics.waited import between_queries, gap_name, os_time
@@ -71,7 +71,11 @@ def find_arrivals(a: Analysis) -> Arrivals:
     """The waits of the whole capture; none if the user names the window, in training, and where steps are
     not certain."""
     steps, chosen = a.repeated, a.selection
-    if not steps.believed or len(steps) <= limits.LEAST_WAITS or steps.method == "opaque graph launches":
+    if (
+        not steps.believed
+        or len(steps) <= limits.window.LEAST_WAITS
+        or steps.method == "opaque graph launches"
+    ):
         return Arrivals()
     if chosen.window or chosen.nvtx or a.program.kind == TRAINING:
         return Arrivals()
@@ -80,9 +84,9 @@ def find_arrivals(a: Analysis) -> Arrivals:
     waits = found.take(_in_event_calls(a, found) | _vary(found))
     if (
         _between_tokens(waits, steps)
-        or len(waits) < limits.LEAST_WAITS
-        or (len(waits) < limits.FEW_WAITS_RATIO * len(steps) and not _before_prompts(waits, steps))
-        or waits.span.total < limits.WAITED_RATIO * max(last - first, 1)
+        or len(waits) < limits.window.LEAST_WAITS
+        or (len(waits) < limits.window.FEW_WAITS_RATIO * len(steps) and not _before_prompts(waits, steps))
+        or waits.span.total < limits.window.WAITED_RATIO * max(last - first, 1)
     ):
         return Arrivals()
     return Arrivals(waits.span, first, last, len(steps) - 1, _call(a, waits))
@@ -100,7 +104,7 @@ def _before_steps(a: Analysis, steps: Steps) -> _Waits:
     parts = [np.empty((5, 0), np.int64)]
     for one in distinct(thread).tolist():
         own, ranked = a.threads.of(one), np.maximum.accumulate(begin[thread == one])
-        free = np.flatnonzero(own.start[1:] - own.end[:-1] >= LONG_HOST_NS)
+        free = np.flatnonzero(own.start[1:] - own.end[:-1] >= limits.host.LONG_HOST_NS)
         quiet = intersect(Spans(own.end[free], own.start[free + 1]), idle)
         # It belongs to the next step of this thread, if it does not lie inside the one before.
         follows = np.searchsorted(ranked, quiet.end, "left")
@@ -112,7 +116,7 @@ def _before_steps(a: Analysis, steps: Steps) -> _Waits:
     follows, start, end, asked, of = np.concatenate(parts, axis=1)
     longest = np.lexsort((start - end, follows))
     kept = longest[np.unique(follows[longest], return_index=True)[1]]
-    kept = kept[end[kept] - start[kept] >= LONG_HOST_NS]
+    kept = kept[end[kept] - start[kept] >= limits.host.LONG_HOST_NS]
     return _Waits(follows[kept], Spans(start[kept], end[kept]), of[kept], asked[kept] > 0)
 
 
@@ -165,7 +169,7 @@ def _in_event_calls(a: Analysis, found: _Waits) -> Array:
     for one in distinct(found.thread).tolist():
         if one in a.states.os:
             events = _calls_of_system(a, one, _EVENTS)[0]
-            out |= (found.thread == one) & found.covered(events, limits.COVERED_RATIO)
+            out |= (found.thread == one) & found.covered(events, limits.window.COVERED_RATIO)
     return out
 
 
@@ -174,12 +178,15 @@ def _vary(found: _Waits) -> Array:
     but short ones that are alike are work of the host between passes that follow each other."""
     length = found.span.end - found.span.start
     ranked = np.argsort(length, kind="stable")
-    long = np.sort(ranked[np.cumsum(length[ranked]) > limits.SHORT_WAITS_RATIO * length.sum()])
+    long = np.sort(ranked[np.cumsum(length[ranked]) > limits.window.SHORT_WAITS_RATIO * length.sum()])
     none = np.zeros(len(found), bool)
-    if len(long) < limits.LEAST_WAITS or not _differ(length[long]):
+    if len(long) < limits.window.LEAST_WAITS or not _differ(length[long]):
         return none
     tenths = np.sort(np.diff(percentiles(np.log(length[long]), *range(10, 100, 10))))[::-1]
-    if np.searchsorted(np.cumsum(tenths), limits.WAIT_RANGE_RATIO * tenths.sum()) + 1 < limits.WAIT_SIZES:
+    if (
+        np.searchsorted(np.cumsum(tenths), limits.window.WAIT_RANGE_RATIO * tenths.sum()) + 1
+        < limits.window.WAIT_SIZES
+    ):
         return none
     short = np.flatnonzero(~marked(len(found), long))
     return ~none if len(short) < 2 or _differ(length[short]) else marked(len(found), long)
@@ -187,7 +194,7 @@ def _vary(found: _Waits) -> Array:
 
 def _differ(length: Array) -> bool:
     """True if these times differ from the one before by a large factor (geometric mean)."""
-    return bool(np.abs(np.diff(np.log(length))).mean() >= np.log(limits.VARYING_FACTOR))
+    return bool(np.abs(np.diff(np.log(length))).mean() >= np.log(limits.window.VARYING_FACTOR))
 
 
 def _between_tokens(waits: _Waits, steps: Steps) -> bool:
@@ -198,13 +205,13 @@ def _between_tokens(waits: _Waits, steps: Steps) -> bool:
         return False
     work = steps.gpu_end[waits.step] - waits.span.end
     wait = median_of(waits.span.end - waits.span.start)
-    return wait < limits.BETWEEN_TOKENS_STEPS * median_of(work)
+    return wait < limits.window.BETWEEN_TOKENS_STEPS * median_of(work)
 
 
 def _before_prompts(waits: _Waits, steps: Steps) -> bool:
     """True if nearly all come before a step that reads a prompt: with it a request came."""
     reads = among(np.array(steps.phase)[waits.step], ("prefill", "mixed"))
-    return bool(reads.mean() >= limits.COVERED_RATIO)
+    return bool(reads.mean() >= limits.window.COVERED_RATIO)
 
 
 def _call(a: Analysis, waits: _Waits) -> str:

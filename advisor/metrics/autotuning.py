@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advisor.metrics import limits
-from advisor.metrics.host import LONG_HOST_NS
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import combinations
 from advisor.metrics.steps.model import Steps
@@ -31,8 +30,8 @@ def compiled(a: Analysis, calls: Columns, modules: Array, first: int) -> Array:
         before = np.searchsorted(own.start, end[mine], "left") - 1
         known = before >= 0
         begin[mine[known]] = np.maximum(own.end[before[known]], first)
-    long = end - begin >= LONG_HOST_NS
-    long &= long.sum() >= limits.TRIAL_LOADS
+    long = end - begin >= limits.host.LONG_HOST_NS
+    long &= long.sum() >= limits.window.TRIAL_LOADS
     return np.stack((thread[long], begin[long], end[long]))
 
 
@@ -50,20 +49,20 @@ def trials(a: Analysis, calls: Columns, until: int, steps: Steps) -> Iterator[tu
     last = np.zeros(len(names.ids), np.int64)
     np.maximum.at(last, name, ops.end[at])
     again = np.zeros(len(names.ids), bool)
-    if steps.believed and len(steps) >= limits.TRIAL_STEPS:
+    if steps.believed and len(steps) >= limits.window.TRIAL_STEPS:
         inside = steps.op_step[at] >= 0
         of, _ = combinations(steps.op_step[at][inside], name[inside])
-        again = np.bincount(name[inside][of], minlength=len(again)) <= limits.SELDOM_RATIO * len(steps)
+        again = np.bincount(name[inside][of], minlength=len(again)) <= limits.window.SELDOM_RATIO * len(steps)
     tried = np.flatnonzero(in_a_row & ((last[name] <= until) | again[name]))
-    groups = np.split(tried, np.flatnonzero(np.diff(tried) > limits.TRIAL_DISTANCE) + 1)
+    groups = np.split(tried, np.flatnonzero(np.diff(tried) > limits.window.TRIAL_DISTANCE) + 1)
     found = [
         (int(g[0]), int(g[-1]))
         for g in groups
-        if len(g) >= limits.TRIALS
-        and len(g) >= limits.TRIALS_RATIO * (g[-1] - g[0] + 1)
-        and (len(distinct(name[g])) >= limits.TRIAL_KERNELS or again[name[g]].all())
+        if len(g) >= limits.window.TRIALS
+        and len(g) >= limits.window.TRIALS_RATIO * (g[-1] - g[0] + 1)
+        and (len(distinct(name[g])) >= limits.window.TRIAL_KERNELS or again[name[g]].all())
     ]
-    if not found or in_a_row[found[-1][1] + 1 :].mean() >= limits.BENCHMARK_RATIO:
+    if not found or in_a_row[found[-1][1] + 1 :].mean() >= limits.window.BENCHMARK_RATIO:
         return
     for first, end in ((at[i], at[j]) for i, j in found):
         call = int(ops.api[first])

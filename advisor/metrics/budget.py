@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
-from advisor.metrics.host import LONG_HOST_NS, HostStates, Slice, Threads, ThreadStates, held_by_others
+from advisor.metrics import limits
+from advisor.metrics.host import HostStates, Slice, Threads, ThreadStates, held_by_others
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, Operations, Rows, of_copies
 from advisor.metrics.window import Window
@@ -30,15 +31,7 @@ BUSY_COLUMNS = [PARTS.index(p) for p in BUSY_PARTS]
 #: Idle that launching kernels one by one causes.
 LAUNCHING = ("launch_call", "launch_latency", "host_between_launches")
 
-#: Cost of a graph launch when its nodes are not traced (measured on graph-mode captures:
-#: calibration#graph-launch). What a node-traced call takes beyond it is the profiler's.
-UNTRACED_GRAPH_LAUNCH_NS = 70_000
-#: Idle before a migration of unified memory counts as waiting for its pages up to this: the driver takes 20
-#: to 50 us for a batch of faults; longer is the host's own work before it touches them.
-FAULT_NS = 100_000
 
-#: Work starts within microseconds of its launch: launched less than this before a gap began, it was late.
-START_NS = 2_000
 #: Gaps are processed in pieces that fit into the cache.
 _CHUNK = 1 << 17
 
@@ -69,7 +62,7 @@ class Gaps(Rows, frozen=True):
     @property
     def queued(self) -> Array:
         """Gaps that began when the next operation had long been launched."""
-        return np.asarray((self.call != MISSING) & (self.call_end + START_NS <= self.start))
+        return np.asarray((self.call != MISSING) & (self.call_end + limits.host.LATE_LAUNCH_NS <= self.start))
 
 
 def device_gaps(
@@ -252,9 +245,6 @@ def _busy_parts(
     return out
 
 
-#: Work starts within microseconds of its launch, within 3 ms if its module is loaded first; after longer
-#: the device held it back.
-HELD_NS = 10_000_000
 #: `_edges`: time that belongs to a thread.
 _THREAD = -1
 
@@ -272,9 +262,9 @@ def _edges(found: Gaps) -> tuple[Array, Array, Array]:
     # The driver issued migrations, upon a fault. Else back from the end: launch latency after the
     # call's return, queueing where that is long; all of it if the call returned before.
     until = np.where(open_ & ~queued, np.clip(found.call_end, found.start, found.end), found.end)
-    until = np.where(migrated, np.maximum(found.start, found.end - FAULT_NS), until)
+    until = np.where(migrated, np.maximum(found.start, found.end - limits.host.FAULT_WAIT_NS), until)
     latency, memory, queue = map(IDLE_PARTS.index, ("launch_latency", "unified_memory", "queued"))
-    held = open_ & ((found.end - until > HELD_NS) | found.held)
+    held = open_ & ((found.end - until > limits.host.HELD_BACK_NS) | found.held)
     after = np.full(len(found), latency, np.int8)
     after[held], after[migrated] = queue, memory
     return before, until, after
@@ -309,11 +299,11 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
             part = states_of.split(found.start[some], until[some])
             code = part.pop("host")
             long = states_of.long_host.within(found.start[some], until[some])
-            apart = found.crosses_step[some] | (code >= LONG_HOST_NS) | (long > code // 2)
+            apart = found.crosses_step[some] | (code >= limits.host.LONG_HOST_NS) | (long > code // 2)
             part["host_gap"] = np.where(apart, code, 0)
             part["host_between_launches"] = np.where(apart, 0, code)
             if states.node_traced:
-                own = np.minimum(part["graph_launch_call"], UNTRACED_GRAPH_LAUNCH_NS)
+                own = np.minimum(part["graph_launch_call"], limits.host.UNTRACED_GRAPH_LAUNCH_NS)
                 book("profiler", some, part["graph_launch_call"] - own)
                 part["graph_launch_call"] = own
             for name, values in part.items():

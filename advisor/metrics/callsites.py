@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from advisor.knowledge.files import call_site_patterns, step_patterns
 from advisor.knowledge.shapes import FrameKind
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.host import OPERATOR_TRAITS, REFILL_NS, ThreadCalls, innermost
+from advisor.metrics.host import OPERATOR_TRAITS, ThreadCalls, innermost
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import calls_named, combinations
@@ -31,8 +32,6 @@ _CLASSES = {
 }
 #: Number of application frames that name a site; more do not fit on a line.
 _FRAMES = 3
-#: Fewer samples inside the calls locate them less well than ranges do.
-_LEAST_SAMPLES = 20
 
 _ASYNCHRONOUS = re.compile("Async")
 _BRACKETS = re.compile(r"<[^<>]*>")
@@ -140,7 +139,7 @@ class CallSiteFinder:
         """Device idle inside each call and until the next one, where that follows within the refill time."""
         cover, before = self._idle
         end = self._calls.end[at]
-        near = self._follows[at] - end <= REFILL_NS
+        near = self._follows[at] - end <= limits.host.REFILL_NS
         until = before[at + 1]
         far = np.flatnonzero(~near)
         until[far] = cover(end[far])
@@ -182,11 +181,11 @@ class CallSiteFinder:
         start, end = self._calls.start[at], self._calls.end[at]
         k = np.searchsorted(start, time, "right") - 1
         inside = (k >= 0) & (time < end[np.maximum(k, 0)])
-        if np.count_nonzero(inside) < _LEAST_SAMPLES:
+        if np.count_nonzero(inside) < limits.host.LOCATING_SAMPLES:
             return None
         site, labels = self._sites_of_chains(chain[inside])
         named = site >= 0
-        if np.count_nonzero(named) < _LEAST_SAMPLES:
+        if np.count_nonzero(named) < limits.host.LOCATING_SAMPLES:
             return None
         return site[named], labels, at[k[inside][named]]
 
@@ -323,11 +322,6 @@ def function_name(symbol: str) -> str:
 
 # --- small copies to the device that one call after the other makes ---------------------------------
 
-#: Copies of at most this many bytes cost a call and its latency rather than their transfer.
-SMALL_COPY = 64 << 10
-#: This many in a row are inputs that could be packed into one.
-_IN_A_ROW = 8
-
 
 def small_runs(thread: Array, start: Array, kind: Array, small: Array) -> Array:
     """For each call the number of the run of small copies that it belongs to, MISSING for none: eight calls
@@ -337,7 +331,7 @@ def small_runs(thread: Array, start: Array, kind: Array, small: Array) -> Array:
     order = acting[ordered(start[acting], thread[acting])]
     inside = small[order] | (kind[order] == Call.SYNC)
     run = np.cumsum(begins_run(thread[order], inside))
-    many = np.bincount(run, small[order] & inside, minlength=1) >= _IN_A_ROW
+    many = np.bincount(run, small[order] & inside, minlength=1) >= limits.host.COPIES_IN_A_ROW
     out = np.full(len(kind), MISSING, np.int64)
     out[order] = np.where(inside & many[run], run, MISSING)
     return out

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import IDLE_PARTS
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, joined, subtract, union, union_by
@@ -56,8 +57,6 @@ KERNELS = "kernels"
 #: The columns of `Collectives.lead`: they add up to the time since the collective before it.
 LEADS = (KERNELS, EXPERTS, "copies", *_LEAD_PARTS, "idle, other")
 
-#: Below a mebibyte the time of a collective is latency, not bandwidth.
-SMALL_BYTES = 1 << 20
 
 _NONE = np.empty(0, np.int64)
 
@@ -135,17 +134,13 @@ def _kind(a: Analysis, kernel: int, call: int) -> str:
     return kind if recorded == _UNKNOWN else recorded
 
 
-#: A collective this short (ns) moves a few MiB at most; at least this share of it is exposed.
-_ROW_NS, _ALONE = 100_000, 0.9
-
-
 def small(found: Collectives) -> Array:
-    """Mask of the collectives below `SMALL_BYTES`; where no sizes are recorded, of the short ones of each
+    """Mask of the collectives below `LATENCY_BYTES`; where no sizes are recorded, of the short ones of each
     `JOINING` kind of which most are."""
     known = found.bytes != MISSING
     if known.any():
-        return np.asarray(known & (found.bytes < SMALL_BYTES))
-    short = found.duration < _ROW_NS
+        return np.asarray(known & (found.bytes < limits.kernels.LATENCY_BYTES))
+    short = found.duration < limits.kernels.SHORT_COLLECTIVE_NS
     out = np.zeros(len(found), bool)
     for kind in (k for k, name in enumerate(found.kinds) if name in JOINING):
         mine = found.kind == kind
@@ -161,7 +156,9 @@ def small_collectives(a: Analysis, device: int) -> Array:
 def rows_of_collectives(a: Analysis, device: int, found: Collectives) -> Array:
     """Positions in `found` of short collectives that follow another one of their kind, with no other kernel
     beside them or between: gradients that are exchanged one by one. Sends to one rank are none."""
-    short = (found.duration < _ROW_NS) & (found.exposed >= _ALONE * found.duration)
+    short = (found.duration < limits.kernels.SHORT_COLLECTIVE_NS) & (
+        found.exposed >= limits.kernels.ALONE_RATIO * found.duration
+    )
     short &= np.array([kind not in (SEND, RECEIVE) for kind in found.kinds] or [False])[found.kind]
     alike = ~begins_run(found.kind, found.stream, short)[1:] & short[1:]
     between = Coverage(a.budgets[device].compute).within(found.end[:-1], found.start[1:])
@@ -264,10 +261,6 @@ def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, Array, tup
 
 # --- GPUs and processes that work at the same time or in turns ------------------------------------
 
-#: A GPU that computes for less than this share of the busiest one's time has no part of its own in the
-#: work: buffers that are cleared, a peer's copy.
-_TAKES_PART = 0.05
-
 
 class Turns(Struct, frozen=True):
     """GPUs that the main process computes on in the window of its main device; times in ns. `whole` is that
@@ -311,7 +304,7 @@ def find_turns(a: Analysis) -> Turns | None:
     spans = {
         d: joined(s, spans_on(d, handed))
         for d, s in spans.items()
-        if s.total and s.total >= _TAKES_PART * most
+        if s.total and s.total >= limits.host.TAKES_PART_RATIO * most
     }
     if not spans:
         return None
@@ -346,11 +339,6 @@ def processes_wait_ns(a: Analysis, mine: Array, own: Mapping[int, Spans], window
     return window.cut(joined(*waits)).total
 
 
-#: A kernel is beside the work of another process, or apart from it, with this share of its time; so many
-#: calls of each kind are compared.
-_BESIDE, _COMPARED = 0.5, 5
-
-
 def slowed_beside(a: Analysis, mine: Array, own: Mapping[int, Spans]) -> float | None:
     """How much longer kernels take beside the work of other processes than the same ones alone, over the time
     of those that ran beside it; None if no kernel is seen often enough both ways. Arguments as above."""
@@ -363,12 +351,12 @@ def slowed_beside(a: Analysis, mine: Array, own: Mapping[int, Spans]) -> float |
         beside[here] = others.within(a.ops.start[at], a.ops.end[at]) / np.maximum(a.ops.length[at], 1)
     shape = launch_shape(a.trace, a.ops.row[kernels])
     _, group = combinations(a.ops.process[kernels], a.op_name[kernels], shape)
-    length, shared = a.ops.length[kernels], beside >= _BESIDE
+    length, shared = a.ops.length[kernels], beside >= limits.kernels.BESIDE_RATIO
     count, total = (
         np.stack([np.bincount(group[m], w[m], int(group.max(initial=-1)) + 1) for m in (shared, ~shared)])
         for w in (np.ones(len(group)), length)
     )
-    both = (count >= _COMPARED).all(axis=0)
+    both = (count >= limits.kernels.COMPARED_CALLS).all(axis=0)
     if not both.any():
         return None
     alone = total[1][both] / count[1][both] * count[0][both]

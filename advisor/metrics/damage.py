@@ -8,10 +8,10 @@ import re
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
 from advisor.metrics.operations import (
-    CONTEXT_NS,
     Kind,
     Operations,
     calls_named,
@@ -24,18 +24,9 @@ from advisor.model.arrays import Array, among, bounds_of, distinct, marked, medi
 from advisor.sources.schema import MISSING, OPERATIONS, Call
 from advisor.sources.trace import Trace
 
-#: A jump of correlation ids means loss when it exceeds what this many calls could have used up.
-_JUMP = 10_000
-#: CUPTI spends a few ids on each recorded call (calls that are filtered out use ids, too).
-_IDS_PER_CALL = 20
-#: A step range shorter than this share of the others may well do nothing.
-_SHORT_RANGE = 0.5
 #: nsys numbers a node by its graph in the upper half of this many bits and its place in the lower: the
 #: places of every graph of the labelled captures are 0 to n-1 without a gap.
 PLACE_BITS = 32
-#: A graph with fewer nodes proves little. Nodes that never left a row are lost from this share on; below it
-#: they may be host functions or empty nodes, which leave none.
-_LEAST_NODES, _NEVER_SEEN = 8, 0.4
 _NEVER = np.iinfo(np.int64).min
 #: Calls that return when all work of their device or context has ended.
 WAITS_FOR_ALL = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize|cudaThreadSynchronize")
@@ -59,9 +50,9 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
     order = sorting(calls["start"][known], calls["process"][known])
     begun, ended, process, correlation = (column[known][order] for column in calls.values())
     process = dense(process)[1]
-    usual = np.maximum(_JUMP, _IDS_PER_CALL * np.bincount(process))
+    usual = np.maximum(limits.recording.JUMP_IDS, limits.recording.IDS_PER_CALL * np.bincount(process))
     step = np.diff(correlation)
-    jumps = np.flatnonzero(step > _JUMP)
+    jumps = np.flatnonzero(step > limits.recording.JUMP_IDS)
     jumps = jumps[(step[jumps] > usual[process[jumps + 1]]) & (process[jumps + 1] == process[jumps])]
     start, end, empty = ended[jumps], begun[jumps + 1], _emptied(steps)
     if empty and len(empty) >= 0.25 * steps.ranges_seen:
@@ -75,7 +66,7 @@ def _emptied(steps: Steps) -> list[tuple[int, int]]:
     if len(steps) == 0:
         return []
     length = [*(steps.host_end - steps.host_start).tolist(), *(b - a for a, b in steps.empty)]
-    least = _SHORT_RANGE * median_of(length)
+    least = limits.recording.SHORT_RANGE_RATIO * median_of(length)
     empty = [(a, b) for a, b in sorted(steps.empty) if b - a >= least]
     first, last = int(steps.host_start[0]), int(steps.host_start[-1])
     if sum(a < first for a, _ in empty) == 1:
@@ -85,11 +76,6 @@ def _emptied(steps: Steps) -> list[tuple[int, int]]:
     return empty
 
 
-#: If recorded work takes more than this share of the wait of a stream's first operation, the stream waited
-#: for that work. Shorter waits are the latency of a launch, on any driver.
-_HELD_UP, _WAITED_NS = 0.01, 5_000_000
-
-
 def earlier_work(trace: Trace, ops: Operations) -> Spans:
     """Stretches in which the first operation of a stream was queued and its device ran nothing recorded:
     work launched before the recording began, which leaves no rows, held it up. A process that creates its
@@ -97,14 +83,14 @@ def earlier_work(trace: Trace, ops: Operations) -> Spans:
     first, _ = combinations(ops.device, ops.stream)
     first = first[(ops.api[first] >= 0) & ~np.isin(ops.process[first], _fresh(trace, ops))]
     queued = trace.columns("api_calls", ("end",))["end"][ops.api[first]]
-    late = ops.start[first] - queued >= _WAITED_NS
+    late = ops.start[first] - queued >= limits.recording.FIRST_WAIT_NS
     first, queued = first[late], queued[late]
     found = EMPTY
     for device in distinct(ops.device[first]).tolist():
         mine, ran = ops.device[first] == device, ops.device == device
         start, end = queued[mine], ops.start[first[mine]]
         worked = Coverage(union(ops.start[ran], ops.end[ran])).within(start, end)
-        idle = worked <= _HELD_UP * (end - start)
+        idle = worked <= limits.recording.HELD_UP_RATIO * (end - start)
         found = joined(found, union(start[idle], end[idle]))
     return found
 
@@ -112,7 +98,7 @@ def earlier_work(trace: Trace, ops: Operations) -> Spans:
 def _fresh(trace: Trace, ops: Operations) -> Array:
     """The processes that create their context, by a call of that length, before their first work."""
     calls = trace.columns("api_calls", ("start", "end", "process", "call"))
-    slow = calls["end"] - calls["start"] >= CONTEXT_NS
+    slow = calls["end"] - calls["start"] >= limits.window.CONTEXT_NS
     at = np.flatnonzero(slow & among(calls["call"], (Call.ALLOC, Call.OTHER)))
     keys, of = dense(calls["process"][at])
     first = first_work(keys, ops.process, ops.start)[of]
@@ -209,8 +195,8 @@ def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
     places = np.zeros(int(graph.max()) + 1, np.int64)
     np.maximum.at(places, graph, place + 1)
     seen = np.bincount(distinct((graph << PLACE_BITS) + place) >> PLACE_BITS, minlength=len(places))
-    seen = np.where(places - seen >= _NEVER_SEEN * places, places, seen)
-    due = np.where(places >= _LEAST_NODES, seen, 0)[graph[first]]
+    seen = np.where(places - seen >= limits.recording.NEVER_SEEN_RATIO * places, places, seen)
+    due = np.where(places >= limits.recording.GRAPH_NODES, seen, 0)[graph[first]]
     began, process, called = ops.start[at][first], process[first], ops.api[at][first] >= 0
     earliest, last = bounds_of(int(process.max()) + 1, process, began, began)
     due = np.where((began == last[process]) | (began == earliest[process]) & ~called, 0, due)
@@ -277,19 +263,8 @@ def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
 # --- traces without a part of the events of each step: the rest looks far apart, so idle time and launching
 # are overstated. Gaps in the numbers of records show the loss
 
-#: PyTorch numbers operators one by one, ROCm its calls: of the whole traces measured, 92 % and more of
-#: the numbers follow the one ahead.
-_FOLLOW = 0.8
-#: CUPTI numbers every call, recorded or not: in 60 whole captures (nsys 2022 to 2026,
-#: PyTorch 1.8 to 2.11) a recorded call takes 15 numbers in the mean at most, and 12 in the median.
-_WHOLE_IDS_PER_CALL, _MOST_MEAN, _MOST_MEDIAN = 15, 30, 20
-#: A product of empty matrices launches nothing: missing launches count only if calls are this far apart.
-_WIDE_MEAN = 18
-#: Few numbers prove little, and the widest gaps are pauses of the recording.
-_LEAST_OPERATORS, _LEAST_CALLS, _PAUSES = 50, 100, 98
 #: Operators that always launch a kernel on a GPU.
 _PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm"))
-_LEAST_PRODUCTS = 20
 
 
 class Thinned(Struct, frozen=True):
@@ -308,18 +283,20 @@ class Thinned(Struct, frozen=True):
 def find_thinned(trace: Trace) -> Thinned:
     """Looks at the numbers of operators and calls, and at products without a launch."""
     ranges = trace.columns("ranges", ("process", "number"))
-    operators = _gaps(ranges["process"], ranges["number"], _LEAST_OPERATORS)
+    operators = _gaps(ranges["process"], ranges["number"], limits.recording.NUMBERED_OPERATORS)
     calls = trace.columns("api_calls", ("process", "correlation"))
     if trace.capture.vendor == "AMD":
-        ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS)
+        ids = _gaps(calls["process"], calls["correlation"], limits.recording.NUMBERED_CALLS)
         return Thinned(_left_out(operators), _left_out(ids))
-    ids = _gaps(calls["process"], calls["correlation"], _LEAST_CALLS, _WIDE_MEAN)
+    ids = _gaps(
+        calls["process"], calls["correlation"], limits.recording.NUMBERED_CALLS, limits.recording.WIDE_MEAN
+    )
     mean, median = (float(ids.mean()), median_of(ids)) if len(ids) else (0.0, 0.0)
-    sparse = mean >= _MOST_MEAN and median >= _MOST_MEDIAN
+    sparse = mean >= limits.recording.MISSING_MEAN and median >= limits.recording.MISSING_MEDIAN
     return Thinned(
         _left_out(operators),
-        1 - _WHOLE_IDS_PER_CALL / mean if sparse else 0.0,
-        _products_left_out(trace) if mean >= _WIDE_MEAN else 0.0,
+        1 - limits.recording.WHOLE_IDS_PER_CALL / mean if sparse else 0.0,
+        _products_left_out(trace) if mean >= limits.recording.WIDE_MEAN else 0.0,
     )
 
 
@@ -334,12 +311,12 @@ def _gaps(process: Array, number: Array, least: int, wide: float = 0.0) -> Array
     if len(numbers) < least or int(numbers[-1]) - int(numbers[0]) < wide * (len(numbers) - 1):
         return number[:0]
     gaps = np.diff(numbers)
-    return np.asarray(gaps[gaps <= np.percentile(gaps, _PAUSES)])
+    return np.asarray(gaps[gaps <= np.percentile(gaps, limits.recording.PAUSES_PERCENTILE)])
 
 
 def _left_out(gaps: Array) -> float:
     """Share of numbers missing from a sequence that should be consecutive."""
-    if not len(gaps) or float((gaps == 1).mean()) >= _FOLLOW:
+    if not len(gaps) or float((gaps == 1).mean()) >= limits.recording.FOLLOWING_RATIO:
         return 0.0
     return 1 - 1 / float(gaps.mean())
 
@@ -363,7 +340,7 @@ def _products_left_out(trace: Trace) -> float:
         empty = np.searchsorted(begun, start) == np.searchsorted(begun, end)
         lost, count = lost + int(empty.sum()), count + len(empty)
         changes += int((empty[1:] != empty[:-1]).sum())
-    if count < _LEAST_PRODUCTS:
+    if count < limits.recording.PRODUCTS:
         return 0.0
     share = lost / count
     return share if changes >= share * (1 - share) * count > 1 else 0.0

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL, UNFUSED, dense, is_helper, is_product
 from advisor.metrics.matmuls import matmuls
@@ -19,14 +20,6 @@ from advisor.sources.schema import DTOH, MISSING
 _GROUPING, _COMBINE = ("sort", "histogram", "select / compact"), ("index_add", "gather / scatter")
 #: What a loop launches beside the products of its experts; a norm, attention or a collective ends a layer.
 _OF_A_LOOP = frozenset(("activation", "elementwise", "index", "copy", "scan_sort", "memset", "quantise"))
-#: Activations, each behind products of its own, from which a layer runs its experts one by one (the
-#: feed-forward network of a dense layer has one); products behind a top-k, where experts have no activation
-#: (a dense layer has three behind its norm). A top-k at most this many kernels ahead begins the layer.
-_ONE_BY_ONE, _PRODUCTS, _GATE = 3, 6, 8
-#: Loops that come less often a step are no layers but, for example, the heads of a draft.
-_LOOPS = 4
-#: Larger copies to the host are data, in bytes.
-_READBACK = 64 << 10
 
 
 class LooseExperts(Struct, frozen=True):
@@ -108,10 +101,12 @@ def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Arr
     np.minimum.at(first, run[rows], rows)
     np.maximum.at(last, run[np.flatnonzero(inside)], np.flatnonzero(inside))
     gate = np.append(topk, MISSING)[np.searchsorted(topk, first) - 1]
-    gated = (gate >= 0) & (first - gate <= _GATE)
-    found = (count >= _ONE_BY_ONE) | (gated & (np.bincount(run[rows], minlength=len(count)) >= _PRODUCTS))
+    gated = (gate >= 0) & (first - gate <= limits.kernels.GATE_DISTANCE)
+    found = (count >= limits.kernels.EXPERT_ACTIVATIONS) | (
+        gated & (np.bincount(run[rows], minlength=len(count)) >= limits.kernels.EXPERT_PRODUCTS)
+    )
     found &= (first < last) & (gated | ~gated[found].any())  # else one that the window cuts
-    if found.sum() < _LOOPS * max(a.step_count, 1):
+    if found.sum() < limits.kernels.EXPERT_LOOPS * max(a.step_count, 1):
         found[:] = False
     return np.where(gated, gate, first)[found], last[found]
 
@@ -120,13 +115,10 @@ def _readbacks(a: Analysis, device: int) -> Array:
     """Positions of the copies of counts and indices to the host."""
     at = np.flatnonzero((a.ops.kind == Kind.COPY) & (a.ops.device == device))
     kind, size = (column[a.ops.row[at]] for column in a.trace.columns("copies", ("kind", "bytes")).values())
-    return np.asarray(at[(kind == DTOH) & (size <= _READBACK)])
+    return np.asarray(at[(kind == DTOH) & (size <= limits.kernels.READBACK_BYTES)])
 
 
 # ------------------------------------------------------------------------- how even routing is
-
-#: At least this many layers of equal size must be seen; this share of them counts as the most even.
-_LAYERS, _MOST_EVEN = 8, 0.25
 
 
 class Routing(Struct, frozen=True):
@@ -156,7 +148,7 @@ class Routing(Struct, frozen=True):
             low, high = np.percentile(self.time, (25, 75))
             return min(float(low) / mean, 1.0), 1.0, max(float(high) / mean, 1.0)
         measure = self.uneven if self.by == "one by one" else self.size
-        most = self.time[measure <= np.quantile(measure, _MOST_EVEN)]
+        most = self.time[measure <= np.quantile(measure, limits.kernels.MOST_EVEN_RATIO)]
         low, mid, high = (float(x) / mean for x in np.percentile(most, (25, 50, 75)))
         return low, mid, max(high, 1.0)
 
@@ -178,7 +170,7 @@ def _grouped(a: Analysis, device: int) -> Iterator[Routing]:
     first, shape = combinations(a.op_name[at], _blocks(a, at), before)
     for one in range(len(first)):
         same = at[shape == one]
-        if len(same) >= _LAYERS:
+        if len(same) >= limits.kernels.EVEN_LAYERS:
             none = np.full(len(same), np.nan)
             yield Routing("grouped", same, a.ops.length[same], none, none, none, "blocks")
 
@@ -203,12 +195,12 @@ def _loose(a: Analysis, device: int) -> Iterator[Routing]:
         layers = np.flatnonzero(tokens == alike)
         mine = np.isin(layer, layers)
         hit = np.bincount(layer[mine & active], minlength=len(tokens))[layers].astype(float)
-        if len(layers) < _LAYERS or not hit.all():
+        if len(layers) < limits.kernels.EVEN_LAYERS or not hit.all():
             continue
         time = np.bincount(layer[mine], (duration * (product | active))[mine], len(tokens))[layers]
         most, total = np.zeros(len(tokens)), np.bincount(layer[active], size[active], len(tokens))[layers]
         np.maximum.at(most, layer[active], size[active])
-        by = "one by one" if median_of(hit) >= _ONE_BY_ONE else "padded"
+        by = "one by one" if median_of(hit) >= limits.kernels.EXPERT_ACTIVATIONS else "padded"
         if by == "padded" and np.ptp(total) == 0:
             by = "grouped"
         experts = at[mine & (product | active)]
@@ -234,12 +226,6 @@ def _blocks(a: Analysis, at: Array) -> Array:
 
 # --- low-rank adapters: kernels written for them, and adapters that run operator by operator --------
 
-#: Casts and dropout between the product and its adapter, and casts between the adapter and its addition.
-_BESIDE = 2
-#: A product of an adapter takes at most this many times as long as the product beside it.
-_THIN = 1.25
-#: The least number of times that an adapter runs in a capture.
-_OFTEN = 8
 
 _PRODUCT, _SCALE, _ADD, _SMALL, _BOTH = range(1, 6)
 
@@ -275,16 +261,26 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     after = np.append(products[3:], len(main))
     small = np.append(0, np.cumsum(kind == _SMALL))
     scale, add = (_next((kind == wanted) | (kind == _BOTH), up) for wanted in (_SCALE, _ADD))
-    found = (down - first - 1 <= _BESIDE) & (small[down] - small[first + 1] == down - first - 1)
-    found &= (up == down + 1) & (scale == up + 1) & (add < after) & (add - scale - 1 <= _BESIDE)
+    found = (down - first - 1 <= limits.kernels.ADAPTER_DISTANCE) & (
+        small[down] - small[first + 1] == down - first - 1
+    )
+    found &= (
+        (up == down + 1)
+        & (scale == up + 1)
+        & (add < after)
+        & (add - scale - 1 <= limits.kernels.ADAPTER_DISTANCE)
+    )
     last = np.minimum(add, len(main) - 1)
     found &= (add == scale) | (small[last] - small[np.minimum(scale + 1, last)] == add - scale - 1)
     found &= stream[row[first]] == stream[row[last]]
-    thin = np.maximum(duration[row[down]], duration[row[up]]) <= _THIN * duration[row[first]]
+    thin = (
+        np.maximum(duration[row[down]], duration[row[up]])
+        <= limits.kernels.ADAPTER_FACTOR * duration[row[first]]
+    )
     narrow, wide = name[row[down]], name[row[up]]
     found &= thin & ((narrow != wide) | (_blocks(a, at[row[down]]) != _blocks(a, at[row[up]])))
     kinds, key = dense((narrow.astype(np.int64) << 32) | wide)
-    found &= (np.bincount(key[found], minlength=len(kinds)) >= _OFTEN)[key]
+    found &= (np.bincount(key[found], minlength=len(kinds)) >= limits.kernels.ADAPTER_RUNS)[key]
     inside = np.zeros(len(order) + 1, np.int64)
     np.add.at(inside, main[first[found]] + 1, 1)
     np.add.at(inside, main[add[found]] + 1, -1)

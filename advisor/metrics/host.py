@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct
 
-from advisor.metrics import intervals
+from advisor.metrics import intervals, limits
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, positions, subtract, union, union_by
 from advisor.model.arrays import Array, among, distinct, marked, sorting, spliced
 from advisor.model.once import cached_property
@@ -26,10 +26,6 @@ _DIGITS = re.compile(r"\d+")
 OPERATOR_TRAITS = re.compile(r", (?:op_id|seq|sizes|input_op_ids) = .*$")
 #: Deeper nesting is ignored.
 _DEPTH = 64
-#: Idle after a synchronize call counts as its refill up to this; longer is the host's own work.
-REFILL_NS = 100_000
-#: Host code inside one gap from here on is a gap of its own, wherever steps begin: calibration#host-gap.
-LONG_HOST_NS = 200_000
 
 #: Part of the idle time during a call; ``launch_call`` during any other.
 _CALL_PART = {
@@ -282,9 +278,9 @@ class ThreadStates:
 
     @cached_property
     def long_host(self) -> Coverage:
-        """Own code of at least LONG_HOST_NS: the device may have worked off its queue for most of it."""
+        """Own code of at least `LONG_HOST_NS`: the device may have worked off its queue for most of it."""
         start, end = self._spans
-        after = np.flatnonzero(start[1:] - end[:-1] >= LONG_HOST_NS)
+        after = np.flatnonzero(start[1:] - end[:-1] >= limits.host.LONG_HOST_NS)
         return Coverage(Spans(end[after], start[after + 1]))
 
     def split(self, lo: Array, hi: Array) -> dict[str, Array]:
@@ -313,7 +309,7 @@ def _states_of_calls(threads: Threads, thread: int) -> tuple[Array, Array, Array
         code[call] = THREAD_STATES.index(part)
     sync = np.flatnonzero(calls.call[:-1] == Call.SYNC)
     begin, end = calls.end[sync], calls.start[sync + 1]
-    short = (end - begin <= REFILL_NS) & (end > begin)
+    short = (end - begin <= limits.host.REFILL_NS) & (end > begin)
     return calls.start, calls.end, code[calls.call], Spans(begin[short], end[short])
 
 
@@ -332,8 +328,6 @@ def capture_ranges(trace: Trace) -> Spans:
 #: States of a thread that waits for something (ENUM_SAMPLING_THREAD_STATE of nsys: interruptible,
 #: uninterruptible, stopped, waiting, in the OS runtime): it asks for no CPU.
 _WAITS = (2, 3, 4, 7, 8)
-#: A context holds work of the capture when this share of it begins there; clocks may differ a little.
-_OWN = 0.01
 
 
 def off_cpu(trace: Trace, thread: int, *, waiting: bool = False) -> Spans | None:
@@ -361,7 +355,7 @@ def held_by_others(trace: Trace, device: int, starts: Array) -> Spans | None:
         mine = context == one
         held = between(time[mine], kind[mine] == CONTEXT_IN, kind[mine] == CONTEXT_OUT)
         own = np.searchsorted(starts, held.end) - np.searchsorted(starts, held.start)
-        if own.sum() < _OWN * len(starts):
+        if own.sum() < limits.host.OWN_CONTEXT_RATIO * len(starts):
             others.append(held)
     return joined(*others)
 

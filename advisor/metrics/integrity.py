@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.damage import PLACE_BITS, WAITS_FOR_ALL
 from advisor.metrics.intervals import positions
 from advisor.metrics.operations import Kind, Operations, call_keys, calls_named, combinations, contexts, join
@@ -30,16 +31,6 @@ from advisor.model.arrays import (
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
 
-#: By how much the clocks of host and device may differ, and stamps be rounded. Measured: no
-#: operation of a real capture begins before its call.
-SKEW_NS = 5_000
-#: The same for work that ends after a call that waited for it. Measured: none does.
-_LATE_NS = 100_000
-#: Stamps are rounded: consecutive work on a stream or thread may overlap by this, ns.
-_ROUNDING_NS = 1_000
-#: A clock with fewer ns per tick shows how long the shortest kernels and calls last.
-_FINE_NS = 100
-_FEW = 1_000
 #: Calls by which a kernel may ask to begin before the one ahead has ended (programmatic dependent
 #: launch); it still ends after it. Every overlap but one of the real captures is of these.
 _DEPENDENT = re.compile("LaunchKernelEx")
@@ -56,8 +47,6 @@ _OTHER_WORK = {
 }
 #: Columns of each table that hold a size; readers write `MISSING` where a row has none.
 _SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("bytes",)}
-#: Samplers round and average; a share of a peak beyond this is invalid.
-FULL = 1.05
 
 _GPU = ("kernels", "copies", "memsets", "graph_runs")
 _TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
@@ -105,7 +94,10 @@ def _checks(
     """(what is broken, mask over the rows of the table); `usual` is a time of this capture."""
     if table == "samples":
         shares = trace.columns(table, SAMPLE_RATIOS).values()
-        yield "above 100 %", np.any([v > FULL for v in shares], axis=0)  # false for NaN: not sampled
+        yield (
+            "above 100 %",
+            np.any([v > limits.recording.FULL_RATIO for v in shares], axis=0),
+        )  # false for NaN: not sampled
         return
     start, end = trace.columns(table, ("start", "end")).values()
     yield "end before start", end < start
@@ -140,7 +132,7 @@ def _checks_of_ops(trace: Trace, ops: Operations) -> dict[str, Array]:
         return {}
     api, alone = np.maximum(ops.api, 0), _launched_alone(trace, ops, calls["call"])
     return {
-        "before its launch": joined & (ops.start < calls["start"][api] - SKEW_NS),
+        "before its launch": joined & (ops.start < calls["start"][api] - limits.recording.SKEW_NS),
         "overlap on a stream": _overlapping(trace, ops, alone),
         "one launch for several": _sharing_a_launch(ops, alone[ops.kind[alone] == Kind.KERNEL]),
         "overlap of replays": _overlapping_replays(trace, ops, calls["call"], alone),
@@ -163,7 +155,10 @@ def _misissued(trace: Trace, kind: Array, call: Array) -> Array:
 
 def _counts_finely(start: Array) -> bool:
     """Whether the clock counts fewer ns than those by which coarse ones go on: most show it at once."""
-    return any(bool(((some - start[0]) % _FINE_NS).any()) for some in (start[:_FEW], start[_FEW:]))
+    return any(
+        bool(((some - start[0]) % limits.recording.FINE_NS).any())
+        for some in (start[: limits.recording.FIRST_STAMPS], start[limits.recording.FIRST_STAMPS :])
+    )
 
 
 def _usual_time(trace: Trace) -> float:
@@ -229,7 +224,7 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     order = at[sorting(*(picked(v, at) for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
     start, end = ops.start[order], ops.end[order]
     # Few overlap the one ahead: only these are examined closely.
-    after = np.flatnonzero(np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS) + 1
+    after = np.flatnonzero(np.minimum(end[:-1], end[1:]) - start[1:] > limits.recording.ROUNDING_NS) + 1
     sooner = end[after] < end[after - 1]
     mine, ahead = order[after], order[after - 1]
     wrong = _alike(mine, ahead, ops.stream, context, ops.device, ops.process)
@@ -263,7 +258,7 @@ def _overlapping_replays(trace: Trace, ops: Operations, call: Array, alone: Arra
     order = ordered(start, *same)
     start, end, graph = start[order], end[order], graph[order]
     wrong = ~begins_run(*(v[order] for v in same))
-    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > _ROUNDING_NS
+    wrong[1:] &= np.minimum(end[:-1], end[1:]) - start[1:] > limits.recording.ROUNDING_NS
     wrong[1:] &= graph[1:] | graph[:-1]
     dependent = calls_named(trace, ops.api[at[first]][order], _DEPENDENT)
     wrong[1:] &= ~dependent[1:] | (end[1:] < end[:-1])
@@ -283,7 +278,7 @@ def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
     def check(waits: Array, work: Array) -> None:
         after = positions(start[waits], end[ops.api[work]])
         work, after = work[after < len(waits)], after[after < len(waits)]
-        mask[work] |= ops.end[work] - _LATE_NS > end[waits[after]]
+        mask[work] |= ops.end[work] - limits.recording.LATE_END_NS > end[waits[after]]
 
     for_all = syncs[calls_named(trace, syncs, WAITS_FOR_ALL)]
     for one in distinct(process[for_all]).tolist():
@@ -311,7 +306,13 @@ def _crossing(trace: Trace) -> Array:
     start, end, thread, process = columns.values()
     order = sorting(-end, start, thread, process)
     start, end = start[order], end[order]
-    after = np.flatnonzero((end[:-1] - start[1:] > _ROUNDING_NS) & (end[1:] - end[:-1] > _ROUNDING_NS)) + 1
+    after = (
+        np.flatnonzero(
+            (end[:-1] - start[1:] > limits.recording.ROUNDING_NS)
+            & (end[1:] - end[:-1] > limits.recording.ROUNDING_NS)
+        )
+        + 1
+    )
     mine, ahead = (after, after - 1) if isinstance(order, slice) else (order[after], order[after - 1])
     wrong = _alike(mine, ahead, thread, process) & (thread[mine] != MISSING)
     return marked(len(thread), mine[wrong])

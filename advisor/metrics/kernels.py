@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
+from advisor.metrics import limits
 from advisor.model.arrays import Array, begins_run, constant, marked, median_of, merged, sorting
 from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
@@ -198,16 +199,11 @@ def heaviest(values: Array, weight: Array | None = None) -> int:
     return int(known[np.argmax(np.bincount(at, weight))])
 
 
-#: A device with less than this share of the GPU time of the busiest one is only touched: a memset, a
-#: handle. Its waits say nothing about the program.
-_TOUCHED = 0.01
-
-
 def worked(device: Array, time: Array) -> list[int]:
     """The devices that did enough work to be judged."""
     known, at = dense(device)
     total = np.bincount(at, time, len(known))
-    return [int(d) for d in known[total >= _TOUCHED * total.max(initial=0.0)]]
+    return [int(d) for d in known[total >= limits.host.TOUCHED_RATIO * total.max(initial=0.0)]]
 
 
 class Distribution(Struct, frozen=True):

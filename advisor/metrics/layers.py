@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import KernelFamily
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost_on_threads
 from advisor.metrics.kernels import ATTENTION, dense, is_combining, is_helper
@@ -22,11 +23,6 @@ PARTS = ("attention", "ffn", "other")
 #: From this many blocks of queries on, split-KV attention reads a prompt.
 _PROMPT_BLOCKS = 2
 _ATTENTION, _FFN, _OTHER = range(3)
-#: At least this many repetitions are layers, if they hold this share of the kernel time.
-FEWEST, _HELD = 3, 0.5
-#: Layers by order: this share of the steps agrees on the number of layers, and this share of the layers
-#: ends in a feed-forward network.
-_AGREE = 0.75
 #: Number of distinct kernel sequences that are examined.
 _SEQUENCES = 200
 #: The role of a kernel family in the order of a layer.
@@ -96,8 +92,8 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
         layer, part = labels
         inside = where(layer >= 0)
         known, number = dense(layer[inside])
-        held = duration[inside].sum() >= _HELD * duration.sum()
-        if len(known) >= FEWEST and held and (part[inside] == _ATTENTION).any():
+        held = duration[inside].sum() >= limits.kernels.LAYERS_RATIO * duration.sum()
+        if len(known) >= limits.kernels.LAYERS and held and (part[inside] == _ATTENTION).any():
             return Layers(by, at[inside], step[inside], number, part[inside], at[joins])
     return None
 
@@ -156,7 +152,11 @@ def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
             layer[i], part[i] = layer[module.parent], part[module.parent]
             if part[i] == _OTHER and (named := own[i]) is not None:
                 part[i] = PARTS.index(named)
-        elif own[i] is None and len(group[module.parent, module.kind]) >= FEWEST and "attention" in below[i]:
+        elif (
+            own[i] is None
+            and len(group[module.parent, module.kind]) >= limits.kernels.LAYERS
+            and "attention" in below[i]
+        ):
             layer[i], count = count, count + 1
     of = found.module[at]
     layers, parts = (np.append(np.array(v, np.int64), MISSING)[of] for v in (layer, part))
@@ -173,7 +173,7 @@ def _by_ranges(a: Analysis, at: Array, step: Array) -> tuple[Array, Array] | Non
     layers = {i: number for i, number in layers.items() if not ranges.by_profiler[i]}
     named_parts = ranges.matching(lambda text: names.part(names.layer(text)[1]))
     parts = {i: PARTS.index(name) for i, name in named_parts.items() if not ranges.by_profiler[i]}
-    if len(set(layers.values())) < FEWEST:
+    if len(set(layers.values())) < limits.kernels.LAYERS:
         return _unnumbered(a, at, step, parts) if len(set(parts.values())) > 1 else None
     rows = ranges.rows(list(layers))
     numbers = np.array([layers[i] for i in rows["text"].tolist()], np.int64)
@@ -228,7 +228,7 @@ def _by_order(runs: Sequence[Array]) -> tuple[Array, Array] | None:
         found.append(known[key])
     counts = np.array([count for _, _, count in found])
     usual = int(median_of(counts))
-    if usual < FEWEST or float((counts == usual).mean()) < _AGREE:
+    if usual < limits.kernels.LAYERS or float((counts == usual).mean()) < limits.kernels.LAYERS_AGREE_RATIO:
         return None
     empty = [np.where(count == usual, layer, MISSING) for layer, _, count in found]
     return np.concatenate(empty), np.concatenate([part for _, part, _ in found])
@@ -248,10 +248,12 @@ def _in_sequence(signs: Array) -> tuple[Array, Array, int]:
     places = {sign: np.flatnonzero(signs == sign) for sign in range(1, 12)}
     products, experts = places[_PRODUCT], places[_EXPERTS]
     anchors, own = _anchors(places)
-    if len(anchors) < FEWEST or (own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))):
+    if len(anchors) < limits.kernels.LAYERS or (
+        own == 2 and np.ptp(np.diff(np.searchsorted(products, anchors)))
+    ):
         return layer, part, 0  # a softmax may also belong to a router
     ends = _ends(signs, places, anchors, own)
-    if ends is None or np.mean([lo == hi for lo, hi in ends]) > 1 - _AGREE:
+    if ends is None or np.mean([lo == hi for lo, hi in ends]) > 1 - limits.kernels.LAYERS_AGREE_RATIO:
         return layer, part, 0
     before = [a - e for a, (_, e) in zip(anchors[1:].tolist(), ends, strict=False)]
     start = max(int(anchors[0]) - int(median_of(before)), -1)

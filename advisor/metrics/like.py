@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, intersect, union, union_by
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, nth_alike
 from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles, picked, sorting
 from advisor.sources.schema import MISSING, Call
-
-#: A call is slow when it takes this many times the median of comparable calls.
-SLOW = 1.5
-#: Below this many comparable calls a percentile is not meaningful.
-MIN_CALLS = 20
 
 
 class LikeCalls(Struct, frozen=True):
@@ -74,12 +70,6 @@ def _among_neighbours(call: Array, stream: Array) -> Array:
     return out
 
 
-#: With fewer calls the shortest one proves little about a place in the step.
-_PLACE_CALLS = 5
-#: Places whose shortest calls differ by more than this, the next longer one over a shorter, do other work.
-_OTHER_WORK = 1.2
-
-
 def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
     """The groups, divided where even the shortest calls of some places of the steps take longer than those
     of the others. The first call of a group in a step of one phase is one place, the second another."""
@@ -97,10 +87,12 @@ def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
     np.minimum.at(level, place, took)
     count, its = np.bincount(place, minlength=len(known)), known // wide // kinds
     usual = distribution(of, took, int(of.max()) + 1).p50
-    level = np.where(count >= _PLACE_CALLS, level, usual[its])
+    level = np.where(count >= limits.kernels.PLACE_CALLS, level, usual[its])
     order = np.lexsort((level, its))
     ranked, longer = its[order], level[order]
-    begins = np.append(True, (ranked[1:] != ranked[:-1]) | (longer[1:] > _OTHER_WORK * longer[:-1]))
+    begins = np.append(
+        True, (ranked[1:] != ranked[:-1]) | (longer[1:] > limits.kernels.OTHER_PLACE_FACTOR * longer[:-1])
+    )
     kind = np.empty(len(known), np.int64)
     kind[order] = np.cumsum(begins)
     out = group.astype(np.int64) * (len(known) + 1)  # those outside of steps stay for themselves
@@ -108,28 +100,28 @@ def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
     return dense(out)[1]
 
 
-#: Slow calls that come again and again as often, at about one length and beside nothing else, are another
-#: product of the same kernel: in this share of the steps, of which there are five or more, or of the
-#: distances between them where there are no steps, if they are this share of the calls.
-_REGULAR, _LEAST_TIMES, _OFTEN, _ONE_LENGTH = 0.8, 5, 0.2, 1.25
-
-
 def two_modes(a: Analysis, device: int, like: LikeCalls, group: int, duration: Array) -> bool:
     """Whether the slow calls of a group (positions of it in `like`) are work of their own, and no tail."""
     mine = np.flatnonzero(like.group == group)
-    slow = duration[mine] > SLOW * median_of(duration[mine])
+    slow = duration[mine] > limits.kernels.SLOW_CALL_FACTOR * median_of(duration[mine])
     if not slow.any():
         return False
     low, high = percentiles(duration[mine][slow], 10, 90)
-    if high > _ONE_LENGTH * low or alone_ratio(a, device, like.at[mine[slow]]) < 0.5:
+    if high > limits.kernels.ONE_LENGTH_FACTOR * low or alone_ratio(a, device, like.at[mine[slow]]) < 0.5:
         return False
     step = a.steps.op_step[like.at[mine]]
     if (step >= 0).all():
         steps, at = np.unique(step, return_inverse=True)
         times = np.bincount(at[slow], minlength=len(steps))
     else:
-        times = np.diff(np.flatnonzero(slow)) if slow.mean() >= _OFTEN else np.zeros(0, np.int64)
-    return len(times) >= _LEAST_TIMES and bool(((times == median_of(times)) & (times > 0)).mean() >= _REGULAR)
+        times = (
+            np.diff(np.flatnonzero(slow))
+            if slow.mean() >= limits.kernels.REGULAR_CALLS_RATIO
+            else np.zeros(0, np.int64)
+        )
+    return len(times) >= limits.kernels.REGULAR_TIMES and bool(
+        ((times == median_of(times)) & (times > 0)).mean() >= limits.kernels.REGULAR_RATIO
+    )
 
 
 def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
@@ -141,8 +133,8 @@ def alone_ratio(a: Analysis, device: int, slow: Array) -> float:
 
 
 def slow_calls(like: LikeCalls) -> Array:
-    """Mask over the calls that take more than `SLOW` times the median of their like."""
-    return np.asarray(like.duration > SLOW * like.spread.p50[like.group])
+    """Mask over the calls that take more than `SLOW_CALL_FACTOR` times the median of their like."""
+    return np.asarray(like.duration > limits.kernels.SLOW_CALL_FACTOR * like.spread.p50[like.group])
 
 
 def alone_ratios(a: Analysis, device: int, like: LikeCalls, slow: Array) -> Array:

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.model.arrays import Array
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL, TABLES
 from advisor.sources.trace import Trace
-
-#: Lines that are compared have numbers of requests that differ by at most this share.
-_LIKE = 0.35
-#: A run that gives this share of the most tokens a second gives nearly the most. Choice.
-_NEARLY = 0.95
-#: The least number of lines on each side of a comparison.
-_FEWEST = 3
 
 
 class Load(Struct):
@@ -90,7 +84,7 @@ def logged_step_ns(a: Analysis) -> float | None:
     if len(steps):  # a benchmark that times single decode steps
         return float(np.median(steps)) * 1e6
     ms = load.per_token_ms[load.active & ~load.behind_prompts]
-    if len(ms) < _FEWEST:
+    if len(ms) < limits.kernels.LOAD_LINES:
         return None
     return float(np.median(ms) * (np.median(accepted) if len(accepted) else 1.0)) * 1e6
 
@@ -100,21 +94,23 @@ def slowdown(load: Load, slow: Array, usual: Array) -> float | None:
     requests; None with fewer than three lines on a side."""
     ms = load.per_token_ms
     slow, usual = slow & ~np.isnan(ms), usual & ~np.isnan(ms)
-    if slow.sum() < _FEWEST:
+    if slow.sum() < limits.kernels.LOAD_LINES:
         return None
     ratios = []
     for i in np.flatnonzero(slow):
-        near = usual & (np.abs(load.running - load.running[i]) <= _LIKE * load.running[i])
-        if near.sum() >= _FEWEST:
+        near = usual & (
+            np.abs(load.running - load.running[i]) <= limits.kernels.LIKE_LOAD_RATIO * load.running[i]
+        )
+        if near.sum() >= limits.kernels.LOAD_LINES:
             ratios.append(ms[i] / np.median(ms[near]))
-    return float(np.median(ratios)) if len(ratios) >= _FEWEST else None
+    return float(np.median(ratios)) if len(ratios) >= limits.kernels.LOAD_LINES else None
 
 
 def context_slowdown(load: Load) -> float | None:
     """The same for lines whose requests hold at least twice the cache of the shortest third."""
     held = load.cache_used / np.maximum(load.running, 1)
     at = load.active & ~load.behind_prompts & (held > 0)
-    if at.sum() < 2 * _FEWEST:
+    if at.sum() < 2 * limits.kernels.LOAD_LINES:
         return None
     short = np.quantile(held[at], 1 / 3)
     return slowdown(load, at & (held >= 2 * short), at & (held <= short))
@@ -131,9 +127,9 @@ def knee(load: Load) -> tuple[float, float] | None:
     nearly the most tokens a second, and the largest; None of fewer than three."""
     at = ~np.isnan(load.in_flight) & (load.output_per_s > 0)
     sent, rate = load.in_flight[at], load.output_per_s[at]
-    if len(np.unique(sent.round())) < _FEWEST:
+    if len(np.unique(sent.round())) < limits.kernels.LOAD_LINES:
         return None
-    return float(sent[rate >= _NEARLY * rate.max()].min()), float(sent.max())
+    return float(sent[rate >= limits.kernels.NEARLY_MOST_RATIO * rate.max()].min()), float(sent.max())
 
 
 def by_replica(load: Load) -> dict[int, float]:

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import ATTENTION, MATMUL
 from advisor.metrics.operations import combinations
@@ -257,10 +258,6 @@ def _sized(
     return Sized(at, of_pair[pair], list(known), a.ops.length[at].astype(float), reduction)
 
 
-#: Matrix kernels without sizes may hold this share of their time in a step whose weights are summed.
-_UNKNOWN = 0.05
-
-
 def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
     """Bytes of the weights that a decode step multiplies by, the median of the window. None if sizes or
     types are unknown of nearly all products, and in a prefill, which reads more than weights."""
@@ -270,7 +267,10 @@ def recorded_weights(a: Analysis, found: Matmuls | None) -> int | None:
     inside = np.isin(step, a.window_steps)
     with_operands = np.array([*(p.size > 0 for _, p in found.products), False])[found.product]
     whole = float(found.duration[inside].sum())
-    if not whole or float(found.duration[inside & ~with_operands].sum()) > _UNKNOWN * whole:
+    if (
+        not whole
+        or float(found.duration[inside & ~with_operands].sum()) > limits.kernels.UNSIZED_RATIO * whole
+    ):
         return None
     weights = np.array([*(p.weight_bytes for _, p in found.products), 0])[found.product]
     mine = inside & with_operands & ~found.reduction

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
 from advisor.model.arrays import Array, among, compact, constant, distinct, merged, picked, where
@@ -29,8 +30,6 @@ class Kind(IntEnum):
 
 _TABLES = ("kernels", "copies", "memsets", "graph_runs")
 _COLUMNS = ("start", "end", "device", "stream", "process", "correlation", "graph_node", "kind", "row")
-#: Counts without steps are compared as rates per 100 kernels; of fewer kernels than this they are none.
-FEWEST_KERNELS = 20
 #: Correlation ids above this are numbered anew: a key of process and id would not fit 64 bits.
 _LARGE_ID = 1 << 40
 
@@ -286,13 +285,6 @@ def join(keys: Array, wanted: Array) -> Array:
 
 # --- programs that a capture holds one after the other --------------------------------------------
 
-#: The first call before any GPU work creates the context when it takes this long.
-CONTEXT_NS = 10_000_000
-#: Another call of that name does so again when it takes this share of the time at least.
-_AGAIN = 0.5
-#: This many operations at the beginning of a run show whether it is the same program again.
-_OPENING = 4
-
 
 class Runs(Struct, frozen=True):
     """Where each program but the last ends, ns, ascending, and [since, until) of the analysed one: that
@@ -351,7 +343,7 @@ def _run_ends(trace: Trace, ops: Operations, op_name: Array) -> Array:
 def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
     """The last operation before each call that creates a context again for the same opening work."""
     calls = trace.columns("api_calls", ("start", "end", "process", "call", "name_id"))
-    slow = np.flatnonzero(calls["end"] - calls["start"] >= CONTEXT_NS)
+    slow = np.flatnonzero(calls["end"] - calls["start"] >= limits.window.CONTEXT_NS)
     slow = slow[~among(calls["call"][slow], (Call.SYNC, Call.COPY, Call.MODULE, Call.LAUNCH))]
     slow = slow[np.argsort(calls["start"][slow], kind="stable")]
     found = []
@@ -359,13 +351,13 @@ def _restarts(trace: Trace, ops: Operations, op_name: Array) -> Array:
         mine = slow[calls["process"][slow] == process]
         work = np.flatnonzero(ops.process == process)
         length, name = calls["end"][mine] - calls["start"][mine], calls["name_id"][mine]
-        again = mine[(name == name[0]) & (length >= _AGAIN * length[0])][1:]
+        again = mine[(name == name[0]) & (length >= limits.window.CONTEXT_AGAIN_RATIO * length[0])][1:]
         if not len(work) or not len(again) or calls["start"][mine[0]] >= ops.start[work[0]]:
             continue
         busy = Coverage(union(ops.start, ops.end))
         again = again[busy.within(calls["start"][again], calls["end"][again]) == 0]
-        opening = op_name[work[:_OPENING]]
+        opening = op_name[work[: limits.window.OPENING_OPERATIONS]]
         for at in np.searchsorted(ops.start[work], calls["start"][again]).tolist():
-            if at and np.array_equal(op_name[work[at : at + _OPENING]], opening):
+            if at and np.array_equal(op_name[work[at : at + limits.window.OPENING_OPERATIONS]], opening):
                 found.append(int(np.searchsorted(ops.start, ops.start[work[at]])) - 1)
     return np.array(found, np.int64)

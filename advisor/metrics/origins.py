@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.errors import InputError
+from advisor.metrics import limits
 from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost_on_threads
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import combinations
@@ -224,11 +225,6 @@ def module_tree(found: Origins, at: Array, duration: Array, apart: bool = False)
     return rows
 
 
-#: Recordings that have less in common are not of one program: those of one program share 97 % and more, of
-#: others up to 75 % of the time and 70 % of the operations.
-LEAST_MATCH = 0.75
-#: With fewer kernels of one launch shape they are of other sizes (one program: 86 % and more).
-LEAST_SAME = 0.25
 _AGAIN = "record the same model, batch and phase with both profilers"
 
 
@@ -262,11 +258,14 @@ class Provenance:
             return
         mine, theirs = (a.trace.capture.path for a in (self._a, self._a.other))
         same = self.match.same_ratio if self.match is not None else None
-        if self.quality is not None and self.quality < LEAST_MATCH:
-            low, least = f"{theirs} matches {100 * self.quality:.0f} % of {mine}", LEAST_MATCH
-        elif same is not None and same < LEAST_SAME:
+        if self.quality is not None and self.quality < limits.kernels.SAME_PROGRAM_RATIO:
+            low, least = (
+                f"{theirs} matches {100 * self.quality:.0f} % of {mine}",
+                limits.kernels.SAME_PROGRAM_RATIO,
+            )
+        elif same is not None and same < limits.kernels.SAME_SHAPES_RATIO:
             low = f"{100 * same:.0f} % of the kernels of {theirs} have the launch shape of {mine}"
-            least = LEAST_SAME
+            least = limits.kernels.SAME_SHAPES_RATIO
         else:
             return
         raise InputError(f"--together: {low}, less than {100 * least:.0f} %; {_AGAIN}")

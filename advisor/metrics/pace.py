@@ -8,6 +8,7 @@ from zlib import crc32
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS
 from advisor.metrics.kernels import call_key, dense, distribution, launch_shape
@@ -15,13 +16,10 @@ from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import slow_steps
 from advisor.model.arrays import Array, marked, median_of, rows_at
 
-#: A kernel changes like the rest where it changes by at least this part of the mean change.
-_LIKE = 0.5
-
 
 def alike_ratio(time: Array, change: Array, mean: float) -> float:
     """Share of the time (by kernel) in kernels whose `change` is at least half of the mean change."""
-    return float(time[change >= _LIKE * mean].sum() / max(time.sum(), 1.0))
+    return float(time[change >= limits.kernels.LIKE_THE_REST_RATIO * mean].sum() / max(time.sum(), 1.0))
 
 
 # --- kernels that other devices of a job run as well ----------------------------------------------
@@ -71,13 +69,6 @@ def kernel_paces(a: Analysis, device: int) -> tuple[KernelPace, ...]:
 
 # --- steps that get longer or shorter from the first to the last ----------------------------------
 
-#: Drift needs this many steps: each third then holds at least four.
-MIN_STEPS = 12
-#: Similar calls are compared in this many runs of equal length, of at least five calls each.
-_RUNS, _RUN = 8, 5
-#: Runs that drift keep their order in rank: two levels in a row of eight reach 0.87.
-_IN_ORDER = 0.8
-
 
 class Drift(Struct, frozen=True):
     """Change from the first third of the steps to the last; positive is longer.
@@ -99,11 +90,11 @@ class Drift(Struct, frozen=True):
 
 
 def find_drift(a: Analysis, device: int) -> Drift | None:
-    """None for fewer than `MIN_STEPS` steps of the commonest phase."""
+    """None for fewer than `DRIFT_STEPS` steps of the commonest phase."""
     inside, _ = a.kernels(device).of_one_phase
     number, step = dense(a.kernels(device).step[inside])
     count, third = len(number), len(number) // 3
-    if count < MIN_STEPS:
+    if count < limits.kernels.DRIFT_STEPS:
         return None
     held = a.budgets[device].by_step[number]
     times = held.sum(axis=1) - held[:, PARTS.index("profiler")]
@@ -190,12 +181,12 @@ def rank_correlation(values: Array) -> float:
 def trend_ratio(duration: Array) -> float | None:
     """Share of the time above the median of similar calls that disappears when each run of calls is
     compared with its own median, if the runs drift; 0 if they do not. None for too few calls."""
-    runs = min(_RUNS, len(duration) // _RUN)
-    if runs < _RUNS // 2:
+    runs = min(limits.kernels.DRIFT_RUNS, len(duration) // limits.kernels.DRIFT_RUN_CALLS)
+    if runs < limits.kernels.DRIFT_RUNS // 2:
         return None
     parts = np.array_split(duration, runs)
     medians = np.array([median_of(p) for p in parts])
-    if abs(rank_correlation(medians)) < _IN_ORDER:
+    if abs(rank_correlation(medians)) < limits.kernels.DRIFT_ORDER:
         return 0.0
     whole = float(np.maximum(duration - median_of(duration), 0).sum())
     left = sum(float(np.maximum(p - m, 0).sum()) for p, m in zip(parts, medians, strict=True))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.kernels import dense, is_unknown, nth_alike
 from advisor.metrics.operations import Kind, combinations, join
 from advisor.model.arrays import Array, begins_run, distinct, marked
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
 
-#: Two steps are of one kind if they have at least this share of their operations in common.
-LEAST_ALIKE = 0.5
 #: Sequences up to this length are compared exactly.
 _LONGEST = 5_000
 #: Number of kinds of steps that are compared.
@@ -152,13 +151,13 @@ def _most_like(
         common = float(np.minimum(count, theirs).sum())
         ranked.append((2 * common / (len(tokens) + len(steps[0][1]) or 1), other))
     for upper, other in sorted(ranked, reverse=True)[:8]:
-        if upper < LEAST_ALIKE or (best and upper <= best[0]):
+        if upper < limits.kernels.ALIKE_RATIO or (best and upper <= best[0]):
             break
         at = _matched(tokens, kinds[other][0][1])
         alike = 2 * float((at >= 0).sum()) / (len(tokens) + len(kinds[other][0][1]))
         if best is None or alike > best[0]:
             best = alike, other, at
-    return best[1:] if best and best[0] >= LEAST_ALIKE else None
+    return best[1:] if best and best[0] >= limits.kernels.ALIKE_RATIO else None
 
 
 def _matched(own: Array, other: Array) -> Array:

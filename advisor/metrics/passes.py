@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamily
+from advisor.metrics import limits
 from advisor.metrics.kernels import (
     ATTENTION,
     MATMUL,
@@ -29,17 +30,9 @@ from advisor.model.once import cached_property
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
-#: At most this many other kernels between one that quantises and the product that reads it: they pack
-#: scales, or sort tokens by expert.
-_BEFORE_PRODUCT = 3
 
 T = TypeVar("T")
 
-#: Scaling, mask, softmax, dropout and casts: at most this many kernels between the products of attention.
-_BETWEEN = 12
-#: They take at least this share of the time of the products around them, unlike the softmax of a router
-#: before the products of the experts.
-_SCORES = 0.2
 #: A softmax by hand subtracts the maximum, sums up powers and divides by the sum.
 _BY_HAND = ("max / min", "unary math", "sum")
 #: What its backward pass has of it: the gradient is multiplied, divided and summed up, with a scatter to the
@@ -48,12 +41,6 @@ _BACKWARD = ("multiply", "divide", "sum")
 _BETWEEN_PRODUCTS = UNFUSED | {"memset", "reduction"}
 #: Operators of products with weights, and of two activations.
 _OF_WEIGHTS, _OF_ACTIVATIONS = ("linear", "addmm", "_addmm_activation"), ("bmm", "baddbmm")
-
-#: Kernels that widen weights: at most this many before a product, each of this many ns and this share of
-#: the product at least, together this share. Kernels that widen activations are shorter, or the product is
-#: bound by arithmetic: with n columns it takes n / 560 times as long as a kernel that reads and writes its
-#: input in 16 bits (700 Tflop/s, 2.5 TB/s).
-_CONVERSIONS, _LONG_NS, _EACH, _TOGETHER = 8, 3_000, 0.25, 0.75
 
 
 def gathered(make: Callable[[DeviceKernels], T]) -> cached_property[T]:
@@ -181,14 +168,16 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
         none of the others."""
         near = product[first] & product[second] & (q.run[first] == q.run[second])
         near &= (second - first - 1 <= most) & (within(others) == 0)
-        long = within(q.length) + besides >= _SCORES * (q.length[first] + q.length[second])
+        long = within(q.length) + besides >= limits.kernels.SCORES_RATIO * (
+            q.length[first] + q.length[second]
+        )
         return np.asarray(near & long)
 
     small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[q.name]
     by_hand, softmaxes = some(*_BY_HAND), within(softmax[q.name])
     is_copy = a.names.mask(lambda k: k.operation == "copy / layout change")[q.name]
     begin, copied = _copies_before(q, first, is_copy)
-    found = between(_BETWEEN, ~small, copied)
+    found = between(limits.kernels.SCORES_DISTANCE, ~small, copied)
     found &= (softmaxes == 1) | (softmaxes == 0) & by_hand  # linear attention has two, of queries and keys
     if found.any():
         kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
@@ -197,7 +186,7 @@ def attention_pieces(a: Analysis, at: Array, step: Array) -> Pieces:
         # Behind the forward pass, as often as in it: a norm by hand comes more often.
         scatter = a.names.mask(lambda k: k.family == "index")[q.name]
         back = some(*_BACKWARD) & ~by_hand & ~found & (softmaxes == 0)
-        back &= between(2 * _BETWEEN, ~small & ~scatter)
+        back &= between(2 * limits.kernels.SCORES_DISTANCE, ~small & ~scatter)
         last = np.full(int(q.run[-1]) + 1, len(first))
         last[q.run[first[forward]]] = forward  # ascending: the last one of each run stays
         back &= np.arange(len(first)) > last[q.run[first]]
@@ -267,7 +256,7 @@ def quantised_inputs(a: Analysis, at: Array, step: Array) -> Array:
     if len(ends):
         to = ends[np.minimum(np.searchsorted(ends, np.arange(len(q.of))), len(ends) - 1)]
         between = np.cumsum(~mine & ~product)
-        near = (between[to] - between >= 0) & (between[to] - between <= _BEFORE_PRODUCT)
+        near = (between[to] - between >= 0) & (between[to] - between <= limits.kernels.QUANTISING_DISTANCE)
         out[q.of[mine & near & (q.run == q.run[to])]] = True
     return out
 
@@ -289,7 +278,7 @@ def _converted(
     place = np.searchsorted(ends, np.arange(len(q.of)))  # of the kernel that ends the run of each
     to = np.append(ends, len(q.of) - 1)[place]
     mine = moving & product[to] & (q.run == q.run[to]) if len(to) else moving
-    mine &= q.length >= np.maximum(_EACH * q.length[to], _LONG_NS)
+    mine &= q.length >= np.maximum(limits.kernels.WIDENING_RATIO * q.length[to], limits.kernels.WIDENING_NS)
 
     def before(wanted: Array) -> Array:
         """Sums of a value over the kernels of each run."""
@@ -301,8 +290,8 @@ def _converted(
     else:  # a cast from FP32 behind a widening multiplication is one of an activation, not of a weight
         shown = before((widens & cast)[q.name]) > 0
         shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
-    enough = shown & (before(mine) <= _CONVERSIONS)
-    enough &= before(q.length) >= _TOGETHER * np.append(q.length[ends], 0)
+    enough = shown & (before(mine) <= limits.kernels.WIDENING_DISTANCE)
+    enough &= before(q.length) >= limits.kernels.WIDENED_RATIO * np.append(q.length[ends], 0)
     if enough.sum() > len(distinct(q.run[mine & enough[place]])):
         out[q.of] = mine & enough[place]
     return out
@@ -316,11 +305,6 @@ def _multiplies_16_bits(kernel: KernelFamily) -> bool:
 
 # --- rows that a step gathers from many tables: embeddings of a recommender, KV caches of beams that changed
 # places; one kernel each
-
-#: At least this many gathers in a stretch without products read as many tables, or the cache of each layer.
-_MANY = 8
-#: Shorter gathers move rows of an input, not a cache, ns.
-_CACHE_NS = 3_000
 
 
 class Gathers(Struct, frozen=True):
@@ -343,7 +327,9 @@ def cache_reorders(a: Analysis, at: Array, step: Array) -> Gathers:
     """Gathers of whole KV caches in a language model, as beam search has them: layer after layer, without a
     product between."""
     language_model = a.program.is_language_model
-    return _gathers(a, at, step, lambda k: bool(language_model) and _gathers_rows(k), _CACHE_NS)
+    return _gathers(
+        a, at, step, lambda k: bool(language_model) and _gathers_rows(k), limits.kernels.CACHE_GATHER_NS
+    )
 
 
 def _gathers_rows(kernel: KernelFamily) -> bool:
@@ -353,7 +339,7 @@ def _gathers_rows(kernel: KernelFamily) -> bool:
 def _gathers(
     a: Analysis, at: Array, step: Array, wanted: Callable[[KernelFamily], bool], least_ns: int
 ) -> Gathers:
-    """Wanted kernels of at least this many ns, `_MANY` or more in a row without a product between."""
+    """Wanted kernels of at least this many ns, `GATHERS` or more in a row without a product between."""
     mask = a.names.mask(wanted)
     if not mask.any() or not len(at):
         return Gathers(np.zeros(len(at), bool), *np.empty((2, 0), np.int64))
@@ -361,7 +347,7 @@ def _gathers(
     mine = mask[q.name] & (q.length >= least_ns)
     heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[q.name]
     stretch = np.cumsum(heavy | begins_run(q.run))
-    mine &= (np.bincount(stretch, mine) >= _MANY)[stretch]
+    mine &= (np.bincount(stretch, mine) >= limits.kernels.GATHERS)[stretch]
     found = np.flatnonzero(mine)
     first, of = begins_run(stretch[found]), at[q.of[found]]
     last = np.append(first[1:], True)[: len(found)]

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from advisor.knowledge.engine_signs import detect, engines
 from advisor.knowledge.files import KernelFamily, StepName, step_patterns
+from advisor.metrics import limits
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import Names, dense, sums_of
@@ -28,22 +29,6 @@ from advisor.sources.trace import Trace
 
 if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
-
-#: A step is of one phase if at least this share of its phase-specific kernel time says so.
-_CLEAR = 0.7
-#: With at least this share of the lesser kind of attention a step is mixed.
-_BOTH = 0.1
-#: A decode step has one token a sequence: more are a prompt, whatever kernel reads them. Serving engines
-#: capture their decode graphs up to batches of 512 (vLLM).
-_MOST_SEQUENCES = 512
-#: Without any sign of attention a pass with at most this many tokens is a decode step: prompts are longer.
-_FEW_TOKENS = 256
-#: Blocks of an attention kernel for each token. In decode every sequence has a block for each head
-#: (of keys and values, at least); in prefill a block takes 64 or 128 tokens of a head, which makes
-#: one or less for up to 64 heads.
-_DECODE_BLOCKS = 4.0
-#: A benchmark generates this many tokens or more; a scheduler may let prompts in more often.
-_GENERATION = 8
 
 
 def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
@@ -75,15 +60,15 @@ def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple
     with np.errstate(invalid="ignore"):  # NaN fits no case
         share, few = decode / (decode + prefill), few_rows / products
     cases = (
-        ((share > _BOTH) & (share < 1 - _BOTH), "mixed"),
-        (tokens > _MOST_SEQUENCES, "prefill"),
-        ((share >= 0.5) | (blocks / tokens >= _DECODE_BLOCKS), "decode"),
+        ((share > limits.kernels.MIXED_RATIO) & (share < 1 - limits.kernels.MIXED_RATIO), "mixed"),
+        (tokens > limits.kernels.DECODE_SEQUENCES, "prefill"),
+        ((share >= 0.5) | (blocks / tokens >= limits.kernels.DECODE_BLOCKS), "decode"),
         # Attention for many queries also serves a batch of single ones if its heads fill the GPU.
-        ((share < 0.5) & ~(few >= _CLEAR), "prefill"),
-        (tokens <= _FEW_TOKENS, "decode"),
+        ((share < 0.5) & ~(few >= limits.kernels.CLEAR_RATIO), "prefill"),
+        (tokens <= limits.kernels.DECODE_TOKENS, "decode"),
         (products == 0, "unknown"),
-        (few >= _CLEAR, "decode"),
-        (few <= 1 - _CLEAR, "prefill"),
+        (few >= limits.kernels.CLEAR_RATIO, "decode"),
+        (few <= 1 - limits.kernels.CLEAR_RATIO, "prefill"),
     )
     found = np.select([mask for mask, _ in cases], [phase for _, phase in cases], "mixed")
     return tuple(found.tolist())
@@ -119,12 +104,6 @@ def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ..
 
 
 # --- steps of the window: times, pauses, sizes ----------------------------------------------------
-
-#: Slow steps are single pauses if at most this share of the steps (or one) is slow, of at least this many
-#: steps (calibration#hst105).
-FEW, EVEN_STEPS = 0.1, 6
-#: A step with this many times the usual operations runs another pass as well.
-_MORE_WORK = 1.5
 
 
 def step_times(a: Analysis) -> Array:
@@ -180,7 +159,9 @@ def _left_over(sizes: list[StepName | None], prompt: int, follows: int) -> bool 
 def _in_turns(after: Array) -> bool:
     """Whether three or more stretches between prompts are alike, and as long as generations."""
     stretches = np.diff(np.unique(after))
-    return len(stretches) >= 3 and bool((stretches == max(stretches[0], _GENERATION)).all())
+    return len(stretches) >= 3 and bool(
+        (stretches == max(stretches[0], limits.kernels.GENERATED_STEPS)).all()
+    )
 
 
 def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
@@ -204,7 +185,7 @@ def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array,
         # another kind of step.
         times = times - by_step[:, PARTS.index("startup")] - by_step[:, PARTS.index("profiler")]
         size, busy = a.steps.size[at[mine]], by_step[:, BUSY_COLUMNS].sum(axis=1)
-        more = size >= _MORE_WORK * median_of(size)
+        more = size >= limits.kernels.MORE_WORK_FACTOR * median_of(size)
         more &= ~extra[mine]
         times = times - np.where(more, np.maximum(busy - median_of(busy), 0), 0)
     if len(times) < 3:
@@ -244,7 +225,11 @@ def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
     if found is None:
         return 0.0
     step, _, slow = found
-    if not slow.any() or slow.sum() > max(len(step) * FEW, 1) or len(step) < EVEN_STEPS:
+    if (
+        not slow.any()
+        or slow.sum() > max(len(step) * limits.kernels.PAUSED_STEPS_RATIO, 1)
+        or len(step) < limits.kernels.EVEN_STEPS
+    ):
         return 0.0
     held = budget.by_step[step, PARTS.index("host_gap")]
     return float(np.maximum(held[slow] - median_of(held[~slow]), 0).sum())
@@ -254,7 +239,7 @@ def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
     """How much of the host gaps the longest one holds, if the window lies between too few steps to show
     whether it recurs; 0 if there are enough, or if it is a single pass."""
     gap = budget.gap_parts["host_gap"]
-    if not 0 < a.step_count < min(EVEN_STEPS, len(a.steps)):
+    if not 0 < a.step_count < min(limits.kernels.EVEN_STEPS, len(a.steps)):
         return 0.0
     return float(gap.max(initial=0)) / max(float(gap.sum()), 1.0)
 
@@ -280,13 +265,6 @@ def step_sizes(a: Analysis, steps: Array) -> list[StepName | None]:
 
 # --- steps, or replays of one graph, of which no two run the same kernels --------------------------------
 
-#: Most steps are of about one size, and kernels come so often in each; fewer say little.
-_ALIKE, _MOST_ALIKE, _LEAST_GROUPS, _OFTEN, _LEAST_NAMES = 0.2, 0.6, 4, 8, 5
-#: Where a part of the rows is left out at random, nearly every kernel varies in number, each for itself,
-#: and by less than a Poisson count (1) does. Measured: of 40 whole captures kernels with at most 75 % of
-#: the rows vary, and those by 1.4 and more. What a solver repeats until it converges varies together.
-_VARY, _MOST_SPREAD, _TOGETHER, _LEAST_LOSS = 0.9, 0.9, 2.5, 0.03
-
 
 def uneven_share(trace: Trace, ops: Operations, op_name: Array, op_step: Array) -> float:
     """Share of the kernels left out at random, by counts in steps, else in replays; 0 if none shows."""
@@ -301,18 +279,26 @@ def _random_loss(group: Array, name: Array) -> float:
     groups, row = dense(group[inside])
     names, column = dense(name[inside])
     total = np.bincount(row, minlength=len(groups))
-    alike = np.abs(total - median_of(total)) <= _ALIKE * median_of(total) if len(total) else total > 0
-    if alike.sum() < max(_LEAST_GROUPS, _MOST_ALIKE * len(groups)):
+    alike = (
+        np.abs(total - median_of(total)) <= limits.recording.ALIKE_SIZE_RATIO * median_of(total)
+        if len(total)
+        else total > 0
+    )
+    if alike.sum() < max(limits.recording.ALIKE_STEPS, limits.recording.ALIKE_STEPS_RATIO * len(groups)):
         return 0.0
     counts = np.bincount(row * len(names) + column, minlength=len(groups) * len(names))
     counts = counts.reshape(len(groups), len(names))[alike]
-    counts = counts[:, counts.mean(axis=0) >= _OFTEN]
-    if counts.shape[1] < _LEAST_NAMES:
+    counts = counts[:, counts.mean(axis=0) >= limits.recording.COUNTED_CALLS]
+    if counts.shape[1] < limits.recording.COUNTED_KERNELS:
         return 0.0
     mean, spread = counts.mean(axis=0), counts.var(axis=0, ddof=1)
     loss = float(spread.sum() / mean.sum())
     varying = float(mean[spread > 0].sum() / mean.sum())
     apart = median_of(spread / mean) >= loss / 2
-    if varying < _VARY or not apart or counts.sum(axis=1).var(ddof=1) > _TOGETHER * spread.sum():
+    if (
+        varying < limits.recording.VARYING_RATIO
+        or not apart
+        or counts.sum(axis=1).var(ddof=1) > limits.recording.TOGETHER_FACTOR * spread.sum()
+    ):
         return 0.0
-    return loss if _LEAST_LOSS <= loss <= _MOST_SPREAD else 0.0
+    return loss if limits.recording.LEAST_LOSS_RATIO <= loss <= limits.recording.MOST_SPREAD else 0.0

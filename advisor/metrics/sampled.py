@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from advisor.metrics import limits
 from advisor.metrics.intervals import Coverage, Spans
 from advisor.metrics.kernels import dense
 from advisor.metrics.window import Window
@@ -16,12 +17,8 @@ from advisor.model.arrays import Array, median_of, percentiles, run_of
 from advisor.sources.schema import SAMPLE_RATIOS
 from advisor.sources.trace import Trace
 
-#: Where no source gives busy time itself, a sample counts as busy from this activity on.
-_ACTIVE = 0.01
 #: Number of samples used to find the lag, over the whole capture; more do not change it.
 _LAG_SAMPLES = 20_000
-#: Percentiles of fewer bins than this say nothing.
-_FEWEST_BINS = 10
 
 
 class Samples(Struct, frozen=True):
@@ -50,7 +47,7 @@ class Samples(Struct, frozen=True):
         found = [v for v in (self.values.get("sm_active"), self.dram) if v is not None]
         if not found:
             return None
-        return np.asarray(np.max(np.nan_to_num(found), axis=0) >= _ACTIVE, np.float64)
+        return np.asarray(np.max(np.nan_to_num(found), axis=0) >= limits.recording.ACTIVE_RATIO, np.float64)
 
     @property
     def dram(self) -> Array | None:
@@ -149,7 +146,7 @@ def burst_levels(samples: Samples, bin_ns: int = 100_000_000) -> Bursts | None:
     middle = (means.min() + means.max()) / 2
     busy = np.flatnonzero(means >= middle)
     means = means[busy[0] : busy[-1] + 1]
-    if len(means) < _FEWEST_BINS:
+    if len(means) < limits.recording.PERCENTILE_BINS:
         return None
     low, high = percentiles(means, 5, 95)
     times = int((np.diff((means > (low + high) / 2).astype(np.int8)) > 0).sum())

@@ -17,15 +17,7 @@ from advisor.metrics import limits
 from advisor.metrics.autotuning import compiled, trials
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
-from advisor.metrics.operations import (
-    CONTEXT_NS,
-    Kind,
-    Operations,
-    Runs,
-    combinations,
-    first_work,
-    stream_captures,
-)
+from advisor.metrics.operations import Kind, Operations, Runs, combinations, first_work, stream_captures
 from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, where, without
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
@@ -75,7 +67,7 @@ class Startup(Struct, frozen=True):
     def warm(self) -> bool:
         """The program had run before: start-up is at most a few first launches or module loads."""
         mine = [e for e in self.events if e.kind != "teardown"]
-        return len(mine) <= limits.STRAY_LOADS and all(e.kind == "modules" for e in mine)
+        return len(mine) <= limits.window.STRAY_LOADS and all(e.kind == "modules" for e in mine)
 
     @property
     def capture_length(self) -> int:
@@ -114,7 +106,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
         return Startup(first, first, last - first)  # of an unknown program
     run = ops.take(where(a.runs.holds(ops.start)))
     time_of = _kernel_time_quantile(run)
-    limit = late = time_of(limits.LATE_RATIO)
+    limit = late = time_of(limits.window.LATE_RATIO)
     if len(steps):
         # Loads by the steps themselves are cold, but no head of the capture; those of the only one are until
         # it has work.
@@ -138,7 +130,7 @@ def find_startup(a: Analysis, steps: Steps) -> Startup:
     first = min([first, *(e.start for e in events)])
     begin = max(first, a.runs.since)
     # A range named start-up may hold most of the work, if some work follows.
-    until = limit if len(steps) else time_of(limits.LATE_RANGE_RATIO)
+    until = limit if len(steps) else time_of(limits.window.LATE_RANGE_RATIO)
     end = _head(begin, [e for e in mine if e.end <= (until if e.kind == "ranges" else limit)])
     # A kernel may run before its launch call, the last one that is cold, has returned.
     loads = found.get("modules", counted)
@@ -166,20 +158,20 @@ def _cold_calls(
 ) -> dict[str, Array]:
     """Rows of api_calls that are start-up, by kind; kinds without any are left out."""
     whole = calls["end"] - calls["start"]
-    long = np.flatnonzero(whole >= limits.MODULE_LOAD_NS)  # few, and all that may be start-up
+    long = np.flatnonzero(whole >= limits.window.MODULE_LOAD_NS)  # few, and all that may be start-up
     length, kind, start = whole[long], calls["call"][long], calls["start"][long]
     keys, process = dense(runs.keys(calls["process"][long], start))
     own = runs.keys(ops.process, ops.start)
     first = first_work(keys, own, ops.start)[process]
     ran = np.flatnonzero(ops.kind == Kind.KERNEL)
     kernel = first_work(keys, picked(own, ran), picked(ops.start, ran))[process]
-    slow = (length >= CONTEXT_NS) & (start < first)
+    slow = (length >= limits.window.CONTEXT_NS) & (start < first)
     slow &= ~among(kind, (Call.SYNC, Call.COPY, Call.MODULE))
     at = np.flatnonzero(slow)
     at = at[np.lexsort((start[at], process[at]))]
     context = long[at[np.unique(process[at], return_index=True)[1]]]
     at = np.flatnonzero(
-        (kind == Call.ALLOC) & (length >= limits.SETUP_CALL_NS) & (calls["end"][long] <= first)
+        (kind == Call.ALLOC) & (length >= limits.window.SETUP_CALL_NS) & (calls["end"][long] <= first)
     )
     allocation = without(long[at], context)
     loads = long[(kind == Call.MODULE) & (start < int(ops.end.max()))]
@@ -199,7 +191,7 @@ def _library_calls(calls: Columns, long: Array, first: Array, kernel: Array, mod
     of them where the process has had no work yet; what is allocated or freed, before it ran a kernel. `first`
     work and first `kernel`: one time for each of the calls."""
     setup = among(calls["call"][long], (Call.ALLOC, Call.FREE, Call.OTHER))
-    setup &= calls["end"][long] - calls["start"][long] >= limits.SETUP_CALL_NS
+    setup &= calls["end"][long] - calls["start"][long] >= limits.window.SETUP_CALL_NS
     never = np.iinfo(np.int64).max
     before = setup & (calls["end"][long] <= first) & (first < never)
     loading = calls["start"][long] < int(calls["end"][modules].max(initial=np.iinfo(np.int64).min))
@@ -207,7 +199,7 @@ def _library_calls(calls: Columns, long: Array, first: Array, kernel: Array, mod
     later = setup & ~before & (loading | early)
     rows = long[later]
     _, name, count = np.unique(calls["name_id"][rows], return_inverse=True, return_counts=True)
-    return np.concatenate((long[before], rows[count[name] <= limits.SETUP_CALLS]))
+    return np.concatenate((long[before], rows[count[name] <= limits.window.SETUP_CALLS]))
 
 
 def _graph_calls(trace: Trace, calls: Columns, long: Array) -> Array:
@@ -228,7 +220,7 @@ def _before_replays(calls: Columns, rows: Array) -> Array:
     keys, process = dense(calls["process"])
     first = first_work(keys, calls["process"][replays], calls["start"][replays])
     early = calls["start"][rows] < first[process[rows]]
-    return rows if (~early).sum() <= max(limits.SETUP_CALLS, len(replays) // 2) else rows[early]
+    return rows if (~early).sum() <= max(limits.window.SETUP_CALLS, len(replays) // 2) else rows[early]
 
 
 def _captured(trace: Trace, calls: Columns) -> list[Event]:
@@ -249,12 +241,15 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     first, _ = combinations(picked(own, at), picked(op_name, at))
     rows = distinct(ops.api[at[first]])
     cold = []
-    for kind, least in ((Call.LAUNCH, limits.MODULE_LOAD_NS), (Call.GRAPH_LAUNCH, limits.SETUP_CALL_NS)):
+    for kind, least in (
+        (Call.LAUNCH, limits.window.MODULE_LOAD_NS),
+        (Call.GRAPH_LAUNCH, limits.window.SETUP_CALL_NS),
+    ):
         every = length[calls["call"] == kind]
         if len(every):
-            usual = limits.COLD_LAUNCH_FACTOR * median_of(every)
+            usual = limits.window.COLD_LAUNCH_FACTOR * median_of(every)
             # Where most launches are first ones, their median is that of cold launches.
-            limit = max(least, min(usual, limits.SETUP_CALL_NS) if kind == Call.LAUNCH else usual)
+            limit = max(least, min(usual, limits.window.SETUP_CALL_NS) if kind == Call.LAUNCH else usual)
             cold.append(rows[(calls["call"][rows] == kind) & (length[rows] >= limit)])
     rows = np.concatenate(cold) if cold else np.empty(0, np.int64)
     if not len(rows):
@@ -297,7 +292,7 @@ def _head(begin: int, events: list[Event]) -> int:
     end = max([begin, *(e.end for e in events if e.kind in whole or e.what.startswith(loads))])
     starts, ends = np.array([(e.start, e.end) for e in events], np.int64).reshape(-1, 2).T
     cold = Coverage(union(starts, ends)).within(np.full(len(ends), begin), ends)
-    mostly = ends[cold >= limits.COLD_HEAD_RATIO * (ends - begin)]
+    mostly = ends[cold >= limits.window.COLD_HEAD_RATIO * (ends - begin)]
     return max(end, int(mostly.max(initial=begin)))
 
 
@@ -306,7 +301,7 @@ def _teardown(calls: Columns, ops: Operations) -> Spans:
     late = np.flatnonzero(calls["start"] >= int(ops.end.max()))
     start, end, call = (calls[name][late] for name in ("start", "end", "call"))
     last = among(call, (Call.FREE, Call.MODULE)) | (
-        (call == Call.OTHER) & (end - start >= limits.MODULE_LOAD_NS)
+        (call == Call.OTHER) & (end - start >= limits.window.MODULE_LOAD_NS)
     )
     return union(start[last], end[last])
 
@@ -328,11 +323,11 @@ def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | No
     htod = (copies["kind"] == HTOD) & runs.holds(copies["start"])
     early = htod & (copies["end"] <= limit)
     moved, all_bytes = copies["bytes"][early].sum(), copies["bytes"][htod].sum()
-    if moved < limits.UPLOAD_BYTES or moved < limits.UPLOAD_RATIO * all_bytes:
+    if moved < limits.window.UPLOAD_BYTES or moved < limits.window.UPLOAD_RATIO * all_bytes:
         return None
     start, end = copies["start"][early], copies["end"][early]
     after = int(((ops.kind == Kind.KERNEL) & (ops.start >= int(end.max()))).sum())
-    if after < max(limits.UPLOAD_KERNELS, int(early.sum())):
+    if after < max(limits.window.UPLOAD_KERNELS, int(early.sum())):
         return None
     rate = moved / max(union(start, end).total, 1)
     pageable = copies["bytes"][early & (copies["src_memory"] == PAGEABLE)].sum() >= 0.5 * moved

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.knowledge.files import step_patterns
+from advisor.metrics import limits
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
@@ -224,12 +225,6 @@ def polled(a: Analysis, thread: int, gaps: Spans) -> int:
     return int(Coverage(gaps).within(start[polls], end[polls]).sum())
 
 
-#: A loop runs at a tick if it sleeps before this share of its steps, and these begin evenly (tenth and last
-#: tenth of the times between them this far apart at most) or decode running sequences, for which no request
-#: has to come, with sleeps below so many steps (calibration#hst104).
-_TICKS, _EVEN, _BETWEEN_TOKENS = 0.8, 0.1, 3.0
-
-
 def ticked(a: Analysis, thread: int, gaps: Spans) -> int:
     """ns of these gaps in which the thread sleeps at a tick of its own, between the work of two steps."""
     steps = a.repeated
@@ -240,13 +235,13 @@ def ticked(a: Analysis, thread: int, gaps: Spans) -> int:
     mine = sleeps & gaps.holds(start) & (behind > 0) & (behind < len(steps))
     mine &= ~between_queries(a, thread, start)
     slept = np.bincount(behind[mine], (end - start)[mine], minlength=len(steps))[1:]
-    if np.count_nonzero(slept) < _TICKS * len(slept):
+    if np.count_nonzero(slept) < limits.host.TICKS_RATIO * len(slept):
         return 0
     periods = np.diff(steps.gpu_start)
     low, high = percentiles(periods, 10, 90)
     decodes = 2 * steps.phase.count("decode") > len(steps)
-    short = median_of(slept) < _BETWEEN_TOKENS * median_of(steps.gpu_end - steps.gpu_start)
-    if high - low > _EVEN * median_of(periods) and not (decodes and short):
+    short = median_of(slept) < limits.window.BETWEEN_TOKENS_STEPS * median_of(steps.gpu_end - steps.gpu_start)
+    if high - low > limits.host.EVEN_TICKS_RATIO * median_of(periods) and not (decodes and short):
         return 0
     return int(Coverage(gaps).within(start[mine], end[mine]).sum())
 
@@ -272,12 +267,8 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
 
 # --- gaps in which the host computes on what the GPU hands it, and hands the result back ----------
 
-#: What is copied is data from this size on (bytes); less is a token or a flag (calibration#exchange).
-_DATA = 4096
 #: How steps are found if it is certain where they begin.
 _BEGIN_KNOWN = ("ranges", "graph launches", "pauses")
-#: The upload is computed from the download if it is at most this many times as large.
-_MORE = 4
 
 
 def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
@@ -288,14 +279,19 @@ def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
     ops = a.ops.take(where(a.ops.device == budget.device))
     direction, copied = (of_copies(a.trace, ops, column) for column in ("kind", "bytes"))
     before, after = budget.gaps.prev_op, budget.gaps.next_op
-    data = (direction == DTOH) & (copied >= _DATA)
+    data = (direction == DTOH) & (copied >= limits.host.EXCHANGED_BYTES)
     if not data.any():
         return np.zeros(len(before), bool), np.zeros(len(before), bool)
     known = (before != MISSING) & (after != MISSING)
-    both = known & data[before] & (direction[after] == HTOD) & (copied[after] <= _MORE * copied[before])
+    both = (
+        known
+        & data[before]
+        & (direction[after] == HTOD)
+        & (copied[after] <= limits.host.COMPUTED_FROM_FACTOR * copied[before])
+    )
     if a.steps.method in _BEGIN_KNOWN and a.workload in OF_OWN_INPUTS:
         both &= ~budget.gaps.crosses_step
-    return both, both & (copied[after] >= _DATA)
+    return both, both & (copied[after] >= limits.host.EXCHANGED_BYTES)
 
 
 # --- transfers of the KV cache --------------------------------------------------------------------

@@ -148,7 +148,7 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
     busy = union(ops.start[inside], ops.end[inside])
     idle = gaps(busy, lo, hi)
     pause = (idle.end - idle.start).max(initial=0)
-    if pause <= max(limits.PAUSE_RATIO * (hi - lo), 0):
+    if pause <= max(limits.window.PAUSE_RATIO * (hi - lo), 0):
         return lo, hi, 0
     at = int(np.argmax(idle.end - idle.start))
     begin, end = int(idle.start[at]), int(idle.end[at])
@@ -157,8 +157,8 @@ def _beside_pause(ops: Operations, lo: int, hi: int) -> tuple[int, int, int]:
     sides = (before, worked, (end, hi)), (inside & ~before, busy.total - worked, (lo, begin))
     for rows, time, side in sides:
         if (
-            rows.sum() <= limits.BESIDE_PAUSE_RATIO * inside.sum()
-            and time <= limits.BESIDE_PAUSE_RATIO * busy.total
+            rows.sum() <= limits.window.BESIDE_PAUSE_RATIO * inside.sum()
+            and time <= limits.window.BESIDE_PAUSE_RATIO * busy.total
         ):
             return *side, int(pause)
     return lo, hi, 0
@@ -248,7 +248,7 @@ def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, sta
     if len(steps) >= 2 and steps.gpu_end[0] <= window.start:
         first = Spans(steps.gpu_start[:1], steps.gpu_end[:1])
         worked = Coverage(busy).within(steps.begin, steps.gpu_end)
-        if worked[0] <= limits.OTHER_WORK_FACTOR * worked[1:].max():
+        if worked[0] <= limits.window.OTHER_WORK_FACTOR * worked[1:].max():
             left, first = subtract(left, first), EMPTY
     places = {}
     for name, where in {
@@ -291,18 +291,20 @@ def find_stretches(
     busy = np.flatnonzero((ops.kind == Kind.KERNEL) | (ops.kind == Kind.GRAPH_RUN))
     found = gaps(union(ops.start[busy], ops.end[busy]), int(steps.gpu_end[0]), int(steps.gpu_end[-1]))
     length = found.end - found.start
-    long = length >= max(limits.INTERRUPTION_NS, limits.INTERRUPTION_STEPS * median)
+    long = length >= max(limits.window.INTERRUPTION_NS, limits.window.INTERRUPTION_STEPS * median)
     if not long.any():
-        once = length >= max(limits.INTERRUPTION_NS, limits.LONE_INTERRUPTION_STEPS * median)
+        once = length >= max(limits.window.INTERRUPTION_NS, limits.window.LONE_INTERRUPTION_STEPS * median)
         long = once if np.count_nonzero(once) == 1 else long
     stands_out = (2 * length >= length.max(initial=0)).sum() == 1
-    if not long.any() and len(steps) >= limits.LONE_PAUSE_STEPS and stands_out:
+    if not long.any() and len(steps) >= limits.window.LONE_PAUSE_STEPS and stands_out:
         long = length >= max(median, length.max())
     found, length = Spans(found.start[long], found.end[long]), length[long]
-    if not len(found) or len(found) > max(limits.INTERRUPTED_RATIO * len(steps), 1):
+    if not len(found) or len(found) > max(limits.window.INTERRUPTED_RATIO * len(steps), 1):
         return Stretches()
     begun, ended, call = trace.columns("api_calls", ("start", "end", "call")).values()
-    held = among(call, _EXPLAIN) & (ended - begun > min(limits.INTERRUPTION_NS, int(length.min())) // 10)
+    held = among(call, _EXPLAIN) & (
+        ended - begun > min(limits.window.INTERRUPTION_NS, int(length.min())) // 10
+    )
     named = states.cold, states.gc, states.gil, states.overhead, states.loading
     explained = [s for each in named for s in each.values()]
     known = joined(capture_ranges(trace), union(begun[held], ended[held]), waits, *explained)
@@ -316,7 +318,7 @@ def find_stretches(
     for i, (first, last) in enumerate(inside):
         end[i] = at[first:last][work[first:last] >= end[i]].min(initial=end[i])
     spans = Spans(start, end)
-    return Stretches(long=spans) if length.max() >= limits.INTERRUPTION_NS else Stretches(lone=spans)
+    return Stretches(long=spans) if length.max() >= limits.window.INTERRUPTION_NS else Stretches(lone=spans)
 
 
 # --- steps at the beginning that are warm-up --------------------------------------------------------
@@ -331,16 +333,20 @@ def cold_steps(steps: Steps, startup: Startup, ops: Operations) -> int:
         return 0
     length, usual = steps.gpu_end - steps.begin, median_of((steps.gpu_end - steps.begin)[1:])
     cold = Coverage(startup.spans).within(steps.begin, steps.gpu_end)
-    slow = (cold >= limits.COLD_STEP_RATIO * length) & (length > limits.SLOW_STEP_FACTOR * usual)
+    slow = (cold >= limits.window.COLD_STEP_RATIO * length) & (
+        length > limits.window.SLOW_STEP_FACTOR * usual
+    )
     if steps.believed:
         busy = np.bincount(steps.op_step + 1, ops.length, len(steps) + 1)[1:]
         alike = np.array(steps.phase) == steps.phase[-1]
-        slow |= alike & (length - busy > limits.COLD_IDLE_FACTOR * usual)
+        slow |= alike & (length - busy > limits.window.COLD_IDLE_FACTOR * usual)
         slow[0] = True
         later = median_of(busy[len(busy) // 2 :])
-        even = np.abs(steps.size - median_of(steps.size)) <= limits.SAME_SIZE_RATIO * median_of(steps.size)
-        rising = alike & even & (busy > limits.RISING_FACTOR * later)
-        if rising.sum() == np.argmin(rising) <= limits.RAMP_RATIO * len(steps):
+        even = np.abs(steps.size - median_of(steps.size)) <= limits.window.SAME_SIZE_RATIO * median_of(
+            steps.size
+        )
+        rising = alike & even & (busy > limits.window.RISING_FACTOR * later)
+        if rising.sum() == np.argmin(rising) <= limits.window.RAMP_RATIO * len(steps):
             slow |= rising
     return min(int(np.argmin(np.append(slow, False))), len(steps) - 1)
 
@@ -351,6 +357,6 @@ def warmup_steps(steps: Steps, startup: Startup, ops: Operations) -> Array:
     first = np.arange(len(steps)) < cold_steps(steps, startup, ops)
     if first.all():
         return length[:0]
-    slow = length > limits.SLOW_STEP_FACTOR * median_of(length[~first])
-    alike = np.abs(size - median_of(size)) <= limits.SAME_SIZE_RATIO * median_of(size)
+    slow = length > limits.window.SLOW_STEP_FACTOR * median_of(length[~first])
+    alike = np.abs(size - median_of(size)) <= limits.window.SAME_SIZE_RATIO * median_of(size)
     return np.asarray(length[first & slow & alike])

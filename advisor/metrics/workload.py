@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from advisor.knowledge.engine_signs import Evidence, Processor, WorkloadFile, workload_knowledge
 from advisor.knowledge.files import KernelFamily, capture_knowledge, step_patterns
 from advisor.knowledge.shapes import release
+from advisor.metrics import limits
 from advisor.metrics.host import Ranges
 from advisor.metrics.kernels import MATMUL, Names, composition, kernel_rows, sums_of
 from advisor.model.arrays import Array, among
@@ -35,11 +36,6 @@ NO_KERNELS = "no GPU kernels"
 OF_OWN_INPUTS = frozenset(("vision or encoder inference", "recommendation inference", "LLM prefill"))
 CUDA_CPP = "cuda-c++"
 
-#: A capture is of one phase from this share of the time of its steps on. Origin: a generation of a
-#: hundred tokens spends less than a tenth of its time in the prompt.
-ONE_PHASE = 0.9
-#: Number of independent kinds of evidence at which a judgement is as sure as its margin says.
-_KINDS = 3
 
 #: Calls that leave work on a GPU.
 _ISSUING = (Call.LAUNCH, Call.GRAPH_LAUNCH, Call.COPY, Call.MEMSET)
@@ -211,7 +207,9 @@ def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
     margin = 1 - 0.5 * min(max(rival, 0.0) / score[best], 1.0)
     kinds = len({e.kind for e in found[best] if e.weight > 0})
     sure = score[best] / (score[best] + known.least)
-    agreed = 0.8 + 0.2 * min(kinds - 1, _KINDS - 1) / (_KINDS - 1)
+    agreed = 0.8 + 0.2 * min(kinds - 1, limits.kernels.EVIDENCE_KINDS - 1) / (
+        limits.kernels.EVIDENCE_KINDS - 1
+    )
     return Judgement(best, round(sure * margin * agreed, 2), made_by)
 
 
@@ -242,7 +240,7 @@ def printed(judgement: Judgement, phases: Sequence[str], time: Array) -> str:
     phase = np.array(phases, dtype=str)
     whole = float(time[phase != UNKNOWN].sum())
     for one in ("decode", "prefill"):
-        if whole and float(time[phase == one].sum()) >= ONE_PHASE * whole:
+        if whole and float(time[phase == one].sum()) >= limits.kernels.ONE_PHASE_RATIO * whole:
             return f"LLM {one}"
     return "LLM serving"
 

@@ -26,9 +26,10 @@ from advisor.engine.reasons import STATES, Explainer, nearest_first, obstacle
 from advisor.engine.states import state_of, stopper
 from advisor.errors import InputError, RuleError, near
 from advisor.facts.catalog import CATALOGUE
+from advisor.gain import limits as gain_limits
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Replayer
-from advisor.gain.excerpt import MOST_OPS, NoReplay, recorded_times
+from advisor.gain.excerpt import NoReplay, recorded_times
 from advisor.gain.replay_ops import NoEstimate
 from advisor.gain.whatifs import SEE_LISTS, Fix, catalogue, make_fix, split_fix
 from advisor.metrics.analysis import Analysis
@@ -259,7 +260,7 @@ def answer(
 ) -> m.WhatIfReport:
     """Predicted step time with the fixes applied in order. Raises InputError if no estimate is possible."""
     try:
-        replayer = Replayer(a, weight_bytes, MOST_OPS, unprofiled_ns)
+        replayer = Replayer(a, weight_bytes, gain_limits.MOST_OPS, unprofiled_ns)
         found = combine(replayer, fixes)
     except (NoReplay, NoEstimate) as reason:
         raise InputError(f"{source.path}: no estimate: {reason}") from None

@@ -11,12 +11,12 @@ from shutil import copytree
 import pytest
 
 from advisor.errors import AdvisorError
-from advisor.facts import activity, catalog, communication, needs
+from advisor.facts import catalog, needs
+from advisor.facts import limits as fact_limits
 from advisor.knowledge.facts import FactFile, declared, evidence_tables, facts_of, files, need
 from advisor.knowledge.files import load
 from advisor.knowledge.package_data import data_dir
-from advisor.metrics.operations import FEWEST_KERNELS
-from advisor.metrics.pace import MIN_STEPS
+from advisor.metrics import limits
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = data_dir("knowledge") / "facts"
@@ -86,12 +86,12 @@ def test_remedies_that_the_code_knows_are_those_of_the_files() -> None:
 
 
 def test_numbers_in_words_are_those_of_the_code() -> None:
-    assert f"fewer than {FEWEST_KERNELS} kernels" in need("kernels_for_a_rate").lack
+    assert f"fewer than {limits.host.RATE_KERNELS} kernels" in need("kernels_for_a_rate").lack
     drift = need("twelve_steps_of_a_phase")
-    assert drift.argument == MIN_STEPS
-    assert f"fewer than {MIN_STEPS} steps" in drift.lack
-    assert f"fewer than {communication._MIN_CALLS} " in need("like_collectives", "communication").lack
-    assert f"{activity._BUSY:.0%}".replace("%", " %") in need("busy_samples", "activity").lack
+    assert drift.argument == limits.kernels.DRIFT_STEPS
+    assert f"fewer than {limits.kernels.DRIFT_STEPS} steps" in drift.lack
+    assert f"fewer than {fact_limits.COLLECTIVE_CALLS} " in need("like_collectives", "communication").lack
+    assert f"{fact_limits.BUSY_SAMPLE_RATIO:.0%}".replace("%", " %") in need("busy_samples", "activity").lack
 
 
 @pytest.mark.parametrize(

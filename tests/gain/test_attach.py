@@ -199,7 +199,7 @@ def test_a_fix_that_loses_is_not_in_the_plan(tmp_path: Path, monkeypatch: pytest
     some = gains(scenes.waiting(gc=20), tmp_path)
     listed = some.with_gains([finding("HST102"), finding("HST101")])
     assert some.combined(listed) is not None  # the second wins nothing after the first
-    monkeypatch.setattr("advisor.gain.attach.LOSES", -0.2)
+    monkeypatch.setattr("advisor.gain.limits.LOSS_RATIO", -0.2)
     assert some.combined(listed) is None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.gain import excerpt
+from advisor.gain import limits
 from advisor.gain.attach import assumptions
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay, as_one_pass
@@ -71,7 +71,7 @@ def test_pages_of_unified_memory_move_on_demand(tmp_path: Path) -> None:
 
 
 def test_a_long_window_is_not_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excerpt, "MOST_ALONE", 1)
+    monkeypatch.setattr(limits, "MOST_ALONE_OPS", 1)
     with pytest.raises(NoReplay, match="one pass of 2 operations, too many"):
         Replayer(analysis(one_iteration(inside=False), tmp_path), limit=1)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from advisor.metrics.budget import FAULT_NS, IDLE_PARTS, PARTS, UNTRACED_GRAPH_LAUNCH_NS, DeviceBudget
-from advisor.metrics.host import REFILL_NS
+from advisor.metrics import limits
+from advisor.metrics.budget import IDLE_PARTS, PARTS, DeviceBudget
 from tests.builder import Export
 from tests.metrics.support import analysis
 
@@ -92,7 +92,7 @@ def test_the_refill_after_a_wait_belongs_to_the_wait(tmp_path: Path) -> None:
 
 
 def test_host_code_long_after_a_wait_is_the_hosts_own(tmp_path: Path) -> None:
-    late = 20_000 + 2 * REFILL_NS + 50_000
+    late = 20_000 + 2 * limits.host.REFILL_NS + 50_000
     export = (
         Export()
         .process(1)
@@ -173,8 +173,8 @@ def test_node_tracing_of_a_graph_launch_is_the_profilers(tmp_path: Path) -> None
     assert parts(budget(export, tmp_path)) == {
         "compute": 50_000,
         "host_between_launches": start - 40_000,
-        "graph_launch_call": UNTRACED_GRAPH_LAUNCH_NS,
-        "profiler": inside - UNTRACED_GRAPH_LAUNCH_NS,
+        "graph_launch_call": limits.host.UNTRACED_GRAPH_LAUNCH_NS,
+        "profiler": inside - limits.host.UNTRACED_GRAPH_LAUNCH_NS,
         "graph_internal": 2_000,
     }
 
@@ -245,8 +245,8 @@ def test_pages_of_unified_memory_and_the_fault_before_them(tmp_path: Path) -> No
     assert parts(found) == {
         "compute": 10_000,
         "migration": 20_000,
-        "unified_memory": 20_000 + FAULT_NS,
-        "host_gap": 950_000 - FAULT_NS,
+        "unified_memory": 20_000 + limits.host.FAULT_WAIT_NS,
+        "host_gap": 950_000 - limits.host.FAULT_WAIT_NS,
     }
 
 

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from advisor.metrics import limits
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
 from advisor.metrics.layers import find_layers
-from advisor.metrics.like import MIN_CALLS, LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
+from advisor.metrics.like import LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.metrics.operations import Kind
 from advisor.metrics.origins import module_tree
 from advisor.metrics.stats.summaries import Query, largest_first, sums
@@ -155,7 +156,7 @@ class TailLimits(NamedTuple):
     outliers: float = 2.0
 
 
-def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
+def tail(q: Query, tails: TailLimits | None = None) -> pd.DataFrame:
     """Percentiles of similar calls (see :mod:`advisor.metrics.like`), largest tail score first.
 
     The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
@@ -163,14 +164,14 @@ def tail(q: Query, limits: TailLimits | None = None) -> pd.DataFrame:
     """
     a = q.a
     devices = [d for d in a.devices if a.trace.has("kernels") and len(a.device_kernels(d))]
-    blocks = [_device(q, device, limits or TailLimits()) for device in devices]
+    blocks = [_device(q, device, tails or TailLimits()) for device in devices]
     return largest_first(pd.concat(blocks), "Tail (ns)") if blocks else pd.DataFrame()
 
 
-def _device(q: Query, device: int, limits: TailLimits) -> pd.DataFrame:
+def _device(q: Query, device: int, tails: TailLimits) -> pd.DataFrame:
     """The groups of similar calls of one device, a row each."""
     a = q.a
-    like = like_calls(a, device, MIN_CALLS)
+    like = like_calls(a, device, limits.kernels.TAIL_CALLS)
     spread, n = like.spread, len(like)
     slow = slow_calls(like)
     slow_count = np.bincount(like.group[slow], minlength=n)
@@ -192,7 +193,7 @@ def _device(q: Query, device: int, limits: TailLimits) -> pd.DataFrame:
             "Share (%)": share * 100.0,
             "Slow": slow_count,
             "Device": device,
-            "Flag": _flags(like, alone, share, slow_count, a.window.nonzero_length, limits),
+            "Flag": _flags(like, alone, share, slow_count, a.window.nonzero_length, tails),
             "Grid": texts["grid_x"] + "x" + texts["grid_y"] + "x" + texts["grid_z"],
             "Block": texts["block_x"] + "x" + texts["block_y"] + "x" + texts["block_z"],
             "Prev Kernel": _before(q, kernels["name"], like)[first],
@@ -213,15 +214,13 @@ def _device(q: Query, device: int, limits: TailLimits) -> pd.DataFrame:
     return found.assign(Place=alike.cumcount() + 1, Places=alike.transform("size"))
 
 
-def _flags(
-    like: LikeCalls, alone: Array, share: Array, slow: Array, window: int, limits: TailLimits
-) -> Array:
+def _flags(like: LikeCalls, alone: Array, share: Array, slow: Array, window: int, tails: TailLimits) -> Array:
     spread = like.spread
-    enough = (spread.count >= MIN_CALLS) & (spread.p50 > 0)
-    hidden = (spread.tail >= limits.min_tail * spread.total) & (spread.tail >= limits.min_lost * window)
-    hidden &= (share <= limits.max_share) & (alone >= limits.min_blocking) & (slow > 0)
-    systematic = spread.p99 > limits.systematic * spread.p50
-    outliers = spread.maximum > limits.outliers * spread.p50
+    enough = (spread.count >= limits.kernels.TAIL_CALLS) & (spread.p50 > 0)
+    hidden = (spread.tail >= tails.min_tail * spread.total) & (spread.tail >= tails.min_lost * window)
+    hidden &= (share <= tails.max_share) & (alone >= tails.min_blocking) & (slow > 0)
+    systematic = spread.p99 > tails.systematic * spread.p50
+    outliers = spread.maximum > tails.outliers * spread.p50
     cases = [enough & hidden, enough & systematic, enough & outliers]
     return np.select(cases, ["hidden", "systematic", "outliers"], "").astype(object)
 

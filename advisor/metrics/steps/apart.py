@@ -19,7 +19,7 @@ def passes_apart(work: Work, attention: Array) -> Iterator[Steps]:
     operations `attention` each may be layers."""
     main = work.main_stream
     api = work.ops.api[main]
-    if len(main) < limits.APART_PASSES * limits.STEP_OPERATIONS or not (api >= 0).any():
+    if len(main) < limits.steps.APART_PASSES * limits.steps.STEP_OPERATIONS or not (api >= 0).any():
         return
     thread, rows = work.calls["thread"], work.waits
     rows = rows[thread[rows] == heaviest(thread[api[api >= 0]])]
@@ -28,18 +28,20 @@ def passes_apart(work: Work, attention: Array) -> Iterator[Steps]:
     reach = np.maximum.accumulate(work.ops.end[main])
     idle = np.append(np.maximum(work.ops.start[main][1:] - reach[:-1], 0), 0)
     last = np.flatnonzero(awaited)
-    for at in (last, last[(idle[last] >= limits.APART_NS) | (last == len(main) - 1)]):
+    for at in (last, last[(idle[last] >= limits.steps.APART_NS) | (last == len(main) - 1)]):
         size = np.diff(at)
-        if len(size) < limits.APART_PASSES or median_of(size) < limits.STEP_OPERATIONS:
+        if len(size) < limits.steps.APART_PASSES or median_of(size) < limits.steps.STEP_OPERATIONS:
             continue
-        even = np.abs(size - median_of(size)) <= limits.SPREAD_RATIO * median_of(size)
-        if even.mean() < limits.APART_EQUAL_RATIO or size.sum() < limits.APART_WHOLE_RATIO * len(main):
+        even = np.abs(size - median_of(size)) <= limits.steps.SPREAD_RATIO * median_of(size)
+        if even.mean() < limits.steps.APART_EQUAL_RATIO or size.sum() < limits.steps.APART_WHOLE_RATIO * len(
+            main
+        ):
             continue
         inside = np.maximum.reduceat(np.where(np.isin(np.arange(len(main)), at), 0, idle), at[:-1] + 1)
         behind = idle[at[:-1]]
         steps = segmented(work, main[at], "pauses", 0.7)
-        apart = behind >= max(limits.APART_NS, limits.APART_FACTOR * median_of(inside))
-        if apart.mean() < limits.APART_RATIO or once_each(steps, attention):
+        apart = behind >= max(limits.steps.APART_NS, limits.steps.APART_FACTOR * median_of(inside))
+        if apart.mean() < limits.steps.APART_RATIO or once_each(steps, attention):
             continue
         yield steps
         return

@@ -66,7 +66,7 @@ def find_markers(work: Work) -> list[Marker]:
 def confirmations(markers: Sequence[Marker], steps: Steps) -> int:
     """How many of the markers occur in almost every part, and once."""
     return sum(
-        m.share(steps) >= limits.MARKER_HELD_RATIO
+        m.share(steps) >= limits.steps.MARKER_HELD_RATIO
         and len(distinct(m.group[steps.op_step[m.at] >= 0])) <= len(steps)
         for m in markers
     )
@@ -98,11 +98,11 @@ def _outermost(work: Work) -> Steps:
     attention = work.of_kind("attention")
     for found, is_outer in _with_outer(work, _candidates(work, markers)):
         steps = _with_first_pass(work, markers, found)
-        if work.share_inside(steps.op_step) < limits.UNMARKED_RATIO or _lacks_ends(work, steps):
+        if work.share_inside(steps.op_step) < limits.steps.UNMARKED_RATIO or _lacks_ends(work, steps):
             continue
         visible = _visible(work, markers, steps)
         # Parts that lack a marker lie inside a pass.
-        if any(m.share(steps) < limits.MARKER_MISSED_RATIO for m in visible) or _is_inner(inner, steps):
+        if any(m.share(steps) < limits.steps.MARKER_MISSED_RATIO for m in visible) or _is_inner(inner, steps):
             continue
         if steps.method in ("kernel sequence", "copies") and _holds_tokens(work, markers, steps, attention):
             continue
@@ -112,7 +112,7 @@ def _outermost(work: Work) -> Steps:
         if is_outer is False and agreeing < 1 + (steps.method == "markers"):
             continue
         if confirming:
-            sure = min(steps.confidence + limits.CONFIRMED_BY, 0.9)
+            sure = min(steps.confidence + limits.steps.CONFIRMED_BY, 0.9)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
             (is_outer is None and (steps.method == "waits" or _fed_once(work, steps)))
@@ -120,15 +120,15 @@ def _outermost(work: Work) -> Steps:
             or (is_outer is not False and _waited_for(work, steps, attention))
             or (work.denoises and _is_denoiser(steps))
         ):
-            steps = replace(steps, confidence=limits.FED_CONFIDENCE)
+            steps = replace(steps, confidence=limits.steps.FED_CONFIDENCE)
         elif whole or marked.ranges_seen > 1:
             continue  # repetitions in the only marked iteration may well be layers
         elif sequence.once_each(steps, attention):
             steps = replace(steps, level="layer")
         # The calls that launch graphs are recorded even if the work of some is lost.
         certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
-        if not certain and work.lost * len(steps) > limits.LOST_ENDS:
-            steps = replace(steps, confidence=min(steps.confidence, limits.LOST_ENDS_CONFIDENCE))
+        if not certain and work.lost * len(steps) > limits.steps.LOST_ENDS:
+            steps = replace(steps, confidence=min(steps.confidence, limits.steps.LOST_ENDS_CONFIDENCE))
         return _marked(steps, marked)
     # If several were seen, other passes were recorded whose work was not.
     if whole or marked.ranges_seen > 1:
@@ -146,20 +146,20 @@ def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
     """The longest stretch of training, the last of several, if passes of another kind come between two
     updates now and then: an evaluation after each epoch."""
     last = next((m.ends() for m in markers if m.kind == "optimizer"), np.empty(0, np.int64))
-    if len(last) < 2 * limits.REPEATS or any(
-        m.passes < limits.MARKER_HELD_RATIO * len(last) for m in markers
+    if len(last) < 2 * limits.steps.REPEATS or any(
+        m.passes < limits.steps.MARKER_HELD_RATIO * len(last) for m in markers
     ):
         return work
     main = work.main_stream
     size = np.diff(np.searchsorted(main, last), prepend=0)[1:]
     usual = int(median_of(size))
-    first = np.flatnonzero(np.append(True, size > limits.EVALUATION_FACTOR * usual))
+    first = np.flatnonzero(np.append(True, size > limits.steps.EVALUATION_FACTOR * usual))
     count = np.diff(np.append(first, len(last)))
     longest = len(count) - 1 - int(np.argmax(count[::-1]))
     if (
         len(first) == 1
-        or usual < limits.UPDATE_KERNELS
-        or count[longest] < max(limits.REPEATS, limits.UPDATES_RATIO * len(last))
+        or usual < limits.steps.UPDATE_KERNELS
+        or count[longest] < max(limits.steps.REPEATS, limits.steps.UPDATES_RATIO * len(last))
     ):
         return work
     begin, end = int(first[longest]), int(first[longest] + count[longest] - 1)
@@ -176,7 +176,7 @@ def _with_first_pass(work: Work, markers: Sequence[Marker], steps: Steps) -> Ste
     before = work.mine & (steps.op_step < 0) & (work.launched < steps.host_start[0])
     confirmed = [m for m in markers if confirmations([m], steps)]
     passes = {len(distinct(m.group[before[m.at]])) for m in confirmed}
-    if before.sum() < limits.FRAGMENT_RATIO * median_of(steps.size) or passes != {1}:
+    if before.sum() < limits.steps.FRAGMENT_RATIO * median_of(steps.size) or passes != {1}:
         return steps
     first = timed(work, np.where(before, 0, MISSING), 1, steps.method, 0.0)
     times = ("host_start", "host_end", "gpu_start", "gpu_end")
@@ -191,7 +191,9 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
     if steps.method not in _BY_WORK:
         return False
     times = steps.size / max(ranges.usual_size(steps.size), 1)
-    long = np.flatnonzero((times > 1.5) & (np.abs(times - np.rint(times)) <= limits.SPREAD_RATIO * times))
+    long = np.flatnonzero(
+        (times > 1.5) & (np.abs(times - np.rint(times)) <= limits.steps.SPREAD_RATIO * times)
+    )
     if not len(long) or steps.method != "markers":
         return bool(len(long))
     row = np.full(len(steps) + 1, MISSING)  # the last entry is that of no step
@@ -202,7 +204,7 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
     cell = row[steps.op_step[held]] * kinds + work.name[held] + 1
     count = np.bincount(cell, minlength=(len(long) + 1) * kinds).reshape(-1, kinds)
     differ = np.abs(count[:-1] - np.rint(times[long])[:, None] * count[-1]).sum(axis=1)
-    return bool((differ <= 2 * limits.SPREAD_RATIO * steps.size[long]).any())
+    return bool((differ <= 2 * limits.steps.SPREAD_RATIO * steps.size[long]).any())
 
 
 def _fed_once(work: Work, steps: Steps) -> bool:
@@ -211,7 +213,7 @@ def _fed_once(work: Work, steps: Steps) -> bool:
     parts = steps.size[1:-1]
     if (
         not len(parts)
-        or np.ptp(parts) > limits.SPREAD_RATIO * median_of(parts)
+        or np.ptp(parts) > limits.steps.SPREAD_RATIO * median_of(parts)
         or not any(ranges.repeated_kernels(work, steps))
     ):
         return False
@@ -230,7 +232,7 @@ def _waited_for(work: Work, steps: Steps, attention: Array) -> bool:
     again = np.flatnonzero(name[1 : len(name) // 2 + 1] == name[:1]) + 1
     if any((name[n:] == name[:-n]).all() for n in again.tolist()):
         return False
-    if len(parts) < limits.REPEATS or np.ptp(parts) > limits.SPREAD_RATIO * median_of(parts):
+    if len(parts) < limits.steps.REPEATS or np.ptp(parts) > limits.steps.SPREAD_RATIO * median_of(parts):
         return False
     held = steps.held(work.waited_behind)[1:-1]
     often = 1 if (steps.op_step[attention] >= 0).any() else max(held[0], 1)
@@ -243,7 +245,7 @@ def _is_one_program(work: Work, steps: Steps) -> bool:
     fused = work.of_kind("elementwise (XLA)")
     step = steps.op_step[fused]
     count = np.bincount(work.name[fused][(step > 0) & (step < len(steps) - 1)])
-    whole = work.share_inside(steps.op_step) >= limits.WHOLE_PROGRAM_RATIO
+    whole = work.share_inside(steps.op_step) >= limits.steps.WHOLE_PROGRAM_RATIO
     return whole and (count > 0).sum() >= 2 and bool((count[count > 0] == len(steps) - 2).all())
 
 
@@ -252,8 +254,9 @@ def _is_denoiser(steps: Steps) -> bool:
     parts = steps.size[1:-1]
     usual = median_of(parts) if len(parts) else 0.0
     return (
-        usual >= limits.DENOISER_OPERATIONS
-        and float((np.abs(parts - usual) <= limits.SPREAD_RATIO * usual).mean()) >= limits.MARKER_HELD_RATIO
+        usual >= limits.steps.DENOISER_OPERATIONS
+        and float((np.abs(parts - usual) <= limits.steps.SPREAD_RATIO * usual).mean())
+        >= limits.steps.MARKER_HELD_RATIO
     )
 
 
@@ -297,9 +300,9 @@ def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
         marker = by_kind.get(kind)
         # Two passes are believed if every marker of passes confirms them.
         agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
-        if marker is not None and marker.passes >= (2 if agreed else limits.REPEATS):
+        if marker is not None and marker.passes >= (2 if agreed else limits.steps.REPEATS):
             steps = _by_marker(work, marker, 0.5, "step")
-            if median_of(steps.size) >= limits.STEP_OPERATIONS:
+            if median_of(steps.size) >= limits.steps.STEP_OPERATIONS:
                 yield steps
     yield from sequence.layer_sequences(work)
     yield from sequence.copy_sequences(work)
@@ -331,7 +334,8 @@ def _is_inner(inner: Array, steps: Steps) -> bool:
         return False
     held = steps.held(inner)
     return bool(
-        np.count_nonzero(held) >= limits.INNER_RANGE_RATIO * len(steps) and held.sum() <= 1.5 * len(steps) + 1
+        np.count_nonzero(held) >= limits.steps.INNER_RANGE_RATIO * len(steps)
+        and held.sum() <= 1.5 * len(steps) + 1
     )
 
 

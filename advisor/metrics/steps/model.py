@@ -76,7 +76,7 @@ class Steps(Struct, frozen=True, dict=True):
 
     @property
     def believed(self) -> bool:
-        return self.confidence >= limits.BELIEVED
+        return self.confidence >= limits.steps.BELIEVED
 
     @cached_property
     def size(self) -> Array:
@@ -207,7 +207,7 @@ class Work(Struct, frozen=True, dict=True):
         product or attention, or, if no kernel is known as one, by several operations."""
         before = self._heavy_before
         if not len(before) or before[-1] == 0:
-            return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > limits.STEP_OPERATIONS))
+            return np.asarray(np.cumsum(np.diff(at, prepend=at[:1]) > limits.steps.STEP_OPERATIONS))
         return np.asarray(before[at])
 
     @property
@@ -330,7 +330,7 @@ def opaque_steps(
         start, end, phase = start[:awaited], end[:awaited], phase[:awaited]
         op_step = np.where(op_step < awaited, op_step, MISSING)
     else:
-        sure = limits.NO_WAIT_CONFIDENCE
+        sure = limits.steps.NO_WAIT_CONFIDENCE
     edges = np.linspace(int(start[0]), until, len(start) + 1).astype(np.int64)
     gpu = edges[:-1], edges[1:]
     return Steps("opaque graph launches", sure, phase, start, end, *gpu, op_step, work.process, **more)

@@ -38,7 +38,7 @@ def named_ranges(work: Work) -> Steps:
         chosen = np.flatnonzero((loop == is_loop) & (rows["thread"] == thread))
         steps = _steps_of(work, rows, chosen, thread, phases)
         held = int((steps.op_step >= 0).sum())
-        if held > most * (limits.OUTER_RANGE_FACTOR if is_loop else 1.0):
+        if held > most * (limits.steps.OUTER_RANGE_FACTOR if is_loop else 1.0):
             best, most = replace(steps, level="iteration" if is_loop else "step"), held
     return _completed(work, best)
 
@@ -97,7 +97,7 @@ def _completed(work: Work, steps: Steps) -> Steps:
     """Ranges that mark a part of the pass (the forward of a training step): extended to the next one, and
     a single one to the whole capture."""
     inside = work.share_inside(steps.op_step)
-    if len(steps) <= 1 or steps.method != "ranges" or inside >= limits.PART_OF_PASS_RATIO:
+    if len(steps) <= 1 or steps.method != "ranges" or inside >= limits.steps.PART_OF_PASS_RATIO:
         return steps
     at = np.searchsorted(steps.host_start, work.launched, "right") - 1
     whole = np.where(at >= 0, at, MISSING)
@@ -133,11 +133,13 @@ def repeated_ranges(work: Work) -> Iterator[Steps]:
     found: list[Steps] = []
     for kind, thread in pairs(rows["kind"], rows["thread"]):
         chosen = np.flatnonzero((rows["kind"] == kind) & (rows["thread"] == thread))
-        if kind == MISSING or len(chosen) < limits.REPEATS:
+        if kind == MISSING or len(chosen) < limits.steps.REPEATS:
             continue
-        steps = replace(_steps_of(work, rows, chosen, thread, {}), confidence=limits.UNKNOWN_NAME_CONFIDENCE)
+        steps = replace(
+            _steps_of(work, rows, chosen, thread, {}), confidence=limits.steps.UNKNOWN_NAME_CONFIDENCE
+        )
         held = work.share_inside(steps.op_step, copies=True)
-        if len(steps) >= limits.REPEATS and held >= limits.UNNAMED_RANGE_RATIO:
+        if len(steps) >= limits.steps.REPEATS and held >= limits.steps.UNNAMED_RANGE_RATIO:
             found.append(steps)
     yield from sorted(found, key=len)
 
@@ -154,15 +156,18 @@ def repeated_functions(work: Work) -> Iterator[Steps]:
     known, function, count = np.unique(rows["text_id"], return_inverse=True, return_counts=True)
     time = np.bincount(function, rows["end"] - rows["start"], minlength=len(known))
     longest = np.argsort(-time, kind="stable")
-    longest = longest[count[longest] >= limits.REPEATS][:_FUNCTIONS].tolist()
+    longest = longest[count[longest] >= limits.steps.REPEATS][:_FUNCTIONS].tolist()
     names = [t.rpartition(": ")[2] for t in work.trace.texts(known[longest].tolist())]
     found: list[tuple[bool, int, Steps]] = []
     for number, name in zip(longest, names, strict=True):
         chosen = np.flatnonzero(function == number)
         named = work.patterns.is_step_function(name)
         steps = _steps_of(work, rows | {"text": rows["text_id"]}, chosen, MISSING, {})
-        if len(steps) >= limits.REPEATS and work.share_inside(steps.op_step) >= limits.UNNAMED_RANGE_RATIO:
-            sure = limits.UNKNOWN_NAME_CONFIDENCE if named else limits.UNKNOWN_FUNCTION_CONFIDENCE
+        if (
+            len(steps) >= limits.steps.REPEATS
+            and work.share_inside(steps.op_step) >= limits.steps.UNNAMED_RANGE_RATIO
+        ):
+            sure = limits.steps.UNKNOWN_NAME_CONFIDENCE if named else limits.steps.UNKNOWN_FUNCTION_CONFIDENCE
             marked = replace(steps, method="Python functions", confidence=sure, ranges_seen=0)
             found.append((not named, len(steps), replace(marked, empty=())))
     yield from (steps for _, _, steps in sorted(found, key=lambda f: f[:2]))
@@ -207,18 +212,18 @@ def repeated_kernels(work: Work, steps: Steps) -> Iterator[Level]:
     size = steps.held(main)
     usual = int(np.argmin(np.abs(size - median_of(size))))
     sequence = work.name[main[steps.op_step[main] == usual]]
-    if len(sequence) < limits.REPEATS * limits.LAYER_OPERATIONS:
+    if len(sequence) < limits.steps.REPEATS * limits.steps.LAYER_OPERATIONS:
         return
     names, count = np.unique(sequence, return_counts=True)
-    for n in distinct(count[count >= limits.REPEATS]).tolist():
+    for n in distinct(count[count >= limits.steps.REPEATS]).tolist():
         for name in names[count == n].tolist():
             period = np.diff(np.flatnonzero(sequence == name))
             length = int(median_of(period))
-            regular = float((period == length).mean()) >= limits.REGULAR_RETURNS_RATIO
+            regular = float((period == length).mean()) >= limits.steps.REGULAR_RETURNS_RATIO
             if (
                 regular
-                and length >= limits.LAYER_OPERATIONS
-                and n * length >= limits.REPEATED_RATIO * len(sequence)
+                and length >= limits.steps.LAYER_OPERATIONS
+                and n * length >= limits.steps.REPEATED_RATIO * len(sequence)
             ):
                 yield Level(f"repeats of {length} kernels", n)
                 return
@@ -228,41 +233,43 @@ def _per_step(step: Array, steps: Steps) -> int:
     """The number of repetitions in a step; 0 if it differs from step to step."""
     count = np.bincount(step[step >= 0], minlength=len(steps))
     usual = int(median_of(count))
-    return usual if float((count == usual).mean()) >= limits.LEVEL_RATIO else 0
+    return usual if float((count == usual).mean()) >= limits.steps.LEVEL_RATIO else 0
 
 
 def outer_steps(work: Work, steps: Steps) -> Steps | None:
     """The longer steps that contain these as parts; None if nothing indicates any."""
-    if len(steps) < 2 * limits.REPEATS:
+    if len(steps) < 2 * limits.steps.REPEATS:
         return None
     size = steps.size
     layered = any(repeated_kernels(work, steps))
     odd = np.abs(size - usual_size(size)) > (
-        limits.SPREAD_RATIO * usual_size(size) if layered or work.lost else 0
+        limits.steps.SPREAD_RATIO * usual_size(size) if layered or work.lost else 0
     )
     # The capture may begin and end within a part.
     odd[[0, -1]] = False
     at = _first_of_each(np.flatnonzero(odd))
     stride = constant_stride(at, len(steps))
     # Results of almost every part may go to the host, which decides what comes next.
-    read_back = np.count_nonzero(steps.held(work.copied(DTOH))) >= limits.LAST_STEP_RATIO * len(steps)
-    if layered and (stride >= limits.PASSES_A_STEP or read_back):
+    read_back = np.count_nonzero(steps.held(work.copied(DTOH))) >= limits.steps.LAST_STEP_RATIO * len(steps)
+    if layered and (stride >= limits.steps.PASSES_A_STEP or read_back):
         return None
     if not stride and not layered:
         pause = _pauses(work, steps)
         at = _first_of_each(
-            np.flatnonzero(pause > limits.BOUNDARY_PAUSE_NS + limits.BOUNDARY_PAUSE_FACTOR * median_of(pause))
+            np.flatnonzero(
+                pause > limits.steps.BOUNDARY_PAUSE_NS + limits.steps.BOUNDARY_PAUSE_FACTOR * median_of(pause)
+            )
         )
-        stride = constant_stride(at, len(steps)) if len(at) >= limits.REPEATS else 0
+        stride = constant_stride(at, len(steps)) if len(at) >= limits.steps.REPEATS else 0
     if not stride:
         return None
-    if len(steps) - at[-1] >= limits.LAST_STEP_RATIO * stride:
+    if len(steps) - at[-1] >= limits.steps.LAST_STEP_RATIO * stride:
         at = np.append(at, len(steps))
     main = work.main_stream
     reached = np.maximum.accumulate(steps.op_step[main])
     last = main[np.searchsorted(reached, at - 1, "right") - 1]
-    found = segmented(work, last, steps.method, limits.PARTS_CONFIDENCE)
-    return replace(found, thread=steps.thread) if len(found) >= limits.REPEATS else None
+    found = segmented(work, last, steps.method, limits.steps.PARTS_CONFIDENCE)
+    return replace(found, thread=steps.thread) if len(found) >= limits.steps.REPEATS else None
 
 
 def _first_of_each(at: Array) -> Array:
@@ -284,7 +291,7 @@ def _pauses(work: Work, steps: Steps) -> Array:
 def usual_size(size: Array) -> float:
     """The size of most parts, with some tolerance."""
     known, ranked = distinct(size), np.sort(size)
-    below = np.searchsorted(ranked, known * (1 - limits.SPREAD_RATIO), "left")
+    below = np.searchsorted(ranked, known * (1 - limits.steps.SPREAD_RATIO), "left")
     return float(
-        known[np.argmax(np.searchsorted(ranked, known * (1 + limits.SPREAD_RATIO), "right") - below)]
+        known[np.argmax(np.searchsorted(ranked, known * (1 + limits.steps.SPREAD_RATIO), "right") - below)]
     )

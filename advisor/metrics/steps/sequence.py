@@ -18,7 +18,7 @@ from advisor.sources.schema import DTOH, HTOD, MISSING
 def opaque_graphs(work: Work) -> Steps | None:
     """Graph launches of a capture without any GPU operation: host times only."""
     launch = graph_launches(work)
-    if len(launch) < limits.REPEATS or len(work.ops):
+    if len(launch) < limits.steps.REPEATS or len(work.ops):
         return None
     start, end, thread = _of_main_thread(work, launch)
     outside = np.full(len(work.ops), MISSING, np.int64)
@@ -28,7 +28,7 @@ def opaque_graphs(work: Work) -> Steps | None:
 def periodic_graphs(work: Work) -> Steps | None:
     """Graph launches of one size that hold most of the work."""
     launch = graph_launches(work)
-    if len(launch) < limits.REPEATS:
+    if len(launch) < limits.steps.REPEATS:
         return None
     start, end, thread = _of_main_thread(work, launch)
     number = np.full(len(work.calls["start"]), MISSING, np.int64)
@@ -38,7 +38,7 @@ def periodic_graphs(work: Work) -> Steps | None:
     full = held[held > 0]
     # A graph whose nodes were not recorded is one operation.
     most = held.sum() >= 0.5 * work.mine.sum() or work.share_inside(of_launch, copies=True) >= 0.5
-    if not len(full) or not most or np.ptp(full) > limits.SPREAD_RATIO * median_of(full):
+    if not len(full) or not most or np.ptp(full) > limits.steps.SPREAD_RATIO * median_of(full):
         return None
     start = _with_inputs(work, start)
     # Everything issued from one launch up to the next belongs to the step, except whole passes.
@@ -68,13 +68,13 @@ def _passes_between(work: Work, start: Array, alone: Array) -> tuple[Array, Arra
     own = int(median_of(count[1:]))
     end = np.cumsum(count)
     begin = end - count + np.where(np.arange(len(count)), own, 0)
-    passes = np.flatnonzero(end - begin >= limits.STEP_OPERATIONS)
+    passes = np.flatnonzero(end - begin >= limits.steps.STEP_OPERATIONS)
     usual = median_of((end - begin)[passes[passes > 0]]) if (passes > 0).any() else 0
     found = []
     for i in passes.tolist():
         group = eager[begin[i] : end[i]]
         name = work.name[group]
-        if work.heavy[name[name >= 0]].any() and (i or len(group) <= limits.FIRST_PASS_FACTOR * usual):
+        if work.heavy[name[name >= 0]].any() and (i or len(group) <= limits.steps.FIRST_PASS_FACTOR * usual):
             found.append((work.launched[group[0]], work.launched[group[-1]] + 1))
     times = np.array(found, np.int64).reshape(-1, 2)
     return times[:, 0], times[:, 1]
@@ -99,7 +99,7 @@ def kernel_sequences(work: Work) -> Iterator[Steps]:
         n = len(position)
         if (
             n not in seen
-            and n <= len(main) / limits.STEP_OPERATIONS
+            and n <= len(main) / limits.steps.STEP_OPERATIONS
             and _marks_steps(position, len(main), work.denoises)
         ):
             seen.add(n)
@@ -116,7 +116,7 @@ def layer_sequences(work: Work) -> Iterator[Steps]:
 def _returns(work: Work, main: Array) -> Iterator[Array]:
     """Positions among the kernels of the main stream of each name that comes often enough, the most frequent
     first; of two equally frequent ones the earlier, since names are numbered in the order of rows."""
-    if len(main) < limits.STEP_OPERATIONS * limits.REPEATS:
+    if len(main) < limits.steps.STEP_OPERATIONS * limits.steps.REPEATS:
         return
     sequence = work.name[main]
     order = np.argsort(sequence, kind="stable")
@@ -124,7 +124,7 @@ def _returns(work: Work, main: Array) -> Iterator[Array]:
     first = np.flatnonzero(begins_run(ranked))
     count = np.diff(np.append(first, len(ranked)))
     for i in np.lexsort((order[first], -count)).tolist():
-        if count[i] >= limits.REPEATS:
+        if count[i] >= limits.steps.REPEATS:
             yield order[first[i] : first[i] + count[i]]
 
 
@@ -137,7 +137,11 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
     results come down and inputs go up once a pass, whatever runs in between."""
     main = work.main_stream
     before = np.cumsum(work.name[main] >= 0)
-    if not len(main) or before[-1] < limits.STEP_OPERATIONS * limits.REPEATS or not work.trace.has("copies"):
+    if (
+        not len(main)
+        or before[-1] < limits.steps.STEP_OPERATIONS * limits.steps.REPEATS
+        or not work.trace.has("copies")
+    ):
         return
     for direction in (DTOH, HTOD):
         at = np.flatnonzero(np.isin(main, work.copied(direction)))
@@ -145,7 +149,7 @@ def copy_sequences(work: Work) -> Iterator[Steps]:
         # Copies without a kernel between are one event: the last of them ends a step, the first of
         # them begins one.
         returns, first = np.unique(before[at], return_index=True)
-        if len(returns) >= limits.REPEATS and _marks_steps(returns, int(before[-1])):
+        if len(returns) >= limits.steps.REPEATS and _marks_steps(returns, int(before[-1])):
             last = at[np.append(first[1:], len(at)) - 1] if direction == DTOH else at[first] - 1
             yield segmented(work, main[last], "copies", 0.5)
 
@@ -174,10 +178,10 @@ def _without_fragments(last: Array, main: Array) -> Array:
     at = np.searchsorted(main, last)
     size = np.diff(at, prepend=-1)
     usual, tail = median_of(size[1:]), len(main) - 1 - int(at[-1])
-    first = int(np.argmax(size >= limits.FRAGMENT_RATIO * usual))
-    if first and abs(size[0] + tail - usual) <= limits.SPREAD_RATIO * usual:
+    first = int(np.argmax(size >= limits.steps.FRAGMENT_RATIO * usual))
+    if first and abs(size[0] + tail - usual) <= limits.steps.SPREAD_RATIO * usual:
         return np.asarray(main[at + tail])
-    whole = tail >= (limits.FRAGMENT_RATIO if first else limits.LAST_STEP_RATIO) * usual
+    whole = tail >= (limits.steps.FRAGMENT_RATIO if first else limits.steps.LAST_STEP_RATIO) * usual
     return np.append(last[first:], main[-1]) if whole else last[first:]
 
 
@@ -192,17 +196,17 @@ def _at_pause(work: Work, main: Array, position: Array) -> Array:
     gap = np.append(work.ops.start[main][1:] - work.ops.end[main][:-1], 0)
     pauses = np.median(gap[even[:, None] + np.arange(median)], axis=0)
     best = int(np.argmax(pauses))
-    if pauses[best] < max(limits.BOUNDARY_PAUSE_NS, limits.BOUNDARY_PAUSE_FACTOR * pauses[0]):
+    if pauses[best] < max(limits.steps.BOUNDARY_PAUSE_NS, limits.steps.BOUNDARY_PAUSE_FACTOR * pauses[0]):
         return position
     moved = position + best
     head, last = int(moved[0]) - median, len(main) - 1
     if work.denoises:
         return np.asarray(moved[moved <= last])
     # A whole step may come before the first return, and one that is cut short after the last.
-    if head >= limits.FIRST_STEP_RATIO * median - 1:
+    if head >= limits.steps.FIRST_STEP_RATIO * median - 1:
         moved = np.insert(moved, 0, head)
     moved = moved[moved <= last]
-    if last - moved[-1] >= limits.LAST_STEP_RATIO * median:
+    if last - moved[-1] >= limits.steps.LAST_STEP_RATIO * median:
         moved = np.append(moved, last)
     return moved
 
@@ -215,7 +219,7 @@ def _ends_of_layers(position: Array, length: int) -> list[Array]:
     if not constant_stride(odd + 1, len(position)) or np.ptp(np.diff(odd)):
         return []
     last = position[odd]
-    return [last] if len(last) >= limits.REPEATS - 1 and _marks_steps(last, length) else []
+    return [last] if len(last) >= limits.steps.REPEATS - 1 and _marks_steps(last, length) else []
 
 
 def constant_stride(odd: Array, count: int) -> int:
@@ -235,11 +239,11 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
     `denoises`, several pictures hold several steps each, which are longer than any block."""
     period = np.diff(position)
     median = median_of(period)
-    if median < limits.STEP_OPERATIONS or median * len(position) < 0.5 * length:
+    if median < limits.steps.STEP_OPERATIONS or median * len(position) < 0.5 * length:
         return False
-    if (np.abs(period - median) <= limits.SPREAD_RATIO * median).mean() < 0.75:
+    if (np.abs(period - median) <= limits.steps.SPREAD_RATIO * median).mean() < 0.75:
         return False
-    if denoises and median >= limits.DENOISER_OPERATIONS:
+    if denoises and median >= limits.steps.DENOISER_OPERATIONS:
         return True
     odd = np.flatnonzero(period != median)
     odd = odd[odd > 0]  # the first return follows warm-up or a prefill
@@ -251,7 +255,7 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
     if len(odd) == 1:
         # Two passes: the single end is in the middle.
         before, after = int(odd[0]), len(period) - 1 - int(odd[0])
-        return min(before, after) < limits.LAYERS_AROUND or abs(before - after) > 2
+        return min(before, after) < limits.steps.LAYERS_AROUND or abs(before - after) > 2
     if len(odd) == 0:
         return True
     spacing = np.diff(odd)
@@ -262,16 +266,16 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
 def _recurs(period: Array) -> bool:
     """True if uneven periods repeat as a group, such as the stages of a convolutional network."""
     usual, count = median_of(period), len(period)
-    sizes = np.arange(2, count // limits.REPEATS + 1)
+    sizes = np.arange(2, count // limits.steps.REPEATS + 1)
     odd = period != usual
     before = np.concatenate(([0], np.cumsum(odd)))
     # Comparing whole sequences at every size is quadratic. Equal odd periods lie on one side of the
     # usual one, which bounds their number: only sizes that can reach the share are compared.
     either = before[count - sizes] + before[count] - before[sizes] - _coincidences(odd)[sizes]
     most = sum(_coincidences(side)[sizes] for side in (period > usual, period < usual))
-    for size in sizes[(either > 0) & (most >= limits.GROUP_RETURNS_RATIO * either - 0.5)].tolist():
+    for size in sizes[(either > 0) & (most >= limits.steps.GROUP_RETURNS_RATIO * either - 0.5)].tolist():
         compared = odd[size:] | odd[:-size]
-        if (period[size:] == period[:-size])[compared].mean() >= limits.GROUP_RETURNS_RATIO:
+        if (period[size:] == period[:-size])[compared].mean() >= limits.steps.GROUP_RETURNS_RATIO:
             return True
     return False
 
@@ -307,12 +311,12 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
     place[main] = np.arange(len(main))
     last = np.sort(place[work.last_before(main, rows)])
     code = _codes(work, main)
-    least = 1 if (work.ops.kind[main] == Kind.GRAPH_RUN).any() else limits.WAIT_KERNELS
+    least = 1 if (work.ops.kind[main] == Kind.GRAPH_RUN).any() else limits.steps.WAIT_KERNELS
     length = work.length[main]
-    for waits in range(1, min(limits.WAITS_A_PASS, len(last) // limits.WAIT_REPEATS) + 1):
+    for waits in range(1, min(limits.steps.WAITS_A_PASS, len(last) // limits.steps.WAIT_REPEATS) + 1):
         at = last[(len(last) - 1) % waits :: waits]
         size = np.diff(at)
-        usual = int(np.sort(size)[len(size) // 2]) if len(size) >= limits.WAIT_REPEATS else 0
+        usual = int(np.sort(size)[len(size) // 2]) if len(size) >= limits.steps.WAIT_REPEATS else 0
         if usual < 2:
             continue
         even = np.flatnonzero(size == usual)
@@ -321,11 +325,11 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
         alike = (code[held] == typical).all(axis=1)
         same, held = even[alike], held[alike]
         odd = without(np.arange(len(size)), same)
-        if len(same) < limits.WAIT_EQUAL_RATIO * len(size) or constant_stride(odd, len(size)):
+        if len(same) < limits.steps.WAIT_EQUAL_RATIO * len(size) or constant_stride(odd, len(size)):
             continue
         once = np.isin(main[held[0]], attention).sum() == 1
         loop = not once and not _again(typical) and (typical >= 0).sum() >= least
-        if loop and length[held].sum() >= limits.WAIT_TIME_RATIO * length.sum():
+        if loop and length[held].sum() >= limits.steps.WAIT_TIME_RATIO * length.sum():
             yield segmented(work, main[at], "waits", 0.7)
         return
 
@@ -341,7 +345,7 @@ def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
     read = np.isin(main, work.copied(DTOH))
     behind = np.isin(main, work.last_before(main, work.waits))
     last = np.flatnonzero(behind & ~read)
-    if len(last) < limits.REPEATS:
+    if len(last) < limits.steps.REPEATS:
         return
     part = np.searchsorted(last, np.arange(len(main)))
     count = len(last) + 1
@@ -351,7 +355,7 @@ def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
         len(routed)
         and routed.min() > 0
         and np.ptp(routed) == 0
-        and (reads >= limits.READBACKS_A_LAYER * routed).all()
+        and (reads >= limits.steps.READBACKS_A_LAYER * routed).all()
     ):
         yield segmented(work, main[last], "waits", 0.7)
 

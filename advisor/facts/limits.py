@@ -1,0 +1,134 @@
+"""Numbers that decide what a short kernel, a tiny copy, a read-back, a busy sample or a stop is.
+
+As in :mod:`advisor.metrics.limits`: a limit, its unit, where it comes from and what goes wrong if it
+moves. They shape facts; what is concluded from facts are thresholds of rules.
+"""
+
+from __future__ import annotations
+
+# --- kernels and gaps -----------------------------------------------------------------------------
+
+#: Kernels below this are short, ns: a host that launches one by one hardly keeps up with them. Choice. It
+#: moves `kernel.short_ratio`, which rules compare with thresholds of their own.
+SHORT_KERNEL_NS = 10_000
+#: A host that launches kernel by kernel leaves gaps up to this, ns. Choice: longer ones are other work of
+#: it.
+SHORT_GAP_NS = 100_000
+#: A persistent kernel launches one block per SM; from this length on it fills the device, ns. Choice. Lower,
+#: and small grids look full.
+LONG_KERNEL_NS = 50_000
+#: Share of the peak DRAM bandwidth that kernels reach at best. Measured (calibration#dram). Higher, and
+#: kernels that are at their limit look improvable.
+ACHIEVABLE_RATIO = 0.92
+#: From here on a kernel counts as limited by DRAM: 80 % of what is achievable (community triage scripts).
+DRAM_BOUND_RATIO = 0.8 * ACHIEVABLE_RATIO
+#: Work of processes that overlaps for at most this share of the busy time takes turns (calibration#utl110).
+IN_TURNS_RATIO = 0.05
+#: Tails that lose less than this share of the window are in no finding: `min_lost` of KRN103 is the least.
+LOST_TAIL_RATIO = 0.002
+#: With this many collective calls two slow ones do not move the median. Choice.
+COLLECTIVE_CALLS = 5
+
+# --- copies ---------------------------------------------------------------------------------------
+
+#: For smaller copies latency dominates, pinned or not, bytes. Choice. Lower, and pageable flags are blamed.
+LARGE_COPY_BYTES = 64 << 10
+#: Copies below this carry a flag or a token, bytes. Choice: a page.
+TINY_COPY_BYTES = 4 << 10
+#: Copies from this size on measure the link; smaller ones its latency, bytes. Choice: a mebibyte.
+LINK_COPY_BYTES = 1 << 20
+#: The rate of a link that is not known, bytes/s: PCIe 3.0 x16. Choice: data-centre GPUs of recent years have
+#: no less.
+LEAST_LINK_BYTES_PER_S = 12e9
+#: A read-back copies at most this many bytes to the host. Choice: a value, a flag, the tokens of a batch.
+READBACK_BYTES = 4096
+#: And a wait follows within this many calls of the thread. Choice. Higher, and an asynchronous copy of a
+#: loop that waits later is one.
+READBACK_WAIT_CALLS = 3
+#: Calls of allocation that last longer than this stall, ns. Choice. Lower, and a caching allocator's usual
+#: calls stall.
+STALL_NS = 1_000_000
+
+# --- samples --------------------------------------------------------------------------------------
+
+#: If at least this share of the graph launches left no rows, the capture lacks the work of the device: the
+#: busy time of its rows is too short by about that share. Choice.
+HIDDEN_GRAPHS_RATIO = 0.1
+#: A program uses the device if it is active for this share of the time. Choice.
+USED_RATIO = 0.01
+#: Or if this share of its memory is in use. Choice: a context alone takes less.
+HELD_MEMORY_RATIO = 0.02
+#: Samples of a log, at least, of which means are taken. Choice.
+LOG_SAMPLES = 10
+#: Least activity of a sample that counts as busy. Choice: half.
+BUSY_SAMPLE_RATIO = 0.5
+#: Power from this share of its limit on counts as at the limit. Choice: samplers average over a second.
+#: Lower, and a GPU that runs just below its limit is throttled.
+AT_LIMIT_RATIO = 0.97
+#: Fewest busy samples in a quarter of the window for a trend of the clock. Choice.
+QUARTER_SAMPLES = 3
+#: A sample counts as communication if collectives run for at least this share of it. Choice: half.
+COMMUNICATING_RATIO = 0.5
+
+# --- what tracing costs, and start-up -------------------------------------------------------------
+
+#: Least cost of tracing one eager call, ns. Measured (calibration#traced-calls): 1.6 to 16 us over the
+#: labelled pairs.
+TRACED_CALL_NS = 1_600
+#: Start-up of a step in either half of the window is the same again if one takes this share of the other.
+#: Choice: half.
+SAME_STARTUP_RATIO = 0.5
+#: A part with less than this share of the capture is not named. Choice.
+NAMED_REST_RATIO = 0.005
+
+# --- where calls come from ------------------------------------------------------------------------
+
+#: A place is named as the origin of calls if it holds this share of their time. Choice: half.
+SITE_RATIO = 0.5
+#: The cost of one callback of the tracer: this quantile of the times between neighbouring begins and ends.
+#: Choice: between the nearest ones Python does almost nothing else.
+CALLBACK_QUANTILE = 0.1
+#: With fewer neighbours there is no estimate. Choice.
+CALLBACKS = 100
+
+# --- stops of a thread ----------------------------------------------------------------------------
+
+#: A quota of the CPU is given anew each period, ns (Linux: cpu.max, 100 ms by default).
+QUOTA_PERIOD_NS = 100_000_000
+#: To this exactness, ns. Choice.
+QUOTA_EXACT_NS = 2_000_000
+#: Stops of a thread from this length on, ns. Choice.
+STOP_NS = 1_000_000
+#: This many at least. Choice: fewer may be chance.
+STOPS = 4
+#: At least this share of them is in rhythm. Choice. Lower, and a thread that sleeps now and then has a quota
+#: (calibration#switches: no public capture lacks a CPU).
+RHYTHM_RATIO = 0.75
+#: Or begins amid launches. Choice.
+AMID_LAUNCHES_RATIO = 0.25
+
+# --- printed tables, which have sums only ---------------------------------------------------------
+
+#: A copy of a read-back takes less, ns; used if sizes were not printed. Choice: one of at most 4 KiB does.
+READBACK_COPY_NS = 5_000
+#: The host's cost of an eager launch, ns (nsys-profiling skill).
+EAGER_LAUNCH_NS = 5_000
+#: The longest usual call of an eager launch, ns: beyond it the queue of the GPU is full (nsys-profiling
+#: skill: 5 us; traced eager launches take up to twice that).
+LAUNCH_MOST_NS = 10_000
+#: A call of this length waits for the device, ns. Choice.
+BLOCKING_CALL_NS = 20_000
+#: If that is this many times the length of its copy. Choice.
+BLOCKING_COPY_FACTOR = 5
+#: Uploads of this length on average load weights, ns. Choice: inputs of a step are smaller (25 MB at 25
+#: GB/s).
+LOADING_UPLOAD_NS = 1_000_000
+#: The longest call of a name is start-up from this length on, ns. Choice: creation of a context.
+FIRST_CALL_NS = 10_000_000
+#: Of a launch from this length on, ns (calibration#cold-launches).
+FIRST_LAUNCH_NS = 1_000_000
+#: One call of this length is work that is done once, ns: context, first use of a library, compilation.
+#: Choice.
+ONCE_NS = 100_000_000
+#: An operator that takes longer itself computes on the host, or waits, ns. Choice.
+OPERATOR_MOST_NS = 200_000

@@ -1,0 +1,92 @@
+"""Numbers that decide what is replayed, what waits for what, and which gain is worth saying.
+
+As in :mod:`advisor.metrics.limits`: a limit, its unit, where it comes from and what goes wrong if it
+moves. What a fix takes out are constants of ``knowledge/whatifs.yaml``.
+"""
+
+from __future__ import annotations
+
+# --- what is replayed -----------------------------------------------------------------------------
+
+#: A diagnosis replays at most this many operations: some 25 steps of a small decoder. Choice, for its time.
+DIAGNOSIS_OPS = 20_000
+#: A what-if that the user asks for replays up to this many. Choice, for its time.
+MOST_OPS = 200_000
+#: A pass that is alone cannot be replayed in part: up to this many. Choice, for its time.
+MOST_ALONE_OPS = 60_000
+#: Steps before the measured ones, so that the first of these starts as it did. Choice.
+LEAD_STEPS = 1
+#: A stretch holds at least this many steps. Choice: of fewer none is usual.
+STRETCH_STEPS = 3
+#: With this share of the kernels missing, the rest of a step is not the step (`min_lost_rows` of
+#: damaged-capture).
+LOST_RATIO = 0.05
+#: With this share of a pass that is alone in start-up, the rest is not what a warm one takes. Choice.
+COLD_RATIO = 0.10
+
+# --- what waits for what --------------------------------------------------------------------------
+
+#: An operation that starts this much later than launch and predecessor explain, and right after another
+#: stream's operation, waited for that one (an event), ns. Choice. Lower, and chance joins streams.
+JOIN_NS = 10_000
+#: Right after: within a tenth of what it waited, at least and at most this, ns. Measured: between a copy and
+#: a kernel that waits for it pass 1 to 10 us (offload_exposed in tests/data/pairs).
+JOIN_AFTER_NS = 5_000, 15_000
+#: A thread without a call for this long has stopped, or has not started yet, ns. Choice.
+HANDOVER_NS = 20_000
+#: A copy that ran this much inside its call held the call. Choice.
+HELD_CALL_RATIO = 0.9
+#: Host and device clocks are aligned to some microseconds only: to this, ns. Choice.
+SKEW_NS = 20_000
+#: Allocating calls that last longer than this and end with the device idle waited for it, ns. Choice.
+IMPLICIT_WAIT_NS = 50_000
+#: A launch waits for room with this many operations queued. Choice.
+QUEUED_OPS = 100
+#: And if it takes this much longer than usual, ns. Choice.
+BLOCKED_NS = 50_000
+#: And this many times as long. Choice. Lower, and slow launches wait.
+BLOCKED_FACTOR = 5.0
+#: Idle time of this length before an operation is a wait, not a cost of the operation, ns. Choice.
+WAIT_NS = 10_000
+#: Longer gaps between nodes are waits of the graph, not the usual step from node to node, ns. Choice.
+NODE_GAP_NS = 5_000
+#: This many runs of a kernel inside and outside graphs show its usual time. Choice.
+PROVING_RUNS = 8
+
+# --- what fixes take out --------------------------------------------------------------------------
+
+#: A shorter kernel consists of its own start and end, ns. Choice. Higher, and fusing small kernels saves
+#: more.
+SHORT_KERNEL_NS = 10_000
+#: Samples resolve the levels of kernels this many times as long as their stamps may be off. Choice.
+SHARP_FACTOR = 10
+#: Poor and very good overlap, around the requested one (nsys-ai).
+OVERLAP_SPREAD_RATIO = 0.3
+#: A read-back is a copy to the host of at most this many bytes. Choice.
+READBACK_BYTES = 64 << 10
+#: This many read-backs a step are decisions inside it. Choice: more than its result, what ends it and a
+#: check.
+READBACKS_A_STEP = 4
+#: From this share of the device's work on, hiding host code between steps is a gain of its own (`decode_gc`
+#: in docs/gain_calibration.md leaves 11 % and runs ahead).
+HOST_LEFT_RATIO = 0.2
+#: Replays with wider gaps between graph nodes than traced foretell steps after a fix. Measured: 0.5 % off in
+#: the median of the labelled pairs; their speed-ups are a tenth (logarithm) too high beside the traced step,
+#: of which this part is kept.
+KEPT_SPEEDUP = 7 / 8
+
+# --- what is worth saying -------------------------------------------------------------------------
+
+#: The combination holds at most this many fixes. Choice.
+MOST_FIXES = 5
+#: A step takes about the GPU's own time if it takes at most this many times as long. Measured: a 70B decode
+#: that took 1.1 to 1.2 times untraced has 1.26 at the low end of its estimate, a launch-bound one 2.4.
+NEAR_OWN_FACTOR = 1.3
+#: A fix that makes the step longer by more than this share of it is a loss. Choice.
+LOSS_RATIO = 0.0005
+#: A fix that gains this many times the time of its cause must explain why. Choice.
+CLEARLY_FACTOR = 1.25
+#: Fixes are worthwhile together if they save this many times what any saves alone. Choice.
+JOINTLY_FACTOR = 2.0
+#: A given step time that differs by more than this share from what tracing explains is questioned. Choice.
+UNEXPLAINED_RATIO = 0.25

@@ -1,0 +1,167 @@
+"""Limits of kernels: what a slow call, a layer, an expert, a pass of decode or a replaceable kernel is."""
+
+from __future__ import annotations
+
+# --- calls that are alike -------------------------------------------------------------------------
+
+#: A call is slow from this many times the median of comparable calls on (nsys-profiling skill: p99 / p50).
+#: Lower, and the usual spread of a kernel is a tail.
+SLOW_CALL_FACTOR = 1.5
+#: Of fewer comparable calls a percentile says nothing (nsys-ai: 20 calls or more).
+TAIL_CALLS = 20
+#: With fewer calls the shortest one proves little about a place in the step. Choice.
+PLACE_CALLS = 5
+#: Places whose shortest calls differ by more than this, the next longer one over a shorter, do other work.
+#: Choice. Higher, and products of two depths are one group with a tail.
+OTHER_PLACE_FACTOR = 1.2
+#: Slow calls that come again and again as often, at about one length and beside nothing else, are another
+#: product of the same kernel: in this share of the steps, or of the distances between them. Choice.
+REGULAR_RATIO = 0.8
+#: Of which there are this many or more. Choice: of fewer none is usual.
+REGULAR_TIMES = 5
+#: If they are this share of the calls. Choice. Lower, and a stall in every step is a product.
+REGULAR_CALLS_RATIO = 0.2
+#: One length: the longest of them over the shortest. Choice.
+ONE_LENGTH_FACTOR = 1.25
+
+# --- pace over the capture, and two recordings of one program -------------------------------------
+
+#: A kernel changes like the rest where it changes by at least this part of the mean change. Choice: half.
+#: Lower, and kernels that only the clock spares count as slowed down.
+LIKE_THE_REST_RATIO = 0.5
+#: Drift needs this many steps. Choice: each third then holds four.
+DRIFT_STEPS = 12
+#: Similar calls are compared in this many runs of equal length. Choice.
+DRIFT_RUNS = 8
+#: Of at least this many calls each. Choice: the median of fewer is moved by one.
+DRIFT_RUN_CALLS = 5
+#: Runs that drift keep their order in rank, as correlation. Computed: two levels in a row of eight reach
+#: 0.87. Lower, and noise drifts; higher, and a single change of the clock is none.
+DRIFT_ORDER = 0.8
+#: Two steps are of one kind if they have at least this share of their operations in common. Choice: half.
+ALIKE_RATIO = 0.5
+#: Recordings that have less in common are not of one program. Measured (calibration#together): those of one
+#: share 97 % and more, of others up to 75 % of the time and 70 % of the operations.
+SAME_PROGRAM_RATIO = 0.75
+#: With fewer kernels of one launch shape they are of other sizes. Measured (calibration#together): of one
+#: program 86 % and more.
+SAME_SHAPES_RATIO = 0.25
+
+# --- layers ---------------------------------------------------------------------------------------
+
+#: At least this many repetitions are layers. Choice: two may be chance.
+LAYERS = 3
+#: If they hold this share of the kernel time. Choice: most of it.
+LAYERS_RATIO = 0.5
+#: Layers by order: this share of the steps agrees on the number of layers, and this share of the layers ends
+#: in a feed-forward network. Choice. Lower, and parts are labels that do not fit.
+LAYERS_AGREE_RATIO = 0.75
+
+# --- experts and adapters -------------------------------------------------------------------------
+
+#: Activations, each behind products of its own, from which a layer runs its experts one by one
+#: (calibration#moe103): the feed-forward network of a dense layer has one.
+EXPERT_ACTIVATIONS = 3
+#: Products behind a top-k, where experts have no activation. Choice: a dense layer has three behind its
+#: norm.
+EXPERT_PRODUCTS = 6
+#: A top-k at most this many kernels ahead begins the layer. Choice.
+GATE_DISTANCE = 8
+#: Loops that come less often a step are no layers but, for example, the heads of a draft. Choice.
+EXPERT_LOOPS = 4
+#: Larger copies to the host are data and no choice of experts. Choice, as for small copies.
+READBACK_BYTES = 64 << 10
+#: At least this many layers of equal size must be seen to call some even. Choice.
+EVEN_LAYERS = 8
+#: This share of them counts as the most even. Choice: a quarter.
+MOST_EVEN_RATIO = 0.25
+#: Casts and dropout between a product and its adapter, and casts between the adapter and its addition: at
+#: most this many kernels. Choice.
+ADAPTER_DISTANCE = 2
+#: A product of an adapter takes at most this many times as long as the product beside it. Choice: its rank
+#: is far lower; both may be bound by their launch.
+ADAPTER_FACTOR = 1.25
+#: The least number of times that an adapter runs in a capture. Choice: a loop over layers.
+ADAPTER_RUNS = 8
+
+# --- kernels of a pass that others could replace --------------------------------------------------
+
+#: At most this many other kernels between one that quantises and the product that reads it. Choice: they
+#: pack scales, or sort tokens by expert.
+QUANTISING_DISTANCE = 3
+#: At most this many kernels between the products of attention. Choice: scaling, mask, softmax, casts.
+SCORES_DISTANCE = 12
+#: They take at least this share of the time of the products around them. Choice: the softmax of a router
+#: before the products of its experts takes less.
+SCORES_RATIO = 0.2
+#: Kernels that widen weights: at most this many before a product. Choice.
+WIDENING_DISTANCE = 8
+#: Each of this many ns. Choice: kernels that widen activations are shorter.
+WIDENING_NS = 3_000
+#: And this share of the product. Computed: with n columns a product that is bound by arithmetic takes n /
+#: 560 times as long as a kernel that reads and writes its input in 16 bits (700 Tflop/s, 2.5 TB/s).
+WIDENING_RATIO = 0.25
+#: Together this share of it. Choice. Lower, and casts of activations are widened weights.
+WIDENED_RATIO = 0.75
+#: This many gathers in a stretch without products read as many tables, or the cache of each layer. Choice.
+GATHERS = 8
+#: Shorter gathers move rows of an input, not a cache, ns. Choice.
+CACHE_GATHER_NS = 3_000
+#: Matrix kernels without sizes may hold this share of their time in a step whose weights are summed. Choice:
+#: the sum is then this much too low at most.
+UNSIZED_RATIO = 0.05
+
+# --- collectives ----------------------------------------------------------------------------------
+
+#: Below this many bytes the time of a collective is latency, not bandwidth. Choice: a mebibyte.
+LATENCY_BYTES = 1 << 20
+#: Where sizes are unknown, one this short moves a few MiB at most, ns. Choice.
+SHORT_COLLECTIVE_NS = 100_000
+#: If at least this share of it is exposed. Choice. Lower, and one that hides among kernels is in a row.
+ALONE_RATIO = 0.9
+#: A kernel is beside the work of another process with this share of its time. Choice: half.
+BESIDE_RATIO = 0.5
+#: So many calls of each kind, beside and apart, are compared. Choice.
+COMPARED_CALLS = 5
+
+# --- phases of serving ----------------------------------------------------------------------------
+
+#: A step is of one phase if this share of its phase-specific kernel time says so. Choice. Lower, and a mixed
+#: step is a prompt.
+CLEAR_RATIO = 0.7
+#: With this share of the lesser kind of attention a step is mixed. Choice.
+MIXED_RATIO = 0.1
+#: A decode step has at most this many tokens, one a sequence: more are a prompt, whatever kernel reads them.
+#: Serving engines capture their decode graphs up to batches of 512 (vLLM).
+DECODE_SEQUENCES = 512
+#: Without any sign of attention a pass with at most this many tokens is a decode step. Choice: prompts are
+#: longer.
+DECODE_TOKENS = 256
+#: Blocks of an attention kernel for each token, from which it decodes. Computed: in decode every sequence
+#: has a block for each head of keys and values; in prefill a block takes 64 or 128 tokens of a head, which
+#: makes one or less for up to 64 heads.
+DECODE_BLOCKS = 4.0
+#: A benchmark generates this many tokens or more. Choice: a scheduler may let prompts in more often.
+GENERATED_STEPS = 8
+#: Slow steps are single pauses if at most this share of the steps, or one, is slow (calibration#hst105).
+PAUSED_STEPS_RATIO = 0.1
+#: Of at least this many steps (calibration#hst105).
+EVEN_STEPS = 6
+#: A step with this many times the usual operations runs another pass as well. Choice.
+MORE_WORK_FACTOR = 1.5
+#: A capture is of one phase from this share of the time of its steps on. Choice: a generation of a hundred
+#: tokens spends less than a tenth of its time in the prompt.
+ONE_PHASE_RATIO = 0.9
+#: Number of independent kinds of evidence at which a judgement of the work is as sure as its margin says.
+#: Choice.
+EVIDENCE_KINDS = 3
+
+# --- load of a server, by its log -----------------------------------------------------------------
+
+#: Lines that are compared have numbers of requests that differ by at most this share. Choice.
+LIKE_LOAD_RATIO = 0.35
+#: The least number of lines on each side of a comparison. Choice.
+LOAD_LINES = 3
+#: A run that gives this share of the most tokens a second gives nearly the most. Choice. Higher, and noise
+#: decides where more requests at once stop to help.
+NEARLY_MOST_RATIO = 0.95

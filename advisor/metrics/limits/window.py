@@ -1,0 +1,137 @@
+"""Limits of the window: what a pause, an interruption, a warm-up, start-up or a wait for requests is."""
+
+from __future__ import annotations
+
+# --- the steady window ----------------------------------------------------------------------------
+
+#: A pause of more than this share of the time ends the window, if hardly any GPU work stands on one side of
+#: it. Choice: longer than any gap within the work, shorter than a cold iteration of a hundred. Lower, and a
+#: long host gap cuts the work in two; higher, and warm-up before a pause stays in the window.
+PAUSE_RATIO = 0.5
+#: Hardly any: up to this share of the GPU work, by operations and by time. Choice. Higher, and a window
+#: loses real work; lower, and a cold iteration stays in it.
+BESIDE_PAUSE_RATIO = 0.01
+#: A first step that keeps the GPU busy for this many times as long as any other step does other work.
+#: Choice: a cold step is slow on the host, its kernels take as long as later. Lower, and a step whose
+#: kernels vary is left out; higher, and the prompt of a benchmark counts among its tokens.
+OTHER_WORK_FACTOR = 2.0
+#: An interruption lasts this many median steps (calibration#hst108: tokens of one sequence follow each other
+#: within some steps). Lower, and pauses of the loop itself leave the window; higher, and idle time between
+#: two jobs is blamed on the host.
+INTERRUPTION_STEPS = 20
+#: A single one lasts this many (calibration#hst108): nothing that recurs looks like it.
+LONE_INTERRUPTION_STEPS = 5
+#: And this long at least, ns (calibration#hst108): requests come tenths of a second apart. Lower, and slow
+#: steps of a fast loop are taken for interruptions.
+INTERRUPTION_NS = 100_000_000
+#: Interruptions come in at most this share of the steps (calibration#hst108); what comes more often is part
+#: of the loop, and its idle time has to stay in the window.
+INTERRUPTED_RATIO = 0.1
+#: A shorter pause stands out if no other among this many steps is half as long (calibration#hst108): of
+#: fewer steps nothing is usual.
+LONE_PAUSE_STEPS = 6
+
+# --- first steps that are warm-up -----------------------------------------------------------------
+
+#: Steps whose numbers of operations differ by at most this do the same work. Choice. Lower, and a growing
+#: context makes each step another; higher, and prompts count as slow decode steps.
+SAME_SIZE_RATIO = 0.1
+#: A step is warm-up if this share of it is cold. Choice: a stray module load takes less.
+COLD_STEP_RATIO = 0.1
+#: And takes this many times the median step. Choice. Lower, and steps of an uneven loop are left out;
+#: higher, and a warm-up stays in the window, where it looks like a slow step.
+SLOW_STEP_FACTOR = 1.3
+#: So are first steps in which the device idles for this many times the median step: compilation on the host
+#: makes no call that shows it. Choice, well beyond what a loop's own first step waits for.
+COLD_IDLE_FACTOR = 3.0
+#: While the clock of a device still rises, the same work keeps it busy for this many times as long as later.
+#: Choice: from idle clocks to boost. Lower, and throttling is taken for a rising clock.
+RISING_FACTOR = 1.5
+#: Only first steps qualify, up to this share of all. Choice: higher, and a change of the work is left out.
+RAMP_RATIO = 0.2
+
+# --- start-up -------------------------------------------------------------------------------------
+
+#: Module loads and first launches from this length on, ns. Choice: shorter ones look up single functions.
+#: Lower, and each new kernel of a warm program is start-up.
+MODULE_LOAD_NS = 100_000
+#: This many of them occur in a warm program, too. Choice: one more, and it counts as cold.
+STRAY_LOADS = 2
+#: A first launch is cold from this many times the median launch on. Measured (calibration#cold-launches):
+#: all launches above 1 ms with the device idle are first ones, steady ones take 2 to 10 us.
+COLD_LAUNCH_FACTOR = 10.0
+#: Set-up of a library (handles, workspaces, graphs) are calls of this length, ns. Choice: that of a first
+#: launch (calibration#cold-launches). Lower, and allocations of the work itself are start-up.
+SETUP_CALL_NS = 1_000_000
+#: Of which there are so few of a name. Choice: what comes more often belongs to the loop.
+SETUP_CALLS = 3
+#: An upload of weights moves this share of all uploaded bytes before the work. Choice: the most of them.
+UPLOAD_RATIO = 0.5
+#: And this many bytes. Choice: less than a small model, more than inputs. Lower, and a first batch is an
+#: upload of weights.
+UPLOAD_BYTES = 32 << 20
+#: With fewer kernels after the upload than this, or than uploads, moving data is what the program does.
+#: Choice.
+UPLOAD_KERNELS = 3
+#: Initialisation after this share of the kernel time belongs to the work itself. Choice: half.
+LATE_RATIO = 0.5
+#: A range that is named start-up is believed up to this share: its name says what it is. Choice.
+LATE_RANGE_RATIO = 0.9
+#: The head of a capture is set aside up to where this share of it is cold. Choice: the most of it. Lower,
+#: and steady work between two module loads is set aside with them.
+COLD_HEAD_RATIO = 0.5
+
+# --- trials of kernels (autotuning) ---------------------------------------------------------------
+
+#: Trials are at most this many kernels apart. Choice: a benchmark clears caches and flushes between them.
+TRIAL_DISTANCE = 16
+#: Of this many kernels. Choice: fewer are a loop of the model.
+TRIAL_KERNELS = 4
+#: This many in all. Choice: three of each kernel. Lower, and layers that repeat a kernel are trials.
+TRIALS = 12
+#: And most of what runs there: this share. Choice.
+TRIALS_RATIO = 0.5
+#: From this many steps on, steps tell what comes back. Choice: of fewer none is usual.
+TRIAL_STEPS = 6
+#: What only trials run is in at most this share of the steps. Choice: about a third. Higher, and the kernels
+#: of a rare kind of step are trials.
+SELDOM_RATIO = 0.35
+#: Module loads between them. Choice: a single one after host code may be that of a library.
+TRIAL_LOADS = 2
+#: A kernel that runs as often in a row through this share of the rest of the capture is a benchmark. Choice.
+BENCHMARK_RATIO = 0.5
+
+# --- waits between passes, in which perhaps no request came ---------------------------------------
+
+#: There is a pattern from this many waits on (calibration#hst111). Lower, and few pauses are requests.
+LEAST_WAITS = 6
+#: In this share of the passes at least: fewer are interruptions (calibration#hst111).
+FEW_WAITS_RATIO = 0.1
+#: Which take this share of the time at least (calibration#hst111: the limit of host gaps).
+WAITED_RATIO = 0.1
+#: A wait is one in the operating system if such calls cover this share of it; waits come before prompts if
+#: this share of them does (calibration#hst111: four fifths).
+COVERED_RATIO = 0.8
+#: Waits vary widely if they differ from the one before by this factor, as geometric mean. Computed
+#: (calibration#hst111): requests that are evenly spread pass for host code in 0 to 5 % of the draws, with
+#: 1.5 in 5 to 33 %. Lower than 1.25, and host code whose times spread by a fifth passes for requests.
+VARYING_FACTOR = 1.3
+#: And if they do not come in two or three sizes: this many tenths of the range, or more, are in use. Choice.
+WAIT_SIZES = 4
+#: The tenths that hold this share of the range between the shortest and the longest count. Choice.
+WAIT_RANGE_RATIO = 0.9
+#: The shortest waits, which together hold this share of the time, are passes back to back. Choice.
+SHORT_WAITS_RATIO = 0.03
+#: Between tokens of running sequences no request has to come: such waits are shorter than this many steps
+#: (calibration#hst104).
+BETWEEN_TOKENS_STEPS = 3.0
+
+# --- contexts and runs ----------------------------------------------------------------------------
+
+#: The first call before any GPU work creates the context when it takes this long, ns. Choice. Lower, and a
+#: slow first call is start-up.
+CONTEXT_NS = 10_000_000
+#: Another call of that name does so again when it takes this share of the time. Choice: half.
+CONTEXT_AGAIN_RATIO = 0.5
+#: This many operations at the beginning of a run show whether it is the same program again. Choice.
+OPENING_OPERATIONS = 4
