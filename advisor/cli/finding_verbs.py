@@ -110,7 +110,7 @@ def check(directories: Sequence[Path]) -> None:
         facts=EVERY_FACT,
         entities=joined_fields(),
         tables=evidence_tables(),
-        what_ifs=catalogue().whatifs,
+        what_ifs={n: {k: p.choices for k, p in w.params.items()} for n, w in catalogue().whatifs.items()},
         actions=recommendation_ids(),
         parts=impact_parts(),
         references=references(),

@@ -16,12 +16,13 @@ from advisor.model.rules import Action, Answer, Doubt, FactCondition, GainSpec, 
 
 
 class Catalogues(Struct, frozen=True):
-    """Known names; None disables the check. Entities: table -> field -> Python type."""
+    """Known names; None disables the check. Entities: table -> field -> Python type. What-ifs: name ->
+    parameter -> its choices, none for a number."""
 
     facts: Mapping[str, FactSpec]
     entities: Mapping[str, Mapping[str, type]] | None = None
     tables: Collection[str] | None = None
-    what_ifs: Collection[str] | None = None
+    what_ifs: Mapping[str, Mapping[str, Collection[str]]] | None = None
     actions: Collection[str] | None = None
     parts: Collection[str] | None = None
     references: Collection[str] | None = None
@@ -146,4 +147,20 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
 
 
 #: The validators of names.
-NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions)
+def known_fixes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
+    """Parameters of a what-if are among its own, and take one of their choices."""
+    known = context.known.what_ifs or {}
+    for loc, gain in models_in(rule):
+        if not isinstance(gain, GainSpec) or gain.what_if not in known:
+            continue
+        for name, value in gain.params.items():
+            at, choices = (*loc, "params", name), known[gain.what_if].get(name)
+            if choices is None:
+                hint = near(name, known[gain.what_if], "it takes no such one")
+                yield at, f"{gain.what_if} has no parameter {name}; {hint}"
+            elif choices and value not in choices:
+                hint = near(str(value), choices, "correct it")
+                yield at, f"unknown {name} '{value}' of {gain.what_if}; {hint}"
+
+
+NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions, known_fixes)

@@ -37,7 +37,7 @@ KNOWN = Catalogues(
     },
     entities={"copy_class": {"device": int, "kind": str, "per_step": float, "sync": bool}},
     tables=("sync.top_calls",),
-    what_ifs=("remove_sync",),
+    what_ifs={"remove_sync": {"which": ("all", "small"), "share": ()}},
     actions=("sample-on-device", "enable-cuda-graphs"),
     parts=("sync", "launch_call"),
     references=("cuda-graphs",),
@@ -170,6 +170,11 @@ BAD = [
      "levels grade the impact; add `impact` or remove them"),
     ("what_if: remove_sync", "what_if: remove_syncs", 27,
      "unknown what-if remove_syncs; did you mean 'remove_sync'?"),
+    ("what_if: remove_sync", "what_if: remove_sync, params: {whichh: all}", 27,
+     "remove_sync has no parameter whichh; did you mean 'which'?"),
+    ("what_if: remove_sync", "what_if: remove_sync, params: {which: smal}", 27,
+     "unknown which 'smal' of remove_sync; did you mean 'small'?"),
+    ("what_if: remove_sync", "what_if: remove_sync, params: {which: all, share: 0.5}", 0, ""),
     ("{sync.idle_ratio|pct} of", "{sync.idle|pct} of", 28,
      "unknown fact sync.idle; did you mean"),
     ("action: Out.", "action: 'Out, {sync.idle|pct}.'", 32,
@@ -288,7 +293,7 @@ def test_repeated_conditions_and_advice() -> None:
 def test_alternatives_name_what_is_known() -> None:
     way = {"id": "no-synk", "action": "do", "effort": "low", "gain": {"what_if": "no_such"}}
     one = rule("ABC100", "c", [ge("f.a", 1)], alternatives=[way], docs=DOCS)
-    known = replace(KNOWN, actions=("no-sync",), what_ifs=("batch",))
+    known = replace(KNOWN, actions=("no-sync",), what_ifs={"batch": {}})
     found = [p.text for p in lint(rules(one), known)]
     assert "unknown what-if no_such; correct the name" in found
     assert "unknown action no-synk; did you mean 'no-sync'?" in found
