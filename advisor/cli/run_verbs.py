@@ -99,12 +99,7 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     from advisor.recording.watch import Limits, parse_size
 
     name, repeated, at_most = typed["name"], typed["again"], typed["at_most"]
-    if repeated is None:
-        for option, given in (("--against", typed["against"]), ("--fail-on", settings.fail_on)):
-            if given and (option == "--against" or given == "regression"):
-                raise InputError(f"{option} {given} compares with another run; add --again")
-    elif settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx:
-        raise InputError("--again compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
+    _check_together(settings, repeated, typed["against"])
     check_files(settings)
     command: tuple[str, ...] = click.get_current_context().obj
     limits = Limits(
@@ -143,6 +138,17 @@ def run(settings: Settings, request: dict[str, Any], words: Texts, **typed: Any)
     if done.interrupted:
         return INTERRUPTED
     return code or int(bool(done.code))
+
+
+def _check_together(settings: Settings, again: str | None, against: str | None) -> None:
+    """Raises InputError for options that go only with --again, or not with it."""
+    if again is None:
+        if against:
+            raise InputError(f"--against {against} compares with another run; add --again")
+        if settings.fail_on == "regression":
+            raise InputError("--fail-on regression compares with another run; add --again")
+    elif settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx:
+        raise InputError("--again compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
 
 
 def judged(settings: Settings, folder: Path, run: Run, before: Run | None, keep: int | None) -> int:

@@ -34,10 +34,12 @@ class Load(NamedTuple):
     def text(self) -> str:
         """``12 requests run, 3 wait, 810 tokens/s, 14.8 ms a token``"""
         parts = (
-            (self.running, "{:.3g} requests run"), (self.waiting, "{:.3g} wait"),
-            (self.output_per_s, "{:.4g} tokens/s"), (self.token_ms, "{:.3g} ms a token"),
+            (self.running, "{:.3g} requests run"),
+            (self.waiting, "{:.3g} wait"),
+            (self.output_per_s, "{:.4g} tokens/s"),
+            (self.token_ms, "{:.3g} ms a token"),
             (self.cache_used, "{:.0%} of the KV cache in use"),
-        )  # fmt: skip
+        )
         return ", ".join(text.format(value) for value, text in parts if value is not None)
 
 

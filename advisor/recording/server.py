@@ -305,9 +305,14 @@ def _sglang(version: str, found: Mapping[str, Any]) -> Engine:
     tensor, pipeline, data = (size if isinstance(size, int) and size > 0 else 1 for size in sizes)
     inside = found.get("enable_dp_attention") is True  # replicas that share the ranks of one model
     names = (
-        "tp_size", "max_running_requests", "chunked_prefill_size", "cuda_graph_max_bs", "disable_cuda_graph",
-        "speculative_num_draft_tokens", "max_total_num_tokens",
-    )  # fmt: skip
+        "tp_size",
+        "max_running_requests",
+        "chunked_prefill_size",
+        "cuda_graph_max_bs",
+        "disable_cuda_graph",
+        "speculative_num_draft_tokens",
+        "max_total_num_tokens",
+    )
     return Engine(
         name="sglang",
         version=version,

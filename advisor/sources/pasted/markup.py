@@ -78,7 +78,7 @@ class _Page(HTMLParser):
         self._end()
         return "\n".join(self._lines) + "\n"
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - as the base
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
         self._hidden += tag in _HIDDEN
         self._preformatted += tag == "pre"
         if tag == "tr":
