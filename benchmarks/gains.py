@@ -446,6 +446,7 @@ def document(captures: Captures, labels: dict[str, Any], quick: bool, places: li
         ),
         "unprofiled": lambda: pair_table(known),
         "widths": lambda: widths(rows, known),
+        "narrowed": lambda: recorded.by_step([n for place in places for n in recorded.narrowed(place)]),
         "odd": lambda: (
             "All of them are what `advisor diagnose` prints with the finding."
             if not odd

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -27,6 +27,7 @@ from advisor.gain.estimate import Replayer
 from advisor.metrics.analysis import Analysis
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.gain import Span
+from advisor.model.options import Options
 from advisor.pipeline.diagnose import diagnose, open_trace
 from advisor.pipeline.explain import parse_fixes
 
@@ -36,6 +37,8 @@ COMMITTED = ROOT / "tests" / "data" / "pairs"
 #: Labels of captures that lie in public repositories.
 PUBLIC = ROOT / "benchmarks" / "pairs" / "public.yaml"
 Band = tuple[float, float]
+#: A speed-up range from here on (high/low) is wide.
+WIDE = 1.5
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,63 @@ def recorded(found: Set) -> Iterator[Recorded]:
             yield held(found, name, path)
 
 
+class Narrowed(NamedTuple):
+    """How wide the speed-up range of the first finding with an estimate is (high/low), without and with the
+    step measured without the profiler, and whether each holds what its fix won; None if that was not
+    measured."""
+
+    wide: float
+    narrow: float
+    wide_meets: bool | None
+    narrow_meets: bool | None
+
+
+def narrowed(found: Set) -> Iterator[Narrowed]:
+    """Captures whose step was measured without the profiler, each diagnosed without and with it."""
+    for name, label in found.captures.items():
+        if (path := found.path(name)) is None or not label.get("step_ms"):
+            continue
+        alone, given = diagnose(path), diagnose(path, Options(unprofiled_step=str(label["step_ms"])))
+        first = next((f for f in alone.findings if f.gain is not None and f.gain.speedup is not None), None)
+        if first is None:
+            continue
+        again = next((f for f in given.findings if f.cause == first.cause), None)
+        if again is None or again.gain is None or again.gain.speedup is None or first.gain is None:
+            continue
+        after = [
+            found.captures[gain["after"]]
+            for gain in label.get("gains", ())
+            if first.cause in gain["causes"].split("|") and gain["after"] in found.captures
+        ]
+        meets = [
+            Held(name, "", after[0]["step_ms"], tuple(after[0]["band"]), gain.step_after_ms).meets
+            if after and gain.step_after_ms is not None
+            else None
+            for gain in (first.gain, again.gain)
+        ]
+        wide, narrow = (s.high / s.low for s in (first.gain.speedup, again.gain.speedup) if s is not None)
+        yield Narrowed(wide, narrow, meets[0], meets[1])
+
+
 # ---------------------------------------------------------------- tables
+
+
+def by_step(found: Sequence[Narrowed]) -> str:
+    """How wide ranges are without and with the step of an unprofiled run, and how many hold what was
+    timed."""
+    head = ["without the step", "captures", "high/low: median", "widest", "met", "with it: median"]
+    rows = []
+    for name, is_wide in ((f"{WIDE} and wider", True), ("narrower", False)):
+        some = [n for n in found if (n.wide >= WIDE) == is_wide]
+        cells = [name, str(len(some))]
+        for widths, met in (
+            ([n.wide for n in some], [n.wide_meets for n in some if n.wide_meets is not None]),
+            ([n.narrow for n in some], [n.narrow_meets for n in some if n.narrow_meets is not None]),
+        ):
+            shown = (f"{statistics.median(widths):.2f}", f"{max(widths):.2f}") if widths else ("-", "-")
+            cells += [*shown, of(sum(met), len(met))]
+        rows.append(cells)
+    return table([*head, "widest", "met"], rows)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
