@@ -101,6 +101,7 @@ def test_the_timed_step_is_the_unprofiled_one(capsys: Captured) -> None:
     assert "0.770 ms untraced, as given" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_steps_of_an_optimizer_come_before_calls(capsys: Captured) -> None:
     assert run("--steps", "7", command=[PY, "train.py", "500"]) == 0
@@ -109,6 +110,7 @@ def test_steps_of_an_optimizer_come_before_calls(capsys: Captured) -> None:
     assert record()["unprofiled_ms"] >= 8  # two passes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_the_program_may_run_on(capsys: Captured) -> None:
     assert run("--until-end", command=[PY, "decode.py", "200", "--x"]) == 0
@@ -116,6 +118,7 @@ def test_the_program_may_run_on(capsys: Captured) -> None:
     assert record()["exit_code"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("goal", "option"), [("host-overhead", "with_stack"), ("memory", "profile_memory")])
 @pytest.mark.usefixtures("here")
 def test_what_a_goal_needs_is_profiled(goal: str, option: str) -> None:
@@ -123,6 +126,7 @@ def test_what_a_goal_needs_is_profiled(goal: str, option: str) -> None:
     assert profiled()[option] is True
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_program_with_few_steps_is_recorded_again(capsys: Captured) -> None:
     assert run("-q", command=[PY, "decode.py", "11"]) == 0
@@ -131,6 +135,7 @@ def test_a_program_with_few_steps_is_recorded_again(capsys: Captured) -> None:
     assert record()["unprofiled_ms"] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_a_single_step_is_profiled() -> None:
     assert run("-q", command=[PY, "decode.py", "1"]) == 0
@@ -151,6 +156,7 @@ def test_the_function_that_makes_a_step(here: Path, capsys: Captured) -> None:
     assert "has no attribute 'stop'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_modules_and_code_are_run_as_python_does(here: Path) -> None:
     (here / "decode.py").rename(here / "pkg.py")
     assert run("-q", command=[PY, "-u", "-m", "pkg", "500"]) == 0
@@ -158,6 +164,7 @@ def test_modules_and_code_are_run_as_python_does(here: Path) -> None:
     assert record("run-2")["command"] == [PY, "-c", DECODE, "500"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_events_time_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_GPU", "1")
@@ -178,6 +185,7 @@ def test_without_nsys_a_python_program_is_profiled_by_torch(
         assert "nsys is neither on PATH" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_again_with_the_same_recorder(capsys: Captured) -> None:
     assert run("-q", "--steps", "9", command=[PY, "decode.py", "500"]) == 0
@@ -239,6 +247,7 @@ def test_a_program_that_fails(here: Path, capsys: Captured) -> None:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here")
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_writes_what_was_profiled(here: Path) -> None:
     code = DECODE.replace("    x = model(x)", "    x = model(x)\n    if i == 60: open('profiling', 'w')")
