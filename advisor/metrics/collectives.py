@@ -259,7 +259,7 @@ def _arguments(a: Analysis, device: int, mine: Array) -> tuple[Array, Array, tup
     return name, size, tuple(texts), np.where(ids[group] == MISSING, MISSING, known[group]), sequence
 
 
-# --- GPUs and processes that work at the same time or in turns ------------------------------------
+# --- GPUs and processes that work at the same time or alternately ----------------------------------
 
 
 class Turns(Struct, frozen=True):

@@ -157,7 +157,7 @@ def _complete(family: _Family) -> Array:
 # They are known where the tracer recorded the name of the call. The kernel of a send, of a receive and
 # of an all-to-all has one name (``ncclDevKernel_SendRecv``). An all-to-all ends at once on all of its
 # ranks, always the same ones; a transfer ends on the ranks of two stages, and a stage in the middle has
-# another partner each time. Two stages alone wait in turns.
+# another partner each time. Two stages alone take turns in waiting.
 
 #: Ends of one transfer are this many times closer than those of the next one, and at most this far apart.
 _TIMES, _MOST_NS = 5.0, 20_000
