@@ -39,7 +39,7 @@ RATE_KERNELS = 20
 #: CPU samples inside the calls that locate them. Choice: fewer locate them less well than ranges do.
 LOCATING_SAMPLES = 20
 #: Copies of at most this many bytes cost a call and its latency rather than their transfer. Computed: at 25
-#: GB/s they take 3 us. Higher, and inputs that fill the link are told to be packed.
+#: GB/s they take 3 us. Higher, and packing is advised for inputs that fill the link.
 SMALL_COPY_BYTES = 64 << 10
 #: This many in a row are inputs that could be packed into one. Choice. Lower, and every model's few inputs
 #: are; higher, and a dozen of separate inputs are not.

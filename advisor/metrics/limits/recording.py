@@ -86,7 +86,7 @@ FULL_RATIO = 1.05
 
 # --- samples --------------------------------------------------------------------------------------
 
-#: Samples whose misfits are taken as related. Choice. Lower, and errors of activities are told too small.
+#: Samples whose misfits are taken as related. Choice. Lower, and errors of activities come out too small.
 RELATED_SAMPLES = 20
 #: A group is resolved when the standard error of its activity is at most this. Choice: a group at the limit
 #: is told from one at half of it ten times over. Higher, and findings rest on noise; lower, and short
