@@ -66,6 +66,10 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
         raise InputError("--steps or --seconds, not both")
     if settings.fail_on == "regression" and not typed["against"]:
         raise InputError("--fail-on regression compares with another run; add --against RUN")
+    if typed["against"] and (
+        settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx
+    ):
+        raise InputError("--against compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
     check_files(settings)
     before = diagnosed(settings.folder, typed["against"]) if typed["against"] else None
     here, _, there = (typed["traces"] or "").partition(":")

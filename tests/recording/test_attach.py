@@ -249,6 +249,30 @@ def test_proxies_of_the_environment_are_not_asked(
     assert main(["attach", server().url, *traces, "-q"]) == 0
 
 
+#: The command line, with each address that it looks up or connects to printed last.
+AUDITED = """
+import sys
+seen = []
+def see(event, given):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.bind"):
+        seen.append(str(given[1] if event == "socket.connect" else given[:2]))
+sys.addaudithook(see)
+from advisor.cli.main import main
+code = main(sys.argv[1:])
+print(sorted(set(seen)))
+sys.exit(code)
+"""
+
+
+@pytest.mark.slow
+def test_only_the_address_given_is_contacted(server: Made, traces: tuple[str, str]) -> None:
+    standin = server()
+    words = [sys.executable, "-c", AUDITED, "attach", standin.url, *traces, "--seconds", "1", "-q"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    port = standin.http.server_port
+    assert done.stdout.splitlines()[-1] == str([f"('127.0.0.1', {port})"])
+
+
 # --- what can go wrong -----------------------------------------------------------------------------
 
 
@@ -572,6 +596,7 @@ def test_options_that_exclude_each_other() -> None:
     assert main(["attach", "127.0.0.1", "--steps", "2", "--seconds", "3"]) == 2
     assert main(["attach", "127.0.0.1", "--fail-on", "regression"]) == 2
     assert main(["attach", "127.0.0.1", "--against", "run-7"]) == 2
+    assert main(["attach", "127.0.0.1", "--against", "run-1", "--baseline", "x"]) == 2
 
 
 # --- Ctrl-C at each stage --------------------------------------------------------------------------
