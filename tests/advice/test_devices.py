@@ -72,8 +72,8 @@ def test_a_device_has_what_its_generation_has() -> None:
     assert has["NVIDIA L4"] == {*eight, "fp8"}
     hopper = {*eight, "fp8", "dependent_launch", "wgmma", "multicast"}
     assert has["NVIDIA H100 80GB HBM3"] == hopper
-    assert has["NVIDIA B200"] == has["NVIDIA B300 SXM6"] == {*hopper, "fp4", "tcgen05"} - {"wgmma"}
-    assert has["NVIDIA GeForce RTX 5090"] == {*eight, "fp8", "fp4", "dependent_launch"}
+    assert has["NVIDIA B200"] == has["NVIDIA B300 SXM6"] == {*hopper, "fp4", "mxfp8", "tcgen05"} - {"wgmma"}
+    assert has["NVIDIA GeForce RTX 5090"] == {*eight, "fp8", "fp4", "mxfp8", "dependent_launch"}
     assert has["AMD Instinct MI210"] == {"tensor_cores", "bf16", "int8"}
     assert has["AMD Instinct MI300X"] == {"tensor_cores", "bf16", "int8", "fp8"}
 
