@@ -16,7 +16,19 @@ from advisor.sources.pasted.raw_tables import REST
 from advisor.sources.schema import GPU_TOTAL, HOST_TOTAL, Summed
 from advisor.sources.trace import Trace
 from tests.pasted import wrapped
-from tests.profiler_tables import FORMS, Sum, as_csv, as_frame, call, kernel, of_range, operator, span, table
+from tests.profiler_tables import (
+    FORMS,
+    Sum,
+    as_csv,
+    as_frame,
+    as_html,
+    call,
+    kernel,
+    of_range,
+    operator,
+    span,
+    table,
+)
 
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64>(Params)"
 ROWS = [
@@ -106,6 +118,12 @@ def test_a_piece_of_a_wrapped_row_that_is_lost_costs_what_stands_behind_it(tmp_p
     with opened(tmp_path, "\n".join(lines)) as trace:
         assert sum(row.count for row in trace.ledger.rows() if row.kind == "dropped") > 0
         assert len(sums_of(trace, Summed.OPERATORS)) > 1
+
+
+@pytest.mark.parametrize("broken", ["<![foo[", "<!ELEMENT >", "<table", "</td></tr>", "<!-- open"])
+def test_markup_that_is_broken_behind_a_table_costs_nothing(tmp_path: Path, broken: str) -> None:
+    with opened(tmp_path, as_html(ROWS) + broken) as trace:
+        assert kernels(trace) == [("void cutlass::Kernel2", (30, 1500.0))]
 
 
 def test_headings_of_torch_1_5() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from html.parser import HTMLParser
 from typing import Any
 
@@ -30,8 +31,9 @@ def as_text(text: str) -> str:
     if not _MARKUP.search(text):
         return text
     page = _Page()
-    page.feed(text)
-    page.close()
+    with suppress(AssertionError):  # what the parser raises for declarations that it does not know
+        page.feed(text)
+        page.close()
     return page.text()
 
 
