@@ -124,6 +124,7 @@ moe 1
 run
 run -- no-such-program
 run --again
+attach http://localhost:1
 runs
 runs --promises
 runs show x

@@ -228,7 +228,7 @@ class Call:
 
 #: The profiler of vLLM is switched on at start-up, by an option from this release on.
 _CONFIGURED = (0, 13)
-_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
+_RELEASE = re.compile(r"v?(\d{1,9})\.(\d{1,9})")
 
 
 class Engine(Struct, frozen=True):

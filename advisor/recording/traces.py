@@ -20,7 +20,7 @@ from advisor.recording.watch import Notify
 TRACES = "traces"
 #: Traces of the process that answers requests: no GPU works for it.
 _FRONTEND = "async_llm"
-_TRACE = re.compile(r".+\.json(?:\.gz)?")
+_TRACE = re.compile(r"\.json(?:\.gz)?$")
 _OWN_RANK = re.compile(r"-TP-(\d+)")
 _RANK = re.compile(r"rank\d+")
 _CHUNK = 1 << 20
@@ -42,7 +42,7 @@ class Files:
         found = {}
         with suppress(OSError):
             for entry in os.scandir(self.folder):
-                if _TRACE.fullmatch(entry.name) and _FRONTEND not in entry.name:
+                if _TRACE.search(entry.name) and _FRONTEND not in entry.name:
                     with suppress(OSError):
                         known = entry.stat()
                         found[Path(entry.path)] = (known.st_size, known.st_mtime_ns)

@@ -158,9 +158,7 @@ def test_a_benchmark_of_latency_prints_a_step(nsys: Made, tmp_path: Path) -> Non
     nsys(export=str(plain), light=str(steps(tmp_path / "light", named="other", light=True)))
     vllm = tmp_path / "bin" / "vllm"
     seconds = 100 * (alone.low + alone.high) / 2e3
-    vllm.write_text(
-        f"#!/bin/sh\nfor p in 10 25 50 75; do echo $p% percentile latency: {seconds:.5f} seconds; done\n"
-    )
+    vllm.write_text(f"#!/bin/sh\necho Avg latency: {seconds:.5f} seconds\n")
     vllm.chmod(0o755)
     words = ["--model", "m", "--output-len", "100", "--batch-size", "1"]
     assert run(command=["vllm", "bench", "latency", *words]) == 0

@@ -81,6 +81,29 @@ def test_latency_and_throughput_of_vllm(tmp_path: Path) -> None:
     assert fact(told(tmp_path, vllm_throughput(1000.0)), "load.output_per_s", None) == 1000.0
 
 
+@pytest.mark.parametrize("options", ["--output-len 100 --batch-size 4", "--output-len=100 --batch-size=4"])
+def test_the_command_line_before_a_latency_tells_of_how_many_tokens_it_is(
+    tmp_path: Path, options: str
+) -> None:
+    """100 tokens of four sequences in a second: 10 ms a token."""
+    lines = "".join(f"{p}% percentile latency: 1.0 seconds\n" for p in (10, 25, 50, 75))
+    found = told(tmp_path, f"vllm bench latency --model m {options}\nAvg latency: 1.0 seconds\n{lines}")
+    assert fact(found, "load.token_ms", None) == pytest.approx(10.0)
+    assert (fact(found, "load.running", None), fact(found, "load.lines", None)) == (4, 1)
+
+
+@pytest.mark.parametrize("options", ["--output-len 8", "--output-len 64 --input-len 2048"])
+def test_a_latency_that_is_mostly_of_prompts_tells_no_step(tmp_path: Path, options: str) -> None:
+    found = told(tmp_path, f"vllm bench latency {options}\nAvg latency: 1.0 seconds\n")
+    assert "load.token_ms" not in {f.name for f in found.facts}
+    assert fact(found, "load.request_ms", None) == pytest.approx(1000.0)
+
+
+def test_a_latency_of_unknown_length_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no server's log"):
+        told(tmp_path, "vllm bench latency\nAvg latency: 1.0 seconds\n")
+
+
 def sweep(*rates: tuple[float, float]) -> str:
     """Runs with so many requests at once, and ms a token."""
     return "\n".join(vllm_serve(Ran(in_flight=n, token_ms=ms)) for n, ms in rates)

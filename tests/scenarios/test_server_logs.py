@@ -151,32 +151,6 @@ def test_settings_beside_metrics(tmp_path: Path) -> None:
     assert found.inputs[0].serving_engine == "vllm"
 
 
-@pytest.mark.parametrize("options", ["--output-len 100 --batch-size 4", "output_len=100, batch_size=4"])
-def test_a_latency_benchmark_of_vllm(tmp_path: Path, options: str) -> None:
-    """100 tokens of four sequences in a second: 10 ms a token."""
-    lines = "".join(f"{p}% percentile latency: 1.0 seconds\n" for p in (10, 25, 50, 75))
-    found = told(tmp_path, f"vllm bench latency --model m {options}\nAvg latency: 1.0 seconds\n{lines}")
-    assert fact(found, "load.token_ms", None) == pytest.approx(10.0)
-    assert (fact(found, "load.running", None), fact(found, "load.lines", None)) == (4, 5)
-
-
-@pytest.mark.parametrize("options", ["", "--output-len 8", "--output-len 64 --input-len 2048"])
-def test_a_latency_of_prompts_tells_no_step(tmp_path: Path, options: str) -> None:
-    path = tmp_path / "log.txt"
-    path.write_text(f"vllm bench latency {options}\nAvg latency: 1.0 seconds\n" * 3)
-    with pytest.raises(InputError, match="no server's log"):
-        advisor.diagnose(path)
-
-
-def test_one_batch_of_sglang(tmp_path: Path) -> None:
-    lines = (
-        f"Decode {i}. Batch size: 16, latency: 0.00800 s, throughput:   2000.00 token/s\n" for i in range(5)
-    )
-    found = told(tmp_path, "".join(lines))
-    assert fact(found, "load.token_ms", None) == pytest.approx(8.0)
-    assert fact(found, "load.running", None) == 16
-
-
 def test_timings_of_llama(tmp_path: Path) -> None:
     found = told(tmp_path, llama(of(replace(BUSY, output=100.0))))
     assert fact(found, "load.token_ms", None) == pytest.approx(10.0, rel=0.01)

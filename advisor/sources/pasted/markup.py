@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 _MARKUP = re.compile(r"(?i)<(?:table|pre|t[rdh])\b[^>]*>")
-_NOTEBOOK = re.compile(r'\s*\{\s*"cells"\s*:')
+_NOTEBOOK = re.compile(r'\{\s*"cells"\s*:')
 #: Tags behind which a line ends, outside of tables.
 _BLOCKS = frozenset(("p", "div", "br", "li", "h1", "h2", "h3", "h4", "pre", "table", "tr", "caption"))
 #: What a browser does not show.
@@ -21,12 +21,12 @@ _HIDDEN = frozenset(("script", "style", "head", "template"))
 
 def is_markup(text: str) -> bool:
     """True for text with a table of HTML, and for a Jupyter notebook."""
-    return _MARKUP.search(text) is not None or _NOTEBOOK.match(text) is not None
+    return _MARKUP.search(text) is not None or _NOTEBOOK.match(text.lstrip()) is not None
 
 
 def as_text(text: str) -> str:
     """The text without markup; any other text as it is."""
-    if _NOTEBOOK.match(text) and (outputs := _outputs(text)) is not None:
+    if _NOTEBOOK.match(text.lstrip()) and (outputs := _outputs(text)) is not None:
         text = outputs
     if not _MARKUP.search(text):
         return text

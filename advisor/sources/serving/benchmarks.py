@@ -30,6 +30,10 @@ _LLAMA = re.compile(r"\|\s*test\s*\|\s*t/s\s*\||S_PP t/s\s*\|\s*T_TG s\s*\|\s*S_
 _LLAMA_KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
 LLAMA = "llama-bench"
 _LONGEST_LINE = 50_000
+#: `vllm bench latency` times a batch from its prompts to its last tokens: a step by that includes its share
+#: of the prompts, which is small where many tokens follow short prompts.
+_SHORT_PROMPT, _MANY_TOKENS = 256, 32
+_BATCH = 8.0  # what it takes if it is not told
 
 
 def tool_of(text: str) -> tuple[str, str | None] | None:
@@ -68,8 +72,12 @@ def _row(run: Run) -> Row:
     tokens, token_ms = run.get("output-throughput"), run.get("time-per-output-token")
     requests, first_ms = run.get("request-throughput"), run.get("first-token")
     step, length, on_their_way = run.get("decode-step"), run.get("output-tokens"), run.get("concurrency")
-    if tokens is None and (seconds := run.get("latency", 0.0) / 1e3) and length and on_their_way:
-        tokens = on_their_way * length / seconds
+    mostly_decode = True
+    if tokens is None and (whole_ms := run.get("latency")) and length:
+        on_their_way = on_their_way or _BATCH
+        tokens = on_their_way * length / whole_ms * 1e3
+        mostly_decode = length >= _MANY_TOKENS and run.get("input-tokens", 0.0) <= _SHORT_PROMPT
+        step = whole_ms / length if mostly_decode else None
     if length is None and tokens and requests:
         length = tokens / requests
     request_ms = run.get("request-latency") or run.get("latency")
@@ -77,7 +85,7 @@ def _row(run: Run) -> Row:
         request_ms = first_ms + token_ms * max(length - 1, 0.0)  # type: ignore[operator]
     if on_their_way is None and requests and request_ms:
         on_their_way = requests * request_ms / 1e3
-    decode = tokens * token_ms / 1e3 if tokens and token_ms else on_their_way
+    decode = tokens * token_ms / 1e3 if tokens and token_ms else on_their_way if mostly_decode else None
     if step and tokens:
         decode = on_their_way = tokens * step / 1e3
     found = {

@@ -1,14 +1,13 @@
 """Lines that serving engines log about their load, and about themselves when they start -> rows and settings.
 
-vLLM (V0 and V1), SGLang, TensorRT-LLM (iteration log, and iteration statistics as JSON lines), llama.cpp; and
-benchmarks of one batch: `sglang.bench_one_batch`, and `vllm bench latency` after its command line.
+vLLM (V0 and V1), SGLang, TensorRT-LLM (iteration log, and iteration statistics as JSON lines), llama.cpp.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -25,8 +24,6 @@ _VLLM = re.compile(
 _SGLANG = re.compile(r"\b(Decode|Prefill) batch[,.\s]\D*?#|\b(Decode|Prefill) batch\b.*#running-req")
 _TRTLLM = re.compile(r"\biter = \d+,.*(?:num_scheduled_requests|currank_total_requests)")
 _LLAMA = re.compile(r"(prompt eval|eval) time\s*=\s*(\d+(?:\.\d+)?) ms /\s*(\d+) (?:tokens|runs)")
-_ONE_BATCH = re.compile(r"\bDecode \d+\. Batch size: (\d+), latency:\s*(\d+(?:\.\d+)?) s")
-_LATENCY = re.compile(r"^(?:Avg|\d+% percentile) latency:\s*(\d+(?:\.\d+)?) seconds")
 _SPECULATION = re.compile(r"Mean acceptance length:|Draft acceptance rate:")
 _PREEMPTED = re.compile(r"is preempted by|Retract requests|#retracted_reqs|Decode out of memory happened")
 _RETRACTED = re.compile(r"#retracted_reqs:?\s*=?\s*(\d+)")
@@ -49,9 +46,6 @@ _SETTINGS = {
     "largest_graph": r"max_(?:cudagraph_)?capture_size|cuda_graph_max_b(?:s(?:_decode)?|atch_size)",
     "drafted": r"num_speculative_tokens|speculative_num_draft_tokens|max_draft_len",
     "cache_tokens": r"max_total_num_tokens",
-    "batch": r"batch_size",
-    "input_len": r"input_len",
-    "output_len": r"output_len",
 }
 _SETTING = {name: re.compile(rf"['\"]?\b(?:{names})['\"]?{_NUMBER}") for name, names in _SETTINGS.items()}
 _OPTION = {
@@ -65,12 +59,6 @@ _NO_GRAPHS = re.compile(
     r"(?:enforce_eager|disable_cuda_graph)['\"]?\s*[:=]\s*True|--enforce-eager|--disable-cuda-graph\b"
 )
 _LONGEST_LINE = 50_000
-#: Settings of a benchmark, which are not those of a server.
-_OF_BENCHMARKS = ("batch", "input_len", "output_len")
-#: `vllm bench latency` times a batch from its prompts to its last tokens: a step by that includes its share
-#: of the prompts, which is small where many tokens follow short prompts.
-_SHORT_PROMPT, _MANY_TOKENS = 256, 32
-_BATCH = 8  # what it takes if it is not told
 
 
 class ServerLog(Struct):
@@ -89,7 +77,7 @@ class ServerLog(Struct):
 
 def has_load(line: str) -> bool:
     """True for a line of one of these kinds."""
-    return any(p.search(line) for p in (_VLLM, _SGLANG, _TRTLLM, _LLAMA, _ONE_BATCH, _LATENCY)) or (
+    return any(p.search(line) for p in (_VLLM, _SGLANG, _TRTLLM, _LLAMA)) or (
         "iterLatencyMS" in line or '"predicted_per_second"' in line
     )
 
@@ -102,8 +90,6 @@ def read_log(text: str) -> ServerLog:
             continue
         read_settings(line, log)
         _read_line(line, log)
-    for name in _OF_BENCHMARKS:
-        log.settings.pop(name, None)
     return log
 
 
@@ -114,8 +100,6 @@ def _read_line(line: str, log: ServerLog) -> None:
             log.rows += rows
             log.torn += not rows
             return
-    if hit := _LATENCY.match(line):
-        log.rows += _latency(float(hit[1]), log.settings)
     if _SPECULATION.search(line):
         share = _find(r"[Dd]raft acceptance rate:\s*(\d+(?:\.\d+)?)", line)
         in_percent = re.search(r"[Dd]raft acceptance rate:\s*\d+(?:\.\d+)?%", line)
@@ -262,25 +246,10 @@ def _llama(line: str) -> Iterator[Row]:
             yield _row(LOAD_PREFILL, running=1.0, prompt_per_s=count / ms * 1e3)
 
 
-def _one_batch(line: str) -> Iterator[Row]:
-    hit = _ONE_BATCH.search(line)
-    if hit is not None and (seconds := float(hit[2])):
-        batch = float(hit[1])
-        yield _row(LOAD_DECODE, running=batch, output_per_s=batch / seconds, step_ms=seconds * 1e3)
-
-
-def _latency(seconds: float, settings: Mapping[str, float]) -> Iterator[Row]:
-    """A line of `vllm bench latency`, if the command line before it says how many tokens it made."""
-    made, batch = settings.get("output_len", 0.0), settings.get("batch", _BATCH)
-    if seconds and made >= _MANY_TOKENS and settings.get("input_len", 0.0) <= _SHORT_PROMPT:
-        yield _row(LOAD_DECODE, running=batch, output_per_s=batch * made / seconds)
-
-
 _READERS: tuple[tuple[str, Callable[[str], Iterator[Row]]], ...] = (
     (_VLLM.pattern, _vllm),
     (_SGLANG.pattern, _sglang),
     (_TRTLLM.pattern, _trtllm),
     ('iterLatencyMS|"predicted_per_second"', _statistics),
     (_LLAMA.pattern, _llama),
-    (_ONE_BATCH.pattern, _one_batch),
 )

@@ -210,6 +210,9 @@ METRICS = {
     "output-tokens": BenchmarkMetric(
         "tokens", ("output_len",), labels=(r"^.*(?:Namespace\(.*\boutput_len=|--output-len[ =])",)
     ),
+    "input-tokens": BenchmarkMetric(
+        "tokens", ("input_len",), labels=(r"^.*(?:Namespace\(.*\binput_len=|--input-len[ =])",)
+    ),
     "accepted": BenchmarkMetric(
         "tokens",
         ("accept_length", "decoding_stats.acceptance_length_percentiles.average"),
