@@ -71,7 +71,7 @@ CASES = [
     Case("larger pages", "opaque", e.in_larger_pages, "all"),
     Case("free pages", "gc", e.with_freed_pages, "all"),
     Case("other process ids", "eager", e.processes_renumbered, "all"),
-    Case("other process ids", "two", e.processes_renumbered, "all"),
+    Case("other process ids", "two", e.processes_renumbered, "all", but="launch.process_steps"),
     Case("other thread ids", "gap", e.threads_renumbered, "all"),
     Case("other streams", "pageable", e.streams_renumbered, "all", but="sync.waited_stream"),
     Case("other contexts", "two", e.contexts_renumbered, "all"),
