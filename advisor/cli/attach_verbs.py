@@ -6,15 +6,15 @@ import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import click
 
 from advisor.cli.deliver import Progress, check_files, formats
 from advisor.cli.messages import INTERRUPTED, message
 from advisor.cli.options import Verb, WholeNumber, takes
-from advisor.cli.run_passes import Echo
-from advisor.cli.run_verbs import judged
+from advisor.cli.run_passes import echo_of
+from advisor.cli.run_verbs import check_against, judged
 from advisor.config import Settings
 from advisor.errors import InputError
 from advisor.model.findings import SEVERITIES
@@ -66,10 +66,8 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
         raise InputError("--steps or --seconds, not both")
     if settings.fail_on == "regression" and not typed["against"]:
         raise InputError("--fail-on regression compares with another run; add --against RUN")
-    if typed["against"] and (
-        settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx
-    ):
-        raise InputError("--against compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
+    if typed["against"]:
+        check_against(settings, "--against")
     check_files(settings)
     before = diagnosed(settings.folder, typed["against"]) if typed["against"] else None
     here, _, there = (typed["traces"] or "").partition(":")
@@ -84,14 +82,13 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
     order = Order(url, _again(url, typed), wanted, settings.folder, typed["name"], os.environ.get(KEY))
     server, engine = find(order)
     folder, run = begin(order, engine)
-    echo = None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
     message(f"recording {engine.title} at {server.url} into {folder}; Ctrl-C stops and diagnoses")
     with Progress(run.name) as progress:
 
         def notify(doing: str, size: int) -> None:
             progress(f"{doing}, {size_text(size)}" if size else doing)
 
-        run, done, load = carry_out(order, folder, run, server, engine, notify, echo)
+        run, done, load = carry_out(order, folder, run, server, engine, notify, echo_of(settings))
     if load is not None:
         message(f"load: {load.text}")
     for note in done.notes:
@@ -118,5 +115,6 @@ def _words(command: str | None) -> list[str]:
 
 def _again(url: str, typed: dict[str, Any]) -> tuple[str, ...]:
     """The command line that repeats it."""
-    given = ((f"--{key}", str(typed[key])) for key in ("steps", "seconds", "traces", "load", "flush"))
-    return ("advisor", "attach", url, *(word for pair in given if pair[1] != "None" for word in pair))
+    names = ("steps", "seconds", "traces", "load", "flush")
+    given = ((f"--{name}", str(typed[name])) for name in names if typed[name] is not None)
+    return ("advisor", "attach", url, *(word for pair in given for word in pair))

@@ -38,6 +38,11 @@ class Echo:
         sys.stderr.buffer.flush()
 
 
+def echo_of(settings: Settings) -> IO[bytes] | None:
+    """Where to show what a command prints; None with --quiet."""
+    return None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
+
+
 def recorded(
     settings: Settings, order: Order, folder: Path, run: Run, tool: Nsys | Torch
 ) -> tuple[Run, Recorded]:
@@ -45,7 +50,6 @@ def recorded(
     from advisor.pipeline.record import carry_out
     from advisor.recording.watch import size_text
 
-    echo = None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
     name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
     message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
     with Progress(run.name) as progress:
@@ -53,7 +57,7 @@ def recorded(
         def notify(doing: str, size: int) -> None:
             progress(f"{doing}, {size_text(size)}")
 
-        run, done = carry_out(order, folder, run, tool, notify, echo)
+        run, done = carry_out(order, folder, run, tool, notify, echo_of(settings))
     for note in done.notes:
         message(f"note: {note}")
     if done.stopped is not None:
@@ -119,15 +123,14 @@ def timed(
         why = unprofiled.worth(folder, run, settings)
     if why is None:
         return settings, run, done
-    message(f"once more without the profiler, since {why}; --once or --unprofiled-step MS spares it")
-    echo = None if settings.verbosity < 0 else cast("IO[bytes]", Echo())
+    message(f"once more without the profiler, since {why.text}; --once or --unprofiled-step MS spares it")
     try:
         with Progress(run.name) as progress:
 
             def notify(doing: str, size: int) -> None:
                 progress(f"{doing}, {size_text(size)}")
 
-            found, light = unprofiled.measure(folder, run, tool, order.limits, settings, notify, echo)
+            found, light = unprofiled.measure(folder, run, tool, order.limits, why, notify, echo_of(settings))
     except InputError as error:
         message(f"note: the step was not timed without the profiler: {error}")
         return settings, run, done

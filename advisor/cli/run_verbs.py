@@ -147,8 +147,14 @@ def _check_together(settings: Settings, again: str | None, against: str | None) 
             raise InputError(f"--against {against} compares with another run; add --again")
         if settings.fail_on == "regression":
             raise InputError("--fail-on regression compares with another run; add --again")
-    elif settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx:
-        raise InputError("--again compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
+    else:
+        check_against(settings, "--again")
+
+
+def check_against(settings: Settings, option: str) -> None:
+    """Raises InputError for options that do not go with `option`, which compares with another run."""
+    if settings.baseline or settings.fail_on_new or settings.fail_on_worse or settings.xlsx:
+        raise InputError(f"{option} compares with a run; --baseline, --fail-on-new and --xlsx do not apply")
 
 
 def judged(settings: Settings, folder: Path, run: Run, before: Run | None, keep: int | None) -> int:

@@ -43,6 +43,13 @@ _PORTS = {"vllm serve": 8000, "api_server": 8000, "sglang serve": 30000, "launch
 _SCRAPE_S = 1.0
 
 
+class Reason(NamedTuple):
+    """Why a step can be timed without the profiler, in words; and the `range` that does so, if one does."""
+
+    text: str
+    range: str | None = None
+
+
 class Known(NamedTuple):
     """What an unprofiled pass found: the step by ranges, or a log with the engine's load."""
 
@@ -50,25 +57,19 @@ class Known(NamedTuple):
     log: Path | None = None
 
 
-def worth(folder: Path, run: Run, options: Options) -> str | None:
+def worth(folder: Path, run: Run, options: Options) -> Reason | None:
     """Why the program's step can be timed without the profiler; None if it cannot."""
     if (name := step_range(folder / run.captures[0], options)) is not None:
-        return f"its range '{name.strip()}' times a step"
+        return Reason(f"its range '{name.strip()}' times a step", name)
     if _load_of(run.command, folder / LOG) is not None:
-        return "it prints its load"
+        return Reason("it prints its load")
     if port_of(run.command) is not None:
-        return "its /metrics tells of its load"
+        return Reason("its /metrics tells of its load")
     return None
 
 
 def measure(
-    folder: Path,
-    run: Run,
-    nsys: Nsys,
-    limits: Limits,
-    options: Options,
-    notify: Notify,
-    echo: IO[bytes] | None,
+    folder: Path, run: Run, nsys: Nsys, limits: Limits, why: Reason, notify: Notify, echo: IO[bytes] | None
 ) -> tuple[Known, Recorded]:
     """Run the program once more, with its ranges recorded and nothing else, into a folder of its own. Raises
     InputError where that fails."""
@@ -79,8 +80,7 @@ def measure(
         done = record(
             Wanted([*asked, *_LIGHT], run.command, run.variables, limits), nsys, place, notify, echo
         )
-    name = step_range(folder / run.captures[0], options)
-    if name is not None and (ns := _period(place / done.captures[0].name, name)) is not None:
+    if why.range is not None and (ns := _period(place / done.captures[0].name, why.range)) is not None:
         return Known(step_ms=ns / 1e6), done
     for file, command in ((place / METRICS, ()), (place / LOG, run.command)):
         if (text := _load_of(command, file)) is not None:

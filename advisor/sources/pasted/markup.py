@@ -21,12 +21,16 @@ _HIDDEN = frozenset(("script", "style", "head", "template"))
 
 def is_markup(text: str) -> bool:
     """True for text with a table of HTML, and for a Jupyter notebook."""
-    return _MARKUP.search(text) is not None or _NOTEBOOK.match(text.lstrip()) is not None
+    return _MARKUP.search(text) is not None or _is_notebook(text)
+
+
+def _is_notebook(text: str) -> bool:
+    return _NOTEBOOK.match(text.lstrip()) is not None
 
 
 def as_text(text: str) -> str:
     """The text without markup; any other text as it is."""
-    if _NOTEBOOK.match(text.lstrip()) and (outputs := _outputs(text)) is not None:
+    if _is_notebook(text) and (outputs := _outputs(text)) is not None:
         text = outputs
     if not _MARKUP.search(text):
         return text

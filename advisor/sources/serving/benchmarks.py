@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor.reading import parse_json
 from advisor.sources.schema import LOAD_BOTH, LOAD_DECODE, LOAD_PREFILL
-from advisor.sources.serving.log_lines import Row, ServerLog
+from advisor.sources.serving.log_lines import LONGEST_LINE, Row, ServerLog
 from advisor.sources.serving.report_numbers import METRICS, TOOLS, Tool
 
 #: A run: its value by metric, all finite and above zero.
@@ -29,7 +29,6 @@ _MEASURED = re.compile(r"^Benchmark \.\.\.$")
 _LLAMA = re.compile(r"\|\s*test\s*\|\s*t/s\s*\||S_PP t/s\s*\|\s*T_TG s\s*\|\s*S_TG t/s")
 _LLAMA_KEYS = ('"n_prompt"', '"n_gen"', '"avg_ts"')
 LLAMA = "llama-bench"
-_LONGEST_LINE = 50_000
 #: `vllm bench latency` times a batch from its prompts to its last tokens: a step by that includes its share
 #: of the prompts, which is small where many tokens follow short prompts.
 _SHORT_PROMPT, _MANY_TOKENS = 256, 32
@@ -180,7 +179,7 @@ def _from_labels(text: str) -> Iterator[Run]:
     out: dict[str, tuple[int, float]] = {}
     seen: set[tuple[str, int]] = set()
     for line in text.splitlines():
-        clean = line[:_LONGEST_LINE].strip().lstrip("#│|┃>").strip()
+        clean = line[:LONGEST_LINE].strip().lstrip("#│|┃>").strip()
         found = {
             (name, i): value * metric.scale
             for name, metric in METRICS.items()

@@ -58,7 +58,8 @@ _GRAPH_SIZES = re.compile(
 _NO_GRAPHS = re.compile(
     r"(?:enforce_eager|disable_cuda_graph)['\"]?\s*[:=]\s*True|--enforce-eager|--disable-cuda-graph\b"
 )
-_LONGEST_LINE = 50_000
+#: Longer lines are no lines of a log.
+LONGEST_LINE = 50_000
 
 
 class ServerLog(Struct):
@@ -86,7 +87,7 @@ def read_log(text: str) -> ServerLog:
     """All that the lines say; without rows if none is known."""
     log = ServerLog()
     for line in text.splitlines():
-        if len(line) > _LONGEST_LINE:
+        if len(line) > LONGEST_LINE:
             continue
         read_settings(line, log)
         _read_line(line, log)

@@ -94,8 +94,8 @@ def parse(text: str) -> tuple[ServerLog, str]:
     if is_metrics(text):
         return read_metrics(text), METRICS
     log = read_log(text)
-    if not log.rows and tool_of(text):
-        return read_benchmark(text), BENCHMARK
+    if not log.rows and (report := read_benchmark(text)).title is not None:
+        return report, BENCHMARK
     return log, FORMAT
 
 
