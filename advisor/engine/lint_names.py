@@ -146,7 +146,6 @@ def known_actions(rule: RuleSpec, context: Context) -> Iterator[Finding]:
             yield (*loc, "id"), f"unknown action {item.id}; {hint}"
 
 
-#: The validators of names.
 def known_fixes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
     """Parameters of a what-if are among its own, and take one of their choices."""
     known = context.known.what_ifs or {}
@@ -163,4 +162,5 @@ def known_fixes(rule: RuleSpec, context: Context) -> Iterator[Finding]:
                 yield at, f"unknown {name} '{value}' of {gain.what_if}; {hint}"
 
 
+#: The validators of names.
 NAMES: tuple[Validator, ...] = (known_names, known_fields, known_actions, known_fixes)
