@@ -173,27 +173,33 @@ def hard_texts(pattern: str, length: int) -> Iterator[str]:
         yield (unit * (length // len(unit) + 1))[:length] + "\1"
 
 
-def processor_s(pattern: re.Pattern[str], text: str, times: int) -> float:
-    def one() -> float:
+def processor_s(pattern: re.Pattern[str], text: str) -> float:
+    """The least of up to five measurements: the first is enough where it is short."""
+    least = float("inf")
+    for _ in range(5):
         start = time.process_time()
         pattern.search(text)
-        return time.process_time() - start
-
-    return min(one() for _ in range(times))
+        least = min(least, time.process_time() - start)
+        if least < 0.004:
+            break
+    return least
 
 
 def test_no_pattern_needs_the_square_of_the_length() -> None:
     """Texts of users have no limit: a kernel name of 200 KB once took minutes. Patterns of the knowledge
-    are searched in the beginning of a text only."""
+    are searched in the beginning of a text only.
+
+    One that needs the square takes 16 times as long for a text 4 times as long."""
     patterns = compiled_patterns()
     assert len(patterns) > 150
     slow = []
     for name, pattern in patterns.items():
         for number, text in enumerate(hard_texts(pattern.pattern, 3_000)):
-            if processor_s(pattern, text, 1) < 0.004:
+            short_s = processor_s(pattern, text)
+            if short_s < 0.004:
                 continue
             longer = list(hard_texts(pattern.pattern, 12_000))[number]
-            if processor_s(pattern, longer, 3) > 9 * processor_s(pattern, text, 3):
+            if processor_s(pattern, longer) > 9 * short_s:
                 slow.append(f"{name} on {text[:20]!r}")
                 break
     assert slow == []
