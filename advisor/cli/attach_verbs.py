@@ -84,11 +84,7 @@ def attach(settings: Settings, url: str, **typed: Any) -> int:
     folder, run = begin(order, engine)
     message(f"recording {engine.title} at {server.url} into {folder}; Ctrl-C stops and diagnoses")
     with Progress(run.name) as progress:
-
-        def notify(doing: str, size: int) -> None:
-            progress(f"{doing}, {size_text(size)}" if size else doing)
-
-        run, done, load = carry_out(order, folder, run, server, engine, notify, echo_of(settings))
+        run, done, load = carry_out(order, folder, run, server, engine, progress, echo_of(settings))
     if load is not None:
         message(f"load: {load.text}")
     for note in done.notes:

@@ -53,11 +53,7 @@ def recorded(
     name = f"nsys {run.versions['nsys']}" if run.recorder == "nsys" else "the profiler of PyTorch"
     message(f"recording into {folder} with {name}; Ctrl-C stops and diagnoses")
     with Progress(run.name) as progress:
-
-        def notify(doing: str, size: int) -> None:
-            progress(f"{doing}, {size_text(size)}")
-
-        run, done = carry_out(order, folder, run, tool, notify, echo_of(settings))
+        run, done = carry_out(order, folder, run, tool, progress, echo_of(settings))
     for note in done.notes:
         message(f"note: {note}")
     if done.stopped is not None:
@@ -114,7 +110,6 @@ def timed(
     from advisor.pipeline import unprofiled
     from advisor.recording import store
     from advisor.recording.nsys import Nsys
-    from advisor.recording.watch import size_text
 
     known = settings.unprofiled_step is not None or settings.log is not None
     if known or not isinstance(tool, Nsys) or done.stopped is not None or done.code:
@@ -126,11 +121,9 @@ def timed(
     message(f"once more without the profiler, since {why.text}; --once or --unprofiled-step MS spares it")
     try:
         with Progress(run.name) as progress:
-
-            def notify(doing: str, size: int) -> None:
-                progress(f"{doing}, {size_text(size)}")
-
-            found, light = unprofiled.measure(folder, run, tool, order.limits, why, notify, echo_of(settings))
+            found, light = unprofiled.measure(
+                folder, run, tool, order.limits, why, progress, echo_of(settings)
+            )
     except InputError as error:
         message(f"note: the step was not timed without the profiler: {error}")
         return settings, run, done

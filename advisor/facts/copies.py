@@ -53,10 +53,7 @@ class _Copies(NamedTuple):
     host_side: Array
     start: Array
     end: Array
-
-    @property
-    def length(self) -> Array:
-        return self.end - self.start
+    length: Array
 
     def ran(self, mine: Array) -> tuple[int, int]:
         """How long (ns) these copies run, and how long while no kernel does."""
@@ -93,8 +90,9 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     window, busy = budget.untraced_ns, max(budget.busy_ns, 1)
     at = a.device_copies(device)
     size, kind, host_side = copied(a, at)
-    copies = _Copies(a, budget, size, kind, host_side, a.ops.start[at], a.ops.end[at])
-    length, crosses = copies.length, (kind == HTOD) | (kind == DTOH)
+    start, end = a.ops.start[at], a.ops.end[at]
+    length, crosses = end - start, (kind == HTOD) | (kind == DTOH)
+    copies = _Copies(a, budget, size, kind, host_side, start, end, length)
     sized, between = not (size == MISSING).any(), length[kind == DTOD].sum()
     work = budget.compute
     beside = (copies.end <= work.start.min()) | (copies.start >= work.end.max()) if len(work) else crosses

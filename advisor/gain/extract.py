@@ -35,7 +35,6 @@ class Extract(Struct, frozen=True):
 
     excerpt: Replayed
     inputs: Inputs
-    streams: Array  # process, device and stream behind each dense stream, in one key
     main: int  # dense stream on which steps end, NONE if any
 
 
@@ -64,13 +63,13 @@ def extract(a: Analysis, excerpt: Replayed) -> Extract:
     issued[call[issues]] = step[issues]
     paused = Coverage(left_out(a))
     calls, begin = _host(a, times, lo, issued, paused)
-    built, streams, ready, ranked = _device(a, ops, at, call, step, times, lo, paused)
+    built, ready, ranked = _device(a, ops, at, call, step, times, lo, paused)
     waits, own = find_waits(a, times, ops.take(ranked), built, paused)
     calls = replace(calls, own=own)
     joins, built = _joins(built, ops.take(ranked))
     handovers, calls = _handovers(calls, times)
     inputs = Inputs(calls, built, waits, joins, handovers, begin, ready)
-    return Extract(excerpt, inputs, streams, _main_stream(a, built, ops.take(ranked), excerpt))
+    return Extract(excerpt, inputs, _main_stream(a, built, ops.take(ranked), excerpt))
 
 
 def _operations(a: Analysis, lo: int, hi: int, until: int, queued: bool) -> Array:
@@ -201,12 +200,12 @@ def _device(
     times: CallTimes,
     lo: int,
     paused: Coverage,
-) -> tuple[Ops, Array, Array, Array]:
+) -> tuple[Ops, Array, Array]:
     """Operations in the order of their calls, each delay on the constraint that was binding.
 
     A graph run is one chain on the stream that most of it ran on: the dependencies between its nodes are
     not recorded, so the order in which they ran is kept."""
-    stream, streams = _streams(ops, call)
+    stream, count = _streams(ops, call)
     placed = _placed(ops, call, stream, times)
     order = np.lexsort((ops.start, placed))
     ops, at, call, step = ops.take(order), at[order], call[order], step[order]
@@ -214,7 +213,7 @@ def _device(
     start, end = ops.start.astype(float), ops.end.astype(float)
     by_stream = np.argsort(stream, kind="stable")
     previous, same = np.empty(len(start)), np.zeros(len(start), bool)
-    previous[by_stream], same[by_stream], ready = _before(a, ops, stream, by_stream, len(streams), lo)
+    previous[by_stream], same[by_stream], ready = _before(a, ops, stream, by_stream, count, lo)
     node = same & (ops.graph_node != 0) & (call != NONE)
     has = call != NONE
     back, begun = np.full(len(start), NEVER), np.full(len(start), NEVER)
@@ -231,7 +230,7 @@ def _device(
     latency = np.where(node | ~has, NEVER, latency)
     gap = np.where(waits_for_stream, gap, np.minimum(gap, typical_gap))
     built = Ops(placed, stream, end - start, latency, gap, by_start, at, step, node)
-    return built, streams, ready, order
+    return built, ready, order
 
 
 def _placed(ops: Operations, call: Array, stream: Array, times: CallTimes) -> Array:
@@ -293,8 +292,9 @@ def _in_line(ops: Operations) -> Operations:
     return replace(ops, stream=stream)
 
 
-def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:
-    """Dense stream of each operation; the nodes of a graph run share the run's main stream."""
+def _streams(ops: Operations, call: Array) -> tuple[Array, int]:
+    """Dense stream of each operation, and the number of streams. The nodes of a graph run share the run's
+    main stream."""
     process, device, stream = (ids.astype(np.int64) for ids in (ops.process, ops.device, ops.stream))
     key = (process << 40) | (device << 32) | (stream & 0xFFFFFFFF)
     streams, dense = np.unique(key, return_inverse=True)
@@ -305,7 +305,7 @@ def _streams(ops: Operations, call: Array) -> tuple[Array, Array]:
         key, shape = run * len(streams) + dense[nodes], (len(runs), len(streams))
         held = np.bincount(key, ops.length[nodes], len(runs) * len(streams)).reshape(shape)
         dense[nodes] = held.argmax(axis=1)[run]
-    return dense, streams
+    return dense, len(streams)
 
 
 def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: Array) -> tuple[float, float]:

@@ -118,7 +118,7 @@ def _loaded(
                 raise InputError(f"--load ended before a request ran: {running.last_line()}")
             if monotonic() - begun > pace.arrive:
                 raise InputError(f"--load: no request ran in {pace.arrive:.0f} s")
-            notify("waiting for the load", 0)
+            notify("waiting for the load")
             sleep(pace.look)
         sleep(pace.load)  # until it is steady
         yield lambda: running.runs

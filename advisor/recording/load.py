@@ -8,7 +8,7 @@ from statistics import median
 from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 
-from advisor.errors import InputError
+from advisor.recording import store
 from advisor.recording.server import Answer, Engine, Pace, Server
 from advisor.recording.watch import Notify
 from advisor.sources.serving.log_lines import Row
@@ -81,12 +81,9 @@ def measured(
             return None
         if scrapes.count > 1 and monotonic() - begun >= pace.load:
             break
-        notify("measuring load without the profiler", 0)
+        notify("measuring load without the profiler")
         sleep(pace.look)
-    try:
-        file.write_text(scrapes.text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
+    store.write(file, scrapes.text.encode())
     return _load(read_metrics(scrapes.text).rows)
 
 

@@ -77,7 +77,7 @@ class Session:
         begun = monotonic()
         while not self._start.failed:
             known = self._start.done.is_set()
-            self._notify("profiling" if known or self._steps else "starting the profiler", 0)
+            self._notify("profiling" if known or self._steps else "starting the profiler")
             if (known or self._steps or monotonic() - begun > START_S) and over():
                 return
             sleep(_LOOK_S)
@@ -108,7 +108,7 @@ class Session:
                         call = None
                     elif not early or elapsed > START_S:
                         break
-                self._notify("waiting until the profiler has stopped", 0)
+                self._notify("waiting until the profiler has stopped")
                 sleep(_LOOK_S)
             except KeyboardInterrupt:
                 self.given_up = self.interrupted

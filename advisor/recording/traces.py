@@ -14,7 +14,7 @@ from time import monotonic, sleep
 
 from advisor.errors import InputError
 from advisor.recording.server import Engine, Pace
-from advisor.recording.watch import Notify
+from advisor.recording.watch import Notify, size_text
 
 #: Below the folder of a run, for a server on this machine that can be told where to write.
 TRACES = "traces"
@@ -85,7 +85,8 @@ def _wait(files: Files, engine: Engine, pace: Pace, flush_s: float, notify: Noti
         quiet = bool(new) and monotonic() - still >= pace.quiet
         if quiet and len(new) >= (engine.ranks or 1) and all(map(_is_whole, new)):
             return
-        notify(f"waiting for traces, {len(new)}{expected} there", sum(size for size, _ in new.values()))
+        size = size_text(sum(size for size, _ in new.values()))
+        notify(f"waiting for traces, {len(new)}{expected} there, {size}")
         sleep(min(pace.look, pace.quiet))
 
 

@@ -53,8 +53,8 @@ class Ended(Struct, frozen=True):
     last: tuple[str, ...]
 
 
-#: Told what is happening, and the bytes written so far.
-Notify = Callable[[str, int], None]
+#: Told what is happening.
+Notify = Callable[[str], None]
 
 
 class Watched:
@@ -123,7 +123,9 @@ class Watched:
                         size = max(size_of(self._folder) - self._before, 0)
                         waits = now - self._begun < skipped_s
                         now_doing = f"skipping the first {skipped_s:.0f} s" if waits else doing
-                        notify(now_doing if stopped is None else "waiting for its end", size)
+                        if stopped is not None:
+                            now_doing = "waiting for its end"
+                        notify(f"{now_doing}, {size_text(size)}")
                         over = self._over(limits, size, now) if stopped is None else None
                         if over is not None:
                             stopped, asked = over, now
