@@ -13,6 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
     JOINING,
+    Collectives,
     blocking,
     device_collectives,
     find_turns,
@@ -20,6 +21,7 @@ from advisor.metrics.collectives import (
     rows_of_collectives,
     small,
 )
+from advisor.metrics.exchanges import find_exchanges
 from advisor.metrics.intervals import Coverage, subtract, union
 from advisor.metrics.kernels import distribution
 from advisor.model.arrays import Array, distinct, largest, rows_at
@@ -115,6 +117,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
         **a.rates(device, {"comm.small_calls": (little & (found.exposed > 0)).sum()}),
         "comm.reduces_ratio": found.exposed[joins].sum() / max(int(found.exposed.sum()), 1),
         "comm.sizes_known": sized.any(),
+        **_exchange_facts(a, device, found, np.maximum(waits, 0)),
     }
     d = distribution(found.kind, found.duration, len(found.kinds))
     alone = np.bincount(found.kind, found.exposed, minlength=len(found.kinds))
@@ -123,6 +126,19 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     out.table("comm.kinds", rows_at(np.flatnonzero(d.count), *columns))
     longest = rows_at(largest(found.exposed, 50), found.start, found.end, found.kind)
     out.places("communication", [Interval(lo, hi, None, None, found.kinds[k]) for lo, hi, k in longest])
+
+
+def _exchange_facts(a: Analysis, device: int, found: Collectives, waits: Array) -> dict[str, Value | None]:
+    """Of the exchanges of tokens with experts; without experts there are none."""
+    exchanges = find_exchanges(a, device, found)
+    mine, exposed = exchanges.rows, np.maximum(found.exposed - waits, 0)
+    own = max(int(found.duration[mine].sum()), 1)
+    return {
+        "comm.exchange_exposed_ratio": exposed[mine].sum() / a.budgets[device].untraced_ns,
+        "comm.exchange_part_ratio": exposed[mine].sum() / max(int(exposed.sum()), 1),
+        "comm.exchange_hidden_ratio": 1.0 - found.exposed[mine].sum() / own if len(mine) else None,
+        "comm.halves": exchanges.halves,
+    }
 
 
 def rank_facts(a: Analysis, out: FactWriter) -> None:

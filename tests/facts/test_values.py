@@ -673,6 +673,39 @@ def test_collectives(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("halves", [True, False])
+def test_exchanges_with_experts(halves: bool, tmp_path: Path) -> None:
+    """Steps of 1 ms: attention of 100 us, 80 us to the experts, 100 us of them, 80 us back, and an all-reduce
+    of 40 us; or two halves of that, each attention and the experts of the first beside an exchange."""
+    e = Export().gpu().process(1)
+    experts, sends = "fused_moe_kernel", "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)"
+    whole = [
+        (DECODE_ATTENTION.name, 0, 100, 7), (sends, 100, 80, 9), (experts, 180, 100, 7), (sends, 280, 80, 9),
+        (ALL_REDUCE.name, 400, 40, 9),
+    ]  # fmt: skip
+    cut = [
+        (DECODE_ATTENTION.name, 0, 50, 7), (sends, 50, 40, 9), (DECODE_ATTENTION.name, 52, 50, 7),
+        (sends, 102, 40, 9), (experts, 110, 50, 7), (sends, 160, 40, 9), (experts, 162, 50, 7),
+        (sends, 212, 40, 9), (ALL_REDUCE.name, 400, 40, 9),
+    ]  # fmt: skip
+    for i in range(20):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for name, at, us, stream in cut if halves else whole:
+            e.launch(t + at * US // 2, 3 * US, name, t + (100 + at) * US, us * US, stream=stream)
+    base = built(e, tmp_path)
+    exposed = (2 + 8 + 2 + 40) if halves else 160
+    expect_values(
+        base,
+        {
+            "comm.exchange_exposed_ratio": exposed * 19 / 19_000,
+            "comm.exchange_part_ratio": exposed / (exposed + 40),
+            "comm.exchange_hidden_ratio": 1 - exposed / 160,
+            "comm.halves": halves,
+        },
+    )
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_collectives_in_rows(named: bool, tmp_path: Path) -> None:
     """Steps of 1 ms: eight products of 20 us, then an all-reduce of 150 and five of 40 us; a last product,

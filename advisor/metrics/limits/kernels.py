@@ -119,6 +119,10 @@ LATENCY_BYTES = 1 << 20
 SHORT_COLLECTIVE_NS = 100_000
 #: If at least this share of it is exposed. Choice. Lower, and one that hides among kernels is in a row.
 ALONE_RATIO = 0.9
+#: A batch is cut in two where so many of its exchanges lie between the attention of both halves. By
+#: definition a quarter does: one of a half's two, and of one half. Choice: half of that. Lower, and layers
+#: that the window cuts count; higher, and halves in decode steps alone are missed.
+HALVES_RATIO = 0.125
 #: A kernel is beside the work of another process with this share of its time. Choice: half.
 BESIDE_RATIO = 0.5
 #: So many calls of each kind, beside and apart, are compared. Choice.

@@ -1,0 +1,53 @@
+"""Exchanges of tokens between the ranks that hold the experts of a layer, and whether a batch is cut into two
+halves, of which one exchanges while the other computes."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from advisor.metrics import limits
+from advisor.metrics.analysis import Analysis
+from advisor.metrics.collectives import RECEIVE, SEND, Collectives
+from advisor.model.arrays import Array
+
+#: What an all-to-all may also run as: before the experts, and behind them.
+_TO_EXPERTS = frozenset(("all-to-all", "all-gather", "send-recv", SEND, RECEIVE))
+_BACK = frozenset(("all-to-all", "reduce-scatter", "send-recv", SEND, RECEIVE))
+_NOTHING, _ATTENTION, _EXPERTS = range(3)
+
+
+class Exchanges(Struct, frozen=True):
+    """`rows` are the positions among the collectives of a device of those that take tokens to their experts,
+    or back. `halves`: the batch is cut in two."""
+
+    rows: Array
+    halves: bool
+
+
+def find_exchanges(a: Analysis, device: int, found: Collectives) -> Exchanges:
+    """Collectives between attention and kernels of experts, in the order in which kernels begin; none if no
+    kernels of experts run, and none that send tokens to them.
+
+    Of two halves the one attends while the tokens of the other are sent: an exchange then lies between the
+    attention of both. Of a whole batch, experts follow an exchange, or come before it."""
+    at = a.device_kernels(device)
+    at = at[np.argsort(a.ops.start[at], kind="stable")]
+    mark = np.full(len(at), _NOTHING)
+    mark[a.names.mask(lambda k: k.family == "attention")[a.op_name[at]]] = _ATTENTION
+    mark[a.names.mask(lambda k: k.family == "moe")[a.op_name[at]]] = _EXPERTS
+    sends = a.names.mask(lambda k: k.operation.startswith("expert dispatch"))[a.op_name[at]]
+    if not (mark == _EXPERTS).any() and not sends.any():
+        return Exchanges(np.empty(0, np.int64), halves=False)
+    marked = np.flatnonzero(mark)
+    around = np.concatenate(([_NOTHING], mark[marked], [_NOTHING]))
+    behind = np.searchsorted(a.ops.start[at[marked]], found.start, "left")
+    before, after = around[behind], around[behind + 1]
+    to, back, plain = (
+        np.array([kind in kinds for kind in found.kinds] or [False])[found.kind]
+        for kinds in (_TO_EXPERTS, _BACK, ("all-to-all",))
+    )
+    mine = plain | to & (after == _EXPERTS) | back & (before == _EXPERTS)
+    between = plain & (before == _ATTENTION) & (after == _ATTENTION)
+    halves = between.sum() >= limits.kernels.HALVES_RATIO * max(int(mine.sum()), 1)
+    return Exchanges(np.flatnonzero(mine), bool(halves and between.any()))

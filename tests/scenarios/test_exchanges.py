@@ -1,0 +1,83 @@
+"""Tokens that are exchanged with the experts of other ranks, and batches cut in two to hide it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.machine import ALL_REDUCE, DECODE_ATTENTION, GEMV, NORM, Kernel, Machine
+from tests.scenarios.support import diagnosed, expect, fact, ranked
+from tests.scenarios.test_recorded_causes import advice
+
+EXPERTS = Kernel("void deep_gemm::sm90_m_grouped_fp8_gemm_masked_1d2d_impl<(unsigned)7168>(float*)", 132)
+DISPATCH = Kernel("void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*, int*)", 24)
+COMBINE = Kernel("void deep_ep::internode_ll::combine<false, 7168, 9>(void*, void*, int*)", 24)
+LAYERS = 16
+
+
+def layer(m: Machine, halves: int, exchange: float, together: bool) -> None:
+    """Attention and products, tokens to the experts, experts, tokens back. Of two halves one exchanges on a
+    stream of its own while the other computes, or no kernel begins until it has done so."""
+    part = 1 / halves
+    side = 9 if halves == 2 and together else 7
+    for _ in range(halves):
+        m.layers(1, [(NORM, 2), (GEMV, 30 * part), (DECODE_ATTENTION, 70 * part), (GEMV, 18 * part)])
+        m.launch(DISPATCH, exchange * part, stream=side)
+    for _ in range(halves):
+        m.layers(1, [(EXPERTS, 50 * part), (EXPERTS, 50 * part)])
+        m.launch(COMBINE, exchange * part, stream=side)
+
+
+def decode(halves: int, exchange: float = 64, together: bool = False) -> Machine:
+    m = Machine()
+    for i in range(10):
+        with m.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                layer(m, halves, exchange, together)
+            m.wait()
+    return m
+
+
+def test_two_halves_that_hide_nothing(tmp_path: Path) -> None:
+    d = diagnosed(decode(2), tmp_path)
+    expect(d, "halves-take-turns", never=("exposed-communication", "low-overlap", "launch-bound"))
+    assert fact(d, "comm.halves") is True
+    assert advice(d, "halves-take-turns")[:2] == ["give-all-ranks", "whole-small-batches"]
+
+
+def test_two_halves_that_hide_their_exchanges(tmp_path: Path) -> None:
+    d = diagnosed(decode(2, together=True), tmp_path)
+    assert fact(d, "comm.halves") is True
+    assert fact(d, "comm.exchange_hidden_ratio") == pytest.approx(1, abs=0.2)
+    expect(d, never=("halves-take-turns", "exposed-communication", "low-overlap"))
+
+
+def test_a_whole_batch_may_be_cut(tmp_path: Path) -> None:
+    d = diagnosed(decode(1), tmp_path)
+    expect(d, "exposed-communication", never=("halves-take-turns",))
+    assert fact(d, "comm.halves") is False
+    assert fact(d, "comm.exchange_part_ratio") == 1
+    assert advice(d, "exposed-communication")[1:] == ["alternate-half-batches", "one-kernel-experts"]
+
+
+def test_short_exchanges_of_halves(tmp_path: Path) -> None:
+    d = diagnosed(decode(2, exchange=4), tmp_path)
+    assert fact(d, "comm.halves") is True
+    assert "halves-take-turns" not in ranked(d)
+
+
+def test_layers_without_experts_between_those_with(tmp_path: Path) -> None:
+    """Attention twice before each exchange, and an all-reduce of a dense layer: no batch is cut there."""
+    m = Machine()
+    for i in range(10):
+        with m.step(f"decode_step {i}"):
+            for _ in range(LAYERS):
+                m.layers(1, [(NORM, 2), (DECODE_ATTENTION, 70), (GEMV, 48), (ALL_REDUCE, 200)])
+                layer(m, 1, 64, together=False)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "comm.halves") is False
+    assert fact(d, "comm.exchange_part_ratio") == pytest.approx(128 / 328, rel=0.02)
+    assert "alternate-half-batches" not in advice(d, "exposed-communication")
+    assert "overlap-communication" in advice(d, "exposed-communication")
