@@ -116,7 +116,7 @@ class _Code:
     def _parser_call(self, node: ast.Call) -> None:
         """``add_argument("--x", ...)``, ``click.option("--x")``, ``Arg(aliases=["--x"])``."""
         texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-        given = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        given = [text for a in node.args if (text := _text(a))]
         aliases = [k.value for k in node.keywords if k.arg in ("aliases", "alias", "flag_name", "cli")]
         given += [str(n.value) for k in aliases for n in ast.walk(k) if isinstance(n, ast.Constant)]
         action = " ".join(_called(k.value) for k in node.keywords if k.arg == "action")
@@ -136,6 +136,12 @@ class _Code:
         self.options.add(option)
         if any(_DEPRECATED.match(text) for text in texts):
             self.deprecated.add(option)
+
+
+def _text(node: ast.AST) -> str:
+    """A text; an f-string without its values, ``f"--{prefix}policy"`` as ``--policy``."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(str(p.value) for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str))
 
 
 def _called(node: ast.AST) -> str:

@@ -450,6 +450,8 @@ def test_other_ranges_mean_nothing(text: str) -> None:
         ("NVIDIA RTX PRO 5000 Blackwell", "RTX PRO 5000 Blackwell", 1344, 110),
         ("AMD Instinct MI300X", "MI300X", 5300, 304),
         ("AMD Instinct MI355X", "MI355X", 8000, 256),
+        ("AMD Instinct MI455X", "MI455X", 23300, None),
+        ("NVIDIA VR200", "Rubin (VR200)", 22000, None),
     ],
 )
 def test_gpu(name: str, expected: str, gb_per_s: float, sms: int | None) -> None:
@@ -598,12 +600,13 @@ def test_blackwell_ultra_has_a_peak_for_fp4(name: str, tflops: float) -> None:
 
 def test_gpu_units_are_plausible() -> None:
     for spec in gpus.gpus():
-        assert 1e11 <= spec.dram_bytes_per_s <= 2e13
+        assert 1e11 <= spec.dram_bytes_per_s <= 2.5e13
         assert spec.source.startswith(("NVIDIA", "AMD") if spec.sm is None else "NVIDIA")
         dense = spec.tensor_tflops.get("fp16")
         assert dense is None or 20 <= dense <= 5000
         if dense is not None and (fp8 := spec.tensor_tflops.get("fp8")) is not None:
-            assert fp8 / dense == pytest.approx(2, rel=0.05)
+            later = spec.name in ("Rubin (VR200)", "MI455X")  # built for narrow types above all
+            assert 4 <= fp8 / dense <= 4.4 if later else fp8 / dense == pytest.approx(2, rel=0.05)
         assert (spec.pcie_generation is None) == (spec.htod_bytes_per_s is None)
     ours = gpus.gpu("NVIDIA H200")
     assert ours is not None

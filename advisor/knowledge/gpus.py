@@ -22,15 +22,15 @@ class GpuSpec(Data):
     name_is_shared: bool = False
     source: Text
     sm: int | None = Field(default=None, ge=60, le=130)  # None for other vendors than NVIDIA
-    dram_gb_per_s: float = Field(ge=100, le=20_000)
+    dram_gb_per_s: float = Field(ge=100, le=50_000)
     sm_count: int | None = Field(default=None, ge=10, le=400)
-    memory_gb: int | None = Field(default=None, ge=4, le=400)
+    memory_gb: int | None = Field(default=None, ge=4, le=1_000)
     tensor_tflops: dict[Precision, float] = Field(default_factory=dict)
     fp32_tflops: float | None = Field(default=None, ge=1, le=200)
     clock_mhz: int | None = Field(default=None, ge=500, le=4_000)
     l2_mib: float | None = Field(default=None, ge=2, le=500)
     tdp_w: int | None = Field(default=None, ge=10, le=3_000)
-    nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=2_000)
+    nvlink_gb_per_s: float | None = Field(default=None, ge=50, le=8_000)
     pcie_generation: int | None = Field(default=None, ge=3, le=6)
     htod_gb_per_s: float | None = Field(default=None, ge=5, le=500)
 
