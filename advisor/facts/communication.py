@@ -93,8 +93,8 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     found, budget = device_collectives(a, device), a.budgets[device]
     exposed, window = budget.share("communication"), budget.untraced_ns
     if len(found) == 0:
-        names = ("comm.time_ratio", "comm.exposed_ratio", "comm.exposed_transfer_ratio")
-        out |= dict.fromkeys(names, 0.0)
+        names = "time", "exposed", "exposed_transfer", "exchange_exposed", "exchange_part"
+        out |= {f"comm.{name}_ratio": 0.0 for name in names} | {"comm.halves": False}
         return
     time, hidden = overlap(a, device)
     sized, little = found.bytes != MISSING, small(found)
