@@ -761,8 +761,10 @@ class Export:
         path = Path(path)
         db = sqlite3.connect(path)
         db.execute(f"pragma page_size = {page_size}")
-        db.execute(f"pragma journal_mode = {journal}")
+        # In memory it leaves the file that `delete` leaves.
+        db.execute(f"pragma journal_mode = {'memory' if journal == 'delete' else journal}")
         db.execute("pragma synchronous = off")  # no test survives a loss of power
+        db.execute("begin")
         rows = dict(self._rows)
         rows["StringIds"] = [{"id": i, "value": text} for text, i in self._strings.items()]
         for pid, context, stream in sorted(self._streams):

@@ -85,8 +85,7 @@ def test_the_budget_adds_up(name: str) -> None:
 @pytest.mark.parametrize("name", COMMITTED)
 @needs_durable
 def test_both_engines_conclude_the_same(name: str) -> None:
-    plain = diagnose(committed(name), Options(engine="python"))
-    durable = diagnosed(committed(name))
+    plain, durable = (diagnose(committed(name), Options(engine=e)) for e in ("python", "durable"))
     assert durable.tool.engine == "durable"
     assert plain.model_copy(update={"tool": durable.tool}) == durable
 

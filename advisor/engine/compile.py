@@ -26,9 +26,11 @@ from advisor.engine.values import (
     compare,
     operand,
     resolve_params,
+    thresholds,
 )
 from advisor.knowledge.yaml_files import Loc, Problem
 from advisor.model.facts import Level, of_job
+from advisor.model.findings import Threshold
 from advisor.model.operands import Comparison
 from advisor.model.rules import CauseCondition, FactCondition, Join, RuleSpec, SymptomCondition
 
@@ -146,6 +148,11 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def by_code(self) -> Mapping[str, CompiledRule]:
         return {r.spec.code: r for s in self.strata for r in s}
+
+    @cached_property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Every parameter with its value, default and origin, in order of code and name."""
+        return thresholds(self.rules, self.params)
 
     def too_large(self) -> str | None:
         """Why durable-rules cannot hold the program (durable-rules 2.0.28: error 106 at 4,096 rules,

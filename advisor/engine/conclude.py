@@ -26,7 +26,7 @@ from advisor.engine.judge import (
 )
 from advisor.engine.rank import holds_in, rank, without_repeats
 from advisor.engine.states import heaviest_first, in_order, not_judged
-from advisor.engine.values import UNKNOWN, k_and, thresholds
+from advisor.engine.values import UNKNOWN, k_and
 from advisor.knowledge.facts import joined_tables
 from advisor.model.facts import Interval, Row, Scope, Table
 from advisor.model.findings import Finding, Healthy, NotEvaluated, Overruled, Reference, Related, Threshold
@@ -96,7 +96,7 @@ def conclude(
         ),
         healthy=heaviest_first(healthy, by_code),
         not_evaluated=not_judged(inference, withheld),
-        thresholds=thresholds(rules, inference.program.params),
+        thresholds=inference.program.thresholds,
     )
 
 

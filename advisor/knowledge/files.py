@@ -266,13 +266,16 @@ def titled(finding: Finding) -> Finding:
 
 def with_sources(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
     """The thresholds with the titles of their sources; a section of the calibration has its address."""
-    known = {key: reference.title for key, reference in references().items()}
-    return tuple(
-        t.replaced(title=known.get(t.source, t.source.replace("calibration#", "knowledge/calibration.md#")))
-        if t.source
-        else t
-        for t in thresholds
-    )
+    return tuple(map(_with_source, thresholds))
+
+
+@cache  # a program has a few hundred, the same for each capture
+def _with_source(threshold: Threshold) -> Threshold:
+    if threshold.source is None:
+        return threshold
+    known = references().get(threshold.source)
+    address = threshold.source.replace("calibration#", "knowledge/calibration.md#")
+    return threshold.replaced(title=known.title if known else address)
 
 
 @cache

@@ -40,7 +40,7 @@ def terminal(folder: Path, *args: str):  # type: ignore[no-untyped-def]
         env=environment(),
         encoding="utf-8",
         dimensions=(50, 100),
-        timeout=30,
+        timeout=120,
     )
 
 

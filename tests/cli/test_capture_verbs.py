@@ -100,7 +100,7 @@ def terminal(folder: Path, *args: str, columns: int = 100):  # type: ignore[no-u
         env=environment(),
         encoding="utf-8",
         dimensions=(50, columns),
-        timeout=30,
+        timeout=120,
     )
 
 

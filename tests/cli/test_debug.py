@@ -22,7 +22,7 @@ def test_engines_that_disagree_end_the_run_under_debug(
         export.launch(i * 1_000_000, 5_000, "gemm", i * 1_000_000 + 10_000, 100_000)
     path = str(export.write(tmp_path / "a.sqlite"))
     monkeypatch.setattr(Matcher, "fire", lambda *_: set())
-    assert main(["diagnose", path, "--format", "json"]) == 0
+    assert main(["diagnose", path, "--engine", "durable", "--format", "json"]) == 0
     assert "durable-rules and the interpreter disagree on" in capsys.readouterr().err
     with pytest.raises(Disagreement, match="disagree on CAP105"):
-        main(["diagnose", path, "--debug"])
+        main(["diagnose", path, "--engine", "durable", "--debug"])

@@ -9,7 +9,7 @@ import pytest
 import advisor.engine.compile as compiling
 from advisor.engine.compile import compile_rules
 from advisor.engine.infer import infer
-from advisor.engine.values import parse_params, thresholds
+from advisor.engine.values import parse_params
 from advisor.errors import RuleError
 from advisor.model.facts import sees
 from advisor.model.rules import RuleSpec
@@ -184,7 +184,7 @@ def test_params_decide_and_are_printed() -> None:
     given = parse_params(ONE, ["abc100.limit=0.05", "ABC100.names=b, c"])
     found = infer(facts, ONE, engine="python", params=given)
     assert found.outcomes[0].state == "fired"
-    listed = {t.param: t for t in thresholds(ONE, found.program.params)}
+    listed = {t.param: t for t in found.program.thresholds}
     assert (listed["limit"].value, listed["limit"].default) == (0.05, 0.15)
     assert (listed["limit"].unit, listed["limit"].origin) == ("ratio", "peer")
     assert (listed["names"].value, listed["names"].default) == ("b, c", "a, b")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -172,14 +172,18 @@ def test_every_scope_is_looked_at() -> None:
 # --- the rules that ship ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["two_processes"])
-def test_it_finds_what_rerunning_everything_finds(name: str) -> None:
-    with analyse(committed(name)) as done:
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_it_finds_what_rerunning_everything_finds(every: int) -> None:
+    """For each parameter that it names, and every so manieth of the others."""
+    with analyse(committed("two_processes")) as done:
         found = sensitivity(done.inference, findings)
         program = done.inference.program
         states = {(o.code, o.scope): o.state for o in done.inference.outcomes}
         expected = set()
-        for key, old in program.params.items():
+        named = {(f.code, f.param) for f in found}
+        for number, (key, old) in enumerate(program.params.items()):
+            if key not in named and number % every:
+                continue
             if isinstance(old, bool) or not isinstance(old, int | float) or not old:
                 continue
             for factor in (0.9, 1.1):
@@ -194,11 +198,20 @@ def test_it_finds_what_rerunning_everything_finds(name: str) -> None:
     assert {(c, p) for c, p, _ in expected - got} <= on_purpose
 
 
-def test_it_takes_less_than_a_second() -> None:
-    with analyse(committed("decode_eager_bs1")) as done:
+def least_s(work: Callable[[], object]) -> float:
+    took = []
+    for _ in range(3):
         start = time.process_time()
-        sensitivity(done.inference, findings)
-        assert time.process_time() - start < 1.0
+        work()
+        took.append(time.process_time() - start)
+    return min(took)
+
+
+def test_it_takes_as_long_as_a_few_inferences() -> None:
+    """And not as one for each of hundreds of parameters."""
+    with analyse(committed("decode_eager_bs1")) as done:
+        once = least_s(lambda: infer(done.facts, done.inference.program, engine="python"))
+        assert least_s(lambda: sensitivity(done.inference, findings)) < 40 * once
 
 
 def test_the_diagnosis_holds_it_only_where_asked() -> None:

@@ -53,7 +53,7 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setenv("TMPDIR", str(scratch))
     before = started()
     yield
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (left := started() - before) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == set()

@@ -395,7 +395,7 @@ def test_answers_that_drip_are_cut(capsys: Captured) -> None:
         threading.Thread(target=drip, daemon=True).start()
         begun = time.monotonic()
         assert main(["attach", f"127.0.0.1:{listening.getsockname()[1]}"]) == 2
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     assert "no answer within 3 s" in errors(capsys)[0]
 
 
@@ -654,7 +654,7 @@ def test_ctrl_c_twice_while_it_stops(server: Made, traces: tuple[str, str], caps
     begun = time.monotonic()
     _, err = fails(standin, capsys, *traces, code=130)
     assert record()["state"] == "failed"
-    assert time.monotonic() - begun < 30  # and not the 300 s that a stop may take
+    assert time.monotonic() - begun < 150  # and not the 300 s that a stop may take
     assert "has not answered (Ctrl-C)" in err
 
 
@@ -673,7 +673,7 @@ def test_a_process_that_is_terminated_stops_the_profiler(server: Made, traces: t
     process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         begun = time.monotonic()
-        while not standin.profiling and time.monotonic() - begun < 30:
+        while not standin.profiling and time.monotonic() - begun < 120:
             time.sleep(0.05)
         assert standin.profiling
         process.send_signal(signal.SIGTERM)

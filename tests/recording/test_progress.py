@@ -20,7 +20,7 @@ def test_the_line_says_what_it_waits_for_and_makes_room_for_output(nsys: Made) -
     code = "import time\nfor i in range(4): time.sleep(0.8); print('line', i, flush=True)"
     words = ["-m", "advisor", "run", "--once", "--delay", "2", "--", sys.executable, "-c", code]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "TERM": "xterm"}
-    child = pexpect.spawn(sys.executable, words, env=env, timeout=60, encoding="utf-8")
+    child = pexpect.spawn(sys.executable, words, env=env, timeout=120, encoding="utf-8")
     shown = child.read()
     assert "run-1: skipping the first 2 s, " in shown
     assert re.search(r"run-1: recording, [\d.]+ KB, \d s", shown)

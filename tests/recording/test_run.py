@@ -477,13 +477,13 @@ class Started:
     def when(self, path: Path, *signals: int) -> tuple[int, str, str]:
         """Its end, after signals that are sent once the file is there."""
         begun = time.monotonic()
-        while not path.exists() and time.monotonic() - begun < 30:
+        while not path.exists() and time.monotonic() - begun < 120:
             time.sleep(0.02)
         assert path.exists(), self.process.communicate()
         for number in signals:
             self.process.send_signal(number)
             time.sleep(0.5)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=120)
         assert "internal error" not in err
         return self.process.returncode, out, err
 
