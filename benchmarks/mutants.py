@@ -57,7 +57,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
                "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
                "compare/test_baseline.py compare/test_compare.py"),
     "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
-                   "metrics/pace.py metrics/kernels.py",
+                   "metrics/pace.py metrics/like.py metrics/kernels.py",
                    "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "
                    "metrics/test_kernels.py facts/test_values.py "
                    "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "

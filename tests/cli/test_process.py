@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.cli.conftest import Run
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, str(ROOT / "tests" / "cli" / "driver.py")]
 RULES = ROOT / "tests" / "cli" / "rules"
@@ -75,7 +77,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProce
     return piped(folder, "a.sqlite", PYTHONHASHSEED="1")
 
 
-@pytest.mark.parametrize("args", [(), ("-v",), ("-q",)])
+@pytest.fixture(scope="module")
+def coloured(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a terminal gets."""
+    folder = tmp_path_factory.mktemp("coloured")
+    (folder / "a.sqlite").touch()
+    return on_terminal(folder, "a.sqlite")
+
+
+@pytest.mark.parametrize("args", [(), ("-v",)])
 def test_piped_output_has_80_columns_and_no_escape_codes(
     folder: Path, args: tuple[str], plain: subprocess.CompletedProcess[bytes]
 ) -> None:
@@ -85,8 +95,7 @@ def test_piped_output_has_80_columns_and_no_escape_codes(
     assert max(cell_len(line) for line in done.stdout.decode().splitlines()) <= 80
 
 
-def test_a_terminal_gets_colour_and_NO_COLOR_takes_it_away(folder: Path) -> None:
-    coloured = on_terminal(folder, "a.sqlite")
+def test_a_terminal_gets_colour_and_NO_COLOR_takes_it_away(folder: Path, coloured: str) -> None:
     assert re.search(r"\x1b\[[0-9;]*3[1-6]m", coloured)
     bare = on_terminal(folder, "a.sqlite", NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*[34][0-9]m", bare)
@@ -101,12 +110,12 @@ def test_a_stream_that_knows_ascii_only(folder: Path) -> None:
     assert b"9.92 -> 2.31 ms" in done.stdout
 
 
-def test_progress_only_on_a_terminal(folder: Path) -> None:
+def test_progress_only_on_a_terminal(folder: Path, coloured: str) -> None:
     assert piped(folder, "slow.sqlite").stderr == b""
     shown = on_terminal(folder, "slow.sqlite")
     assert re.search(r"slow\.sqlite: reading kernels, \d s", shown)
     assert "\r\x1b[K" in shown
-    assert "reading kernels" not in on_terminal(folder, "a.sqlite")
+    assert "reading kernels" not in coloured
 
 
 def test_a_closed_pipe_is_quiet(folder: Path) -> None:
@@ -123,11 +132,16 @@ def test_a_closed_pipe_is_quiet(folder: Path) -> None:
 
 @pytest.mark.parametrize("columns", ["0", "-1", "wide"])
 def test_a_width_that_is_none_is_80(
-    folder: Path, columns: str, plain: subprocess.CompletedProcess[bytes]
+    run: Run,
+    columns: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    plain: subprocess.CompletedProcess[bytes],
 ) -> None:
-    shown = piped(folder, "a.sqlite", COLUMNS=columns)
-    assert shown.stdout == plain.stdout
-    assert len(shown.stdout.splitlines()) > 3
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run("a.sqlite") == 0
+    assert capsysbinary.readouterr().out == plain.stdout
+    assert len(plain.stdout.splitlines()) > 3
 
 
 def closed(folder: Path, redirection: str, *args: str) -> subprocess.CompletedProcess[bytes]:
@@ -188,10 +202,18 @@ def test_ctrl_c(folder: Path) -> None:
         assert process.wait() == 130
 
 
-def test_same_bytes_twice(folder: Path, plain: subprocess.CompletedProcess[bytes]) -> None:
-    assert piped(folder, "a.sqlite", PYTHONHASHSEED="2").stdout == plain.stdout
-    first, second = (piped(folder, "a.sqlite", "--format", "json", PYTHONHASHSEED=n) for n in "12")
-    assert first.stdout == second.stdout
+def test_same_bytes_twice(
+    run: Run,
+    folder: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    plain: subprocess.CompletedProcess[bytes],
+) -> None:
+    """In this process and others, each with a seed of hashes of its own."""
+    run("a.sqlite")
+    assert capsysbinary.readouterr().out == plain.stdout
+    run("a.sqlite", "--format", "json")
+    other = piped(folder, "a.sqlite", "--format", "json", PYTHONHASHSEED="2")
+    assert capsysbinary.readouterr().out == other.stdout
 
 
 THIRD_PARTY = (

@@ -437,7 +437,7 @@ SPLIT = ("decode_eager_bs1", "decode8b_graph_bs1", "decode_cpu_gap", "decode_h2d
 def test_random_halves_of_one_capture_are_no_change(name: str) -> None:
     found, rng = committed_diagnosis(name), np.random.default_rng(3)
     assert found.work is not None
-    for _ in range(40):
+    for _ in range(15):
         halves: list[dict[str, list[float]]] = [{}, {}]
         for phase in found.work.phases:
             order = rng.permutation(len(phase.times_ms))
@@ -468,19 +468,26 @@ def verdicts(name: str, scale: float, count: int) -> Counter[str]:
     )
 
 
+#: How often steps are drawn.
+DRAWS = pytest.mark.parametrize("draws", [15, pytest.param(100, marks=pytest.mark.slow)])
+
+
+@DRAWS
 @pytest.mark.parametrize("name", ["decode8b_graph_bs1", "two_processes", "prefill8b_bs4"])
-def test_the_gate_raises_less_than_one_false_alarm_in_a_hundred(name: str) -> None:
-    assert verdicts(name, 1.0, 100)["regression"] < 2
+def test_the_gate_raises_at_most_one_false_alarm_in_a_hundred(name: str, draws: int) -> None:
+    assert verdicts(name, 1.0, draws)["regression"] <= draws / 100
 
 
-def test_the_gate_sees_a_tenth_on_steps_that_the_gpu_drives() -> None:
-    assert verdicts("decode8b_graph_bs1", 1.10, 60)["regression"] == 60
-    assert verdicts("decode8b_graph_bs1", 1.03, 60)["regression"] == 0
+@DRAWS
+def test_the_gate_sees_a_tenth_on_steps_that_the_gpu_drives(draws: int) -> None:
+    assert verdicts("decode8b_graph_bs1", 1.10, draws)["regression"] == draws
+    assert verdicts("decode8b_graph_bs1", 1.03, draws)["regression"] == 0
 
 
-def test_one_capture_of_a_host_bound_step_sees_only_large_slow_downs() -> None:
-    assert verdicts("decode_eager_bs1", 1.10, 50)["regression"] == 0
-    assert verdicts("decode_eager_bs1", 1.40, 50)["regression"] == 50
+@DRAWS
+def test_one_capture_of_a_host_bound_step_sees_only_large_slow_downs(draws: int) -> None:
+    assert verdicts("decode_eager_bs1", 1.10, draws)["regression"] == 0
+    assert verdicts("decode_eager_bs1", 1.40, draws)["regression"] == draws
 
 
 def test_rules_of_ones_own_judge_a_comparison(base: Diagnosis, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ def samples(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
 def test_the_same_steps_raise_less_than_one_false_alarm_in_a_hundred(kind: str) -> None:
     rng = np.random.default_rng(5)
     runs, alarms = 0, 0
-    for n in (4, 8, 15, 40):
-        for _ in range(30):
+    for n, times in ((4, 30), (8, 30), (15, 30), (40, 8)):
+        for _ in range(times):
             # Loops with two states are those that the host drives.
             host = 0.9 if kind == "two states" and n < 8 else 0.0
             alarms += alarm(samples(kind, n, rng), samples(kind, n, rng), host)
@@ -50,8 +50,9 @@ def test_the_same_steps_raise_less_than_one_false_alarm_in_a_hundred(kind: str) 
 )
 def test_a_real_slow_down_is_seen(kind: str, n: int, factor: float) -> None:
     rng = np.random.default_rng(6)
-    seen = [alarm(samples(kind, n, rng), factor * samples(kind, n, rng)) for _ in range(20)]
-    assert sum(seen) >= 19
+    runs = 20 if n < 20 else 8
+    seen = [alarm(samples(kind, n, rng), factor * samples(kind, n, rng)) for _ in range(runs)]
+    assert sum(seen) >= runs - 1
 
 
 def test_a_few_long_stalls_move_the_mean_and_not_the_typical_step() -> None:
@@ -70,13 +71,13 @@ def test_a_few_long_stalls_move_the_mean_and_not_the_typical_step() -> None:
 def test_the_interval_is_the_same_again_and_holds_the_truth() -> None:
     rng = np.random.default_rng(8)
     inside = 0
-    for _ in range(100):
+    for _ in range(60):
         before, after = samples("noisy", 20, rng), 1.2 * samples("noisy", 20, rng)
         found = typical_change(before, after)
         assert found == typical_change(before, after)
         assert found is not None
         inside += found.low <= 0.2 <= found.high
-    assert inside >= 95
+    assert inside >= 57
 
 
 def test_slower_and_faster_mirror_each_other() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
+from advisor.pipeline import workers
+from advisor.pipeline.ranks import Reduced, Task, reduce_capture
 from tests.kineto_builder import Profile
 from tests.ranks.test_planted import job
 
@@ -34,11 +36,22 @@ def test_ranks_by_name_make_one_document(
     assert "rank-arrival-skew" in [f["cause"] for f in document["findings"]]
 
 
-def test_a_folder_of_ranks(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_ranks(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In as many processes as are asked for (tests/ranks/test_workers.py starts them)."""
     folder = tmp_path / "run"
     folder.mkdir()
     job(2, steps=5).write(folder)
+    asked = []
+
+    def here(tasks: list[Task], workers: int, *_: object) -> list[Reduced]:
+        asked.append(workers)
+        return [reduce_capture(task) for task in tasks]
+
+    monkeypatch.setattr(workers, "_in_processes", here)
     assert run(folder, "--jobs", "2") == 0
+    assert asked == [2]
     out = capsys.readouterr().out
     assert "· 2 ranks" in out
     assert "  rank    busy" in out
