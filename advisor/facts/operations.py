@@ -18,7 +18,7 @@ from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.experts import loose_experts
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, composition, dense, distribution, shorten
-from advisor.metrics.layers import PARTS, find_layers, in_norms
+from advisor.metrics.layers import PARTS, in_norms
 from advisor.metrics.like import alone_ratio, like_calls, two_modes
 from advisor.metrics.pace import trend_ratio
 from advisor.metrics.passes import DeviceKernels
@@ -237,7 +237,7 @@ _ROWS = 30
 
 
 def layer_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    found = find_layers(a, device) if a.trace.has("kernels") else None
+    found = a.layers(device) if a.trace.has("kernels") else None
     if found is None:
         return
     length = a.ops.length

@@ -22,7 +22,6 @@ from advisor.metrics.collectives import kind_of
 from advisor.metrics.experts import Routing, adapter_kernels, routing
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
-from advisor.metrics.layers import find_layers
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import Pieces, attention_pieces, widened_caches, widened_weights
 from advisor.metrics.waited import exchanges
@@ -117,7 +116,7 @@ class Work:
 
     @cached_property
     def cache_joins(self) -> Array:
-        found = (find_layers(self.a, device) for device in distinct(self.device).tolist())
+        found = (self.a.layers(device) for device in distinct(self.device).tolist())
         joins = [layers.joins for layers in found if layers is not None]
         return np.isin(self.at, np.concatenate(joins)) if joins else np.zeros(len(self), bool)
 

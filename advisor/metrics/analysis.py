@@ -19,6 +19,7 @@ from advisor.metrics.host import HostStates, Ranges, Threads, capture_ranges, ho
 from advisor.metrics.integrity import find_invalid
 from advisor.metrics.intervals import Spans, joined
 from advisor.metrics.kernels import Names, heaviest, kernel_names, worked
+from advisor.metrics.layers import Layers, find_layers
 from advisor.metrics.operations import Kind, Operations, find_runs, operations
 from advisor.metrics.origins import Provenance
 from advisor.metrics.passes import DeviceKernels
@@ -294,6 +295,10 @@ class Analysis:
         """A device's kernels in the window."""
         at = self.device_ops(device)
         return DeviceKernels(self, at[picked(self.op_name, at) >= 0])
+
+    @once_each
+    def layers(self, device: int) -> Layers | None:
+        return find_layers(self, device)
 
     @once_each
     def feeder(self, device: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -11,13 +12,26 @@ from msgspec import Struct
 from advisor.knowledge.engine_signs import workload_knowledge
 from advisor.knowledge.files import KernelFamily
 from advisor.metrics import limits
-from advisor.metrics.analysis import Analysis
 from advisor.metrics.host import innermost_on_threads
 from advisor.metrics.kernels import ATTENTION, dense, is_combining, is_helper
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import attention_pieces
-from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, sorting, where
+from advisor.model.arrays import (
+    Array,
+    among,
+    distinct,
+    marked,
+    median_of,
+    merged,
+    picked,
+    sorting,
+    where,
+    without,
+)
 from advisor.sources.schema import MISSING
+
+if TYPE_CHECKING:
+    from advisor.metrics.analysis import Analysis
 
 PARTS = ("attention", "ffn", "other")
 #: From this many blocks of queries on, split-KV attention reads a prompt.
@@ -84,7 +98,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
     if (signs == _JOIN).any():
         products = attention_pieces(a, at, step).products
         attending = np.where(products, _CORE, signs)  # a product with the keys, where no kernel does all
-        joins = np.concatenate([_joins(attending[lo:hi]) for lo, hi in pairwise(bounds.tolist())])
+        joins = _joins(attending, bounds)
     found = (_by_modules(a, at), _by_ranges(a, at, step), _by_order(runs) if a.step_count else None)
     for by, labels in zip(("Python modules", "ranges", "order of the kernels"), found, strict=True):
         if labels is None:
@@ -105,9 +119,9 @@ def concatenations(a: Analysis, device: int) -> Array:
     joining = a.names.mask(lambda k: k.operation == "concatenate")[kernels.name]
     if not joining.any():
         return kernels.at[joining]
-    layers = find_layers(a, device)
+    layers = a.layers(device)
     appended = kernels.at[:0] if layers is None else layers.joins
-    return np.setdiff1d(kernels.at[joining], appended)
+    return without(kernels.at[joining], appended)
 
 
 def _sign(kernel: KernelFamily) -> int:
@@ -121,12 +135,17 @@ def _sign(kernel: KernelFamily) -> int:
     return _HELPER if is_helper(kernel) else _SIGNS.get(kernel.family, 0)
 
 
-def _joins(signs: Array) -> Array:
-    """Kernels that append keys or values to a cache by concatenation: attention follows, without a rotation
-    (whose halves are concatenated, too) or a product between, and nothing of the step writes to a cache."""
+def _joins(signs: Array, bounds: Array) -> Array:
+    """Mask of the kernels that append keys or values to a cache by concatenation: in their step (`bounds`)
+    attention follows, without a rotation (whose halves are concatenated, too) or a product between, and
+    nothing writes to a cache."""
+    joining, writing = np.flatnonzero(signs == _JOIN), np.flatnonzero(signs == _CACHE)
     decisive = np.flatnonzero(among(signs, (_CORE, _LATENT, _PRODUCT, _ROTATION)))
-    following = np.append(signs[decisive], 0)[np.searchsorted(decisive, np.arange(len(signs)))]
-    return np.asarray((signs == _JOIN) & (following == _CORE) & ~(signs == _CACHE).any())
+    following = np.append(decisive, len(signs))[np.searchsorted(decisive, joining)]
+    step = np.searchsorted(bounds, joining, "right") - 1
+    appends = (following < bounds[step + 1]) & (np.append(signs, 0)[following] == _CORE)
+    appends &= (np.diff(np.searchsorted(writing, bounds)) == 0)[step]
+    return marked(len(signs), joining[appends])
 
 
 # ------------------------------------------------------------------------------- by names

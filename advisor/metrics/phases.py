@@ -205,7 +205,8 @@ def slower_part(budget: DeviceBudget, step: Array, slow: Array) -> tuple[str, fl
     """The part of the budget that is longer in the slow steps by most, and by how much (ns, over all of
     them): each against the median of the others."""
     parts = budget.by_step[step]
-    more = (parts[slow] - np.median(parts[~slow], axis=0)).sum(axis=0)
+    usual = np.array([median_of(part) for part in parts[~slow].T])
+    more = (parts[slow] - usual).sum(axis=0)
     most = int(np.argmax(more))
     return PARTS[most], float(more[most])
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from advisor import __version__
-from advisor.capture.redact_text import without_private
 from advisor.compare.step_work import work_of
 from advisor.engine.compile import Program, compile_rules
 from advisor.engine.conclude import Conclusions, conclude
@@ -62,6 +61,8 @@ def opened(path: str | Path, chosen: Options) -> Trace:
         if chosen.log is not None:
             trace = with_load(trace, chosen.log)
         if chosen.redact:
+            from advisor.capture.redact_text import without_private
+
             trace = without_private(trace)
     except BaseException:
         trace.close()

@@ -25,7 +25,6 @@ from advisor.model.findings import Diagnosis
 from advisor.model.options import Options
 from advisor.pipeline.diagnose import Progress, diagnose
 from advisor.pipeline.ranks import diagnose_ranks
-from advisor.pipeline.workers import runner
 from advisor.ranks.recognise import recognise
 from advisor.reading import SAVED, STDIN, held, similar
 from advisor.sources.open import as_captures, in_folder, is_export_folder, is_profiler_json, peek, searched
@@ -102,6 +101,8 @@ class Job(NamedTuple):
     ranks: tuple[tuple[int | None, Path], ...]
 
     def read(self, how: How) -> Read:
+        from advisor.pipeline.workers import runner
+
         lost: list[str] = []
         with how.watch(f"{len(self.ranks)} ranks") as progress:
             run = runner(how.jobs, how.dask, lambda n, of: progress(f"{n} of {of} read"))

@@ -1,4 +1,5 @@
-"""`open_trace`: detects the kind of a path, and opens it or says in one line what to do instead."""
+"""`open_trace`: detects the kind of a path, and opens it or says in one line what to do instead. The readers
+of text (printed tables, logs) are imported when one is there: they would take a third of the imports here."""
 
 from __future__ import annotations
 
@@ -16,13 +17,7 @@ from advisor.sources.kineto.reader import KinetoJson
 from advisor.sources.nsys.columnar import NsysColumnar, export_kind
 from advisor.sources.nsys.export import EXPORT_HINT, NsysSqlite
 from advisor.sources.packed import FAULTS, HEAD_BYTES, REPORT_SUFFIXES, export_report, opener, unpack
-from advisor.sources.pasted.any_text import open_text
-from advisor.sources.pasted.markup import is_markup
-from advisor.sources.pasted.printed_tables import as_one_recording, is_tables, is_text, open_tables
-from advisor.sources.pasted.profiler_sums import is_profiler_table, open_profiler_tables
 from advisor.sources.refused import OTHER_PACKERS, is_other, refuse_other, refuse_packed
-from advisor.sources.samplers.log import WithSamples, looks_like_log, read_log
-from advisor.sources.serving.server import WithLoad, is_server, open_server
 from advisor.sources.sqlite.file import MAGIC
 from advisor.sources.trace import Around, Source, Trace
 
@@ -62,6 +57,8 @@ def open_trace(path: str | Path) -> Trace:
 def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
     """`trace` with the samples of a sampler's log; closing it closes both. `offset_ns` is the start of
     the log in session time. Raises InputError if the two cannot be joined."""
+    from advisor.sources.samplers.log import WithSamples, read_log
+
     _check_log("--gpu-metrics", log)
     return Trace(WithSamples(trace.source, read_log(log), offset_ns))
 
@@ -69,6 +66,8 @@ def with_samples(trace: Trace, log: Path, offset_ns: int | None) -> Trace:
 def with_load(trace: Trace, log: Path) -> Trace:
     """`trace` with the load of its server, from the server's log or metrics; closing it closes both.
     Raises InputError for a file that does not hold it."""
+    from advisor.sources.serving.server import WithLoad, open_server
+
     _check_log("--log", log)
     return Trace(WithLoad(trace.source, open_server(log, log)))
 
@@ -196,23 +195,69 @@ def _open_report(found: Found) -> Source:
 
 
 def _is_tables(found: Found) -> bool:
+    from advisor.sources.pasted.printed_tables import is_tables
+
     return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
 
 
+def _open_tables(found: Found) -> Source:
+    from advisor.sources.pasted.printed_tables import open_tables
+
+    return open_tables(found.path, found.shown)
+
+
 def _is_profiler_table(found: Found) -> bool:
+    from advisor.sources.pasted.profiler_sums import is_profiler_table
+
     return not found.name.endswith(REPORT_SUFFIXES) and is_profiler_table(found.head)
 
 
+def _open_profiler_tables(found: Found) -> Source:
+    from advisor.sources.pasted.profiler_sums import open_profiler_tables
+
+    return open_profiler_tables(found.path, found.shown)
+
+
 def _is_server(found: Found) -> bool:
+    from advisor.sources.serving.server import is_server
+
     return _is_text(found) and is_server(found.head)
 
 
+def _open_server(found: Found) -> Source:
+    from advisor.sources.serving.server import open_server
+
+    return open_server(found.path, found.shown)
+
+
+def _is_samples(found: Found) -> bool:
+    from advisor.sources.samplers.log import looks_like_log
+
+    return looks_like_log(found.head)
+
+
+def _open_samples(found: Found) -> Source:
+    from advisor.sources.samplers.log import read_log
+
+    return read_log(found.path, found.shown)
+
+
 def _is_markup(found: Found) -> bool:
+    from advisor.sources.pasted.markup import is_markup
+
     return _is_text(found) and is_markup(found.head.decode("utf-8", "replace"))
+
+
+def _open_text(found: Found) -> Source:
+    from advisor.sources.pasted.any_text import open_text
+
+    return open_text(found.path, found.shown)
 
 
 def _is_text(found: Found) -> bool:
     """Any text may hold tables of `nsys stats` further down."""
+    from advisor.sources.pasted.printed_tables import is_text
+
     return not found.name.endswith((*REPORT_SUFFIXES, ".sqlite", ".db")) and is_text(found.head)
 
 
@@ -303,18 +348,18 @@ RECOGNISERS: list[Recogniser] = [
     ),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
-    Recogniser("markup", _is_markup, _reader(open_text), reads=True),
-    Recogniser("pytorch-table", _is_profiler_table, _reader(open_profiler_tables), reads=True),
-    Recogniser("nsys-stats", _is_tables, _reader(open_tables), reads=True),
+    Recogniser("markup", _is_markup, _open_text, reads=True),
+    Recogniser("pytorch-table", _is_profiler_table, _open_profiler_tables, reads=True),
+    Recogniser("nsys-stats", _is_tables, _open_tables, reads=True),
     Recogniser("other-tool", is_other, refuse_other),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(OTHER_PACKERS)), refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
     Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
-    Recogniser("server", _is_server, _reader(open_server), reads=True),
+    Recogniser("server", _is_server, _open_server, reads=True),
     Recogniser("kineto", _is_json, _reader(KinetoJson), True, (".json",), _is_trace),
-    Recogniser("samples", lambda found: looks_like_log(found.head), _reader(read_log), reads=True),
-    Recogniser("text", _is_text, _reader(open_text), reads=True),
+    Recogniser("samples", _is_samples, _open_samples, reads=True),
+    Recogniser("text", _is_text, _open_text, reads=True),
 ]
 
 
@@ -343,4 +388,6 @@ def as_captures(paths: Sequence[Path], together: bool) -> list[Path]:
     """The paths, with files that are parts of one recording as one capture."""
     if len(paths) < 2:
         return list(paths)
+    from advisor.sources.pasted.printed_tables import as_one_recording
+
     return as_one_recording(paths, together)

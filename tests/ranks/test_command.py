@@ -171,11 +171,13 @@ def test_a_cluster_is_of_no_use_to_one_capture(
 
 
 def test_jobs_from_the_configuration(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from advisor.pipeline import inputs
+    from advisor.pipeline import workers
 
     used: list[int] = []
-    real = inputs.runner
-    monkeypatch.setattr(inputs, "runner", lambda jobs, dask, count: used.append(jobs) or real(1, dask, count))
+    real = workers.runner
+    monkeypatch.setattr(
+        workers, "runner", lambda jobs, dask, count: used.append(jobs) or real(1, dask, count)
+    )
     job(2, steps=3).write(tmp_path)
     (tmp_path / "advisor.toml").write_text("jobs = 3\n")
     assert run("rank0.sqlite", "rank1.sqlite", "-q") == 0

@@ -11,7 +11,6 @@ import pandas as pd
 from advisor.metrics import limits
 from advisor.metrics.budget import PARTS
 from advisor.metrics.intervals import Coverage, union
-from advisor.metrics.layers import find_layers
 from advisor.metrics.like import LikeCalls, alone_ratios, coincidences, like_calls, slow_calls
 from advisor.metrics.operations import Kind
 from advisor.metrics.origins import module_tree
@@ -252,7 +251,7 @@ def modules(q: Query) -> pd.DataFrame:
 
 def layers(q: Query) -> pd.DataFrame:
     """Layers of the main device: medians over the steps of the commonest phase."""
-    found = find_layers(q.a, q.a.main_device)
+    found = q.a.layers(q.a.main_device)
     if found is None:
         return pd.DataFrame()
     times = found.times(q.a.ops.length[found.at])
