@@ -43,10 +43,10 @@ class Settings(Options):
     top: Annotated[int, Flag("N", "Findings listed (default 5).")] = 5
     explain_ranking: Annotated[bool, Flag("", "Show how findings got their order.")] = False
     ranks: Annotated[bool, Flag("", "The captures are the ranks of one job.")] = False
-    independent: Annotated[bool, Flag("", "They are not, whatever their names say.")] = False
+    independent: Annotated[bool, Flag("", "They are not, despite their names.")] = False
     jobs: Annotated[int, Flag("N", "Processes for ranks (default: cores).", at_least=0)] = 0
     dask: Annotated[str | None, Flag("ADDRESS|local", "Read ranks on this Dask cluster.")] = None
-    quiet: Annotated[bool, Flag("", "What to do and what it wins only.", short=("-q",))] = False
+    quiet: Annotated[bool, Flag("", "Only what to do and what it wins.", short=("-q",))] = False
     verbose: Annotated[
         int, Flag("", "Every finding in full; -vv: every row, place and fact.", short=("-v",), counted=True)
     ] = 0

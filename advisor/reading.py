@@ -81,7 +81,7 @@ def read_bytes(path: Path, at_most: int = MOST_BYTES) -> bytes:
             content = file.read(at_most + 1)
     if len(content) > at_most:
         raise InputError(
-            f"{path}: larger than {at_most >> 20} MB, so not what belongs here; name another file"
+            f"{path}: larger than {at_most >> 20} MB, too large for what is read here; name another file"
         )
     return content
 

@@ -75,7 +75,7 @@ def limits() -> str:
         "",
         GENERATED.format(source="the modules `limits` of advisor/metrics, advisor/facts and advisor/gain"),
         "",
-        "For whoever asks where a constant of the analysis comes from.",
+        "For anyone who asks where a constant of the analysis comes from.",
         "",
         "Numbers that decide what a pause, a step, a slow call or lost work is. Units are in names: `_NS`,",
         "`_BYTES`, `_RATIO` (a share, 0 to 1), `_FACTOR` (how many times as much); others are counts.",

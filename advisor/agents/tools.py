@@ -163,7 +163,7 @@ class Tools:
         for finding in named(found.findings, code):
             return self._answer(finding.model_dump(mode="json", exclude=_UNASKED), redact)
         known = ", ".join(f"{f.code} {f.cause}" for f in found.findings) or "none"
-        raise InputError(f"{code}: no finding of this capture; there are: {known}. explain says why not")
+        raise InputError(f"{code}: not a finding of this capture, which has: {known}. explain says why not")
 
     def explain(
         self, code: str, path: str | None = None, phase: str | None = None, redact: bool = False

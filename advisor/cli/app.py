@@ -23,13 +23,13 @@ VERBS = {
     "show": ("advisor.cli.finding_verbs", "show", "Show one finding in full."),
     "explain": ("advisor.cli.finding_verbs", "explain", "Explain a rule, or why it fired or not."),
     "run": ("advisor.cli.run_verbs", "run", "Record a command, and diagnose what was recorded."),
-    "attach": ("advisor.cli.attach_verbs", "attach", "Profile a server that runs, and diagnose it."),
+    "attach": ("advisor.cli.attach_verbs", "attach", "Profile a running server, and diagnose it."),
     "runs": ("advisor.cli.run_verbs", "runs", "List, show, compare and remove recorded runs."),
     "doctor": ("advisor.cli.capture_verbs", "doctor", "Check a capture, and how to record it better."),
     "stats": ("advisor.cli.extract_verbs", "stats", "Print tables of a capture, as nsys stats does."),
     "whatif": ("advisor.cli.extract_verbs", "whatif", "Predict what a change would win."),
     "capture": ("advisor.cli.capture_verbs", "capture", "Plan a capture: nsys command for a goal."),
-    "checklist": ("advisor.cli.review_verbs", "checklist", "Go through a sound analysis."),
+    "checklist": ("advisor.cli.review_verbs", "checklist", "Go through the checklist of an analysis."),
     "review": ("advisor.cli.review_verbs", "review", "Decisions of reviews, and what became of findings."),
     "compare": ("advisor.cli.compare_verbs", "compare", "Compare captures: before and after, engines."),
     "moe": ("advisor.cli.compare_verbs", "moe", "Judge the perfect-router experiment of an MoE model."),
@@ -117,9 +117,9 @@ def _switch(name: str, callback: Any, help: str) -> Decorator:
     epilog="Exit codes: 0 done, 1 a finding at or above --fail-on, 2 cannot run, 70 a bug in advisor, "
     "130 interrupted.",
 )
-@_switch("--version", _version, "Print the version; with -v what releases of engines its knowledge is of.")
+@_switch("--version", _version, "Print the version; with -v also the engine releases it knows.")
 # Read in `main`, so that it works at any place of any verb.
-@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback where something fails.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when something fails.")
 @_switch("--install-completion", completion.install, "Install completion for the shell in use.")
 @_switch("--show-completion", completion.show, "Print that completion, to copy it or change it.")
 def app() -> None:

@@ -33,7 +33,7 @@ from advisor.model.options import one_of
 @click.option("--load", metavar="COMMAND", help="A client to run meanwhile; it is ended afterwards.")
 @click.option("--name", metavar="NAME", help="Name of the run (default: run-1, run-2, ...).")
 @click.option("--against", metavar="RUN", help="Say what changed since this run.")
-@click.option("--flush", metavar="S", type=WholeNumber(1), help="What the server may take to write (300 s).")
+@click.option("--flush", metavar="S", type=WholeNumber(1), help="Time the server may take to write (300 s).")
 @click.option("--keep", metavar="N", type=WholeNumber(1), help="Keep captures of the N last runs (10).")
 @takes(
     "folder format output html xlsx force ranks independent window phase weight_bytes unprofiled_step log "

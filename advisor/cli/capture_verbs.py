@@ -31,7 +31,7 @@ from advisor.reports.output_file import write_atomic
 @click.command(cls=Verb)
 @click.argument("words", metavar="[GOAL] [-- COMMAND...]", nargs=-1, shell_complete=offer(goal_names))
 @asks()
-@click.option("--command-file", type=PATH, metavar="FILE", help="Write the options as nsys command file.")
+@click.option("--command-file", type=PATH, metavar="FILE", help="Write the options as an nsys command file.")
 @click.option("--troubleshoot", is_flag=True, help="What to do when a capture fails.")
 @click.option("--list", "listed", is_flag=True, help="List goals, engines and places.")
 @takes("format output force quiet", files=(), format=formats("Kind of plan."), quiet="Commands only.")

@@ -38,7 +38,7 @@ Texts = Sequence[str]
 )
 @click.option("--batch", multiple=True, metavar="NAME=N", help="Sequences a step, for --frameworks.")
 @click.option("--gate", metavar="PCT", help="Slow-down that is a regression (5 %).")
-@click.option("--noise-floor", metavar="PCT", help="What must be certain of it (2 %).")
+@click.option("--noise-floor", metavar="PCT", help="Part of it that must be certain (2 %).")
 @takes(
     "fail_on folder window nvtx phase rules param engine redact format output html xlsx force quiet verbose",
     files=("folder",),
@@ -101,7 +101,7 @@ def compare(
 @click.argument("runs", metavar="[LEARNED PERFECT]", nargs=-1, type=NAME_OR_FILE)
 @click.option("--learned", cls=Several, metavar="RUN...", help="Several runs with the learned router.")
 @click.option("--perfect", cls=Several, metavar="RUN...", help="Several runs with perfect routing.")
-@click.option("--unit", metavar="tok/s|req/s|ms", help="What bare numbers are.")
+@click.option("--unit", metavar="tok/s|req/s|ms", help="Unit of plain numbers.")
 @click.option("--metric", metavar="NAME", help="Compare this number of the reports.")
 @click.option(
     "--traces",

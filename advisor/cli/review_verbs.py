@@ -180,7 +180,7 @@ def import_(settings: Settings, workbook: Path) -> int:
     found = read(workbook, __version__)
     deliver_one(found, review_blocks.review, f"Review of {found.workbook}", settings)
     if not any(d.touched for d in found.decisions):
-        message(f"note: {workbook}: nothing is decided in it yet")
+        message(f"note: {workbook}: it holds no decisions yet")
     for problem in found.problems:
         message(f"error: {workbook}: {problem.cell}: {problem.text}")
     return 2 if found.problems else 0

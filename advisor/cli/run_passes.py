@@ -96,7 +96,7 @@ def another(
         passes.put_back(folder, aside, run)
         raise
     if again.interrupted or again.code:
-        message(f"note: pass {number} did not end as pass {number - 1} did, which is diagnosed")
+        message(f"note: pass {number} did not end as pass {number - 1} did; pass {number - 1} is diagnosed")
         passes.put_back(folder, aside, run)
         return run, structs.replace(done, interrupted=again.interrupted, stopped=again.stopped)
     return more, again
@@ -118,7 +118,7 @@ def timed(
         why = unprofiled.worth(folder, run, settings)
     if why is None:
         return settings, run, done
-    message(f"once more without the profiler, since {why.text}; --once or --unprofiled-step MS spares it")
+    message(f"once more without the profiler, since {why.text}; --once or --unprofiled-step MS skips this")
     try:
         with Progress(run.name) as progress:
             found, light = unprofiled.measure(

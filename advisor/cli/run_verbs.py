@@ -66,7 +66,7 @@ class Command(Verb):
 @click.option("--until-end", is_flag=True, help="Let COMMAND run on when the recording is over.")
 @click.option("--at-most", metavar="SIZE", help="Stop the recording at this size: 2GB.")
 @click.option("--stop-after", metavar="S", type=WholeNumber(1), help="Stop the recording after S seconds.")
-@click.option("--flush", metavar="S", type=WholeNumber(1), help="What nsys may take to end (300 s).")
+@click.option("--flush", metavar="S", type=WholeNumber(1), help="Time nsys may take to end (300 s).")
 @click.option("--passes", metavar="N", type=WholeNumber(1), help="Record up to N times (2) to judge more.")
 @click.option("--once", is_flag=True, help="Record once.")
 @click.option("--keep", metavar="N", type=WholeNumber(1), help="Keep captures of the N last runs (10).")

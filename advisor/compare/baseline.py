@@ -173,7 +173,7 @@ def suppressed(history: History, finding: str, reason: str, until: str) -> Histo
     names = {t.finding.rstrip("@"): t.finding for t in history.findings}
     name = names.get(finding.rstrip("@"))
     if name is None:
-        raise InputError(f"{finding}: no finding of the history; there are: {', '.join(names) or 'none'}")
+        raise InputError(f"{finding}: not a finding of the history, which has: {', '.join(names) or 'none'}")
     change = {"suppressed": Suppression(reason=reason, until=until)}
     findings = (t.replaced(**change) if t.finding == name else t for t in history.findings)
     return history.replaced(findings=tuple(findings))

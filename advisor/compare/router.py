@@ -47,7 +47,7 @@ def experiment(
     """The verdict by the runs of both sides. Raises InputError for inputs without a number."""
     a, b = read_sides(learned, perfect, unit, metric)
     if not a.is_bare and (twice := set(a.sources) & set(b.sources)):
-        raise InputError(f"{min(twice)}: the same report on both sides says nothing of the router")
+        raise InputError(f"{min(twice)}: the same report on both sides says nothing about the router")
     rates = (*a.rates, *b.rates)
     if not 0 < max(rates) < _APART * min(rates):
         raise InputError("the runs differ by more than a thousand times: they do not measure the same")
@@ -233,7 +233,7 @@ def read_sides(
     sides = [list(_runs(side, unit)) for side in (learned, perfect)]
     for name, runs in zip(("LEARNED", "PERFECT"), sides, strict=True):
         if not runs:
-            raise InputError(f"{name}: no run is given")
+            raise InputError(f"{name}: no run was given")
     order = [metric] if metric else [*([f"{GIVEN}{unit}"] if unit else []), *COMPARED]
     chosen = next((m for m in order if all(m in v for runs in sides for _, v in runs)), None)
     if chosen is None:

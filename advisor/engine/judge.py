@@ -128,7 +128,7 @@ def most_severe(inference: Inference, spec: RuleSpec, scope: Scope) -> Severity:
 def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -> tuple[Factor, ...]:
     """The factors whose product is the confidence; those that cannot matter here are left out.
 
-    base      how often the advice holds once the rule fired, as the rule file says
+    base      how often the advice is right once the rule has fired, as the rule file says
     labels    the base corrected by captures with a known answer, over the base
     method    1.0 measured, 0.9 inferred, 0.75 assumed
     margin    0.85 on a threshold, rising to 1.0 where the closest number of the branch lies half
@@ -149,7 +149,7 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
     where = f"the closest number is {percent(near)} away from its threshold"
     where = "no number of it is near its threshold" if near >= 1.0 else where
     factors = [
-        Factor("base", base, "how often the advice holds once the rule fired"),
+        Factor("base", base, "how often the advice is right once the rule has fired"),
         Factor("method", METHOD_FACTOR[method], f"its facts are {method}"),
         Factor("margin", 0.85 + 0.15 * min(1.0, 2.0 * near), where),
     ]
@@ -167,7 +167,7 @@ def confidence_factors(inference: Inference, spec: RuleSpec, outcome: Outcome) -
         factors += _steps(inference, outcome.scope)
         factors += _samples(inference, outcome)
         if inference.facts.value("capture.sums_only", outcome.scope) is True:
-            factors.append(Factor("sums", 0.8, "sums count start-up as well, and do not say when"))
+            factors.append(Factor("sums", 0.8, "sums count start-up as well, and do not show when"))
             listed = inference.facts.value("sums.listed_ratio", outcome.scope)
             if isinstance(listed, float) and listed < 1.0:
                 why = f"{percent(listed)} of the time stands in rows that were pasted and could be read"

@@ -47,7 +47,7 @@ def nearest_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
 def obstacle(reasons: Iterable[Reason]) -> str:
     """What prevented the outcome, by the tree: the first condition that fails, however deep it lies."""
     found = (_first_failing(reason) for reason in reasons)
-    return next((text for text in found if text), "nothing that it looks at holds")
+    return next((text for text in found if text), "none of its conditions holds")
 
 
 def _first_failing(reason: Reason) -> str | None:

@@ -262,8 +262,8 @@ def why_not(inference: Inference) -> Why:
         if looked:
             return _worded(explainer, min(nearest_first(looked), key=lambda o: _order(inference, o, part)))
         if about:
-            return "what was found holds less than half of it"
-        return f"no rule speaks of it ({part_meanings()[part.part]})"
+            return "the findings hold less than half of it"
+        return f"no rule covers it ({part_meanings()[part.part]})"
 
     return why
 

@@ -24,7 +24,7 @@ ROOM_NS = 20_000
 
 def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, ...]:
     """The typical step first, then places, the first of each finding before the second of any."""
-    steps = typical_steps(analysis)
+    steps = typical_steps(analysis, findings[0].time_ranges if findings else ())
     typical = (_cut(analysis, title, start, end, STEP * EVENTS) for title, start, end in steps)
     ranked = chain.from_iterable(zip_longest(*(f.time_ranges for f in findings)))
     first: dict[tuple[int, int], Interval] = {}
@@ -37,14 +37,20 @@ def excerpts(analysis: Analysis, findings: Sequence[Finding]) -> tuple[Excerpt, 
     return (*typical, *places)
 
 
-def typical_steps(analysis: Analysis) -> list[tuple[str, int, int]]:
-    """Title, start and end of the step closest to the median of the phase that takes most time."""
+def typical_steps(analysis: Analysis, places: Sequence[Interval] = ()) -> list[tuple[str, int, int]]:
+    """Title, start and end of the step closest to the median of the phase that takes most time, with one of
+    the `places` in it if any such step has one."""
     if not analysis.step_count:
         return []
     times, phases = step_times(analysis), analysis.window_phases
     phase = max(np.unique(phases).tolist(), key=lambda p: times[phases == p].sum())
     mine = np.flatnonzero(phases == phase)
-    at = int(mine[np.argmin(np.abs(times[mine] - np.median(times[mine])))])
+    begins, ends = (c[analysis.window_steps[mine]] for c in (analysis.steps.begin, analysis.steps.gpu_end))
+    placed = np.zeros(len(mine), bool)
+    for place in places:
+        placed |= (begins < place.end_ns) & (ends > place.start_ns)
+    mine = mine[placed] if placed.any() else mine
+    at = int(mine[np.argmin(np.abs(times[mine] - np.median(times[phases == phase])))])
     step = int(analysis.window_steps[at])
     begin, end = int(analysis.steps.begin[step]), int(analysis.steps.gpu_end[step])
     # The host may run ahead of the device; the step shows where its calls began, within reason.

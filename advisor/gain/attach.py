@@ -30,6 +30,7 @@ from advisor.model.gain import (
     Span,
     saved_by,
 )
+from advisor.model.numbers import value_text
 
 #: Where a step time without the profiler is from, if not from the user.
 BY_LOG = "by the log"
@@ -358,7 +359,7 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
         out.append(f"the profiler's step() between two steps, {marking:.3g} ms a step, is taken out")
     if written := replayer.a.window.cut(profiler_writes(replayer.a)).total:
         each = written / max(replayer.a.step_count, 1) / 1e6
-        out.append(f"the profiler wrote down what it had recorded for {each:.3g} ms a step: taken out")
+        out.append(f"the profiler wrote its records for {value_text(each, 'ms')} a step: taken out")
     if has_nodes(inputs) and not replayer.by_software:
         out.append("graph nodes were traced by hardware: their times are taken as they are")
     elif has_nodes(inputs):

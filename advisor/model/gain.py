@@ -154,7 +154,7 @@ class CombinedStep(Frozen):
 
 class Combined(Frozen):
     """The gain of the top fixes together: no time is counted twice. The bound is the time that the GPU
-    itself then needs: no step is shorter, no speed-up larger, whatever the host. `of`: what is timed;
+    itself then needs: with any host no step is shorter and no speed-up larger. `of`: what is timed;
     `traced` as of a `Gain`."""
 
     steps: tuple[CombinedStep, ...]

@@ -281,7 +281,7 @@ def _verdict(
     late, main = _began_later(findings), worth_reporting(findings)
     if main:
         where = main[0].scope.label()
-        sentence = f"{late}{main[0].title}: {f'{where}. ' if where else ''}{main[0].message}"
+        sentence = f"{late}{main[0].title}. {f'{where}. ' if where else ''}{main[0].message}"
         rest = causes_behind(main, _SHOWN)
         return sentence + (f" Then: {', '.join(rest)}." if rest else "") + tail
     busy = [d.inputs[0].busy_share for d in diagnoses if d.inputs[0].busy_share is not None]
@@ -312,4 +312,4 @@ def _began_later(findings: Iterable[m.Finding]) -> str:
     if not ranks:
         return ""
     verb = "begin" if len(ranks) > 1 else "begins"
-    return f"The capture of {listed(ranks)} {verb} late; what it is late for by that is left out. "
+    return f"The capture of {listed(ranks)} {verb} late; collectives missed for that reason are left out. "

@@ -64,7 +64,7 @@ def worth(folder: Path, run: Run, options: Options) -> Reason | None:
     if _load_of(run.command, folder / LOG) is not None:
         return Reason("it prints its load")
     if port_of(run.command) is not None:
-        return Reason("its /metrics tells of its load")
+        return Reason("its /metrics shows its load")
     return None
 
 

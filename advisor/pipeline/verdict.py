@@ -33,7 +33,7 @@ _OVERHEAD = {
 
 
 _CAPTURE = (
-    "Sums do not say when anything ran: what waits and what a fix would win takes the capture itself ({})."
+    "Sums do not show when anything ran: what waits and what a fix would win needs the capture itself ({})."
 )
 
 
@@ -47,15 +47,15 @@ def verdict(
     """One sentence: what limits the step, or that nothing is wrong and what bounds it."""
     what = "" if a.workload.startswith(("LLM", "no GPU", "unknown")) else f"{a.workload}: "
     if idle := next((f for f in findings if f.cause == NO_REQUESTS), None):
-        what += f"{idle.title}: {idle.message} In a pass: "
+        what += f"{idle.title}. {idle.message} In a pass: "
     main = ranking.worth_reporting(findings)
     if main:
         first = main[0]
-        sentence = f"{first.title}: {first.message}"
+        sentence = f"{first.title}. {first.message}"
         # That the capture could be better does not say what is wrong with what it holds.
         about = [f for f in main if not judges_capture(f.code)]
         if first not in about and about:
-            sentence += f" In the program: {about[0].title}: {about[0].message}"
+            sentence += f" In the program: {about[0].title}. {about[0].message}"
             main = [about[0], *(f for f in main[1:] if f is not about[0])]
         if rest := ranking.causes_behind(main, 2):
             sentence += f" Then: {', '.join(rest)}."
@@ -68,12 +68,12 @@ def verdict(
     if samples_alone(a):
         return (
             f"GPU samples alone, and no fault that they can show{_bound(findings)}. Which kernels "
-            "run, what the GPU waits for and what a fix would win takes a trace."
+            "run, what the GPU waits for and what a fix would win needs a trace."
         )
     if is_load_alone(a):
         return (
             f"The load of a server alone, and no fault that it can show{_bound(findings)}. What the GPU "
-            "runs, what it waits for and what a fix would win takes a capture."
+            "runs, what it waits for and what a fix would win needs a capture."
         )
     if not len(a.ops):
         return f"{what}No GPU work was recorded, so nothing can be judged."
@@ -120,7 +120,7 @@ def unmeasured(a: Analysis, facts: FactBase) -> str:
             call = f"advisor {quote(a.trace.capture.path)} --weight-bytes N|config.json"
             return (
                 f" Matrix products hold {percent(float(value))} of the step, and neither counters nor "
-                f"weights tell how fast they read memory: {call}"
+                f"weights show how fast they read memory: {call}"
             )
     return ""
 

@@ -23,16 +23,16 @@ _UNSEEN = (
 )
 _PER_STEP = Gain(measure="latency", per="step")
 _BALANCED = (
-    "half to all of the waiting that uneven experts cause ends; every rank has them as slow as the "
-    "mean of all then",
+    "half to all of the waiting that uneven experts cause ends: the experts of each rank then take the "
+    "mean of all",
 )
 _PACE = (
     "all ranks go at one pace; waiting that another kernel hides, and what came before the windows, is not "
     "counted"
 )
 _LATE = (
-    "between the surplus of the late ranks shared out among all of them and those ranks as early as the last "
-    "of the others",
+    "the range is from the surplus of the late ranks shared among all ranks to late ranks that are as early "
+    "as the last of the others",
     _PACE,
 )
 _EVEN = (
@@ -43,8 +43,8 @@ _EVEN = (
 
 
 _AS_FAST = (
-    "its kernels take as long as the same ones of the other ranks; between nine tenths of what that "
-    "ends and all by which it is later than the last of the others",
+    "its kernels take as long as the same ones of the other ranks; the range is from nine tenths of that "
+    "saving to all of its delay behind the last of the others",
 )
 #: In a job of four ranks, one of them slowed by 10 to 40 %, four times: within 11 % of the measured gain.
 _LEAST_OF_SLOWED, _TOWARDS_MOST = 0.9, 0.25
@@ -62,7 +62,7 @@ def arrival_gain(waits: Waits, rank: int | None, untraced: Span | None = None) -
         return Gain(reason="these captures hold no steps in which it could be won")
     group = late_with(waits, rank)
     if group is None:
-        return Gain(reason="it is last to no collective")
+        return Gain(reason="it is never the last to reach a collective")
     even, spread, caught_up = (_job_share(waits, ns) for ns in (group.even, group.spread, group.caught_up))
     if max(even, caught_up) < _LEAST:
         return Gain(reason=_UNSEEN)

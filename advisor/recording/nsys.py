@@ -120,13 +120,13 @@ def _asked(path: Path) -> Nsys:
         )
     except subprocess.TimeoutExpired:
         raise InputError(
-            f"{path}: gives no version within {_ANSWER_S} s; name another: --nsys PATH"
+            f"{path}: reports no version within {_ANSWER_S} s; name another: --nsys PATH"
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be run ({error.strerror or error})") from error
     printed = re.search(rb"\b(20\d\d)\.(\d+)[\w.-]*", done.stdout + done.stderr)
     if printed is None:
-        raise InputError(f"{path}: is no nsys, or gives no version; name another: --nsys PATH")
+        raise InputError(f"{path}: is not nsys, or reports no version; name another: --nsys PATH")
     release, version = (int(printed[1]), int(printed[2])), printed[0].decode()
     if release < OLDEST:
         oldest = ".".join(map(str, OLDEST))

@@ -179,7 +179,7 @@ def _profile(
         running = Watched(words, folder, folder / LOG, environment, echo, None)
         skipped = [float(o.removeprefix("--delay=")) for o in options if o.startswith("--delay=")]
         waits = any(o.startswith("--capture-range=") for o in options)
-        doing = "recording when the program says" if waits else "recording"
+        doing = "recording when the program starts it" if waits else "recording"
         return running.wait(limits, notify, doing, sum(skipped))
     finally:
         _save_streams(folder, scratch)

@@ -140,4 +140,4 @@ def _nothing(ended: Ended, found: dict[str, Any]) -> str:
             "no steps were found: no optimizer and no module of torch was called; name the function whose "
             "calls are steps: --steps-of module:function"
         )
-    return f"the profiler wrote no trace: {last or 'the program said nothing'}"
+    return f"the profiler wrote no trace: {last or 'the program printed nothing'}"

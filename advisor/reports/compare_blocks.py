@@ -246,7 +246,7 @@ def _checks(
         yield Grid(("", "advice", "promised", "before", "after"), tuple(rows))
     rest = len(checks) - len(rows)
     if rest:
-        yield Labelled("", f"{amount(rest, 'number')} did not move or cannot be told (-v)")
+        yield Labelled("", f"{amount(rest, 'number')} did not move or are not known (-v)")
     texts = []
     for g in gains:
         if (after := g.predicted.step_after_ms) is None or (g.outcome == "not applied" and verbosity <= 0):

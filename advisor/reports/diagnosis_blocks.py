@@ -16,7 +16,8 @@ from advisor.reports import blocks as b
 from advisor.reports import finding_text, manager, phrases, summary
 from advisor.reports.finding_text import IN_FULL, Detail, Shown, finding, grid
 from advisor.reports.layout import GLUE
-from advisor.reports.phrases import INPUTS, SHOWN, header, ranks
+from advisor.reports.phrases import INPUTS, header
+from advisor.reports.rank_blocks import SHOWN, ranks
 
 TOP = 5
 #: Changes of a moved threshold that are named without -v.
@@ -211,13 +212,8 @@ def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
     that do not apply, by name."""
     for title, note, sign, entries in (
         ("Healthy", f"{len(diagnosis.ticks)} checked, in order", "ok", diagnosis.ticks),
-        ("Close", "no finding, but a tenth of a threshold away from one", "partly", diagnosis.close),
-        (
-            "Observed",
-            "no fault, but an observation or 3 % of the step and more",
-            "partly",
-            diagnosis.observed,
-        ),
+        ("Close", "no finding, but within a tenth of a threshold", "partly", diagnosis.close),
+        ("Observed", "no fault: an observation, or 3 % of the step or more", "partly", diagnosis.observed),
     ):
         items = [
             b.Item(e.text, sign, f"{e.code} {e.cause}{e.scope.aside()}", tuple(map(condition_text, notes)))

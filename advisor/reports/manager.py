@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.model.findings import Diagnosis, Finding
 from advisor.model.numbers import amount, certainty, milliseconds, percent, percent_range, times
 from advisor.model.rules import judges_capture
 from advisor.reports import summary
+
+#: An option that a sentence of advice names.
+_OPTION = re.compile(r",? (?:with )?\(?--[\w=-]+\)?")
 
 
 def sentences(d: Diagnosis) -> tuple[str, ...]:
@@ -34,11 +39,11 @@ def _why(found: Finding) -> str:
     share = found.impact.share if found.impact is not None else None
     if share is None or judges_capture(found.code):
         return f"{found.title}."
-    return f"{found.title}; that holds {percent(share)} of the time."
+    return f"{found.title}; this accounts for {percent(share)} of the time."
 
 
 def _what(d: Diagnosis, found: Finding) -> str:
-    text = summary.what_to_do(d, found)
+    text = _OPTION.sub("", summary.what_to_do(d, found))
     return f"What to do: {text[:1].lower()}{text[1:]}."
 
 
@@ -54,7 +59,8 @@ def _gain(d: Diagnosis, found: Finding) -> str:
 
 
 def _sure(found: Finding) -> str:
-    return f"The cause is {certainty(found.confidence)}; a second recording after the change shows the gain."
+    sure = certainty(found.confidence)
+    return f"It is {sure} that this is the cause; a second recording after the change shows the gain."
 
 
 def _nothing(d: Diagnosis) -> tuple[str, str, str, str]:
@@ -63,5 +69,5 @@ def _nothing(d: Diagnosis) -> tuple[str, str, str, str]:
         "Nothing was found whose fix would shorten a step by much.",
         f"{amount(len({e.code for e in d.ticks}), 'check')} came out in order.",
         f"{amount(count, 'check')} could not be made, because this recording lacks what they need.",
-        "No change of the program is advised; a recording with more in it may show more.",
+        "No change to the program is advised; a recording with more in it may show more.",
     )

@@ -8,20 +8,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import fsum
 
-from advisor.model.facts import Cell
 from advisor.model.findings import UNREADABLE, Diagnosis, Finding, Gone, Input, NotEvaluated, StepSummary
 from advisor.model.gain import over_all
 from advisor.model.numbers import (
     amount,
     certainty,
-    column,
     digits,
     milliseconds,
     percent_range,
     session_time,
     value_text,
 )
-from advisor.reports.blocks import Block, Grid, Heading, Labelled, Title, first, labelled
+from advisor.reports.blocks import Block, Labelled, Title, labelled
 from advisor.reports.layout import GLUE
 from advisor.reports.output_file import clean
 
@@ -166,7 +164,7 @@ def baseline_text(diagnosis: Diagnosis) -> str:
     if b is None:
         return ""
     gone = sum(g.status == "gone" for g in b.gone)
-    rest = f", {len(b.gone) - gone} that cannot be told" if gone < len(b.gone) else ""
+    rest = f", {len(b.gone) - gone} unknown" if gone < len(b.gone) else ""
     counts = f"{b.new} new, {b.known} known, {gone} gone{rest}"
     return f"Against {clean(b.path)} ({clean(b.capture)}): {counts}"
 
@@ -309,22 +307,6 @@ def _method(entry: Input | None) -> str:
     return f" (from {entry.step_method}{confidence})"
 
 
-SHOWN = 16
-CAPTION = "shares of each rank's window; last and causes: of all collectives"
-#: Columns of the table of ranks shown here, and shorter heads for some; all are in the document.
-_HEADS = (
-    "rank",
-    "busy:ratio",
-    "exposed_collectives:ratio",
-    "overlap:ratio",
-    "waits:ratio",
-    "comes_last:ratio",
-    "causes:ratio",
-    "clock_offset:us",
-)
-_SHORT = {"exposed_collectives": "exposed", "comes_last": "last", "clock_offset": "clock"}
-
-
 def job(diagnosis: Diagnosis) -> Iterator[Block]:
     """The captures of one job in a few lines: what they have in common, then the warnings of each."""
     read = [i for i in diagnosis.inputs if i.format != UNREADABLE]
@@ -353,32 +335,6 @@ def ranks_read(diagnosis: Diagnosis) -> str:
     sizes = (f.value for f in diagnosis.facts if f.name == "ranks.world_size")
     world = max([len(diagnosis.inputs), *(v for v in sizes if isinstance(v, int))])
     return f"{read} of {world}" if world > read else str(read)
-
-
-def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
-    """The table of ranks, of many those that cause most waiting; empty for a single one."""
-    table = diagnosis.tables.get("ranks")
-    if table is None or len(table.rows) < 2:
-        return
-    at = {head: i for i, head in enumerate(table.columns)}
-
-    def order(row: Sequence[Cell]) -> list[float]:
-        """The ranks that cause most waiting first, then those that wait most."""
-        cells = (row[at[name]] for name in ("causes:ratio", "waits:ratio"))
-        return [-float(cell) if isinstance(cell, int | float) else 0.0 for cell in cells]
-
-    many = limit is not None and len(table.rows) > limit
-    rows, hidden = first(sorted(table.rows, key=order) if many else table.rows, limit)
-    heads, cells = [], []
-    for head in _HEADS:
-        values = [row[at[head]] for row in rows]
-        if any(v is not None for v in values):
-            name, colon, unit = head.partition(":")
-            shown, texts, _ = column(f"{_SHORT.get(name, name)}{colon}{unit}", values)
-            heads.append(shown)
-            cells.append(texts)
-    yield Heading("Ranks", CAPTION)
-    yield Grid(tuple(heads), tuple(zip(*cells, strict=True)), hidden)
 
 
 def path_of(diagnosis: Diagnosis, rank: int | None) -> str:

@@ -23,10 +23,10 @@ from advisor.model.numbers import (
 )
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
-from advisor.reports import phrases
+from advisor.reports import phrases, rank_blocks
 from advisor.reports.finding_text import span_text, times_text
 from advisor.reports.layout import GLUE
-from advisor.reports.phrases import ranks, ranks_read, rates
+from advisor.reports.phrases import ranks_read, rates
 from advisor.reports.sums_blocks import share_of, summed
 
 #: A message is cut after the sentence that reaches this length.
@@ -48,8 +48,7 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
     yield from head(d, WARNINGS)
     if whole := tuple(b for b in d.budget if b.phase is None):
         yield b.Bars(whole)
-    if shown_ranks:
-        yield from ranks(d, shown_ranks)
+    yield from b.labelled(("waiting", rank_blocks.waiting(d, shown_ranks)))
     yield from findings(d, top)
     if d.next_target is not None and d.headline is None:
         yield b.Command(d.next_target.command)
@@ -291,7 +290,8 @@ def why(d: Diagnosis, whole: bool = False) -> str:
     first = idle or first
     assert first is not None
     where = f" (rank {first.scope.rank})" if first.scope.rank is not None else ""
-    kept, *sentences = f"{first.title}{where}: {first.message}".split(". ")
+    kept, *sentences = first.message.split(". ")
+    kept = f"{first.title}{where}. {kept}"
     for sentence in sentences:
         if len(kept) + len(sentence) > MESSAGE:
             break
@@ -317,7 +317,7 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
         yield b.Labelled("together", f"{c.of} {before} → {after} ms, {times_text(c.speedup)}")
     for i, f in enumerate(unlocked):
         saved = value_text(won[f.code], "ratio")
-        text = f"#{f.rank} {f.code} {f.cause}: {first_fix(f)} saves {saved} behind those above"
+        text = f"#{f.rank} {f.code} {f.cause}: {first_fix(f)} (saves {saved} after those above)"
         yield b.Labelled("" if i else "then", text)
     limits = [f for f in d.findings if f.kind == "limit" and f.severity != "info"]
     yield from b.listed("limit", [_line(f) for f in limits])
@@ -331,9 +331,9 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
 
 
 def _line(f: Finding) -> str:
-    """``1 high UTL102 memory-bandwidth-bound 48.6 %: store weights in FP8 saves 20.4 %``"""
+    """``1 high UTL102 memory-bandwidth-bound 48.6 %: store weights in FP8 (saves 20.4 %)``"""
     parts = [f"#{f.rank} {f.severity} {f.code} {f.cause}", phrases.share_text(f)]
-    won = f" saves {saves(f)}" if saves(f) and first_fix(f) else ""
+    won = f" (saves {saves(f)})" if saves(f) and first_fix(f) else ""
     return " ".join(p for p in parts if p) + (f": {first_fix(f)}{won}" if first_fix(f) else "")
 
 

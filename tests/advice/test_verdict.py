@@ -69,7 +69,7 @@ def test_start_up_first_leaves_room_for_what_is_wrong_with_the_program(tmp_path:
     rest = "39 % host code before the first GPU operation, 19.5 % tear-down"
     assert fact(d, "capture.rest", None) == rest
     second = d.findings[1]
-    assert f"In the program: {second.title}: {second.message}" in d.verdict
+    assert f"In the program: {second.title}. {second.message}" in d.verdict
     assert f"in the program, {second.recommendations[0].sentence}" in summary.verdict(d)
 
 

@@ -133,7 +133,7 @@ def test_several_devices_must_all_hold() -> None:
     assert entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.01]}, **limit).answer == "yes"
     found = entry("profiler-cheap", {"capture.overhead_idle_ratio": [0.0, 0.2]}, **limit)
     assert found.answer == "no"
-    assert found.proof == "0 % to 20 % of the window is idle that the profiler caused"
+    assert found.proof == "0 % to 20 % of the window is idle time that the profiler caused"
 
 
 def test_several_captures_name_who_says_what() -> None:

@@ -22,7 +22,7 @@ DEMO = "examples/captures/decode_eager_bs1.sqlite.xz"
 def test_a_page_begins_with_who_needs_it_and_an_example(page: Path) -> None:
     _, first, *rest = page.read_text(encoding="utf-8").replace("<!--", "\n\n<!--").split("\n\n")
     others = [p for p in (first, *rest[:4]) if p.strip() and not p.startswith("<!--")]
-    assert others[0].startswith(("For who", "One job")), others[0]
+    assert others[0].startswith(("For anyone", "One job")), others[0]
     assert any(re.search(r"^    \S|^```|`[^`]+`", p, re.MULTILINE) for p in others[:3])
 
 

@@ -100,7 +100,7 @@ def test_a_rule_about_the_part_comes_before_one_that_also_speaks_of_it() -> None
 
 def test_a_part_that_no_rule_speaks_of_says_what_it_is() -> None:
     assert part({}, 0.3, LAUNCH, name="unknown").why == (
-        "no rule speaks of it (idle whose next operation has no API call in the capture)"
+        "no rule covers it (idle whose next operation has no API call in the capture)"
     )
 
 

@@ -67,7 +67,7 @@ def test_a_fix_that_wins_more_than_its_cause_holds_says_why(tmp_path: Path, held
     (found,) = gains(scenes.eager(kernel=scenes.ADD), tmp_path).with_gains([one])
     assert found.gain is not None
     assert found.gain.speedup is not None
-    assert found.gain.why_more == ("the launches of the fused kernels go, too" if told else None)
+    assert found.gain.why_more == ("the launches of the fused kernels disappear, too" if told else None)
 
 
 def test_an_estimate_or_a_reason(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from advisor.pipeline.ranks import diagnose_ranks
 from advisor.reports import markdown
 from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.diagnosis_blocks import report as diagnosis_report
-from advisor.reports.phrases import SHOWN
+from advisor.reports.rank_blocks import SHOWN
 from tests.ranks.support import reduced_once
 from tests.ranks.test_planted import job
 from tests.reports.fixture import plain
@@ -59,7 +59,8 @@ def test_in_the_terminal(report: Report) -> None:
     assert "COM102 rank-arrival-skew" in shown
     assert "COM102 rank-arrival-skew  rank 2" in report("-v")
     assert "· 3 of 4 ranks" in shown
-    assert "  rank    busy  exposed" in shown
+    assert "  waiting   rank 2 causes" in shown
+    assert "  rank    busy  exposed" in report("-v")
 
 
 def test_in_json(report: Report) -> None:
@@ -115,11 +116,9 @@ def test_many_ranks_show_those_that_matter(tmp_path: Path) -> None:
     found = diagnose_ranks(files, run=reduced_once)
     short = plain(found, TextOptions())
     assert len([line for line in short.splitlines() if "███" in line]) == 2
-    assert len(short.splitlines()) <= 40
-    for shown, heading, line, more in (
-        (short, "\nRanks  ", 3, count - 3),
-        (markdown.document(diagnosis_report([found])).decode(), "### Ranks", 4, 4),
-    ):
-        table = shown[shown.rindex(heading) :]
-        assert table.splitlines()[line].strip(" |").startswith("17 ")
-        assert f"and {more} more" in table
+    assert len(short.splitlines()) <= 32
+    assert "rank 17 causes" in short
+    shown = markdown.document(diagnosis_report([found])).decode()
+    table = shown[shown.rindex("### Ranks") :]
+    assert table.splitlines()[4].strip(" |").startswith("17 ")
+    assert "and 4 more" in table

@@ -178,7 +178,7 @@ def test_order_of_the_page() -> None:
     text = " ".join("".join(checked(page()).text).split())
     places = [
         "Use CUDA graphs: step 9.92 → 2.31 ms, 4.29 x (3.10 to 4.70)",
-        "Against old.json (a.sqlite): 1 new, 2 known, 1 gone, 1 that cannot be told",
+        "Against old.json (a.sqlite): 1 new, 2 known, 1 gone, 1 unknown",
         "decode 9.92 ms",
         "At a glance",
         "LCH101 launch-bound",

@@ -28,7 +28,7 @@ def test_what_a_comment_shows_before_anything_is_opened() -> None:
         "NVIDIA H200",
         "31 decode steps, 1 prefill step",
         "**Use CUDA graphs: step 9.92",
-        "Against old.json (a.sqlite): 1 new, 2 known, 1 gone, 1 that cannot be told",
+        "Against old.json (a.sqlite): 1 new, 2 known, 1 gone, 1 unknown",
         "severity | state | finding | share | saves | do first |",
         "| 1 | ▲ high | new | LCH101 launch-bound | 55.3 % | - | use CUDA graphs |",
         "### In the baseline only",

@@ -200,7 +200,7 @@ def test_an_untouched_workbook_says_so(run: Run, capsys: Captured) -> None:
     assert run("review", "import", "r.xlsx") == 0
     out, err = capsys.readouterr()
     assert "3 findings: 3 open" in out
-    assert err == "advisor: note: r.xlsx: nothing is decided in it yet\n"
+    assert err == "advisor: note: r.xlsx: it holds no decisions yet\n"
 
 
 def meet(book: Workbook, decision: str) -> None:

@@ -350,7 +350,7 @@ def test_torn_and_impossible_lines_are_counted(cells: str, tmp_path: Path) -> No
     path.write_text(as_csv(KERNELS).rstrip("\n") + f"\n{cells}\n")
     with open_trace(path) as trace:
         (row,) = trace.ledger.rows()
-        assert row.what == "lines inside the tables that could not be read or be true"
+        assert row.what == "lines inside the tables that could not be read or are impossible"
         assert (row.count, row.rows) == (1, 3)
         assert trace.columns("sums", ("count", "total"))["count"].tolist() == [256, 256]
         assert (trace.capture.format, trace.capture.producer_version) == ("nsys-stats", "2023.2.3")

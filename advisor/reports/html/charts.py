@@ -117,10 +117,13 @@ def change_view(parts: Iterable[PartChange], names: tuple[str, str]) -> View | N
 
 #: Characters of a name; the middle of longer ones is left out.
 EVENT_NAME = 240
+#: In the name of a track of the device.
+GPU = "GPU "
 
 
 class Drawn(NamedTuple):
-    """`titles` are those of the excerpts, in order; `data` holds them for the script."""
+    """`titles` are those of the excerpts, in order; `data` holds them for the script, with the short names of
+    kernels (`labels`) by the number of their text."""
 
     titles: list[str]
     data: dict[str, object]
@@ -140,13 +143,19 @@ def drawn(diagnosis: Diagnosis) -> Drawn:
 def together(excerpts: Sequence[tuple[Excerpt, str]]) -> Drawn:
     """Excerpts with their titles."""
     texts: dict[str, int] = {}
+    labels: dict[int, str] = {}
     made: list[dict[str, object]] = []
     for x, _ in excerpts:
         at = [texts.setdefault(cut_middle(clean(t), EVENT_NAME), len(texts)) for t in x.texts]
+        for e in x.events:
+            if GPU in x.tracks[e.track] and (label := kernel_label(x.texts[e.name])) != x.texts[e.name]:
+                labels[at[e.name]] = clean(label)
         events = [[e.track, e.start, e.length, at[e.name], at[e.note], e.call] for e in x.events]
         about = {"start": x.start_ns, "end": x.end_ns, "tracks": [clean(t) for t in x.tracks]}
         made.append({**about, "total": x.total, "place": x.place, "events": events})
-    return Drawn([clean(title) for _, title in excerpts], {"texts": list(texts), "excerpts": made})
+    return Drawn(
+        [clean(title) for _, title in excerpts], {"texts": list(texts), "labels": labels, "excerpts": made}
+    )
 
 
 #: Size of the drawing of step times, in its own units.

@@ -31,7 +31,15 @@ from advisor.model.kernel_labels import kernel_label
 from advisor.model.numbers import heading_parts, milliseconds, value_text
 from advisor.model.parts import PARTS
 from advisor.reports import blocks as b
-from advisor.reports import diagnosis_blocks, finding_text, json_report, manager, phrases, summary
+from advisor.reports import (
+    diagnosis_blocks,
+    finding_text,
+    json_report,
+    manager,
+    phrases,
+    rank_blocks,
+    summary,
+)
 from advisor.reports.finding_text import Detail, grid
 from advisor.reports.html import charts
 from advisor.reports.layout import UNICODE, cut_middle
@@ -255,8 +263,10 @@ def _sections(
 
 def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     """All blocks of the page of one diagnosis, in order."""
-    yield from summary.head(d)
-    yield b.Labelled("in short", " ".join(manager.sentences(d)))
+    for block in summary.head(d):
+        yield block
+        if isinstance(block, b.Paragraph) and block.strong:
+            yield b.Paragraph(" ".join(manager.sentences(d)))
     if d.findings:
         yield b.Heading("At a glance")
         yield from summary.findings(d)
@@ -268,8 +278,8 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
         yield b.Bars(phases, brief=False)
     if d.findings:
         yield b.Heading("Findings")
-    yield from diagnosis_blocks.entries(d, Detail())
-    yield from phrases.ranks(d)
+    yield from map(_fix_first, diagnosis_blocks.entries(d, Detail()))
+    yield from rank_blocks.ranks(d)
     lanes = []
     for lane in d.timeline.lanes:
         if known := [v for v in lane.values if v is not None]:
@@ -309,6 +319,12 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
     if d.findings:
         yield b.Labelled("explain", f"`advisor explain {d.findings[0].code}` says more of a finding")
     yield Picture("saved", d)
+
+
+def _fix_first(entry: b.Entry) -> b.Entry:
+    """What is wrong, what to do, then the proof."""
+    order = {b.Paragraph: 0, b.Do: 1}
+    return replace(entry, blocks=tuple(sorted(entry.blocks, key=lambda x: order.get(type(x), 2))))
 
 
 NAME = 84

@@ -20,7 +20,7 @@ from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.numbers import UNKNOWN, amount
 from advisor.model.review import Checklist, History, Review
 from advisor.model.rules import judges_capture
-from advisor.reports import phrases
+from advisor.reports import phrases, rank_blocks
 from advisor.reports.blocks import Labelled, Number
 from advisor.reports.review_blocks import sentence as history_sentence
 from advisor.reports.summary import headline, verdict, why
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Sheets of diagnoses, in order: the note below the title, and the colour of the tab.
 SHEETS = {
     "Comparison": ("", "1F3A57"),
-    "Ranks": (phrases.CAPTION, "1F3A57"),
+    "Ranks": (rank_blocks.CAPTION, "1F3A57"),
     "Findings": (decided.NOTE, "A81C12"),
     "Recommendations": ("", None),
     "Checklist": (answers.HINT, "B8860B"),

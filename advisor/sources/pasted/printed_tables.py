@@ -154,7 +154,7 @@ class PastedTables(InMemory):
         rows = [(Summed[t.report.upper()], row) for t in tables for row in t.rows]
         self._tables["sums"], self._texts = sums_columns(rows)
         version, torn = _VERSION.search(text), sum(t.torn for t in tables)
-        what = "lines inside the tables that could not be read or be true"
+        what = "lines inside the tables that could not be read or are impossible"
         self.ledger.note("dropped", what, "sums", torn, len(rows) + torn)
         two, doubtful = "numbers that can be read in two ways", sum(t.doubtful for t in tables)
         self.ledger.note("doubted", f"{two}, read with a decimal point", "sums", doubtful, len(rows))

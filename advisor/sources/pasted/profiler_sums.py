@@ -63,7 +63,7 @@ class ProfilerSums(InMemory):
         self._tables["sums"], self._texts = sums_columns(_summed(rows, mine))
         self.ledger.note(
             "dropped",
-            "lines inside the tables that could not be read or be true",
+            "lines inside the tables that could not be read or are impossible",
             "sums",
             torn,
             len(rows) + torn,

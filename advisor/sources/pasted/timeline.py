@@ -81,7 +81,9 @@ class PastedTimeline(InMemory):
                 of["graph"] = np.array([int(hit[1]) for hit in found if hit], np.int64)
             self._tables[table] = of
         self._texts = list(ids)
-        self.ledger.note("dropped", "lines that could not be read or be true", "lists", torn, len(names))
+        self.ledger.note(
+            "dropped", "lines that could not be read or are impossible", "lists", torn, len(names)
+        )
         end = max(int(c["end"].max()) for c in self._tables.values())
         self.capture = Capture(
             path=str(shown),

@@ -6,7 +6,7 @@ const exact = (ns) => `${(ns / 1e3).toLocaleString("en", { minimumFractionDigits
 class Events extends Viewport {
   constructor(section, data) {
     super();
-    Object.assign(this, { section, least: 200, texts: data.texts, excerpts: data.excerpts });
+    Object.assign(this, { section, least: 200, texts: data.texts, labels: data.labels, excerpts: data.excerpts });
     for (const [name, selector] of Object.entries({ canvas: "canvas", details: "dl", note: ".details p", readout: ".readout", field: "input[type=search]", count: ".count", choice: "[data-excerpt]" })) this[name] = $(selector, section);
     this.listen();
     redraws.push(() => this.draw());
@@ -20,7 +20,7 @@ class Events extends Viewport {
     this.excerpt = e;
     if (this.choice) this.choice.value = String(index);
     this.events = e.events.map(([track, start, length, name, note, call], i) =>
-      ({ i, track, start, end: start + length, length, name: this.texts[name], note: this.texts[note], call }));
+      ({ i, track, start, end: start + length, length, name: this.texts[name], label: this.labels[name] || this.texts[name], note: this.texts[note], call }));
     this.layout();
     [this.low, this.high] = [0, e.end - e.start];
     [this.a, this.b] = [this.low, this.high];
@@ -81,7 +81,7 @@ class Events extends Viewport {
       if (w > 34) {
         g.fillStyle = c.bg;
         const room = Math.floor((w - 8) / 6.6), from = Math.max(x, 0) + 4;
-        g.fillText(e.name.length > room ? `${e.name.slice(0, Math.max(room - 1, 1))}…` : e.name, from, y + BAR / 2 - 1);
+        g.fillText(e.label.length > room ? `${e.label.slice(0, Math.max(room - 1, 1))}…` : e.label, from, y + BAR / 2 - 1);
       }
       g.globalAlpha = 1;
       const joined = this.picked !== null && (e.call === this.picked || this.events[this.picked].call === e.i);
@@ -123,13 +123,13 @@ class Events extends Viewport {
 
   describe() {
     const e = this.picked === null ? null : this.events[this.picked];
-    const rows = e ? [["event", e.name], ["track", this.tracks[e.track].name], ["takes", exact(e.length)],
+    const rows = e ? [["event", e.label], ...(e.label === e.name ? [] : [["full name", e.name]]), ["track", this.tracks[e.track].name], ["takes", exact(e.length)],
       ["from", `${exact(e.start)} of this stretch`]] : [];
     if (e && this.excerpt.start) rows.push(["in the capture", `${seconds(this.excerpt.start + e.start)} (${(this.excerpt.start + e.start).toLocaleString("en")} ns)`]);
     if (e && e.note) rows.push(["details", e.note]);
     if (e && e.call >= 0) rows.push(["issued by", `${this.events[e.call].name}, ${exact(e.start - this.events[e.call].start)} before`]);
     const work = e ? this.events.filter((x) => x.call === e.i) : [];
-    if (work.length) rows.push(["issued", work.slice(0, 3).map((x) => `${x.name} (${exact(x.length)}, ${exact(x.start - e.start)} later)`).join("; ") + (work.length > 3 ? ` and ${work.length - 3} more` : "")]);
+    if (work.length) rows.push(["issued", work.slice(0, 3).map((x) => `${x.label} (${exact(x.length)}, ${exact(x.start - e.start)} later)`).join("; ") + (work.length > 3 ? ` and ${work.length - 3} more` : "")]);
     this.details.replaceChildren(...rows.map(([label, text]) => {
       const row = document.createElement("div");
       row.append(Object.assign(document.createElement("dt"), { textContent: label }), Object.assign(document.createElement("dd"), { textContent: text }));
@@ -140,7 +140,7 @@ class Events extends Viewport {
 
   find() {
     const words = this.field.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const hits = this.events.filter((e) => words.every((w) => `${e.name} ${e.note}`.toLowerCase().includes(w)));
+    const hits = this.events.filter((e) => words.every((w) => `${e.label} ${e.name} ${e.note}`.toLowerCase().includes(w)));
     this.found = words.length ? new Set(hits.map((e) => e.i)) : null;
     const sum = hits.reduce((s, e) => s + e.length, 0);
     this.count.textContent = words.length ? `${hits.length} found, ${length(sum)}` : "";
@@ -176,7 +176,7 @@ class Events extends Viewport {
     });
     canvas.addEventListener("pointermove", (e) => {
       const drag = this.drag;
-      if (!drag) { const i = this.at(e); canvas.title = i === null ? "" : `${this.events[i].name}\n${exact(this.events[i].length)}`; return; }
+      if (!drag) { const i = this.at(e); canvas.title = i === null ? "" : `${this.events[i].label}\n${this.events[i].name}\n${exact(this.events[i].length)}`; return; }
       const d = (drag.from - e.offsetX) / (this.width - 16) * (drag.b - drag.a);
       drag.far = Math.max(drag.far, Math.abs(drag.from - e.offsetX));
       if (drag.far > 3) this.show(drag.a + d, drag.b + d);
@@ -204,6 +204,6 @@ saving();
 copying();
 scrolling();
 tables();
-timelines();
 events();
+timelines();
 document.documentElement.dataset.ready = Math.round(performance.now());

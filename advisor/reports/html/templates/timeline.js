@@ -7,6 +7,7 @@ class Timeline extends Viewport {
     this.section = section;
     // Places of a rank are in its own session time, which is not that of the common axis.
     this.findings = doc.inputs.some((i) => i.rank != null) ? [] : doc.findings;
+    this.stretches = doc.inputs.some((i) => i.rank != null) ? [] : stretches(section);
     this.lanes = doc.timeline.lanes;
     this.marks = doc.timeline.marks;
     const bins = Math.max(...this.lanes.map((l) => l.values.length), 1);
@@ -33,16 +34,24 @@ class Timeline extends Viewport {
     this.draw();
   }
 
-  // One step of the usual length, with a place of the first finding if any step has one; without steps all.
+  // The step whose events are on the page, else one of the usual length, with a place of the first finding
+  // if any step has one; without steps all.
   typical() {
     const inside = this.marks.filter((m) => m.start_ns >= this.low && m.end_ns <= this.high);
     if (inside.length < 3) return [this.low, this.high];
+    const listed = this.stretches.find((e) => !e.place);
+    const shared = (m) => (listed ? Math.min(m.end_ns, listed.end) - Math.max(m.start_ns, listed.start) : 0);
+    const most = Math.max(...inside.map(shared));
+    if (most > 0) return this.around(inside.find((m) => shared(m) === most));
     const lengths = inside.map((m) => m.end_ns - m.start_ns).sort((p, q) => p - q);
     const usual = lengths[Math.floor(lengths.length / 2)];
     const apart = (m) => Math.abs(m.end_ns - m.start_ns - usual);
     const places = this.findings.length ? this.findings[0].time_ranges : [];
     const placed = inside.filter((m) => places.some((r) => r.start_ns < m.end_ns && r.end_ns > m.start_ns));
-    const step = (placed.length ? placed : inside).reduce((p, q) => apart(q) < apart(p) ? q : p);
+    return this.around((placed.length ? placed : inside).reduce((p, q) => apart(q) < apart(p) ? q : p));
+  }
+
+  around(step) {
     const margin = (step.end_ns - step.start_ns) / 20;
     return [Math.max(step.start_ns - margin, this.low), Math.min(step.end_ns + margin, this.high)];
   }
@@ -67,7 +76,8 @@ class Timeline extends Viewport {
       g.strokeStyle = c.muted; g.beginPath(); g.moveTo(this.cursor, AXIS); g.lineTo(this.cursor, height); g.stroke();
     }
     const whole = this.a <= this.low && this.b >= this.high;
-    this.tell(`${seconds(this.a)} to ${seconds(this.b)}, ${length(this.b - this.a)}${whole ? ", the whole window" : ""}`);
+    const at = this.cursor !== null && this.named ? `; ${this.named}` : "";
+    this.tell(`${seconds(this.a)} to ${seconds(this.b)}, ${length(this.b - this.a)}${whole ? ", the whole window" : ""}${at}`);
   }
 
   axis(height) {
@@ -166,29 +176,81 @@ class Timeline extends Viewport {
 
   tell(text) { if (this.readout.textContent !== text) this.readout.textContent = text; }
 
-  hover(event) {
-    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left;
-    if (x < this.gutter || x > this.width - 8) return this.leave();
-    this.cursor = x;
-    const t = this.ns(x), near = (this.b - this.a) / (this.width - this.gutter) * 2;
-    const lines = [seconds(t)];
+  // Kernels and copies whose events are on the page, in order of time, each once.
+  work() {
+    if (this.known) return this.known;
+    const all = new Map();
+    for (const e of this.stretches) for (const [track, start, length, name] of e.events) {
+      if (!e.tracks[track].startsWith("GPU")) continue;
+      const from = e.start + start;
+      all.set(`${from} ${track} ${name}`, { from, to: from + length, length, name: e.texts[name], label: e.labels[name] || e.texts[name] });
+    }
+    return (this.known = [...all.values()].sort((p, q) => p.from - q.from));
+  }
+
+  // What runs at a time, or ends or begins within `near` of it.
+  running(t, near) {
+    const here = this.work().filter((w) => w.from <= t && w.to >= t);
+    const away = (w) => Math.max(w.from - t, t - w.to);
+    return here.length ? here : this.work().filter((w) => away(w) <= near).sort((p, q) => away(p) - away(q)).slice(0, 1);
+  }
+
+  // The step, the kernels, the activity and the places at a time: in the tooltip, `top` below the upper edge.
+  point(t, top) {
+    this.cursor = this.x(t);
+    const pixel = (this.b - this.a) / (this.width - this.gutter), near = pixel * 2;
+    const rows = [];
+    const row = (name, value, css = "") => {
+      const line = Object.assign(document.createElement("p"), { className: css });
+      line.append(Object.assign(document.createElement("span"), { textContent: name }), ` ${value}`);
+      rows.push(line);
+    };
+    row("at", seconds(t));
     const step = this.marks.findIndex((m) => t >= m.start_ns && t < m.end_ns);
-    if (step >= 0) lines.push(`step ${step + 1}, ${this.marks[step].label}, ${length(this.marks[step].end_ns - this.marks[step].start_ns)}`);
+    if (step >= 0) row("step", `${step + 1}, ${this.marks[step].label}, ${length(this.marks[step].end_ns - this.marks[step].start_ns)}`);
+    const work = this.running(t, near);
+    this.named = work.map((w) => `${w.label}, ${length(w.length)}`).join("; ");
+    for (const w of work.slice(0, 3)) {
+      row(w.label, length(w.length), "kernel");
+      if (w.name !== w.label) row("", w.name, "full");
+    }
     for (const lane of this.lanes) {
       const v = lane.values[Math.floor((t - this.low) / (this.high - this.low) * lane.values.length)];
-      const shown = v === null || v === undefined ? "no sample" : lane.unit === "ratio" ? `${(100 * v).toFixed(1)} %` : `${v} ${lane.unit}`;
-      lines.push(`${lane.name.padEnd(19)}${shown.padStart(9)}`);
+      row(lane.name, v === null || v === undefined ? "no sample" : lane.unit === "ratio" ? `${(100 * v).toFixed(1)} %` : `${v} ${lane.unit}`);
     }
     for (const { f } of this.placed) {
       const r = f.time_ranges.find((p) => t >= p.start_ns - near && t <= p.end_ns + near);
-      if (r) lines.push(`${f.rank}. ${f.code}: ${r.label || f.cause} (${length(r.end_ns - r.start_ns)})`);
+      if (r) row(`${f.rank}. ${f.code}`, `${r.label || f.cause} (${length(r.end_ns - r.start_ns)})`, "place");
     }
-    this.tip.textContent = lines.join("\n");
+    this.tip.replaceChildren(...rows);
     this.tip.hidden = false;
+    const x = this.cursor;
     const left = x + 14 + this.tip.offsetWidth > this.width ? x - 14 - this.tip.offsetWidth : x + 14;
     this.tip.style.left = `${Math.max(left, 0)}px`;
-    this.tip.style.top = `${Math.max(event.clientY - box.top + 12, 0)}px`;
-    return this.draw();
+    this.tip.style.top = `${Math.max(top, 0)}px`;
+    this.draw();
+  }
+
+  hover(event) {
+    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left;
+    if (x < this.gutter || x > this.width - 8) return this.leave();
+    return this.point(this.ns(x), event.clientY - box.top + 12);
+  }
+
+  // The kernel before or after the cursor, by the keyboard.
+  kernel(by) {
+    const work = this.work();
+    if (!work.length) return;
+    const t = this.cursor === null ? (this.a + this.b) / 2 : this.ns(this.cursor);
+    const middle = (w) => (w.from + w.to) / 2;
+    const slack = 1e-3;
+    const next = by > 0 ? work.find((w) => middle(w) > t + slack) : work.findLast((w) => middle(w) < t - slack);
+    if (!next) return;
+    if (middle(next) < this.a || middle(next) > this.b) {
+      const half = (this.b - this.a) / 2;
+      this.show(middle(next) - half, middle(next) + half);
+    }
+    this.point(middle(next), AXIS + 8);
   }
 
   leave() { this.cursor = null; this.tip.hidden = true; this.draw(); }
@@ -224,7 +286,13 @@ class Timeline extends Viewport {
 
   listen() {
     const { canvas } = this;
-    this.navigate("zoom", { Escape: () => { this.pick(null); this.heat(null); } });
+    this.navigate("zoom", {
+      Escape: () => { this.pick(null); this.heat(null); this.leave(); },
+      ",": () => this.kernel(-1),
+      ".": () => this.kernel(1),
+    });
+    canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) this.point((this.a + this.b) / 2, AXIS + 8); });
+    canvas.addEventListener("blur", () => this.leave());
     $("[data-highlight]", this.section).addEventListener("change", (e) => this.pick(e.target.value === "" ? null : Number(e.target.value)));
     $("[data-pin]", this.section).addEventListener("change", (e) => this.section.classList.toggle("pinned", e.target.checked));
     canvas.addEventListener("pointerdown", (e) => {
@@ -267,6 +335,12 @@ class Timeline extends Viewport {
       }));
     });
   }
+}
+
+// The stretches whose events are on the page of a capture, with the texts and short names that they number.
+function stretches(section) {
+  const shown = $("[data-events]", section.closest(".capture"));
+  return shown ? shown.events.excerpts.map((e) => ({ ...e, texts: shown.events.texts, labels: shown.events.labels })) : [];
 }
 
 function timelines() {

@@ -1,0 +1,65 @@
+"""The ranks of a job: a table of them, and in a line which of them make the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from advisor.model.facts import Cell
+from advisor.model.findings import Diagnosis
+from advisor.model.numbers import column, percent
+from advisor.reports.blocks import Block, Grid, Heading, first
+
+SHOWN = 16
+CAPTION = "shares of each rank's window; last and causes: of all collectives"
+#: Columns of the table of ranks shown here, and shorter heads for some; all are in the document.
+_HEADS = (
+    "rank",
+    "busy:ratio",
+    "exposed_collectives:ratio",
+    "overlap:ratio",
+    "waits:ratio",
+    "comes_last:ratio",
+    "causes:ratio",
+    "clock_offset:us",
+)
+_SHORT = {"exposed_collectives": "exposed", "comes_last": "last", "clock_offset": "clock"}
+
+
+def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
+    """The table of ranks, of many those that cause most waiting; empty for a single one."""
+    table = diagnosis.tables.get("ranks")
+    if table is None or len(table.rows) < 2:
+        return
+    at = {head: i for i, head in enumerate(table.columns)}
+
+    def order(row: Sequence[Cell]) -> list[float]:
+        """The ranks that cause most waiting first, then those that wait most."""
+        cells = (row[at[name]] for name in ("causes:ratio", "waits:ratio"))
+        return [-float(cell) if isinstance(cell, int | float) else 0.0 for cell in cells]
+
+    many = limit is not None and len(table.rows) > limit
+    rows, hidden = first(sorted(table.rows, key=order) if many else table.rows, limit)
+    heads, cells = [], []
+    for head in _HEADS:
+        values = [row[at[head]] for row in rows]
+        if any(v is not None for v in values):
+            name, colon, unit = head.partition(":")
+            shown, texts, _ = column(f"{_SHORT.get(name, name)}{colon}{unit}", values)
+            heads.append(shown)
+            cells.append(texts)
+    yield Heading("Ranks", CAPTION)
+    yield Grid(tuple(heads), tuple(zip(*cells, strict=True)), hidden)
+
+
+def waiting(diagnosis: Diagnosis, limit: int) -> str:
+    """``rank 7 causes 44.7 % of the waiting in collectives, rank 5 30.8 %``: at most `limit` ranks."""
+    table = diagnosis.tables.get("ranks")
+    if table is None or len(table.rows) < 2:
+        return ""
+    rank, causes = (table.columns.index(name) for name in ("rank", "causes:ratio"))
+    known = [(float(r[causes]), r[rank]) for r in table.rows if isinstance(r[causes], int | float)]
+    shown = sorted((k for k in known if k[0] > 0), key=lambda k: -k[0])[:limit]
+    texts = [f"rank {name} {percent(share)}" for share, name in shown[1:]]
+    if shown:
+        texts.insert(0, f"rank {shown[0][1]} causes {percent(shown[0][0])} of the waiting in collectives")
+    return ", ".join(texts)
