@@ -23,9 +23,9 @@ LIST = """\
 
 <!-- Written by docs/build.py from knowledge/engines and knowledge/capture_goals.yaml; do not edit. -->
 
-For anyone who knows which engine serves and wants the lines to type. The engine is found in the command line and in the
-names of kernels; where neither tells, `--serving-engine NAME@VERSION` does, and advice is worded for that
-release.
+For anyone who knows which engine serves and wants the lines to type. The engine is found in the command
+line and in the names of kernels; where neither names it, `--serving-engine NAME@VERSION` does, and advice is
+worded for that release.
 
 | engine | record it |
 |---|---|
@@ -75,7 +75,8 @@ def _page(name: str) -> Iterator[str]:
     engine, programs = engines()[name], capture_goals().programs
     yield f"# {engine.title.removeprefix('a ')}\n"
     yield f"<!-- Written by docs/build.py from knowledge/engines/{name}.yaml; do not edit. -->\n"
-    yield f"For anyone who serves with {engine.title}: what to type, and what each piece of advice is called here.\n"
+    here = "what to type, and what each piece of advice is called here"
+    yield f"For anyone who serves with {engine.title}: {here}.\n"
     yield "## Record\n"
     yield from (f"    {line}" for line in _typed(name))
     if name in ATTACH:

@@ -1,5 +1,5 @@
 """Draws the pictures of the documentation again: pages of the demo capture and of a comparison, and the
-workbook of a review. Beside each page stand the numbers that its picture shows (`report.txt`), which
+workbook of a review. Beside each picture stand the numbers that it shows (`report.txt`), which
 tests/docs/test_pictures.py compares with those of today and of the README.
 
 python docs/pictures.py          needs Chromium, LibreOffice and poppler (pdftoppm)
@@ -94,6 +94,9 @@ def _first_page(workbook: Path, work: Path, picture: Path) -> None:
     _run("soffice", "--headless", "--convert-to", "pdf", "--outdir", work, workbook)
     pdf, name = workbook.with_suffix(".pdf"), picture.with_suffix("")
     _run("pdftoppm", "-r", "110", "-f", "1", "-l", "1", "-singlefile", "-png", pdf, name)
+    _run("pdftotext", "-f", "1", "-l", "1", "-layout", pdf, work / "page.txt")
+    text = (work / "page.txt").read_text(encoding="utf-8")
+    picture.with_suffix(".txt").write_text("\n".join(_NUMBER.findall(text)) + "\n", encoding="utf-8")
 
 
 def _run(*command: str | Path) -> None:

@@ -32,6 +32,8 @@ from advisor.knowledge.shapes import (
 )
 from advisor.model.capture import Device
 from advisor.model.gain import Option
+from advisor.model.kernel_labels import kernel_label
+from advisor.model.numbers import percent
 
 # --- engines/*.yaml and actions.yaml ---------------------------------------------------------------
 
@@ -160,7 +162,8 @@ def _evidence(
         if seen:
             top = max(seen, key=lambda name: (times[name], name))
             share = sum(times[name] for name in seen) / total if total else 0.0
-            result.append((sign.weight, f"kernels, {share:.1%} of kernel time: {top[:80]}"))
+            shown = f"kernels, {percent(share)} of kernel time: {kernel_label(top)[:80]}"
+            result.append((sign.weight, shown))
     return result
 
 

@@ -60,6 +60,8 @@ def _gain(d: Diagnosis, found: Finding) -> str:
 
 def _sure(found: Finding) -> str:
     sure = certainty(found.confidence)
+    if judges_capture(found.code):
+        return f"This is {sure}; a better recording shows more."
     return f"It is {sure} that this is the cause; a second recording after the change shows the gain."
 
 

@@ -64,12 +64,13 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
     if text := phrases.baseline_text(d):
         yield b.Paragraph(text)
     yield b.Gap()
-    yield from _steps(d)
+    yield from _steps(d, hint=warnings is None)
 
 
 def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
     """Findings, counts of healthy and not judged rules, and the next command."""
-    yield b.Gap()
+    if verbosity > 0:
+        yield b.Gap()
     yield b.Paragraph(counts(diagnosis) if verbosity > 0 else checked(diagnosis), dense=True)
     yield b.Next(_next(diagnosis, width - len("Next: ")))
 
@@ -199,8 +200,8 @@ def _phase(phase: str) -> str:
     return "" if phase == "unknown" else f"{phase} "
 
 
-def _steps(d: Diagnosis) -> Iterator[b.Block]:
-    """Step time as captured and without the profiler, and how busy the device is."""
+def _steps(d: Diagnosis, hint: bool) -> Iterator[b.Block]:
+    """Step time as captured and without the profiler (`hint`: and what narrows it), and the load."""
     entry = d.inputs[0] if len(d.inputs) == 1 else None
     load = []
     if entry is not None and entry.kernels_per_step is not None:
@@ -220,7 +221,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     several = d.main_steps if len(d.main_steps) > 1 else ()
     medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in several)
     yield from b.labelled(
-        ("step", phrases.step_time(d.inputs)),
+        ("step", phrases.step_time(d.inputs, hint)),
         ("medians", ", ".join(medians)),
         ("load", text),
         ("delivers", ", ".join(rates(entry)) if entry is not None else ""),
@@ -270,7 +271,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
             return f"{first.cause}, {share} {whole}"
         # What one rank waits for the others no fix of its own saves.
         perhaps = ", part of it perhaps waiting for other ranks" if waits else ""
-        return f"{first.cause} holds {share} of the {of}{perhaps}" if share else ""
+        return f"this concerns {share} of the {of}{perhaps}" if share else ""
     if gain.measure == "throughput":
         return f"more {gain.per}s/s; no step gets shorter"
     at = first.scope.device

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from openpyxl import load_workbook
 
 from advisor.cli.main import main
 from tests.docs.scripts import script
@@ -42,6 +43,20 @@ def test_the_numbers_of_the_picture_are_those_of_the_text_below_it() -> None:
     assert shares
     wanted = {*verdict.groups(), *(n for pair in shares for n in pair)}
     assert wanted <= set(kept("report"))
+    assert {*verdict.groups()} <= set(kept("workbook"))
+
+
+def test_the_workbook_shows_the_numbers_of_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of its headline and top findings, as its cells hold them."""
+    monkeypatch.chdir(ROOT)
+    book = tmp_path / "review.xlsx"
+    assert main([pictures.CAPTURE, "-q", "--xlsx", str(book)]) == 0
+    sheet = load_workbook(book)["Summary"]
+    cells = [c for row in sheet.iter_rows() for c in row if c.value is not None]
+    shares = {f"{100 * c.value:.1f}" for c in cells if isinstance(c.value, float) and "%" in c.number_format}
+    assert len(shares) >= 4
+    told = {n for c in cells[:4] for n in re.findall(r"\d+\.\d+", str(c.value))}
+    assert shares | told <= set(kept("workbook")), "draw the pictures again: python docs/pictures.py"
 
 
 def test_numbers_are_those_that_are_read() -> None:

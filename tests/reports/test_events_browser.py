@@ -10,9 +10,12 @@ import pytest
 from advisor.compare.before_after import compare
 from advisor.compare.sides import Side, sketch
 from advisor.model.findings import Diagnosis
+from advisor.model.kernel_labels import kernel_label
 from advisor.pipeline.diagnose import diagnose
 from advisor.reports.experiment_blocks import report as compared
 from advisor.reports.html import report as html_report
+from advisor.reports.html.charts import EVENT_NAME
+from advisor.reports.layout import cut_middle
 from tests.captures import committed
 from tests.reports import browser
 from tests.reports.axe import violations
@@ -61,6 +64,36 @@ def opened(shared: Browser, pages: dict[str, Path]) -> Iterator[Browser]:
     shared.open(pages["diagnosis"])
     yield shared
     assert shared.errors == []
+
+
+def test_the_timeline_names_kernels(opened: Browser, sides: list[Diagnosis]) -> None:
+    """By mouse and by keys: the short name, the full one, how long it takes; and the finding's places."""
+    tip, readout = (
+        f"document.querySelector('.timeline {part}').textContent" for part in (".tip", ".readout")
+    )
+    opened.ask("document.querySelector('.timeline canvas').focus({focusVisible: true})")
+    opened.key(".")
+    first = opened.ask(tip)
+    opened.key(".")
+    assert opened.ask(tip) != first
+    assert " us" in opened.ask(readout)
+    names = {n for e in sides[0].excerpts for n in e.texts}
+    full = opened.ask("document.querySelector('.timeline .tip .full').textContent").strip()
+    label = opened.ask("document.querySelector('.timeline .tip .kernel span').textContent")
+    assert any(cut_middle(name, EVENT_NAME) == full and kernel_label(name) == label for name in names)
+    opened.key(",")
+    assert opened.ask(tip) == first
+    opened.key("Escape")
+    assert opened.ask("document.querySelector('.timeline .tip').hidden")
+    low, high, spot = opened.ask(
+        "(() => { const t = document.querySelector('.timeline').timeline, c = t.canvas;"
+        " c.scrollIntoView({block: 'center'}); const r = c.getBoundingClientRect();"
+        " const w = t.work().find((x) => x.from > t.a && x.length > 10000);"
+        " return [t.a, t.b, [r.x + t.x((w.from + w.to) / 2), r.y + 60]]; })()"
+    )
+    opened.mouse("mouseMoved", *spot)
+    assert opened.ask("document.querySelectorAll('.timeline .tip .kernel').length") >= 1
+    assert any(low < r.start_ns < high for r in sides[0].findings[0].time_ranges)
 
 
 def test_pages_are_light(pages: dict[str, Path]) -> None:

@@ -74,10 +74,11 @@ def test_the_sheets(book: Workbook) -> None:
 
 def test_printed_one_page_wide_and_long_tables_upright(book: Workbook) -> None:
     for sheet in book.worksheets:
-        tall = sheet.title in ("Evidence", "Facts", "Thresholds")
+        tall = sheet.title in ("Summary", "Evidence", "Facts", "Thresholds")
         assert sheet.page_setup.orientation == ("portrait" if tall else "landscape"), sheet.title
         assert sheet.sheet_properties.pageSetUpPr.fitToPage, sheet.title
-        assert (sheet.page_setup.fitToWidth, sheet.page_setup.fitToHeight) == (1, 0), sheet.title
+        high = int(sheet.title == "Summary")
+        assert (sheet.page_setup.fitToWidth, sheet.page_setup.fitToHeight) == (1, high), sheet.title
         assert "&P" in sheet.oddFooter.right.text
 
 
@@ -200,6 +201,13 @@ def test_summary(book: Workbook) -> None:
     (chart,) = sheet._charts
     assert [s.tx.strRef.f for s in chart.series]
     assert chart.grouping == "percentStacked"
+
+
+def test_the_first_sheet_has_the_findings_in_the_order_of_the_report(book: Workbook) -> None:
+    codes = [f.code for f in DIAGNOSIS.findings]
+    shown = [c.value for row in book["Summary"].iter_rows() for c in row if c.value in codes]
+    assert shown[: len(codes)] == codes[: len(shown)]
+    assert len(shown) >= 3
 
 
 def test_one_bar_is_a_chart_by_part() -> None:

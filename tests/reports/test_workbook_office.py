@@ -102,11 +102,11 @@ def test_it_prints(tmp_path: Path, diagnoses: list[Diagnosis]) -> None:
     pages = sorted(tmp_path.glob("p-*.png"))
     assert len(pages) == 4
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in pages)
-    # Landscape: wider than high.
+    # The first sheet is one page upright, the next ones are wider than high.
     sizes = [(int.from_bytes(p.read_bytes()[16:20]), int.from_bytes(p.read_bytes()[20:24])) for p in pages]
-    assert all(width > height for width, height in sizes)
+    assert [width > height for width, height in sizes] == [False, True, True, True]
     text = subprocess.run(
-        ["pdftotext", "-f", "1", "-l", "2", str(pdf), "-"], capture_output=True, check=True
+        ["pdftotext", "-f", "1", "-l", "1", str(pdf), "-"], capture_output=True, check=True
     ).stdout.decode()
-    for part in (diagnoses[0].findings[0].title, "Where the time of the GPU goes", "launch call"):
+    for part in (diagnoses[0].findings[0].title, "Where the time of the GPU goes", "launch call", "Made by"):
         assert part in " ".join(text.split())

@@ -323,8 +323,8 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
 
 def _fix_first(entry: b.Entry) -> b.Entry:
     """What is wrong, what to do, then the proof."""
-    order = {b.Paragraph: 0, b.Do: 1}
-    return replace(entry, blocks=tuple(sorted(entry.blocks, key=lambda x: order.get(type(x), 2))))
+    blocks = sorted(entry.blocks, key=lambda x: (not isinstance(x, b.Paragraph), not isinstance(x, b.Do)))
+    return replace(entry, blocks=tuple(blocks))
 
 
 NAME = 84

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from openpyxl import Workbook
 from openpyxl.utils import get_column_letter
-from openpyxl.worksheet.pagebreak import Break
 
 from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.numbers import UNKNOWN, amount
@@ -133,14 +132,14 @@ def summary(worksheet: Worksheet, captures: Captures, rows: Sequence[Row], tally
         _tiles(grid, captures.diagnoses[0])
     _top(grid, rows, captures.many)
     if captures.diagnoses:
-        # The verdict and its consequences are one page, the rest another.
-        worksheet.row_breaks.append(Break(id=grid.row))
         budget(grid, captures)
         _caveats(grid, captures)
     _review(grid, tally, len(rows))
-    worksheet.row_breaks.append(Break(id=grid.row))
     _about(grid, captures)
     worksheet.print_area = f"A1:{get_column_letter(LAST)}{grid.row}"
+    if not captures.many:  # one page, upright
+        worksheet.page_setup.orientation = "portrait"
+        worksheet.page_setup.fitToHeight = 1
 
 
 def _title(grid: GridSheet, captures: Captures) -> None:
@@ -324,8 +323,8 @@ def _caveats(grid: GridSheet, captures: Captures) -> None:
         if d.lacking:
             text = f"{lead}{amount(len({e.code for e in d.lacking}), 'rule')} not judged"
             flags = [(len({e.code for e in es}), flag) for _, flag, es in phrases.by_reason(d) if flag]
-            if flags:
-                count, flag = max(flags)  # the option with which most of them could be judged
+            count, flag = max(flags, default=(0, ""))  # the option with which most of them could be judged
+            if count > 1:
                 text += f"; {phrases.remedy_text(flag)} for {count} of them"
             lines.append(("not judged", text))
         if d.ticks:
