@@ -57,8 +57,9 @@ def waiting(diagnosis: Diagnosis, limit: int) -> str:
     if table is None or len(table.rows) < 2:
         return ""
     rank, causes = (table.columns.index(name) for name in ("rank", "causes:ratio"))
-    known = [(float(r[causes]), r[rank]) for r in table.rows if isinstance(r[causes], int | float)]
-    shown = sorted((k for k in known if k[0] > 0), key=lambda k: -k[0])[:limit]
+    cells = [(row[causes], row[rank]) for row in table.rows]
+    known = [(float(share), name) for share, name in cells if isinstance(share, int | float) and share > 0]
+    shown = sorted(known, key=lambda k: -k[0])[:limit]
     texts = [f"rank {name} {percent(share)}" for share, name in shown[1:]]
     if shown:
         texts.insert(0, f"rank {shown[0][1]} causes {percent(shown[0][0])} of the waiting in collectives")
