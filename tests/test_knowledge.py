@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import AdvisorError, InputError
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.needs import remedy
@@ -31,6 +30,7 @@ from advisor.knowledge.shapes import ActionFile, EngineData, KernelFile, release
 from advisor.knowledge.verb_files import capture_goals
 from advisor.model.capture import Device
 from advisor.sources.schema import TABLES
+from tests.shipped import shipped_rules
 
 ATEN = "void at::native::"
 SILU = (
@@ -650,7 +650,7 @@ def test_every_option_has_a_line_and_a_known_action() -> None:
 
 def test_every_recommendation_of_our_rules_is_listed() -> None:
     """So that `rules check` can tell a slip from advice of the user's own."""
-    rules = load_rules(builtin_dir()).active
+    rules = shipped_rules().active
     used = {r.id for rule in rules for r in (*rule.recommendations, *rule.alternatives)}
     assert used == recommendation_ids()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import AdvisorError
 from advisor.facts.catalog import build_facts
 from advisor.metrics.analysis import Analysis
@@ -19,9 +18,10 @@ from advisor.model.rules import Action, FactCondition
 from advisor.pipeline.diagnose import open_trace
 from tests import captures as captured
 from tests.captures import each
+from tests.shipped import shipped_rules
 from tests.test_ticks import captures
 
-RULES = load_rules(builtin_dir()).by_code
+RULES = shipped_rules().by_code
 CAPTURES = pytest.mark.parametrize("path", each(captures()))
 #: A part of the budget, and of the step in kernels that are overhead alone, that has to have an owner.
 MUCH, OVERHEAD = 0.10, 0.05

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.load import load_rules
 from advisor.errors import AdvisorError
 from advisor.model.findings import Diagnosis, Healthy
 from advisor.reports.summary import counts
 from tests.captures import diagnosed, each
+from tests.shipped import shipped_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT / "examples" / "captures", ROOT / "tests" / "data" / "captures")
@@ -18,7 +18,7 @@ FOLDERS = (ROOT / "examples" / "captures", ROOT / "tests" / "data" / "captures")
 MORE = ROOT.parent / "shared" / "traces"
 #: Larger ones would take minutes.
 MOST_BYTES = 4_000_000
-RULES = {rule.code: rule for rule in load_rules().active}
+RULES = {rule.code: rule for rule in shipped_rules().active}
 
 #: What the capture must hold for a tick of a rule, by the beginning of its code: one of these facts, above 0.
 #: It says the same as `looks_at` from the other side, so that a rule that names a wrong fact is noticed.

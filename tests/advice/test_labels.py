@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.model.findings import SEVERITIES, Diagnosis
 from advisor.model.gain import HOLDS_MUCH, LEAST, WORTH
 from tests.captures import DATA, EXAMPLES, SHARED, diagnosed
+from tests.shipped import shipped_rules
 
 DOCUMENT = yaml.safe_load((Path(__file__).parent / "labels.yaml").read_text(encoding="utf-8"))
 SETS: dict[str, list[str]] = DOCUMENT.pop("never")
-RULES = {rule.cause: rule for rule in load_rules(builtin_dir()).by_code.values()}
+RULES = {rule.cause: rule for rule in shipped_rules().by_code.values()}
 #: What a finding saves at least, for it to be high.
 HIGH = 0.20
 #: Rules with levels of their own: they tell of the capture or of memory, not of time.

@@ -6,12 +6,10 @@ import re
 
 import pytest
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.model.rules import RuleSpec
+from tests.shipped import shipped_rules
 
-RULES = [
-    r for r in load_rules(builtin_dir()).by_code.values() if r.subject == "trace" and r.kind != "question"
-]
+RULES = [r for r in shipped_rules().by_code.values() if r.subject == "trace" and r.kind != "question"]
 SHARE = re.compile(r"\{(?!param)[\w.]+\|pct\}")
 #: What a share is of (`|share` prints it); levels of the GPU's counters are of their peak.
 WHOLE = re.compile(

@@ -15,7 +15,6 @@ from advisor.checklist.items import CaptureFacts, capture_facts, checklist
 from advisor.cli.main import main
 from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.lint_names import fact_tests, facts_used
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.values import placeholders
 from advisor.knowledge.engine_signs import engines
 from advisor.knowledge.files import references
@@ -23,9 +22,10 @@ from advisor.knowledge.verb_files import ChecklistFile, ChecklistItem, checklist
 from advisor.model.facts import Fact, Scope
 from advisor.model.findings import Diagnosis, Input, NotEvaluated, Threshold, Tool
 from advisor.model.review import CheckEntry
+from tests.shipped import shipped_rules
 
 ITEMS = checklist_items().items
-RULES = load_rules(builtin_dir())
+RULES = shipped_rules()
 JUDGED = RULES.about("checklist").by_cause
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.load import load_rules
 from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.metrics.analysis import Analysis
 from advisor.model.facts import FactBase
 from advisor.pipeline.diagnose import open_trace
 from tests.docs.scripts import script
+from tests.shipped import shipped_rules
 
 anchor = script("docs/headings.py").anchor
 
@@ -59,7 +59,7 @@ def test_every_section_of_a_rule_is_cited() -> None:
 def test_a_section_names_thresholds_facts_and_captures(name: str) -> None:
     text = SECTIONS[name]
     plain = text.replace(",", "")
-    for rule in load_rules().active:
+    for rule in shipped_rules().active:
         for param, spec in rule.params.items():
             if spec.source == f"calibration#{name}":
                 assert f"`{param}` {spec.default}" in plain, f"{rule.code}.{param}"

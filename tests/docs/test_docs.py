@@ -16,13 +16,14 @@ from advisor.config import SETTINGS
 from advisor.engine.cases import run_all
 from advisor.engine.lint import check_rules
 from advisor.engine.lint_names import Catalogues
-from advisor.engine.load import builtin_dir, load_rules
+from advisor.engine.load import builtin_dir
 from advisor.engine.rank import SEVERITY_TABLE
 from advisor.knowledge.facts import joined_fields, joined_tables
 from advisor.knowledge.files import references
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
 from tests.docs.scripts import ROOT, script
+from tests.shipped import shipped_rules
 
 anchor = script("docs/headings.py").anchor
 
@@ -93,7 +94,7 @@ def test_each_engine_has_the_lines_to_type() -> None:
 
 def test_every_rule_has_a_page_and_a_line_in_the_index() -> None:
     index = text("docs/rules.md")
-    for rule in load_rules().active:
+    for rule in shipped_rules().active:
         assert f"[{rule.code}](rules/{rule.code}.md) | {rule.cause} |" in index
         assert f"# {rule.code} {rule.cause}\n" in text(f"docs/rules/{rule.code}.md")
 
@@ -214,7 +215,7 @@ def test_who_overrules_whom_is_what_the_rules_say() -> None:
         cells = [c.strip() for c in line.split("|")[1:-1]]
         if len(cells) == 3 and cells[0] not in ("cause", "---"):
             said[cells[0].split(" (")[0]] = set(cells[1].split(", "))
-    rules = {r.cause: set(r.then.overrules) for r in load_rules().active if r.then.overrules}
+    rules = {r.cause: set(r.then.overrules) for r in shipped_rules().active if r.then.overrules}
     assert said == rules
 
 
@@ -230,7 +231,7 @@ def test_the_table_of_known_answers_is_that_of_the_rules() -> None:
         assert sum(int(r[column]) for r in families) == int(total[column])
     for row in families:
         assert float(row[5]) < float(row[4])
-    known = [r.confidence for r in load_rules().active]
+    known = [r.confidence for r in shipped_rules().active]
     assert max(c.right + c.wrong for c in known) <= 3 * len(families)
     assert 0 < sum(c.right for c in known) <= int(total[2])
     assert sum(c.wrong for c in known) <= int(total[1]) - int(total[2])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.rank import without_repeats
 from advisor.model.facts import Scope
 from advisor.model.findings import Advice, Alternative, Finding, Impact
 from advisor.model.gain import Gain, Span
+from tests.shipped import shipped_rules
 
-RULES = load_rules(builtin_dir()).by_code
+RULES = shipped_rules().by_code
 
 
 def finding(

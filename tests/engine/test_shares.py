@@ -7,10 +7,10 @@ import re
 import pytest
 
 from advisor.engine.lint_names import templates
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.values import Placeholder, Shown, render
 from advisor.facts.catalog import CATALOGUE
 from advisor.knowledge.verb_files import checklist_items
+from tests.shipped import shipped_rules
 
 _OF_A_WHOLE = re.compile(r"\{([a-z0-9_.]+)\|pct\}\s+of\s+(?:the|its)\s+(?:window|step)\b")
 _SHARE = re.compile(r"\{([a-z0-9_.]+)\|share\}")
@@ -19,7 +19,7 @@ _OF_STEPS = {"graph.replaying_step_ratio", "host.preparation_ratio", "host.data_
 
 
 def _texts() -> list[tuple[str, str]]:
-    rules = [(rule.code, text) for rule in load_rules(builtin_dir()).active for _, text in templates(rule)]
+    rules = [(rule.code, text) for rule in shipped_rules().active for _, text in templates(rule)]
     return rules + [(item.id, text) for item in checklist_items().items for text in item.say]
 
 

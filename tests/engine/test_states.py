@@ -11,11 +11,11 @@ from advisor.engine.compile import Program, compile_rules
 from advisor.engine.conclude import Conclusions, conclude
 from advisor.engine.infer import Inference, infer
 from advisor.engine.judge import impact_of
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.facts.catalog import CATALOGUE
 from advisor.model.facts import TRACE, Fact, FactBase, Row
 from advisor.model.rules import Then
 from tests.engine.engine_support import base, ge, rule, rules
+from tests.shipped import shipped_rules
 
 GAP = rule(
     "HST101", "host-gap", [ge("f.gap", 0.1)], healthy="{f.gap|pct} is idle",
@@ -146,7 +146,7 @@ def test_what_lacks_facts_is_stopped_by_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def program() -> Program:
-    return compile_rules(load_rules(builtin_dir()).about("trace"))
+    return compile_rules(shipped_rules().about("trace"))
 
 
 def random_facts(program: Program, seed: int) -> FactBase:

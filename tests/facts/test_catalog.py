@@ -10,7 +10,6 @@ import pytest
 from advisor.compare.change_facts import EVERY_FACT
 from advisor.engine.compile import Test as Comparison
 from advisor.engine.compile import compile_rules
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.values import placeholders
 from advisor.facts.catalog import CATALOGUE, build_facts
 from advisor.facts.needs import remedy
@@ -22,6 +21,7 @@ from advisor.model.facts import TRACE, FactBase, Scope
 from advisor.sources.open import open_trace
 from advisor.sources.schema import TABLES
 from tests.builder import Export
+from tests.shipped import shipped_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIX_UNITS = {
@@ -264,7 +264,7 @@ def test_wider_facts_are_seen_from_narrower_scopes(tmp_path: Path) -> None:
 OFTEN_ABSENT = {"samples", "ranges", "allocations", "host_calls", "collectives"}
 
 
-BUILTIN = compile_rules(load_rules(builtin_dir())).by_code
+BUILTIN = compile_rules(shipped_rules()).by_code
 
 
 @pytest.mark.parametrize("code", sorted(BUILTIN))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.engine.rank import rank
 from advisor.errors import InputError
 from advisor.gain.attach import Gains, combine
@@ -19,8 +18,9 @@ from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import US, fix, replayer
 from tests.metrics.support import analysis
+from tests.shipped import shipped_rules
 
-RULES = load_rules(builtin_dir()).by_code
+RULES = shipped_rules().by_code
 
 
 def finding(code: str, severity: str = "high") -> Finding:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import yaml
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain.estimate import Replayer
 from advisor.gain.excerpt import NoReplay
 from advisor.gain.replay import replay
 from advisor.gain.whatifs import make_fix
 from advisor.metrics.analysis import Analysis
 from advisor.pipeline.diagnose import open_trace
+from tests.shipped import shipped_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "captures"
@@ -83,7 +83,7 @@ def measured() -> Iterator[tuple[str, str, dict[str, Any]]]:
 @pytest.mark.slow
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_estimates_meet_what_was_measured() -> None:
-    rules = load_rules(builtin_dir()).by_cause
+    rules = shipped_rules().by_cause
     errors, met = [], []
     for name, causes, gain in measured():
         spec = rules[causes.split("|")[0]].gain
@@ -131,7 +131,7 @@ def test_no_combination_beats_the_gpu(name: str, fixes: tuple[str, ...]) -> None
 @pytest.mark.skipif(not LABELLED, reason=f"{TRACES} is not here")
 def test_a_measured_step_narrows_what_launching_left_open() -> None:
     """Every range still meets what was measured, those of the host's launching at 1.4 or less."""
-    rules = load_rules(builtin_dir()).by_cause
+    rules = shipped_rules().by_cause
     for name, causes, gain in measured():
         spec = rules[causes.split("|")[0]].gain
         assert spec is not None

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.gain import fixes, fixes_copies, fixes_device, fixes_host
 from advisor.gain.attach import combine
 from advisor.gain.estimate import Replayer
@@ -26,6 +25,7 @@ from tests.builder import Export
 from tests.gain import scenes
 from tests.gain.support import PLAIN, US, fix, replayer, step_us
 from tests.kineto_builder import Profile
+from tests.shipped import shipped_rules
 
 
 def after(export: Export, folder: Path, *fixes: Fix, lean: int = 0, **options: object) -> float:
@@ -282,7 +282,7 @@ def test_blocked_in_the_operating_system(tmp_path: Path) -> None:
         )
     assert after(export, tmp_path, fix("remove_host_gap", what="os", idle_waits="kept")) == 132
     # That is what the finding of such calls stands for; host code is another's.
-    (blocked,) = parse_fixes(["HST104:idle_waits=kept"], load_rules(builtin_dir()).by_code)
+    (blocked,) = parse_fixes(["HST104:idle_waits=kept"], shipped_rules().by_code)
     assert after(export, tmp_path, blocked) == 132
     with pytest.raises(NoEstimate, match="operating system"):
         after(scenes.waiting(), tmp_path, fix("remove_host_gap", what="os"))

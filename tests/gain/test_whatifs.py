@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError
 from advisor.gain.whatifs import catalogue, constant, make_fix, no_estimate, split_fix
 from advisor.knowledge.files import references
 from advisor.pipeline.explain import parse_fixes
+from tests.shipped import shipped_rules
 
-RULES = load_rules(builtin_dir())
+RULES = shipped_rules()
 
 
 def test_every_constant_has_an_origin() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.engine.load import load_rules
 from advisor.model.rules import RuleSpec
 from advisor.reports import markdown, text
 from advisor.reports.layout import Page
 from advisor.reports.rule_blocks import condition_line, explain
 from advisor.reports.rule_blocks import page as blocks
+from tests.shipped import shipped_rules
 
-RULES = {r.code: r for r in load_rules().active}
+RULES = {r.code: r for r in shipped_rules().active}
 
 
 def terminal(rule: RuleSpec) -> str:

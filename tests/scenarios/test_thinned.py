@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -151,17 +153,19 @@ def stepped(
 @pytest.mark.parametrize(
     ("script", "share"),
     [
-        (stepped(0.5), 0.5),
-        (stepped(0.85), 0.15),
-        (stepped(0.7, graph=True), 0.3),
-        (stepped(), 0.0),
-        (stepped(graph=True), 0.0),
-        (stepped(converges=True), 0.0),
-        (stepped(experts=True), 0.0),
+        (partial(stepped, 0.5), 0.5),
+        (partial(stepped, 0.85), 0.15),
+        (partial(stepped, 0.7, graph=True), 0.3),
+        (stepped, 0.0),
+        (partial(stepped, graph=True), 0.0),
+        (partial(stepped, converges=True), 0.0),
+        (partial(stepped, experts=True), 0.0),
     ],
 )
-def test_steps_of_which_no_two_run_the_same(script: Export, share: float, tmp_path: Path) -> None:
+def test_steps_of_which_no_two_run_the_same(
+    script: Callable[[], Export], share: float, tmp_path: Path
+) -> None:
     """Calls left out with their kernels leave numbers that are no further apart than elsewhere."""
-    d = advisor.diagnose(script.write(tmp_path / "trace.sqlite"))
+    d = advisor.diagnose(script().write(tmp_path / "trace.sqlite"))
     assert fact(d, "capture.left_out_ratio", None) == pytest.approx(share, abs=0.3 * share)
     assert (d.findings[0].cause == "damaged-capture") == bool(share)
