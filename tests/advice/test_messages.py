@@ -38,10 +38,23 @@ def test_a_share_of_nothing_is_seen() -> None:
 
 
 #: Rules of what only language models have: prompts, drafts, beams, a cache; logs of the
-#: servers of one. And those on the capture.
-OF_LANGUAGE_MODELS = ("CAP", "CHK", "CMP", "COM108", "KRN120", "KRN125", "LOD", "MOE", "UTL109", "UTL111")
+#: servers of one; halves of a batch that exchange with experts. And those on the capture.
+OF_LANGUAGE_MODELS = (
+    "CAP",
+    "CHK",
+    "CMP",
+    "COM108",
+    "COM113",
+    "KRN120",
+    "KRN125",
+    "LOD",
+    "MOE",
+    "UTL109",
+    "UTL111",
+)
 _LANGUAGE = re.compile(r"(?i)\b(?:tokens?|decod\w+|prefill\w*|KV|logits|prompts?|beams?)\b")
-_KNOWN = ("workload.", "capture.serving", "kernel.static_cache")
+#: Facts that only such programs have; what experts exchange are tokens.
+_KNOWN = ("workload.", "capture.serving", "kernel.static_cache", "comm.exchange_part_ratio")
 
 
 @pytest.mark.parametrize(
