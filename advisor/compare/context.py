@@ -21,7 +21,7 @@ from advisor.compare.sides import (
     shared,
 )
 from advisor.facts.writer import FactWriter
-from advisor.knowledge.verb_files import limit
+from advisor.knowledge.verb_files import limit, read_of_context
 from advisor.model.comparison import Comparability, ContextScaling, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
@@ -30,6 +30,7 @@ from advisor.model.numbers import milliseconds
 #: Operations that get facts of their own, by the size of their change.
 _KEPT = 20
 _ATTENTION = "attention"
+_GROWTH = ("context-scaling", "sparse-attention-grows")
 
 
 def scaling(
@@ -67,7 +68,9 @@ def scaling(
     growth = measured.typical.span if measured.typical else None
     facts = _facts(rows, score, growth.mid if growth else None, of_step)
     judged = judge(facts, "context", rules, {TRACE: step})
-    rows = [r.replaced(grows=judged.fired("context-scaling", Scope(operation=r.operation))) for r in rows]
+    rows = [
+        r.replaced(grows=any(judged.fired(c, Scope(operation=r.operation)) for c in _GROWTH)) for r in rows
+    ]
     in_ms = None
     if growth is not None:
         in_ms = Span(low=growth.low * step, mid=growth.mid * step, high=growth.high * step)
@@ -102,7 +105,7 @@ def _row(x: Operation, y: Operation, step: float) -> Scaling:
     return Scaling(
         operation=x.name,
         family=x.family,
-        attention=x.family == _ATTENTION,
+        attention=x.family == _ATTENTION and read_of_context(x.name) != "fixed",
         calls_short=round(x.calls, 3),
         calls_long=round(y.calls, 3),
         short_ms=round(x.ms, 6),
@@ -124,6 +127,7 @@ def _facts(rows: list[Scaling], score: float, growth: float | None, attention: f
         own |= {
             "context.is_attention": row.attention,
             "context.operation_family": row.family,
+            "context.operation_reads": read_of_context(row.operation),
             # An operation that is new at the long context grew by all of itself.
             "context.operation_growth_ratio": 1.0 if row.growth is None else row.growth,
             "context.operation_step_growth_ratio": row.step_growth,
@@ -173,7 +177,11 @@ def _summary(doc: ContextScaling) -> str:
         return f"Only attention grows: {text[:-1]}{share}."
     grown = [r.operation for r in doc.operations if r.grows]
     listed = ", ".join(grown[:3]) + (f" and {len(grown) - 3} more" if len(grown) > 3 else "")
-    return f"Not only attention grows, but also {listed}: {text[:-1]}{share}."
+    also = any(r.attention and not r.grows and r.step_growth >= limit("growth-share") for r in doc.operations)
+    what = (
+        f"Not only attention grows, but also {listed}" if also else f"Growth that should not be, of {listed}"
+    )
+    return f"{what}: {text[:-1]}{share if also else ''}."
 
 
 def _notes(

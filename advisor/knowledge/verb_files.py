@@ -324,6 +324,7 @@ class Factor(Data):
 
 class ComparisonFile(File):
     limits: dict[Key, Limit]
+    context: dict[Text, Literal["fixed", "bounded"]]
     factors: dict[Key, Factor]
 
 
@@ -334,6 +335,11 @@ def _comparison() -> ComparisonFile:
 
 def limit(name: str) -> float:
     return _comparison().limits[name].value
+
+
+def read_of_context(operation: str) -> str:
+    """What an operation reads of the context in a decode step: ``fixed``, ``bounded``, or ``any``."""
+    return _comparison().context.get(operation, "any")
 
 
 def factor(name: str) -> float:

@@ -30,7 +30,7 @@ def context(doc: ContextScaling, verbosity: int = 0) -> Iterator[Block]:
     yield from two.comparable(doc.comparability, verbosity)
     rows: list[tuple[Cell, ...]] = []
     for r in doc.operations:
-        what = "attention" if r.attention else "GROWS" if r.grows else ""
+        what = "GROWS" if r.grows else "attention" if r.attention else ""
         ms = (milliseconds(r.short_ms), milliseconds(r.long_ms), change(r.short_ms, r.long_ms))
         rows.append((r.operation, what, *ms, f"{signed(r.step_growth)} %"))
     if rows:

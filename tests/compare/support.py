@@ -21,6 +21,9 @@ ATTENTION = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 6
 NORM = "void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float>(int, float)"
 ADD = "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>>"
 CAT = "void at::native::CatArrayBatchedCopy<at::native::OpaqueType<2u>, unsigned int, 4, 64, 64>(p)"
+LINEAR = "fused_recurrent_gated_delta_rule_fwd_kernel"
+SPARSE = "dsa_v2_decode_sm100"
+INDEXER = "void deep_gemm::sm90_fp8_paged_mqa_logits<32, 128>(unsigned)"
 SAMPLE = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, ArgMaxOps>>"
 TOPK = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>(at::cuda::TensorInfo)"
 SILU = "void at::native::vectorized_elementwise_kernel<8, at::native::silu_kernel(TensorIterator)>"
@@ -45,6 +48,7 @@ def decoder(
     ranges: bool = True,
     graph_mode: str | None = None,
     gemm_name: str = GEMM,
+    attention_name: str = ATTENTION,
     gpu: str = "NVIDIA H200",
     clock: float = 1.98e9,
     driver: str = "580.159",
@@ -76,7 +80,7 @@ def decoder(
         begin = host
         work: list[tuple[str, float, int]] = []
         for _ in range(layers):
-            work += [(NORM, norm, blocks), (gemm_name, gemm, 132), (ATTENTION, attention, 64)]
+            work += [(NORM, norm, blocks), (gemm_name, gemm, 132), (attention_name, attention, 64)]
             if cat:
                 work.append((CAT, cat, blocks))
             if routed:

@@ -18,7 +18,16 @@ from advisor.model.comparison import FrameworkTable, Metric
 from advisor.pipeline import compare as run
 from advisor.pipeline.diagnose import diagnose
 from advisor.sources.serving.report_numbers import COMPARED
-from tests.compare.support import LABELLED, committed_diagnosis, diagnosed, side
+from tests.compare.support import (
+    ATTENTION,
+    INDEXER,
+    LABELLED,
+    LINEAR,
+    SPARSE,
+    committed_diagnosis,
+    diagnosed,
+    side,
+)
 from tests.scenarios.machine import DECODE_LAYER, GEMM, GEMV, NORM, PREFILL_ATTENTION, SILU, Kernel, Machine
 
 # --- context ---------------------------------------------------------------------------------
@@ -90,6 +99,34 @@ def test_products_that_grow_are_attention_in_pieces(tmp_path: Path) -> None:
     long = side("long", diagnosed(tmp_path / "l.sqlite", gemm=60.0, seed=1))
     found = scaling(short, long)
     assert [a.id for f in found.findings for a in f.recommendations] == ["attention-backend"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cause", "advised"),
+    [
+        (LINEAR, "context-scaling", "recurrent-decode"),
+        (SPARSE, "sparse-attention-grows", "select-tokens"),
+        (INDEXER, None, None),
+        (ATTENTION, None, None),
+    ],
+    ids=["linear", "sparse", "indexer", "full"],
+)
+@pytest.mark.parametrize("longer", [10.0, 40.0])
+def test_attention_that_must_not_grow(
+    kernel: str, cause: str | None, advised: str | None, longer: float, tmp_path: Path
+) -> None:
+    """A state of fixed size and a fixed number of tokens cost the same at any context; what looks at all
+    tokens may grow."""
+    same = {"attention_name": kernel, "jitter": 0.0}
+    short = side("short", diagnosed(tmp_path / "s.sqlite", attention=10.0, **same))
+    found = scaling(short, side("long", diagnosed(tmp_path / "l.sqlite", attention=longer, **same)))
+    grows = cause if longer > 10 else None
+    assert [f.cause for f in found.findings] == ([grows] if grows else [])
+    assert {r.id for f in found.findings for r in f.recommendations if r.id == advised} == (
+        {advised} if grows else set()
+    )
+    expected = "no-growth" if longer == 10 else "context-scaling" if cause else "only-attention-scales"
+    assert found.verdict == expected
 
 
 def test_nothing_grows(tmp_path: Path) -> None:

@@ -249,6 +249,20 @@ def test_rows_that_the_hardware_trace_dropped_are_recorded_by_software(tmp_path:
     assert "update-nsys" not in advice(d)
 
 
+@pytest.mark.parametrize("busy", [True, False])
+def test_counters_that_another_tool_holds(busy: bool, tmp_path: Path) -> None:
+    """A capture without any GPU work: where the tool says why, the trace by software comes first."""
+    e = Export(tool_version="2026.3.1.12").gpu(name="NVIDIA B300", capability=(10, 3)).process(100)
+    e.traced("Cuda", "NvtxEvents").range("decode_step 0", 0, 900_000)
+    if busy:
+        e.diagnostic("CUPTI_ERROR_HARDWARE_BUSY: cannot enable hardware tracing")
+    d = diagnosed(e, tmp_path)
+    assert fact(d, "capture.refusal", None) == ("hardware-busy" if busy else "none")
+    advised = [r.id for f in d.findings if f.cause == "no-gpu-activity" for r in f.recommendations]
+    assert (advised[:1] == ["trace-by-software"]) is busy
+    assert ("another tool holds" in d.findings[0].message) is busy
+
+
 @pytest.mark.parametrize(
     ("release", "capability", "sources", "method"),
     [

@@ -33,6 +33,16 @@ def test_each_scrape_is_a_sample_of_each_gpu(tmp_path: Path, scrapes: int) -> No
         assert samples["power_w"][~first].tolist() == [100.0] * scrapes
 
 
+def test_power_at_the_moment_counts_before_the_mean(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.txt"
+    more = {"DCGM_FI_DEV_POWER_USAGE_INSTANT": 250, "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 600}
+    lines = [f'{metric}{{gpu="0",modelName="NVIDIA GB300"}} {watts}\n' for metric, watts in more.items()]
+    path.write_text(scrape(0.5) + "".join(lines))
+    with open_trace(path) as trace:
+        read = trace.columns("samples", ("power_w", "power_limit_w"))
+        assert [read[n].tolist() for n in ("power_w", "power_limit_w")] == [[250.0], [600.0]]
+
+
 def test_lines_without_a_value_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.txt"
     path.write_text(scrape(0.5) + 'DCGM_FI_PROF_SM_ACTIVE{gpu="0"} \nDCGM_FI_DEV_SM_CLOCK{gpu="0"\n')

@@ -128,7 +128,7 @@ GAINS = (
 SCALING = (
     Column("operation", 40, "operation"),
     Column("family", 14, "family"),
-    Column("", 12, lambda r: "attention" if r.attention else "grows" if r.grows else None),
+    Column("", 12, lambda r: "grows" if r.grows else "attention" if r.attention else None),
     Column("calls short", 11, "calls_short"),
     Column("calls long", 11, "calls_long"),
     Column("short (ms)", 12, "short_ms"),

@@ -37,10 +37,12 @@ _NAMES = (
     ("memory_used_bytes", 1.0, "own.used_bytes"),
     ("memory_total_bytes", 2.0**30, "own.total_gib"),
     ("memory_total_bytes", 1.0, "own.total_bytes"),
-    ("power_w", 1.0, "power.draw.instant power.draw power.draw.average pwr power dcgm_fi_dev_power_usage"),
+    ("power_w", 1.0, "power.draw.instant power.draw power.draw.average pwr power"),
+    ("power_w", 1.0, "dcgm_fi_dev_power_usage_instant dcgm_fi_dev_power_usage"),
     ("power_w", 1.0, "power_usage_instant power_usage"),
     ("power_w", 0.001, "own.power_mw"),
-    ("power_limit_w", 1.0, "enforced.power.limit power.limit dcgm_fi_dev_power_mgmt_limit"),
+    ("power_limit_w", 1.0, "enforced.power.limit power.limit"),
+    ("power_limit_w", 1.0, "dcgm_fi_dev_enforced_power_limit dcgm_fi_dev_power_mgmt_limit"),
     ("sm_clock_hz", _MHZ, "clocks.sm clocks.current.sm pclk smclk dcgm_fi_dev_sm_clock"),
     ("sm_clock_max_hz", _MHZ, "clocks.max.sm dcgm_fi_dev_max_sm_clock"),
     ("temperature_c", 1.0, "temperature.gpu gtemp temp tmptr dcgm_fi_dev_gpu_temp"),
@@ -64,9 +66,10 @@ _NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?")
 _BLANK = {0x7FFFFFF0, 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3}
 _LEAST_BLANK = 2.0**47
 
-#: Bits of nvmlClocksEventReasons that limit the clock against the load's demand: power cap, hardware and
-#: software slowdown, brake. Idle, application clocks and sync boost are a choice.
-_HELD_BACK, _HEAT = 0x04 | 0x08 | 0x20 | 0x40 | 0x80, 0x20 | 0x40
+#: Bits of nvmlClocksEventReasons (nvidia-ml-py 13.615) that limit the clock against the load's demand: power
+#: cap, hardware and software slowdown, brake, limits of the board and for its reliability. Idle, application
+#: clocks and sync boost are a choice.
+_HELD_BACK, _HEAT = 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x200 | 0x400, 0x20 | 0x40
 _REASONS = (
     "clocks_throttle_reasons.active",
     "clocks_event_reasons.active",
