@@ -232,7 +232,7 @@ def facts() -> str:
         "",
         "# Facts",
         "",
-        f"{len(EVERY_FACT)} facts: all that rules may speak of. `advisor facts TRACE` prints their "
+        f"{len(EVERY_FACT)} facts: all that rules can use. `advisor facts TRACE` prints their "
         "values in a capture with where each came from. A fact without a value is missing, never "
         "zero: a rule that needs it is then not evaluated. *Tables* are those of the capture "
         "without which a fact has no value, *flag* the nsys option that records them. Ratios are "

@@ -106,7 +106,7 @@ def _needs(unmet: UnmetNeed, recording: nsys.Recording) -> _Needs | None:
 
 
 def _mend(chosen: list[str], recording: nsys.Recording, about: Situation) -> tuple[str, ...]:
-    """Add what removes findings about the capture itself, whatever it enables."""
+    """Add what removes findings about the capture itself, also if it enables no rule."""
     mended = []
     # What every capture should have: most rules use kernels inside graphs, and without graphs node
     # tracing costs nothing.

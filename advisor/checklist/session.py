@@ -85,7 +85,7 @@ def load(path: Path) -> dict[str, Any]:
     """The table that a YAML or JSON file holds."""
     try:
         text = read_text(path, MOST_WRITTEN_BYTES)
-        # A session is YAML whatever its name ends in.
+        # A session is YAML under any name.
         json = path.suffix == ".json" and text.lstrip().startswith(("{", "["))
         content = parse_json(text) if json else yaml.safe_load(text)
     except FileNotFoundError:

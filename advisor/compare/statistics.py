@@ -11,7 +11,7 @@ between repeats of a step (calibration#compare-noise), which grows with the host
 may agree by luck, so their own spread is assumed to be not much less than usual.
 
 A change counts as *certain* only if the steps also separate: by rank sums (typical) or by shuffling steps
-between the sides (mean). Whatever the distribution, that excludes chance.
+between the sides (mean). That excludes chance under any distribution.
 
 Everything is seeded: the same input gives the same interval.
 """

@@ -4,7 +4,7 @@ A case gives facts in one scope, the symptoms and causes that fired (all others 
 quiet), and the expected outcome. The cases of a rule are complete when at least one fires, one is not
 evaluated, and for every condition, guard and required join there is a quiet one that fails at it alone,
 with numbers just across their threshold. Of a question, each answer needs a case, and each condition one
-that misses it, whatever the answer.
+that misses it, with any answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The states of rules that are no finding, and what each part of the budget ends in: findings that speak of
+"""The states of rules that are no finding, and what each part of the budget ends in: findings about
 it, or a sentence why there are none.
 
 ===============  ===============================================================================
@@ -130,7 +130,7 @@ def _known(inference: Inference, spec: RuleSpec, outcome: Outcome) -> bool:
 
 
 def _absent(outcome: Outcome) -> bool:
-    """Whether the cause of the rule is absent, whatever its guards say."""
+    """Whether the cause of the rule is absent, its guards aside."""
     joins = [j.truth for j in outcome.joins if j.join.required]
     return k_or(*(b.truth for b in outcome.branches)) is False or False in joins
 

@@ -103,7 +103,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         _workload(a, out)
         return
     if capture.recorder.samples_only and not trace.has("samples"):
-        return  # a server's log alone says nothing of the GPU
+        return  # a server's log alone says nothing about the GPU
     _sampling(a, out)
     if capture.recorder.samples_only:
         # A sampler sees utilisation only; a missing kernel table says nothing about the GPU.

@@ -1,5 +1,5 @@
 """Facts about where GPU work comes from: modules, lines, operators and the sizes of matrix products, as
-recorded or taken from another recording (`--together`); which code makes the calls that findings speak of;
+recorded or taken from another recording (`--together`); which code makes the calls that findings are about;
 and what timing Python calls costs."""
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _by_sizes(a: Analysis, device: int, found: Sized[Shape]) -> list[list[Any]]:
     return sorted(rows, key=lambda row: -row[4])[:_ROWS]
 
 
-# --- which code makes the calls that a finding speaks of: tables call_sites.* ---------------------
+# --- which code makes the calls that a finding is about: tables call_sites.* ---------------------
 
 
 def call_site_tables(a: Analysis, device: int, out: FactWriter) -> None:

@@ -238,7 +238,7 @@ def _in_rhythm(away: Spans) -> float:
     apart = np.abs(phase[:, None] - phase)
     near = np.minimum(apart, limits.QUOTA_PERIOD_NS - apart) <= limits.QUOTA_EXACT_NS
     best = near[np.argmax(near.sum(axis=1))]
-    # Stops of a loop that is slower than a period come once a step, whatever the clock of the quota.
+    # Stops of a loop that is slower than a period come once a step, with any period of the quota.
     whole = np.rint(np.diff(stops.end[best]) / limits.QUOTA_PERIOD_NS) >= 1
     return float((stops.end - stops.start)[best].sum() / stops.total) if whole.all() else 0.0
 

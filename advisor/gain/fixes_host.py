@@ -269,7 +269,7 @@ def launched_ahead(fix: Fix, inputs: Inputs, work: Work, all_waits: bool = False
 
 def remove_host_gap(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Optimistic: the next step is launched before the result of the last one is read. Pessimistic, where
-    the thread may wait for what comes at a rate of its own: nothing changes."""
+    the thread may wait for what comes at a fixed rate: nothing changes."""
     calls = inputs.calls
     if lean < 0 and fix.params["may_stay"] == "yes":
         return inputs

@@ -226,7 +226,7 @@ def polled(a: Analysis, thread: int, gaps: Spans) -> int:
 
 
 def ticked(a: Analysis, thread: int, gaps: Spans) -> int:
-    """ns of these gaps in which the thread sleeps at a tick of its own, between the work of two steps."""
+    """ns of these gaps in which the thread sleeps on a timer of its own, between the work of two steps."""
     steps = a.repeated
     if len(steps) < 3 or not steps.believed:
         return 0

@@ -18,7 +18,7 @@ from advisor.model.rules import Reply
 
 
 class Line(Frozen):
-    """Something to type. `shell` is false for text that belongs into the program or its options."""
+    """Something to type. `shell` is false for text that belongs in the program or its options."""
 
     command: str
     what: str = ""

@@ -10,7 +10,13 @@ import re
 from functools import lru_cache
 
 #: What only names of functions on the device look like.
-_KERNEL = re.compile(r"^(?:void |nvjet_|cudnn_generated)|^(?=[\w:]+?::)\S*[<(]|^\w+<.*>(?:\(.*)?$")
+_KERNEL = re.compile(
+    r"^(?:void |nvjet_|cudnn_generated|std::enable_if<)|^(?=[\w:]+?::)\S*[<(]|^\w+<.*>(?:\(.*)?$"
+    r"|^\w*kernel\w*\(",
+    re.IGNORECASE,
+)
+#: The type that such a function returns, up to its name.
+_ENABLED = re.compile(r"^(?:typename )?std::enable_if(?:_t)?<.*?>(?:::type)? (?=[\w:]+[<(…])")
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\(anonymous\)|(?<!\w)_GLOBAL__N_\w*)::")
 _CAST = re.compile(r"\((?:int|bool|unsigned int|unsigned long|long|[\w:]+)\)(?=-?\d)")
 _WORD = re.compile(r"[A-Za-z_][\w:]*")
@@ -66,7 +72,7 @@ def kernel_label(name: str) -> str:
         return " ".join(("nvjet", *(p for p in parts if p not in _USUAL)))
     if name.startswith("cudnn_generated"):
         return _of_cudnn(name)
-    text = _CAST.sub("", _ANONYMOUS.sub("", name.removeprefix("void ")))
+    text = _CAST.sub("", _ANONYMOUS.sub("", _ENABLED.sub("", name.removeprefix("void "))))
     function, arguments = _split(text)
     if not arguments:
         return function

@@ -1,4 +1,4 @@
-"""What the job wins where the late ranks are mended, or where transfers are hidden."""
+"""What the job wins where the late ranks are on time, or where transfers are hidden."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from advisor.errors import InputError
 from advisor.recording.server import Engine, Pace
 from advisor.recording.watch import Notify, size_text
 
-#: Below the folder of a run, for a server on this machine that can be told where to write.
+#: Below the folder of a run, for a server on this machine that takes a folder to write to.
 TRACES = "traces"
 #: Traces of the process that answers requests: no GPU works for it.
 _FRONTEND = "async_llm"

@@ -1,4 +1,4 @@
-"""A diagnosis in five sentences for who decides: what is slow, why, what to do, what it wins, how sure."""
+"""A diagnosis in five sentences for a manager: what is slow, why, what to do, what it wins, how sure."""
 
 from __future__ import annotations
 

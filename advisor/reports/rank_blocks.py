@@ -9,7 +9,7 @@ from advisor.model.findings import Diagnosis
 from advisor.model.numbers import column, percent
 from advisor.reports.blocks import Block, Grid, Heading, first
 
-SHOWN = 16
+SHOWN = 10
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
 #: Columns of the table of ranks shown here, and shorter heads for some; all are in the document.
 _HEADS = (

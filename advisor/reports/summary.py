@@ -268,7 +268,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
         share = "" if judges_capture(first.code) else phrases.share_text(first)
         of = first.impact.of(bool(d.steps)) if first.impact is not None else ""
         if share and (whole := share_of(d)):
-            return f"{first.cause}, {share} {whole}"
+            return f"this concerns {share}, {whole}"
         # What one rank waits for the others no fix of its own saves.
         perhaps = ", part of it perhaps waiting for other ranks" if waits else ""
         return f"this concerns {share} of the {of}{perhaps}" if share else ""

@@ -1,4 +1,4 @@
-"""The one spelling of tables and columns that every source fills, whatever its format.
+"""The one spelling of tables and columns that every source fills, in any format.
 
 Times are int64 ns from the capture's own zero, start inclusive, end exclusive. Ids that a row
 lacks are `MISSING`; text stays an id into the trace's string pool. A sampled metric that a device

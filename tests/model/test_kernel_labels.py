@@ -44,6 +44,16 @@ SILU = (
         ("void cutlass::device_kernel<cutlass::gemm::GemmUniversal<int>>(P)", "device GemmUniversal int32"),
         ("void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>(T)", "act_and_mul silu bf16"),
         ("void k(int)", "k"),
+        (
+            "std::enable_if<(int)8>(int)0&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type "
+            "vllm::fused_add_rms_norm_kernel<c10::BFloat16, (int)8>(T1 *, T1 *, int)",
+            "fused_add_rms_norm bf16 8",
+        ),
+        (
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+        ),
+        ("attention (FlashAttention kernel)", "attention (FlashAttention kernel)"),
         ("void broken)", "broken)"),
         ("triton_poi_fused_add_mul_3", "triton_poi_fused_add_mul_3"),
         ("decode_step 12", "decode_step 12"),

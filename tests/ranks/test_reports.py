@@ -112,13 +112,13 @@ def test_in_html_and_in_the_workbook(report: Report, tmp_path: Path) -> None:
 def test_many_ranks_show_those_that_matter(tmp_path: Path) -> None:
     count = SHOWN + 4
     own, late = job(2, more={1: 60}, steps=3).write(tmp_path)
-    files = [(rank, late if rank == 17 else own) for rank in range(count)]
+    files = [(rank, late if rank == 11 else own) for rank in range(count)]
     found = diagnose_ranks(files, run=reduced_once)
     short = plain(found, TextOptions())
     assert len([line for line in short.splitlines() if "███" in line]) == 2
     assert len(short.splitlines()) <= 32
-    assert "rank 17 causes" in short
+    assert "rank 11 causes" in short
     shown = markdown.document(diagnosis_report([found])).decode()
     table = shown[shown.rindex("### Ranks") :]
-    assert table.splitlines()[4].strip(" |").startswith("17 ")
+    assert table.splitlines()[4].strip(" |").startswith("11 ")
     assert "and 4 more" in table

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from advisor.reports.blocks import Entry, Labelled
+from advisor.reports.blocks import Block, Entry, Grid, Labelled, Places
 from advisor.reports.diagnosis_blocks import TextOptions, shown
 from advisor.reports.finding_text import Detail, finding
 from advisor.reports.text import plain
-from tests.captures import diagnosed
+from tests.captures import committed, diagnosed
 from tests.reports.fixture import DIAGNOSIS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,22 @@ def test_the_report_of_a_capture_is_one_screen() -> None:
     assert len(lines) >= 10
     assert max(lines.values()) <= 32, lines
     assert median(lines.values()) <= 22, lines
+
+
+def nested(blocks: Iterable[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        yield from nested(getattr(block, "blocks", ()))
+
+
+@pytest.mark.parametrize("name", ["decode_eager_bs1", "prefill8b_bs4"])
+def test_in_full_at_most_ten_rows_and_five_places(name: str) -> None:
+    """With -v and of `advisor show`; -vv prints all."""
+    blocks = [*nested(shown([diagnosed(committed(name))], TextOptions(verbosity=1)))]
+    rows = [len(b.rows) for b in blocks if isinstance(b, Grid)]
+    assert rows
+    assert max(rows) <= 10
+    assert all(len(b.texts) <= 5 for b in blocks if isinstance(b, Places))
 
 
 @pytest.mark.parametrize("detail", [Detail(), Detail(rows=10, places=5)])

@@ -1,4 +1,4 @@
-"""Five sentences for who decides: what is slow, why, what to do, what it wins, how sure."""
+"""Five sentences for a manager: what is slow, why, what to do, what it wins, how sure."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ def test_the_gain_and_how_sure_are_those_of_the_first_finding() -> None:
     without = first.model_copy(update={"gain": None})
     alone = DIAGNOSIS.model_copy(update={"findings": (without,), "headline": headline})
     assert sentences(alone)[3] == "What that wins cannot be estimated from this recording."
+
+
+def test_an_option_in_the_advice_is_left_out() -> None:
+    first = DIAGNOSIS.findings[0]
+    advice = first.recommendations[0].model_copy(
+        update={
+            "sentence": "record again with --cuda-graph-trace=node, to see the kernels inside CUDA graphs"
+        }
+    )
+    found = first.model_copy(update={"recommendations": (advice,)})
+    texts = sentences(DIAGNOSIS.model_copy(update={"findings": (found, *DIAGNOSIS.findings[1:])}))
+    assert texts[2] == "What to do: record again, to see the kernels inside CUDA graphs."
 
 
 def test_the_text_and_the_head_of_the_page_say_them() -> None:

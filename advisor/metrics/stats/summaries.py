@@ -33,7 +33,7 @@ class Query:
     """One analysis, the rows of it that count, and how kernels are named."""
 
     def __init__(self, a: Analysis, names: NameStyle = "full", whole: bool = False) -> None:
-        """`whole`: count every row of the capture, whatever the window."""
+        """`whole`: count every row of the capture, in the window or not."""
         self.a = a
         self.names = names
         self.whole = whole

@@ -1,7 +1,7 @@
 """One HTML file with everything in it: no network, light and dark, printable.
 
 Templates escape all values. The document itself is embedded twice: packed, to be saved, and the part
-drawn in the timeline as JSON. A policy in the page lets only our own script run, whatever the name of a
+drawn in the timeline as JSON. A policy in the page lets only our own script run, under any name of a
 kernel.
 """
 

@@ -241,7 +241,7 @@ def _llama_rows(text: str) -> Iterator[Row]:
 
 
 def _llama_test(prompt: Any, made: Any, rate: Any) -> Iterator[Row]:
-    """A test of one kind; those of both give a rate that says nothing of either."""
+    """A test of one kind; those of both give a rate that says nothing about either."""
     if isinstance(rate, int | float) and 0 < rate < math.inf and bool(prompt) != bool(made):
         if made:
             yield _one("output_per_s", LOAD_DECODE, 1.0, float(rate))

@@ -112,5 +112,5 @@ def is_server(head: bytes) -> bool:
 
 
 def holds_load(text: str) -> bool:
-    """True if any line says something of the load of a server."""
+    """True if any line reports the load of a server."""
     return is_metrics(text) or any(map(has_load, text.splitlines())) or tool_of(text) is not None
