@@ -136,7 +136,7 @@ def test_a_profile_by_the_clock(server: Made, traces: tuple[str, str], name: str
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_all_ranks_are_one_job(server: Made, traces: tuple[str, str], name: str, capsys: Captured) -> None:
-    standin = server(name, ranks=4, flush_s=0.1)
+    standin = server(name, ranks=4, flush_s=0.1, told=True)  # so that it is known how many are waited for
     assert main(["attach", standin.url, *traces, "-q"]) == 0
     capsys.readouterr()
     found = facts(diagnosis())

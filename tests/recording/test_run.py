@@ -211,7 +211,7 @@ def test_an_empty_word_of_the_command_is_its_own(nsys: Made) -> None:
 
 @pytest.mark.parametrize(
     ("behaviour", "said"),
-    [({"version": "2020.3.1.72"}, "nsys 2020.3.1.72"), ({"says": "something else"}, "is no nsys")],
+    [({"version": "2020.3.1.72"}, "nsys 2020.3.1.72"), ({"says": "something else"}, "is not nsys")],
 )
 def test_an_nsys_that_cannot_be_used(nsys: Made, behaviour: Any, said: str, capsys: Captured) -> None:
     nsys(**behaviour)
