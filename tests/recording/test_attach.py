@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from advisor.cli.main import main
+from advisor.recording import attach
 from advisor.recording.server import Pace, Server, engine_of
 from tests.recording.servers import Engine, Standin
 
@@ -211,9 +213,11 @@ def test_a_run_against_another(server: Made, traces: tuple[str, str], capsys: Ca
 
 @pytest.mark.slow
 def test_a_load_of_ours_is_run_meanwhile_and_ended(
-    server: Made, traces: tuple[str, str], tmp_path: Path
+    server: Made, traces: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standin = server(running=0)
+    # A busy machine takes seconds to start Python.
+    monkeypatch.setattr(attach, "PACE", replace(attach.PACE, arrive=60.0))
 
     def look() -> None:
         standin.engine.running = 8 * (tmp_path / "loaded").exists()
@@ -258,6 +262,7 @@ def see(event, given):
         seen.append(str(given[1] if event == "socket.connect" else given[:2]))
 sys.addaudithook(see)
 from advisor.cli.main import main
+from advisor.recording import attach
 code = main(sys.argv[1:])
 print(sorted(set(seen)))
 sys.exit(code)
