@@ -76,8 +76,15 @@ def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str
     assert tree(tmp_path) == before
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("format", ["text", "json"])
+@pytest.mark.parametrize(
+    ("format", "unbuffered"),
+    [
+        ("text", "1"),
+        ("json", ""),
+        pytest.param("text", "", marks=pytest.mark.slow),
+        pytest.param("json", "1", marks=pytest.mark.slow),
+    ],
+)
 def test_standard_output_that_takes_only_a_part(
     format: str, unbuffered: str, capture: Path, tmp_path: Path
 ) -> None:
