@@ -123,7 +123,7 @@ class Timeline extends Viewport {
       g.font = `${hot ? "600 " : ""}10.5px system-ui, sans-serif`;
       this.label(`${f.rank}. ${f.code} ${f.cause}`, y + ROW / 2, hot ? c.fg : c.muted);
       this.clipped(() => f.time_ranges.forEach((r) => {
-        g.globalAlpha = hot ? 1 : 0.55; g.fillStyle = c.hit;
+        g.globalAlpha = hot ? 1 : 0.8; g.fillStyle = c.hit;
         g.fillRect(this.x(r.start_ns), y + 2, Math.max(this.x(r.end_ns) - this.x(r.start_ns), 1.2), ROW - 4);
       }));
       g.globalAlpha = 1;
