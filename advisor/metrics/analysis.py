@@ -25,10 +25,11 @@ from advisor.metrics.origins import Provenance
 from advisor.metrics.passes import DeviceKernels
 from advisor.metrics.phases import phase_times, with_phases
 from advisor.metrics.sampled import Samples, device_samples
+from advisor.metrics.selection import Selection
 from advisor.metrics.startup import activity_span, find_startup
 from advisor.metrics.steps.find import find_steps
 from advisor.metrics.steps.model import Steps, Work, no_steps
-from advisor.metrics.window import Selection, find_stretches, find_window
+from advisor.metrics.window import find_stretches, find_window
 from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed, trace_method
 from advisor.model.arrays import Array, constant, picked
 from advisor.model.capture import Device

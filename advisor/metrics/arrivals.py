@@ -5,22 +5,19 @@ or are spent in a call of the operating system that waits for events."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
+from advisor.metrics.analysed import Analysed
 from advisor.metrics.host import capture_ranges, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
 from advisor.metrics.steps.model import Steps
 from advisor.metrics.waited import between_queries, gap_name, os_time
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 #: Calls that wait for events on descriptors, for a connection or for a message (man-pages, section 2).
 EVENT_CALLS = r"epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|futex"
@@ -67,7 +64,7 @@ class _Waits(Struct, frozen=True):
         return np.asarray(inside >= share * (self.span.end - self.span.start))
 
 
-def find_arrivals(a: Analysis) -> Arrivals:
+def find_arrivals(a: Analysed) -> Arrivals:
     """The waits of the whole capture; none if the user names the window, in training, and where steps are
     not certain."""
     steps, chosen = a.repeated, a.selection
@@ -92,7 +89,7 @@ def find_arrivals(a: Analysis) -> Arrivals:
     return Arrivals(waits.span, first, last, len(steps) - 1, _call(a, waits))
 
 
-def _before_steps(a: Analysis, steps: Steps) -> _Waits:
+def _before_steps(a: Analysed, steps: Steps) -> _Waits:
     """Every such time of `LONG_HOST_NS` and more in which no device works."""
     calls = a.trace.columns("api_calls", ("start", "thread"))
     at = np.flatnonzero((steps.op_step >= 0) & (a.ops.api >= 0))
@@ -124,7 +121,7 @@ def _some(spans: Spans, kept: Array) -> Spans:
     return Spans(spans.start[kept], spans.end[kept])
 
 
-def _unexplained(a: Analysis, found: _Waits) -> _Waits:
+def _unexplained(a: Analysed, found: _Waits) -> _Waits:
     """Those that nothing recorded explains: garbage collection, loading, start-up, the profiler, polling
     for own work, a thread that runs on its CPU or is in calls that do work, a range that names the work."""
     kept = ~found.asked
@@ -151,7 +148,7 @@ def _unexplained(a: Analysis, found: _Waits) -> _Waits:
     return found
 
 
-def _calls_of_system(a: Analysis, thread: int, wanted: re.Pattern[str]) -> tuple[Spans, Spans]:
+def _calls_of_system(a: Analysed, thread: int, wanted: re.Pattern[str]) -> tuple[Spans, Spans]:
     """When a thread is in these calls of the operating system, and when in others."""
     start, end, of, name_id = a.trace.columns("host_calls", ("start", "end", "thread", "name_id")).values()
     ids = distinct(name_id)
@@ -163,7 +160,7 @@ def _calls_of_system(a: Analysis, thread: int, wanted: re.Pattern[str]) -> tuple
     return union(start[inside], end[inside]), union(start[others], end[others])
 
 
-def _in_event_calls(a: Analysis, found: _Waits) -> Array:
+def _in_event_calls(a: Analysed, found: _Waits) -> Array:
     """Which of them are spent in calls that wait for events."""
     out = np.zeros(len(found), bool)
     for one in distinct(found.thread).tolist():
@@ -214,7 +211,7 @@ def _before_prompts(waits: _Waits, steps: Steps) -> bool:
     return bool(reads.mean() >= limits.window.COVERED_RATIO)
 
 
-def _call(a: Analysis, waits: _Waits) -> str:
+def _call(a: Analysed, waits: _Waits) -> str:
     """The call of the operating system that holds most of them: of the threads that launch, if one does."""
     if not a.trace.has("host_calls"):
         return ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from advisor.metrics import limits
+from advisor.metrics.analysed import Analysed
 from advisor.metrics.kernels import MATMUL
 from advisor.metrics.operations import combinations
 from advisor.metrics.steps.model import Steps
@@ -15,11 +15,8 @@ from advisor.model.arrays import Array, distinct
 from advisor.sources.schema import MISSING, Call
 from advisor.sources.trace import Columns
 
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
-
-def compiled(a: Analysis, calls: Columns, modules: Array, first: int) -> Array:
+def compiled(a: Analysed, calls: Columns, modules: Array, first: int) -> Array:
     """Thread, begin and end of the host code directly before modules are loaded once there has been work
     (from `first` on, ns), if that happens again: what is loaded then has been compiled there."""
     rows = modules[(calls["call"][modules] == Call.MODULE) & (calls["start"][modules] > first)]
@@ -35,7 +32,7 @@ def compiled(a: Analysis, calls: Columns, modules: Array, first: int) -> Array:
     return np.stack((thread[long], begin[long], end[long]))
 
 
-def trials(a: Analysis, calls: Columns, until: int, steps: Steps) -> Iterator[tuple[str, int, int, int]]:
+def trials(a: Analysed, calls: Columns, until: int, steps: Steps) -> Iterator[tuple[str, int, int, int]]:
     """Autotuning without a range: stretches in which kernels of the same product are tried one after the
     other, each with what it is, begin, end and thread. Kernels that also run after `until` (ns) were chosen,
     except those that few of the `steps` run."""

@@ -7,7 +7,6 @@ thread was doing (docs/definitions.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
@@ -16,15 +15,12 @@ from advisor.metrics import limits
 from advisor.metrics.host import HostStates, Slice, Threads, ThreadStates, held_by_others
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, Operations, Rows, of_copies
-from advisor.metrics.window import Window
+from advisor.metrics.window import Window, Windowed
 from advisor.model import parts
 from advisor.model.arrays import Array, among, compact, distinct, run_of
 from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 BUSY_PARTS, IDLE_PARTS, PARTS = tuple(parts.BUSY), tuple(parts.IDLE), tuple(parts.PARTS)
 BUSY_COLUMNS = [PARTS.index(p) for p in BUSY_PARTS]
@@ -184,7 +180,7 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         return self.window.nonzero_length if part == "profiler" else self.untraced_ns
 
 
-def device_budget(a: Analysis) -> DeviceBudget:
+def device_budget(a: Windowed) -> DeviceBudget:
     """Budget of the device that the analysis is about."""
     trace, window, device, step_end = a.trace, a.window, a.main_device, a.steps.gpu_end
     ops, communication, op_step = a.ops, a.communication, a.steps.op_step

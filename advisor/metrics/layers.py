@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +15,8 @@ from advisor.metrics import limits
 from advisor.metrics.host import innermost_on_threads
 from advisor.metrics.kernels import ATTENTION, dense, is_combining, is_helper
 from advisor.metrics.operations import Kind
-from advisor.metrics.passes import attention_pieces
+from advisor.metrics.origins import Attributed
+from advisor.metrics.passes import DeviceKernels, attention_pieces
 from advisor.model.arrays import (
     Array,
     among,
@@ -29,9 +30,6 @@ from advisor.model.arrays import (
     without,
 )
 from advisor.sources.schema import MISSING
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 PARTS = ("attention", "ffn", "other")
 #: From this many blocks of queries on, split-KV attention reads a prompt.
@@ -80,7 +78,13 @@ class Layers(Struct, frozen=True):
         return np.bincount(key, duration, steps * self.count * len(PARTS)).reshape(shape)
 
 
-def find_layers(a: Analysis, device: int) -> Layers | None:
+class _ByKernels(Attributed, Protocol):
+    def kernels(self, device: int) -> DeviceKernels: ...
+
+    def layers(self, device: int) -> Layers | None: ...
+
+
+def find_layers(a: _ByKernels, device: int) -> Layers | None:
     """Layers by Python modules, else by ranges that number them, else by the order of the kernels in steps
     of the commonest phase; None if nothing shows them, or they hold less than half of the kernel time."""
     kernels = a.kernels(device)
@@ -112,7 +116,7 @@ def find_layers(a: Analysis, device: int) -> Layers | None:
     return None
 
 
-def concatenations(a: Analysis, device: int) -> Array:
+def concatenations(a: _ByKernels, device: int) -> Array:
     """Positions in `ops` of kernels that only put tensors one behind the other, those that append to the KV
     cache left out."""
     kernels = a.kernels(device)
@@ -151,7 +155,7 @@ def _joins(signs: Array, bounds: Array) -> Array:
 # ------------------------------------------------------------------------------- by names
 
 
-def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
+def _by_modules(a: _ByKernels, at: Array) -> tuple[Array, Array] | None:
     """Of modules of one class below the same parent, the outermost ones that hold attention."""
     found = a.provenance.ops
     if found is None or not found.modules:
@@ -182,7 +186,7 @@ def _by_modules(a: Analysis, at: Array) -> tuple[Array, Array] | None:
     return layers, parts
 
 
-def _by_ranges(a: Analysis, at: Array, step: Array) -> tuple[Array, Array] | None:
+def _by_ranges(a: _ByKernels, at: Array, step: Array) -> tuple[Array, Array] | None:
     """Ranges with the number of a layer around the launch, and the outermost one that names its part; where
     none has a number, ranges that name attention and feed-forward networks are counted in each step."""
     names, ranges = workload_knowledge(), a.ranges
@@ -202,7 +206,7 @@ def _by_ranges(a: Analysis, at: Array, step: Array) -> tuple[Array, Array] | Non
     return layer, np.where(part >= 0, part, _OTHER)
 
 
-def _unnumbered(a: Analysis, at: Array, step: Array, parts: dict[int, int]) -> tuple[Array, Array]:
+def _unnumbered(a: _ByKernels, at: Array, step: Array, parts: dict[int, int]) -> tuple[Array, Array]:
     """Layer k holds the k-th attention range of a step, and the k-th network of as many; else those networks
     that follow its attention."""
     rows = a.ranges.rows(list(parts))
@@ -223,7 +227,7 @@ def _unnumbered(a: Analysis, at: Array, step: Array, parts: dict[int, int]) -> t
     return layer, np.where(hit >= 0, np.append(of_row, 0)[hit], _OTHER)
 
 
-def _around(a: Analysis, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
+def _around(a: _ByKernels, at: Array, rows: Mapping[str, Array], label: Array, depth: int) -> Array:
     """Label of the innermost of these ranges, at most `depth` levels down, around each launch."""
     out = np.full(len(at), MISSING, np.int64)
     called = a.ops.api[at] >= 0
@@ -345,13 +349,13 @@ def _with_helpers(signs: Array, at: int) -> int:
     return at
 
 
-def in_norms(a: Analysis, found: Layers) -> Array:
+def in_norms(a: _ByKernels, found: Layers) -> Array:
     """Which of the kernels of layers are norms or activations."""
     mask = a.names.mask(lambda k: k.family in ("norm", "activation"))
     return np.asarray(mask[a.op_name[found.at]] & (a.ops.kind[found.at] == Kind.KERNEL))
 
 
-def full_splits(a: Analysis, device: int) -> Array:
+def full_splits(a: _ByKernels, device: int) -> Array:
     """Which kernels of a device are split-KV attention that has no need to split: [kernels], bool.
 
     FlashAttention-2 puts blocks of 64 to 128 queries along x: a second block means a prompt. Along y and z

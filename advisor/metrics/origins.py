@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from advisor.errors import InputError
 from advisor.metrics import limits
+from advisor.metrics.analysed import Analysed
 from advisor.metrics.host import OPERATOR_TRAITS, Ranges, innermost_on_threads
 from advisor.metrics.kernels import dense
 from advisor.metrics.operations import combinations
@@ -22,9 +23,6 @@ from advisor.model.arrays import Array, distinct
 from advisor.model.once import cached_property
 from advisor.sources.schema import MISSING, OPERATIONS
 from advisor.sources.trace import Columns, Trace
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 #: Sizes in the text of an operator's NVTX range, as torch.autograd.profiler.emit_nvtx(record_shapes) writes.
 _SIZES = re.compile(r", sizes = (\[.*\])(?:,|$)")
@@ -228,10 +226,20 @@ def module_tree(found: Origins, at: Array, duration: Array, apart: bool = False)
 _AGAIN = "record the same model, batch and phase with both profilers"
 
 
+class Attributed(Analysed, Protocol):
+    """An analysis whose work is known by the code that it comes from, its own or another recording's."""
+
+    @property
+    def provenance(self) -> Provenance: ...
+
+    @property
+    def other(self) -> Attributed | None: ...
+
+
 class Provenance:
     """Origins of the GPU work and of the calls of one analysis; None if nothing names any."""
 
-    def __init__(self, a: Analysis) -> None:
+    def __init__(self, a: Attributed) -> None:
         self._a = a
 
     @cached_property
@@ -328,7 +336,7 @@ class Provenance:
         return find_origins(other.trace, other.ranges, thread, time + begun[0] - begun[1])
 
 
-def _names_origins(a: Analysis) -> bool:
+def _names_origins(a: Analysed) -> bool:
     if a.trace.has("modules") or a.trace.has("python_calls") or a.ranges.by_profiler.any():
         return True
     return any(map(is_operator_text, a.ranges.texts))

@@ -9,8 +9,8 @@ however few tokens each of them gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,17 +18,16 @@ from msgspec.structs import replace
 from advisor.knowledge.engine_signs import detect, engines
 from advisor.knowledge.files import KernelFamily, StepName, step_patterns
 from advisor.metrics import limits
+from advisor.metrics.arrivals import Arrivals
 from advisor.metrics.budget import BUSY_COLUMNS, PARTS, DeviceBudget
 from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import Names, dense, sums_of
 from advisor.metrics.operations import Kind, Operations
 from advisor.metrics.steps.model import Steps
+from advisor.metrics.window import Stretches, Windowed
 from advisor.model.arrays import Array, median_of
 from advisor.sources.schema import MISSING, Call, Summed
 from advisor.sources.trace import Trace
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 
 def guess_phases(trace: Trace, names: Names, group: Array, groups: int) -> tuple[str, ...]:
@@ -106,7 +105,18 @@ def phase_times(steps: Steps, trace: Trace, names: Names) -> tuple[tuple[str, ..
 # --- steps of the window: times, pauses, sizes ----------------------------------------------------
 
 
-def step_times(a: Analysis) -> Array:
+class _ByStep(Windowed, Protocol):
+    @property
+    def budgets(self) -> Mapping[int, DeviceBudget]: ...
+
+    @property
+    def arrivals(self) -> Arrivals: ...
+
+    @property
+    def stretches(self) -> Stretches: ...
+
+
+def step_times(a: _ByStep) -> Array:
     """Times of the window's steps, ns, without unrecorded stretches; the first step of a capture counts
     from its first work, and the only one from the begin of the window."""
     begin = a.steps.begin[a.window_steps]
@@ -116,7 +126,7 @@ def step_times(a: Analysis) -> Array:
     return np.asarray(end - begin - Coverage(a.window.holes).within(begin, end))
 
 
-def held_by_prompts(a: Analysis) -> Array:
+def held_by_prompts(a: _ByStep) -> Array:
     """Mask of the window's steps that read prompts while sequences that are being decoded wait: those of
     both phases, and those of prompts alone between two decode steps. After the latter more sequences are
     decoded than came in with the prompts, by the range names; where these tell no sizes, kernels of a
@@ -142,7 +152,7 @@ def held_by_prompts(a: Analysis) -> Array:
     return held
 
 
-def _is_server(a: Analysis) -> bool:
+def _is_server(a: _ByStep) -> bool:
     """Whether kernels or the command are of an engine that takes requests into a running batch."""
     name = detect(dict.fromkeys(a.names.texts, 1.0), (), a.trace.capture.command).name
     return name is not None and engines()[name].batch_limit is not None
@@ -164,7 +174,7 @@ def _in_turns(after: Array) -> bool:
     )
 
 
-def slow_steps(a: Analysis, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
+def slow_steps(a: _ByStep, besides: Array | None = None) -> tuple[Array, Array, Array] | None:
     """Slow steps of the commonest phase, and of those marked `besides` if it is decode: position in
     `a.steps`, time (ns) without start-up, the work of an additional pass and what the profiler took, and
     whether the step is far slower than the rest; None if fewer than three are certain. Steps at the beginning
@@ -211,7 +221,7 @@ def slower_part(budget: DeviceBudget, step: Array, slow: Array) -> tuple[str, fl
     return PARTS[most], float(more[most])
 
 
-def longest_gap_of(a: Analysis, budget: DeviceBudget, step: int) -> int:
+def longest_gap_of(a: _ByStep, budget: DeviceBudget, step: int) -> int:
     """Where the longest idle gap of a step begins, or else the step (ns)."""
     begin, end = int(a.steps.begin[step]), int(a.steps.gpu_end[step])
     gaps = budget.gaps.take(np.flatnonzero((budget.gaps.start >= begin) & (budget.gaps.start < end)))
@@ -219,7 +229,7 @@ def longest_gap_of(a: Analysis, budget: DeviceBudget, step: int) -> int:
     return next((t for t in a.stretches.lone.start.tolist() if begin <= t < end), at)
 
 
-def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
+def pause_ns(a: _ByStep, budget: DeviceBudget) -> float:
     """Time that few slow steps among even ones lose in host gaps, beyond the gap of a median step; 0 if
     many are slow: the program then runs like that."""
     found = slow_steps(a)
@@ -236,7 +246,7 @@ def pause_ns(a: Analysis, budget: DeviceBudget) -> float:
     return float(np.maximum(held[slow] - median_of(held[~slow]), 0).sum())
 
 
-def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
+def once_ratio(a: _ByStep, budget: DeviceBudget) -> float:
     """How much of the host gaps the longest one holds, if the window lies between too few steps to show
     whether it recurs; 0 if there are enough, or if it is a single pass."""
     gap = budget.gap_parts["host_gap"]
@@ -245,7 +255,7 @@ def once_ratio(a: Analysis, budget: DeviceBudget) -> float:
     return float(gap.max(initial=0)) / max(float(gap.sum()), 1.0)
 
 
-def step_sizes(a: Analysis, steps: Array) -> list[StepName | None]:
+def step_sizes(a: _ByStep, steps: Array) -> list[StepName | None]:
     """Batch and tokens in the range name of each step; its prompts and generations are a batch."""
     none: list[StepName | None] = [None] * max(len(steps), 1)
     if a.steps.method != "ranges" or not len(steps):

@@ -8,12 +8,13 @@ or compilation. It is cold wherever it stands; cold time at the head of a captur
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
 from advisor.metrics import limits
+from advisor.metrics.analysed import Analysed
 from advisor.metrics.autotuning import compiled, trials
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, subtract, union, union_by
 from advisor.metrics.kernels import dense
@@ -22,9 +23,6 @@ from advisor.metrics.steps.model import Steps
 from advisor.model.arrays import Array, among, distinct, median_of, merged, picked, where, without
 from advisor.sources.schema import HTOD, ISSUING, MISSING, PAGEABLE, Call
 from advisor.sources.trace import Columns, Trace
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 #: The kinds of start-up, in order of precedence.
 KINDS = ("context", "modules", "libraries", "graphs", "ranges", "upload", "allocation", "autotuning")
@@ -98,7 +96,7 @@ def work_span(trace: Trace, ops: Operations) -> tuple[int, int]:
     return int(first), int(max(ops.end.max(initial=int64.min), calls["end"][issues].max(initial=int64.min)))
 
 
-def find_startup(a: Analysis, steps: Steps) -> Startup:
+def find_startup(a: Analysed, steps: Steps) -> Startup:
     """Start-up of a capture, as far as it lies before these steps."""
     trace, ops, ranges = a.trace, a.ops, a.ranges
     first, last = work_span(trace, ops)

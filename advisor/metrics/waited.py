@@ -5,7 +5,7 @@ the operating-system calls around it, and gaps in which it computes on the GPU's
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from advisor.knowledge.files import step_patterns
 from advisor.metrics import limits
+from advisor.metrics.analysed import Analysed
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import Coverage, Spans, joined, union
 from advisor.metrics.kernels import dense, heaviest
@@ -30,9 +31,6 @@ from advisor.model.arrays import (
     where,
 )
 from advisor.sources.schema import DTOH, HTOD, MISSING, Call
-
-if TYPE_CHECKING:
-    from advisor.metrics.analysis import Analysis
 
 #: What a wait is for (`Waits.kind`).
 EVENT, STREAM, CONTEXT = range(3)
@@ -57,7 +55,7 @@ class Waits(Struct, frozen=True):
     other: Array
 
 
-def calls_by(a: Analysis, thread: int | Array | None, *kinds: Call) -> Array:
+def calls_by(a: Analysed, thread: int | Array | None, *kinds: Call) -> Array:
     """Rows of the calls of these classes that a thread, or several, makes in the window."""
     rows = a.calls_of(*kinds)
     own = a.trace.columns("api_calls", ("thread",))["thread"][rows]
@@ -65,13 +63,13 @@ def calls_by(a: Analysis, thread: int | Array | None, *kinds: Call) -> Array:
     return np.asarray(rows[among(own, wanted)])
 
 
-def feeder_waits(a: Analysis, device: int) -> Waits | None:
+def feeder_waits(a: Analysed, device: int) -> Waits | None:
     """None if the feeding thread waits in the window and it is not recorded what for."""
     waits, feeder = recorded_waits(a, device), a.feeder(device)
     return None if waits is None or feeder is None else _against_work(a, device, feeder, waits)
 
 
-def recorded_waits(a: Analysis, device: int) -> Waits | None:
+def recorded_waits(a: Analysed, device: int) -> Waits | None:
     """The same without the work: `pending`, `over` and `other` are 0."""
     feeder = a.feeder(device)
     if feeder is None:
@@ -95,7 +93,7 @@ def recorded_waits(a: Analysis, device: int) -> Waits | None:
     return Waits(start, end, kind, stream, *np.zeros((3, len(mine)), int))
 
 
-def _against_work(a: Analysis, device: int, feeder: int, waits: Waits) -> Waits:
+def _against_work(a: Analysed, device: int, feeder: int, waits: Waits) -> Waits:
     """Waits with the work of each stream that had been issued when they began."""
     calls = a.trace.columns("api_calls", ("start", "thread"))
     at = np.flatnonzero((a.ops.device == device) & (a.ops.api != MISSING))
@@ -131,7 +129,7 @@ def _last_end(issued: Array, end: Array, before: Array) -> Array:
 # --- what the host does while a device is idle ----------------------------------------------------
 
 
-def issuers(a: Analysis, feeder: int, device: int) -> Array:
+def issuers(a: Analysed, feeder: int, device: int) -> Array:
     """The threads of the feeder's process that issue work of the device: a call that blocks one of them holds
     up its launches, whichever issues most of them (autograd has a thread of its own)."""
     calls = a.trace.columns("api_calls", ("thread", "process"))
@@ -157,7 +155,7 @@ class GapName(NamedTuple):
     launches: bool  # kernels or graphs are launched inside it
 
 
-def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
+def gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
     """The range, Python function or operator inside the steps that explains these gaps (ascending, disjoint)
     of a thread: of the names that cover at least half as much as the largest does, the one with the largest
     share of its own time in gaps, if that is more than half."""
@@ -189,7 +187,7 @@ def gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
     return GapName(names[best], min(int(inside[best]), gaps.total), bool(issued.any()))
 
 
-def other_gap_name(a: Analysis, thread: int, gaps: Spans) -> GapName | None:
+def other_gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
     """The same of the other threads of its process: the one whose range covers most of the gaps, more than
     half of them."""
     rows = a.trace.columns("ranges", ("process", "thread"))
@@ -206,7 +204,7 @@ _SLEEPS = re.compile(r"(?:__)?(?:u?sleep|(?:clock_)?nanosleep)(?:_\w+)?")
 _QUERIES = re.compile(r"(?:Event|Stream)Query")
 
 
-def between_queries(a: Analysis, thread: int, time: Array) -> Array:
+def between_queries(a: Analysed, thread: int, time: Array) -> Array:
     """Whether the calls of the thread before and after each of these times ask if work is done: it polls."""
     calls = a.threads.of(thread)
     asks = calls_named(a.trace, calls.row, _QUERIES)
@@ -216,7 +214,7 @@ def between_queries(a: Analysis, thread: int, time: Array) -> Array:
     return known & asks[after % max(len(asks), 1)] & asks[after - 1] if len(asks) else known
 
 
-def polled(a: Analysis, thread: int, gaps: Spans) -> int:
+def polled(a: Analysed, thread: int, gaps: Spans) -> int:
     """ns of these gaps (ascending, disjoint) in which the thread sleeps since before they began, while its
     own work ran, or is in a call of the operating system between two questions whether that is done."""
     start, end, sleeps = _system_calls(a, thread)
@@ -225,7 +223,7 @@ def polled(a: Analysis, thread: int, gaps: Spans) -> int:
     return int(Coverage(gaps).within(start[polls], end[polls]).sum())
 
 
-def ticked(a: Analysis, thread: int, gaps: Spans) -> int:
+def ticked(a: Analysed, thread: int, gaps: Spans) -> int:
     """ns of these gaps in which the thread sleeps on a timer of its own, between the work of two steps."""
     steps = a.repeated
     if len(steps) < 3 or not steps.believed:
@@ -246,7 +244,7 @@ def ticked(a: Analysis, thread: int, gaps: Spans) -> int:
     return int(Coverage(gaps).within(start[mine], end[mine]).sum())
 
 
-def _system_calls(a: Analysis, thread: int) -> tuple[Array, Array, Array]:
+def _system_calls(a: Analysed, thread: int) -> tuple[Array, Array, Array]:
     """Start and end of the calls of the operating system of a thread, and which of them sleep for a time."""
     calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
     mine = np.flatnonzero(calls["thread"] == thread)
@@ -256,7 +254,7 @@ def _system_calls(a: Analysis, thread: int) -> tuple[Array, Array, Array]:
     return start, end, among(name_id, sleeps)
 
 
-def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
+def os_time(a: Analysed, thread: int, spans: Spans) -> tuple[list[str], Array]:
     """Operating-system calls of a thread by name, and their time inside the spans, ns."""
     calls = a.trace.columns("host_calls", ("start", "end", "thread", "name_id"))
     mine = calls["thread"] == thread
@@ -271,7 +269,7 @@ def os_time(a: Analysis, thread: int, spans: Spans) -> tuple[list[str], Array]:
 _BEGIN_KNOWN = ("ranges", "graph launches", "pauses")
 
 
-def exchanges(a: Analysis, budget: DeviceBudget) -> tuple[Array, Array]:
+def exchanges(a: Analysed, budget: DeviceBudget) -> tuple[Array, Array]:
     """Masks of the gaps that begin with the end of a copy of data to the host and end with a copy to the
     device, and of those among them whose copy to the device is data as well. A copy several times as large
     is the next input, not an answer; so is one in the next step of a program whose steps have inputs of
@@ -319,7 +317,7 @@ class Transfers(NamedTuple):
         return joined(self.fetching, self.asking)
 
 
-def kv_transfers(a: Analysis, device: int) -> Transfers | None:
+def kv_transfers(a: Analysed, device: int) -> Transfers | None:
     """Transfers of the processes that use a device; None if no range names any."""
     kinds = a.ranges.matching(step_patterns().transfer)
     if not kinds:

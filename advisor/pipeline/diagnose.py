@@ -29,7 +29,7 @@ from advisor.knowledge.files import with_sources
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.load import logged_step_ns
 from advisor.metrics.phases import step_times
-from advisor.metrics.window import Selection, parse_time
+from advisor.metrics.selection import Selection, parse_time
 from advisor.model.facts import FactBase, Scope, Subject
 from advisor.model.findings import Diagnosis, Finding, Tool
 from advisor.model.options import Options as Options
