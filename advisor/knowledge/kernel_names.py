@@ -303,10 +303,10 @@ def _literals(items: Sequence[Any]) -> Literals:
         if len(run) >= _GRAM:
             best = _better(best, Literals((run.lower(),)))
         parts = item.parts if item is not None else []
-        for ahead in ("", run) if run and len(parts) <= _FEW_PARTS else ("",):
-            of_each = [_literals((ahead, *part)) for part in parts]
-            if of_each and all(of_each):
-                best = _better(best, Literals().union(*of_each))
+        ahead = run if len(parts) <= _FEW_PARTS else ""
+        of_each = [_literals((ahead, *part)) for part in parts]
+        if of_each and all(of_each):
+            best = _better(best, Literals().union(*of_each))
         run = ""
     return best
 
