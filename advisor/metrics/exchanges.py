@@ -30,14 +30,16 @@ def find_exchanges(a: Analysis, device: int, found: Collectives) -> Exchanges:
     kernels of experts run, and none that send tokens to them.
 
     Of two halves the one attends while the tokens of the other are sent: an exchange then lies between the
-    attention of both. Of a whole batch, experts follow an exchange, or come before it."""
+    attention of both. Of a whole batch, experts follow an exchange, or come before it: without known kernels of
+    experts nothing tells them apart."""
     at = a.device_kernels(device)
     at = at[np.argsort(a.ops.start[at], kind="stable")]
     mark = np.full(len(at), _NOTHING)
     mark[a.names.mask(lambda k: k.family == "attention")[a.op_name[at]]] = _ATTENTION
     mark[a.names.mask(lambda k: k.family == "moe")[a.op_name[at]]] = _EXPERTS
     sends = a.names.mask(lambda k: k.operation.startswith("expert dispatch"))[a.op_name[at]]
-    if not (mark == _EXPERTS).any() and not sends.any():
+    experts = bool((mark == _EXPERTS).any())
+    if not experts and not sends.any():
         return Exchanges(np.empty(0, np.int64), halves=False)
     marked = np.flatnonzero(mark)
     around = np.concatenate(([_NOTHING], mark[marked], [_NOTHING]))
@@ -50,4 +52,4 @@ def find_exchanges(a: Analysis, device: int, found: Collectives) -> Exchanges:
     mine = plain | to & (after == _EXPERTS) | back & (before == _EXPERTS)
     between = plain & (before == _ATTENTION) & (after == _ATTENTION)
     halves = between.sum() >= limits.kernels.HALVES_RATIO * max(int(mine.sum()), 1)
-    return Exchanges(np.flatnonzero(mine), bool(halves and between.any()))
+    return Exchanges(np.flatnonzero(mine), bool(experts and halves and between.any()))
