@@ -30,8 +30,8 @@ def find_exchanges(a: Analysis, device: int, found: Collectives) -> Exchanges:
     kernels of experts run, and none that send tokens to them.
 
     Of two halves the one attends while the tokens of the other are sent: an exchange then lies between the
-    attention of both. Of a whole batch, experts follow an exchange, or come before it: without known kernels of
-    experts nothing tells them apart."""
+    attention of both. Of a whole batch, experts follow an exchange, or come before it: where no kernel is
+    known to be of experts, nothing tells them apart."""
     at = a.device_kernels(device)
     at = at[np.argsort(a.ops.start[at], kind="stable")]
     mark = np.full(len(at), _NOTHING)
