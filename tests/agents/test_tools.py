@@ -49,7 +49,7 @@ def test_a_finding_is_shown_by_code_cause_and_rank(tools: Tools) -> None:
     assert shown["message"] == first["message"]
     assert shown["recommendations"]
     assert shown == tools.show(CAPTURE, first["cause"]) == tools.show(CAPTURE, "1")
-    with pytest.raises(InputError, match="no finding of this capture; there are"):
+    with pytest.raises(InputError, match="not a finding of this capture, which has"):
         tools.show(CAPTURE, "SYN999")
 
 

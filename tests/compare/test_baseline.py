@@ -403,7 +403,7 @@ def test_suppression_ends_with_its_day_and_when_it_gets_worse() -> None:
     assert not found.hidden("2026-11-07")
     assert baseline.recorded(found, low, MONDAY).hidden(MONDAY)
     assert not baseline.recorded(found, high, MONDAY).hidden(MONDAY)
-    with pytest.raises(InputError, match="no finding of the history; there are: LCH101"):
+    with pytest.raises(InputError, match="not a finding of the history, which has: LCH101"):
         baseline.suppressed(found, "SYN999", "x", FRIDAY)
 
 
