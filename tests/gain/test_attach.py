@@ -274,7 +274,7 @@ def test_a_launch_bound_step_that_tracing_alone_may_have_made(tmp_path: Path) ->
         return found
 
     near, far = told(15, tmp_path / "near"), told(3, tmp_path / "far")
-    assert "untraced perhaps not" in near.message
+    assert "perhaps not for an untraced run" in near.message
     assert "untraced" not in far.message
 
 
