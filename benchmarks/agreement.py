@@ -141,8 +141,9 @@ def page(rows: Sequence[Row]) -> str:
     ]
     for r in rows:
         first, mine = (x[0] if x else "none" for x in (r.of_trace, r.of_table))
-        lines.append(f"| {r.name} | {first} | {mine} | {'yes' if r.agrees else 'no'} | "
-                     f"{'' if r.agrees else r.why} |")  # fmt: skip
+        lines.append(
+            f"| {r.name} | {first} | {mine} | {'yes' if r.agrees else 'no'} | {'' if r.agrees else r.why} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -35,14 +35,25 @@ from tests.kineto_builder import Profile
 ROOT = Path(__file__).resolve().parents[1]
 #: Verbs that read a capture, as chances.
 VERBS = (
-    "diagnose {}", "diagnose {} --format json", "diagnose {} -v", "diagnose {} --html out.html",
-    "diagnose {} --xlsx out.xlsx", "diagnose {} --sensitivity", "checklist {} --no-input",
+    "diagnose {}",
+    "diagnose {} --format json",
+    "diagnose {} -v",
+    "diagnose {} --html out.html",
+    "diagnose {} --xlsx out.xlsx",
+    "diagnose {} --sensitivity",
+    "checklist {} --no-input",
     "compare {} good.sqlite",
     *("doctor {}", "facts {}", "explain {} LCH101") * 2,
-    *("whatif {} --fix SYN101", "redact {} out.sqlite", "stats {} -r kernels,api,tail,nvtx",
-      "stats {} -r trace,histogram,copies --format csv", "export perfetto {} -o out.json",
-      "export perfetto {} --with-trace -o out.perfetto-trace") * 5,
-)  # fmt: skip
+    *(
+        "whatif {} --fix SYN101",
+        "redact {} out.sqlite",
+        "stats {} -r kernels,api,tail,nvtx",
+        "stats {} -r trace,histogram,copies --format csv",
+        "export perfetto {} -o out.json",
+        "export perfetto {} --with-trace -o out.perfetto-trace",
+    )
+    * 5,
+)
 
 
 class Case(NamedTuple):
@@ -105,9 +116,12 @@ def make_seeds(folder: Path, slow: bool = True) -> None:
     (folder / "rule.yaml").write_text((ROOT / "rules/launch/LCH101.yaml").read_text())
     if not slow:
         return
-    for line in ("good.sqlite --format json -o saved.json", "good.sqlite --xlsx review.xlsx",
-                 "review import review.xlsx --format json -o review.json",
-                 "review record saved.json --folder ."):  # fmt: skip
+    for line in (
+        "good.sqlite --format json -o saved.json",
+        "good.sqlite --xlsx review.xlsx",
+        "review import review.xlsx --format json -o review.json",
+        "review record saved.json --folder .",
+    ):
         if (done := quietly(args := line.split(), folder))[0]:
             raise SystemExit(f"{args}: {done[2]}")
     from tests.sources.test_nsys_columnar import exported
@@ -186,16 +200,33 @@ def _sampler(folder: Path, rng: random.Random) -> Case:
 #: Documents that advisor saves, with the verbs that read them.
 SAVED = {
     "saved.json": (
-        "good.sqlite --baseline {}", "compare {} saved.json", "compare saved.json {} --format json",
-        "compare --context {} saved.json --tokens 1,2", "compare {} saved.json --xlsx o.xlsx",
-        "good.sqlite --review {}", "review record {} --folder h", "baseline save b {} --folder h",
-        "checklist {} --no-input", "{} -v", "{} --html o.html", "{} --xlsx o.xlsx", "{} --format sarif",
+        "good.sqlite --baseline {}",
+        "compare {} saved.json",
+        "compare saved.json {} --format json",
+        "compare --context {} saved.json --tokens 1,2",
+        "compare {} saved.json --xlsx o.xlsx",
+        "good.sqlite --review {}",
+        "review record {} --folder h",
+        "baseline save b {} --folder h",
+        "checklist {} --no-input",
+        "{} -v",
+        "{} --html o.html",
+        "{} --xlsx o.xlsx",
+        "{} --format sarif",
     ),
-    "review.json": ("good.sqlite --review {}", "saved.json --review {} --xlsx o.xlsx",
-                    "checklist --answers {} --no-input", "review record saved.json --review {} --folder h"),
-    "history/findings.json": ("review status", "review record saved.json", "good.sqlite",
-                              "review status --format html -o o.html"),
-}  # fmt: skip
+    "review.json": (
+        "good.sqlite --review {}",
+        "saved.json --review {} --xlsx o.xlsx",
+        "checklist --answers {} --no-input",
+        "review record saved.json --review {} --folder h",
+    ),
+    "history/findings.json": (
+        "review status",
+        "review record saved.json",
+        "good.sqlite",
+        "review status --format html -o o.html",
+    ),
+}
 
 
 def _saved(folder: Path, rng: random.Random) -> Case:
@@ -260,13 +291,22 @@ def _workbook(folder: Path, rng: random.Random) -> Case:
 
 
 OPTIONS = {
-    "--window": ("5s/7s", "1ms/2ms", "0/", "1s2ms/"), "--nvtx": ("iteration*", "iteration 3@NVTX/2", "[a"),
-    "--weight-bytes": ("16GB", "1e9"), "--unprofiled-step": ("9.9",), "--gpu-metrics-offset": ("1.5s",),
-    "--param": ("LCH101.x=1", "LCH101=3"), "--select": ("SYN101,LCH",), "--top": ("5",),
-    "--phase": ("decode",), "--serving-engine": ("vllm@0.9",), "--fail-on": ("high",),
-    "--baseline": ("name",), "--folder": ("x",),
-    "--jobs": ("2",), "--format": ("json",),
-}  # fmt: skip
+    "--window": ("5s/7s", "1ms/2ms", "0/", "1s2ms/"),
+    "--nvtx": ("iteration*", "iteration 3@NVTX/2", "[a"),
+    "--weight-bytes": ("16GB", "1e9"),
+    "--unprofiled-step": ("9.9",),
+    "--gpu-metrics-offset": ("1.5s",),
+    "--param": ("LCH101.x=1", "LCH101=3"),
+    "--select": ("SYN101,LCH",),
+    "--top": ("5",),
+    "--phase": ("decode",),
+    "--serving-engine": ("vllm@0.9",),
+    "--fail-on": ("high",),
+    "--baseline": ("name",),
+    "--folder": ("x",),
+    "--jobs": ("2",),
+    "--format": ("json",),
+}
 
 
 def _option(folder: Path, rng: random.Random) -> Case:

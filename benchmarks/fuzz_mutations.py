@@ -11,9 +11,28 @@ from typing import Any
 
 NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 10**18)
 TEXTS = (
-    "", "\0", "nan", "1e999", "-1e999", "\xe9" * 9, "\ud7ff", "\ufffe\uffff", "\x1b[31m", "\u202ex", "=1+1",
-    "{", "a" * 5_000, "/" * 300, "%s%n", "<b>&", "'; drop table x", "0x10", "9" * 400, "-", "[" * 60,
-)  # fmt: skip
+    "",
+    "\0",
+    "nan",
+    "1e999",
+    "-1e999",
+    "\xe9" * 9,
+    "\ud7ff",
+    "\ufffe\uffff",
+    "\x1b[31m",
+    "\u202ex",
+    "=1+1",
+    "{",
+    "a" * 5_000,
+    "/" * 300,
+    "%s%n",
+    "<b>&",
+    "'; drop table x",
+    "0x10",
+    "9" * 400,
+    "-",
+    "[" * 60,
+)
 
 
 def bytes_mutated(data: bytes, rng: random.Random) -> bytes:
@@ -142,24 +161,41 @@ def sql_mutations(path: Path, rng: random.Random) -> list[str]:
         other = rng.choice([r[1] for r in db.execute(f"pragma table_info({table})")])
         number = rng.choice(NUMBERS)
         value = rng.choice(
-            (str(number), f"'{number}x'", "null", "1e308", "-0.5", "9e999", "x'00ff'", f"{column} + {number}",
-             f"-{column}", f"{column} * 1000", f"cast({column} as text)", f"zeroblob({rng.randrange(9)})",
-             other, "'" + rng.choice(TEXTS).replace("'", "''").replace("\0", "") + "'")
-        )  # fmt: skip
+            (
+                str(number),
+                f"'{number}x'",
+                "null",
+                "1e308",
+                "-0.5",
+                "9e999",
+                "x'00ff'",
+                f"{column} + {number}",
+                f"-{column}",
+                f"{column} * 1000",
+                f"cast({column} as text)",
+                f"zeroblob({rng.randrange(9)})",
+                other,
+                "'" + rng.choice(TEXTS).replace("'", "''").replace("\0", "") + "'",
+            )
+        )
         rows = rng.choice(("", f" where rowid % {rng.randrange(1, 9)} = 0", " where rowid = 1"))
         found.append(
             rng.choice(
                 (f"update or ignore {table} set {column} = {value}{rows}",) * 6
-                + (f"insert or ignore into {table} select * from {table} limit {rng.randrange(99)}",
-                   f"delete from {table}{rows}", f"drop table {table}",
-                   f"alter table {table} rename to {table}X", f"alter table {table} drop column {column}",
-                   f"alter table {table} rename column {column} to {column}X",
-                   f"create table other as select * from {table}; drop table {table}; "
-                   f"create view {table} as select * from other",
-                   f"create table other as select * from {table}; drop table {table}; "
-                   f"alter table other rename to {table}; update {table} set {column} = {value}{rows}")
+                + (
+                    f"insert or ignore into {table} select * from {table} limit {rng.randrange(99)}",
+                    f"delete from {table}{rows}",
+                    f"drop table {table}",
+                    f"alter table {table} rename to {table}X",
+                    f"alter table {table} drop column {column}",
+                    f"alter table {table} rename column {column} to {column}X",
+                    f"create table other as select * from {table}; drop table {table}; "
+                    f"create view {table} as select * from other",
+                    f"create table other as select * from {table}; drop table {table}; "
+                    f"alter table other rename to {table}; update {table} set {column} = {value}{rows}",
+                )
             )
-        )  # fmt: skip
+        )
     db.close()
     return found
 
@@ -188,9 +224,17 @@ def columns_mutated(folder: Path, rng: random.Random) -> None:
     at = rng.randrange(table.num_columns)
     rows = table.num_rows
     odd = rng.choice(
-        (pa.array([[1]] * rows), pa.array(["x"] * rows), pa.array([None] * rows), pa.array([1.5] * rows),
-         pa.array([b"\xff"] * rows), pa.array([True] * rows), pa.array([{"a": 1}] * rows),
-         pa.array([2**64 - 1] * rows, pa.uint64()), pa.array([float("nan")] * rows),
-         pa.array([2**63 - 1] * rows))
-    )  # fmt: skip
+        (
+            pa.array([[1]] * rows),
+            pa.array(["x"] * rows),
+            pa.array([None] * rows),
+            pa.array([1.5] * rows),
+            pa.array([b"\xff"] * rows),
+            pa.array([True] * rows),
+            pa.array([{"a": 1}] * rows),
+            pa.array([2**64 - 1] * rows, pa.uint64()),
+            pa.array([float("nan")] * rows),
+            pa.array([2**63 - 1] * rows),
+        )
+    )
     pq.write_table(table.set_column(at, table.column_names[at], odd), path)

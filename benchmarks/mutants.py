@@ -43,43 +43,67 @@ sys.path.insert(0, str(ROOT))
 
 #: Package -> its modules and the tests that are about them.
 PACKAGES: dict[str, tuple[str, str]] = {
-    "nsys": ("sources/nsys sources/schema.py sources/open.py sources/trace.py",
-             "sources/test_nsys_*.py sources/test_calls.py sources/test_open.py sources/test_peek.py "
-             "sources/test_ledger.py sources/test_read_ahead.py"),
-    "sqlite": ("sources/sqlite", "sources/test_sqlite_*.py sources/test_ledger.py sources/test_open.py "
-               "sources/test_read_ahead.py"),
+    "nsys": (
+        "sources/nsys sources/schema.py sources/open.py sources/trace.py",
+        "sources/test_nsys_*.py sources/test_calls.py sources/test_open.py sources/test_peek.py "
+        "sources/test_ledger.py sources/test_read_ahead.py",
+    ),
+    "sqlite": (
+        "sources/sqlite",
+        "sources/test_sqlite_*.py sources/test_ledger.py sources/test_open.py sources/test_read_ahead.py",
+    ),
     "kineto": ("sources/kineto", "sources/test_kineto*.py sources/test_ledger.py ranks/test_recognise.py"),
     "logs": ("sources/samplers sources/pasted", "sources/test_samplers.py sources/test_pasted.py"),
     "redaction": ("capture/redact.py capture/redact_tables.py capture/redact_text.py", "redact"),
-    "guards": ("reading.py config.py sources/packed.py "
-               "compare/baseline.py compare/store.py",
-               "test_reading.py test_faults.py fuzz cli/test_config.py "
-               "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
-               "compare/test_baseline.py compare/test_compare.py"),
-    "statistics": ("compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
-                   "metrics/pace.py metrics/like.py metrics/kernels.py",
-                   "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "
-                   "metrics/test_kernels.py facts/test_values.py "
-                   "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "
-                   "stats/test_tails.py stats/test_sums.py facts/test_sums.py"),
-    "thresholds": ("engine/interpret.py engine/values.py engine/reasons.py engine/states.py",
-                   "engine/test_kleene.py engine/test_states.py engine/test_reasons.py engine/test_scopes.py "
-                   "engine/test_compile.py engine/test_answered.py "
-                   "engine/test_sensitivity.py engine/test_text.py engine/test_conclude.py"),
-    "layout": ("reports/layout.py reports/text.py",
-               "reports/test_layout.py reports/test_text_blocks.py"),
-}  # fmt: skip
+    "guards": (
+        "reading.py config.py sources/packed.py compare/baseline.py compare/store.py",
+        "test_reading.py test_faults.py fuzz cli/test_config.py "
+        "sources/test_open.py sources/test_packed.py sources/test_nsys_columnar.py "
+        "compare/test_baseline.py compare/test_compare.py",
+    ),
+    "statistics": (
+        "compare/statistics.py model/numbers.py model/arrays.py metrics/intervals.py "
+        "metrics/pace.py metrics/like.py metrics/kernels.py",
+        "compare/test_statistics.py compare/test_compare.py model metrics/test_intervals.py "
+        "metrics/test_kernels.py facts/test_values.py "
+        "metrics/test_drift.py metrics/test_activity.py ranks/test_pace.py "
+        "stats/test_tails.py stats/test_sums.py facts/test_sums.py",
+    ),
+    "thresholds": (
+        "engine/interpret.py engine/values.py engine/reasons.py engine/states.py",
+        "engine/test_kleene.py engine/test_states.py engine/test_reasons.py engine/test_scopes.py "
+        "engine/test_compile.py engine/test_answered.py "
+        "engine/test_sensitivity.py engine/test_text.py engine/test_conclude.py",
+    ),
+    "layout": ("reports/layout.py reports/text.py", "reports/test_layout.py reports/test_text_blocks.py"),
+}
 #: Of the tests that reach a change, fastest first, those are run that take no longer together: at first, and
 #: where it survived that.
 ENOUGH_S, ENOUGH_AGAIN_S = 5, 30
 #: Seconds and bytes beyond what any of the tests takes: a change that needs more is noticed.
 LIMIT_S, LIMIT_BYTES = 60, 8 << 30
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or,
-    ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
 
 
 class Place(NamedTuple):
@@ -147,10 +171,13 @@ def mutated(place: Place) -> tuple[CodeType, set[int], str]:
     changed = node.test if isinstance(node, ast.If | ast.While) else node
     before = ast.unparse(node).partition("\n")[0]
     twins = [
-        n for n in ast.walk(tree)
-        if type(n) is type(node) and (n.lineno, n.end_lineno) == (node.lineno, node.end_lineno)
-        and n.col_offset < node.col_offset and ast.unparse(n).partition("\n")[0] == before
-    ]  # fmt: skip
+        n
+        for n in ast.walk(tree)
+        if type(n) is type(node)
+        and (n.lineno, n.end_lineno) == (node.lineno, node.end_lineno)
+        and n.col_offset < node.col_offset
+        and ast.unparse(n).partition("\n")[0] == before
+    ]
     list(changes(node))[place.change](node)
     after = ast.unparse(node).partition("\n")[0]
     todo = [compile(ast.fix_missing_locations(tree), str(place.path), "exec")]

@@ -8,8 +8,15 @@ import sqlite3
 from pathlib import Path
 
 _TIMES = ("start", "end", "timestamp", "rawTimestamp")
-_NOT_EVENTS = ("ENUM_", "META_", "TARGET_", "ANALYSIS", "PROFILER_OVERHEAD", "CUDA_GRAPH_EVENTS",
-               "DIAGNOSTIC_EVENT")  # fmt: skip
+_NOT_EVENTS = (
+    "ENUM_",
+    "META_",
+    "TARGET_",
+    "ANALYSIS",
+    "PROFILER_OVERHEAD",
+    "CUDA_GRAPH_EVENTS",
+    "DIAGNOSTIC_EVENT",
+)
 
 
 def unpacked(source: Path, folder: Path) -> Path:

@@ -22,9 +22,25 @@ WIDTH = 80
 FEW_CASES, FEW_FACTS = 12, 4
 #: Packages from the command line down to the model.
 ORDER = (
-    "cli", "agents", "checklist", "pipeline", "reports", "compare", "ranks", "recording", "capture", "export",
-    "gain", "engine", "serving", "facts", "metrics", "sources", "knowledge", "model",
-)  # fmt: skip
+    "cli",
+    "agents",
+    "checklist",
+    "pipeline",
+    "reports",
+    "compare",
+    "ranks",
+    "recording",
+    "capture",
+    "export",
+    "gain",
+    "engine",
+    "serving",
+    "facts",
+    "metrics",
+    "sources",
+    "knowledge",
+    "model",
+)
 GENERATED = "<!-- Written by docs/build.py from {source}; do not edit. -->"
 
 FACT_GROUPS = {

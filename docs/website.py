@@ -29,18 +29,49 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 THEME = Path(__file__).with_name("theme")
 #: The pages in the order of the navigation, by group; `*` stands for every page of the folder.
 GROUPS = {
-    "Start": ("README.md", "docs/tour.md", "docs/questions.md", "docs/run.md", "docs/engines.md",
-              "docs/whatif.md", "docs/compare.md", "docs/review.md"),
-    "Reference": ("docs/verbs.md", "docs/cli.md", "docs/api.md", "docs/json.md", "docs/agents.md",
-                  "docs/glossary.md"),
-    "How it judges": ("docs/how_it_decides.md", "docs/blind_spots.md", "docs/definitions.md",
-                      "docs/limits.md", "docs/facts.md", "docs/confidence.md", "docs/gain_calibration.md",
-                      "knowledge/calibration.md", "docs/own_rules.md"),
-    "Project": ("examples/README.md", "examples/ci/README.md", "benchmarks/README.md", "benchmarks/*.md",
-                "CONTRIBUTING.md", "CHANGELOG.md", "docs/security.md", "SECURITY.md", "rules/README.md"),
+    "Start": (
+        "README.md",
+        "docs/tour.md",
+        "docs/questions.md",
+        "docs/run.md",
+        "docs/engines.md",
+        "docs/whatif.md",
+        "docs/compare.md",
+        "docs/review.md",
+    ),
+    "Reference": (
+        "docs/verbs.md",
+        "docs/cli.md",
+        "docs/api.md",
+        "docs/json.md",
+        "docs/agents.md",
+        "docs/glossary.md",
+    ),
+    "How it judges": (
+        "docs/how_it_decides.md",
+        "docs/blind_spots.md",
+        "docs/definitions.md",
+        "docs/limits.md",
+        "docs/facts.md",
+        "docs/confidence.md",
+        "docs/gain_calibration.md",
+        "knowledge/calibration.md",
+        "docs/own_rules.md",
+    ),
+    "Project": (
+        "examples/README.md",
+        "examples/ci/README.md",
+        "benchmarks/README.md",
+        "benchmarks/*.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/security.md",
+        "SECURITY.md",
+        "rules/README.md",
+    ),
     "Engines": ("docs/engines/*.md",),
     "Rules": ("docs/rules.md", "docs/rules/*.md"),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -141,8 +172,10 @@ def write(root: Path, out: Path) -> list[str]:
         place.write_text(_html(page, groups), encoding="utf-8")
     index = [
         [page.target, page.title, s.anchor, s.title, " ".join(" ".join(s.text).split())]
-        for page in found for s in page.sections if s.text or s.title
-    ]  # fmt: skip
+        for page in found
+        for s in page.sections
+        if s.text or s.title
+    ]
     listed = json.dumps(index, ensure_ascii=False).replace("</", "<\\/")
     (out / "search.js").write_text(
         f"const INDEX = {listed};\n{(THEME / 'search.js').read_text(encoding='utf-8')}", encoding="utf-8"

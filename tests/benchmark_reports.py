@@ -91,12 +91,23 @@ Mean TPOT (ms):                          {r.token_ms:.2f}
 
 
 def sglang_json(r: Ran) -> str:
-    return json.dumps({
-        "backend": "sglang", "dataset_name": "random", "max_concurrency": 2 * r.in_flight,
-        "request_throughput": r.requests_per_s, "output_throughput": r.tokens_per_s,
-        "mean_e2e_latency_ms": r.request_ms, "mean_ttft_ms": r.first_ms, "mean_tpot_ms": r.token_ms,
-        "concurrency": r.in_flight, "accept_length": None,
-    }) + "\n"  # fmt: skip
+    return (
+        json.dumps(
+            {
+                "backend": "sglang",
+                "dataset_name": "random",
+                "max_concurrency": 2 * r.in_flight,
+                "request_throughput": r.requests_per_s,
+                "output_throughput": r.tokens_per_s,
+                "mean_e2e_latency_ms": r.request_ms,
+                "mean_ttft_ms": r.first_ms,
+                "mean_tpot_ms": r.token_ms,
+                "concurrency": r.in_flight,
+                "accept_length": None,
+            }
+        )
+        + "\n"
+    )
 
 
 def trtllm(r: Ran) -> str:
@@ -129,14 +140,19 @@ Average time-per-output-token [TPOT] (ms):        {r.token_ms:.4f}
 
 
 def trtllm_json(r: Ran) -> str:
-    return json.dumps({
-        "world_info": {"tp_size": r.tensor_parallel, "max_batch_size": 256},
-        "request_info": {"num_requests": 400, "avg_num_concurrent_requests": r.in_flight},
-        "performance": {"request_throughput_req_s": r.requests_per_s,
-                        "system_output_throughput_tok_s": r.tokens_per_s,
-                        "avg_request_latency_ms": r.request_ms},
-        "streaming_metrics": {"avg_tpot_ms": r.token_ms, "avg_ttft_ms": r.first_ms},
-    }, indent=4)  # fmt: skip
+    return json.dumps(
+        {
+            "world_info": {"tp_size": r.tensor_parallel, "max_batch_size": 256},
+            "request_info": {"num_requests": 400, "avg_num_concurrent_requests": r.in_flight},
+            "performance": {
+                "request_throughput_req_s": r.requests_per_s,
+                "system_output_throughput_tok_s": r.tokens_per_s,
+                "avg_request_latency_ms": r.request_ms,
+            },
+            "streaming_metrics": {"avg_tpot_ms": r.token_ms, "avg_ttft_ms": r.first_ms},
+        },
+        indent=4,
+    )
 
 
 def _of_perf(r: Ran) -> dict[str, dict[str, float | str]]:
@@ -189,10 +205,17 @@ Request Throughput (per sec),{r.requests_per_s:.4f}
 
 #: Reports of requests of several clients.
 SERVING: dict[str, Callable[[Ran], str]] = {
-    "vllm serve": vllm_serve, "vllm JSON": vllm_json, "sglang": sglang_serving, "sglang JSON": sglang_json,
-    "trtllm-bench": trtllm, "trtllm-bench JSON": trtllm_json, "genai-perf": genai_table,
-    "genai-perf CSV": genai_csv, "genai-perf JSON": genai_json, "aiperf": aiperf_json,
-}  # fmt: skip
+    "vllm serve": vllm_serve,
+    "vllm JSON": vllm_json,
+    "sglang": sglang_serving,
+    "sglang JSON": sglang_json,
+    "trtllm-bench": trtllm,
+    "trtllm-bench JSON": trtllm_json,
+    "genai-perf": genai_table,
+    "genai-perf CSV": genai_csv,
+    "genai-perf JSON": genai_json,
+    "aiperf": aiperf_json,
+}
 
 
 def one_batch(batch: int, step_ms: float) -> str:
@@ -244,9 +267,12 @@ def llama_batched(batch: int, step_ms: float) -> str:
 
 #: Reports that time decode steps of one batch.
 STEPS: dict[str, Callable[[int, float], str]] = {
-    "one batch": one_batch, "one batch JSON": one_batch_json, "llama-bench": llama_bench,
-    "llama-bench JSON": llama_json, "llama-batched-bench": llama_batched,
-}  # fmt: skip
+    "one batch": one_batch,
+    "one batch JSON": one_batch_json,
+    "llama-bench": llama_bench,
+    "llama-bench JSON": llama_json,
+    "llama-batched-bench": llama_batched,
+}
 
 
 def vllm_latency(batch: int, output_tokens: int, seconds: float) -> str:

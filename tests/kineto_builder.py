@@ -41,9 +41,13 @@ BASE_NS = 1_790_857_026_000_000_000
 START_NS = {"new": 4_327_283_343_412_757, "epoch": EPOCH_NS, "whole": EPOCH_NS, "old": EPOCH_NS}
 
 OLD_CATEGORIES = {
-    "kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime",
-    "cpu_op": "Operator", "user_annotation": "Operator",
-}  # fmt: skip
+    "kernel": "Kernel",
+    "gpu_memcpy": "Memcpy",
+    "gpu_memset": "Memset",
+    "cuda_runtime": "Runtime",
+    "cpu_op": "Operator",
+    "user_annotation": "Operator",
+}
 
 _NUMBER = re.compile(r'"#(-?[0-9.]+)#"')
 

@@ -98,17 +98,18 @@ TABLES: dict[str, str] = {
 ENUMS: dict[str, list[tuple[int, str, str]]] = {
     "ENUM_CUDA_MEM_KIND": [
         (number, f"CUDA_MEMOPR_MEMORY_KIND_{name}", name.title())
-        for number, name in enumerate((
-            "PAGEABLE", "PINNED", "DEVICE", "ARRAY", "MANAGED", "DEVICE_STATIC", "MANAGED_STATIC",
-            "UNKNOWN",
-        ))
+        for number, name in enumerate(
+            ("PAGEABLE", "PINNED", "DEVICE", "ARRAY", "MANAGED", "DEVICE_STATIC", "MANAGED_STATIC", "UNKNOWN")
+        )
     ],
     # Says one thing while the export's syncType means another, version by version.
     "ENUM_CUPTI_SYNC_TYPE": [
-        (1, "EVENT_SYNCHRONIZE", "Event"), (2, "STREAM_WAIT_EVENT", "Stream wait"),
-        (3, "STREAM_SYNCHRONIZE", "Stream"), (4, "CONTEXT_SYNCHRONIZE", "Context"),
+        (1, "EVENT_SYNCHRONIZE", "Event"),
+        (2, "STREAM_WAIT_EVENT", "Stream wait"),
+        (3, "STREAM_SYNCHRONIZE", "Stream"),
+        (4, "CONTEXT_SYNCHRONIZE", "Context"),
     ],
-}  # fmt: skip
+}
 
 
 class Column(NamedTuple):

@@ -88,8 +88,14 @@ def as_markdown(p: Printed) -> str:
 
 def as_old(p: Printed) -> str:
     """nsys 2020 and 2021: no units, no median; its titles."""
-    words = {"Total Time (ns)": "Total Time (ns)", "Time (%)": "Time(%)", "Avg (ns)": "Average",
-             "Min (ns)": "Minimum", "Max (ns)": "Maximum", "StdDev (ns)": "StdDev"}  # fmt: skip
+    words = {
+        "Total Time (ns)": "Total Time (ns)",
+        "Time (%)": "Time(%)",
+        "Avg (ns)": "Average",
+        "Min (ns)": "Minimum",
+        "Max (ns)": "Maximum",
+        "StdDev (ns)": "StdDev",
+    }
     kept = [i for i, h in enumerate(p.head) if h != "Med (ns)"]
     head = tuple(words.get(p.head[i], p.head[i]) for i in kept)
     title = "CUDA API Statistics:" if "api" in p.report else "CUDA Kernel Statistics:"
@@ -103,9 +109,16 @@ def as_chat(p: Printed) -> str:
 
 #: Separators of thousands and of decimals.
 LOCALES = {
-    "en_US": (",", "."), "de_DE": (".", ","), "fr_FR": ("\u202f", ","), "fr_FR of 2017": ("\u00a0", ","),
-    "de_CH": ("\u2019", "."), "pl_PL": (" ", ","), "es_ES": ("", ","), "C": ("", "."), "C'": ("'", "."),
-}  # fmt: skip
+    "en_US": (",", "."),
+    "de_DE": (".", ","),
+    "fr_FR": ("\u202f", ","),
+    "fr_FR of 2017": ("\u00a0", ","),
+    "de_CH": ("\u2019", "."),
+    "pl_PL": (" ", ","),
+    "es_ES": ("", ","),
+    "C": ("", "."),
+    "C'": ("'", "."),
+}
 
 
 def in_locale(p: Printed, thousands: str, decimal: str) -> Printed:

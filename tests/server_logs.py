@@ -111,8 +111,10 @@ def sglang(server: Server) -> str:
 
 
 def trtllm(server: Server) -> str:
-    lines = [f"[TRT-LLM] [I] TensorRT-LLM version: 1.0.0, max_batch_size={server.limit}, "
-             f"tensor_parallel_size={server.tensor_parallel}"]  # fmt: skip
+    lines = [
+        f"[TRT-LLM] [I] TensorRT-LLM version: 1.0.0, max_batch_size={server.limit}, "
+        f"tensor_parallel_size={server.tensor_parallel}"
+    ]
     for i, m in enumerate(server.moments):
         step = m.running / m.output * 1e3 if m.output else 5.0
         context = int(m.prompt * step / 1e3)
@@ -131,13 +133,22 @@ def statistics(server: Server) -> str:
     lines = []
     for i, m in enumerate(server.moments):
         step = m.running / m.output * 1e3 if m.output else 5.0
-        lines.append(json.dumps({
-            "iter": i, "iterLatencyMS": step, "numActiveRequests": m.running, "numQueuedRequests": m.waiting,
-            "maxNumActiveRequests": server.limit,
-            "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": int(1000 * m.cache)},
-            "inflightBatchingStats": {"numGenRequests": m.running,
-                                      "numCtxTokens": int(m.prompt * step / 1e3)},
-        }))  # fmt: skip
+        lines.append(
+            json.dumps(
+                {
+                    "iter": i,
+                    "iterLatencyMS": step,
+                    "numActiveRequests": m.running,
+                    "numQueuedRequests": m.waiting,
+                    "maxNumActiveRequests": server.limit,
+                    "kvCacheStats": {"maxNumBlocks": 1000, "usedNumBlocks": int(1000 * m.cache)},
+                    "inflightBatchingStats": {
+                        "numGenRequests": m.running,
+                        "numCtxTokens": int(m.prompt * step / 1e3),
+                    },
+                }
+            )
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -173,6 +184,10 @@ def llama(server: Server) -> str:
 
 
 ENGINES: dict[str, Callable[[Server], str]] = {
-    "vllm": vllm, "vllm-v0": vllm_v0, "sglang": sglang, "trtllm": trtllm, "statistics": statistics,
+    "vllm": vllm,
+    "vllm-v0": vllm_v0,
+    "sglang": sglang,
+    "trtllm": trtllm,
+    "statistics": statistics,
     "prometheus": prometheus,
-}  # fmt: skip
+}

@@ -17,49 +17,61 @@ from advisor.pipeline.diagnose import Options, diagnose
 from tests.captures import SHARED, committed, diagnosed
 from tests.engine.engine_support import needs_durable
 
-HOST_SIDE = {"launch-bound", "launch-storm", "host-gap", "graph-replay-gaps", "blocking-sync",
-             "device-wide-sync", "implicit-sync", "launch-queue-latency", "gpu-idle",
-             "transfer-bound", "pageable-copies"}  # fmt: skip
+HOST_SIDE = {
+    "launch-bound",
+    "launch-storm",
+    "host-gap",
+    "graph-replay-gaps",
+    "blocking-sync",
+    "device-wide-sync",
+    "implicit-sync",
+    "launch-queue-latency",
+    "gpu-idle",
+    "transfer-bound",
+    "pageable-copies",
+}
 
 #: capture -> (causes that may come first, causes that must be there, causes that must not)
 COMMITTED: dict[str, tuple[set[str], set[str], set[str]]] = {
     "decode_eager_bs1": (
-        {"launch-bound"}, set(),
+        {"launch-bound"},
+        set(),
         {"memory-bandwidth-bound", "compute-bound", "allocation-churn", "transfer-bound"},
     ),
     "decode8b_graph_bs1": (
         {"memory-bandwidth-bound", "under-filled-gpu", "unfused-elementwise"},
-        {"memory-bandwidth-bound"}, {"compute-bound", *HOST_SIDE},
+        {"memory-bandwidth-bound"},
+        {"compute-bound", *HOST_SIDE},
     ),
     "prefill8b_bs4": (
-        {"compute-bound"}, set(), {"memory-bandwidth-bound", "low-gpu-utilisation", *HOST_SIDE},
+        {"compute-bound"},
+        set(),
+        {"memory-bandwidth-bound", "low-gpu-utilisation", *HOST_SIDE},
     ),
     "decode_cpu_gap": (
-        {"host-gap", "graph-replay-gaps"}, set(),
+        {"host-gap", "graph-replay-gaps"},
+        set(),
         {"launch-bound", "compute-bound", "memory-bandwidth-bound"},
     ),
     "decode_h2d_pageable": (
-        {"transfer-bound", "pageable-copies"}, {"transfer-bound", "pageable-copies"},
+        {"transfer-bound", "pageable-copies"},
+        {"transfer-bound", "pageable-copies"},
         {"launch-bound", "compute-bound", "memory-bandwidth-bound"},
     ),
-    "decode_graph_opaque": (
-        {"opaque-cuda-graphs"}, set(), {"no-gpu-activity", "host-gap", "launch-bound"},
-    ),
-    "decode_gc": (
-        {"python-gc"}, set(), {"launch-bound", "compute-bound", "memory-bandwidth-bound"},
-    ),
+    "decode_graph_opaque": ({"opaque-cuda-graphs"}, set(), {"no-gpu-activity", "host-gap", "launch-bound"}),
+    "decode_gc": ({"python-gc"}, set(), {"launch-bound", "compute-bound", "memory-bandwidth-bound"}),
     "two_processes": (
-        {"launch-bound", "launch-queue-latency"}, {"launch-queue-latency"},
+        {"launch-bound", "launch-queue-latency"},
+        {"launch-queue-latency"},
         {"compute-bound", "memory-bandwidth-bound"},
     ),
     "whole_run_no_capture_range": (
-        {"damaged-capture", "startup-in-window"}, {"startup-in-window"},
+        {"damaged-capture", "startup-in-window"},
+        {"startup-in-window"},
         {"compute-bound", "allocation-churn", "host-gap", "launch-bound", "low-gpu-utilisation"},
     ),
-    "no_gpu_work": (
-        {"no-gpu-activity"}, set(), {"launch-bound", "host-gap", "low-gpu-utilisation"},
-    ),
-}  # fmt: skip
+    "no_gpu_work": ({"no-gpu-activity"}, set(), {"launch-bound", "host-gap", "low-gpu-utilisation"}),
+}
 
 
 def causes(diagnosis: Diagnosis) -> list[str]:

@@ -99,9 +99,12 @@ MISLEADING = [
     ("_ZN5aiter28flatmm_uk_gfx9_f16f8_128x256E", "gemm"),
     ("at::native::some_new_kernel<at::native::FillFunctor<float>>(int)", "other"),
     ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEEEEviT0_", "memset"),
-    (f"{ATEN}BinaryFunctor<long, long, bool, at::native::CompareEqFunctor<long>>, "
-     "at::native::memory::LoadWithoutCast>(int)", "elementwise"),
-]  # fmt: skip
+    (
+        f"{ATEN}BinaryFunctor<long, long, bool, at::native::CompareEqFunctor<long>>, "
+        "at::native::memory::LoadWithoutCast>(int)",
+        "elementwise",
+    ),
+]
 
 # Names of engines as of 2026 that stand for many of their kind.
 CURRENT = [

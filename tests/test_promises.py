@@ -26,9 +26,12 @@ CAPTURES = pytest.mark.parametrize("path", each(captures()))
 #: A part of the budget, and of the step in kernels that are overhead alone, that has to have an owner.
 MUCH, OVERHEAD = 0.10, 0.05
 OVERHEADS = (
-    "kernel.quantise_window_ratio", "kernel.dequantise_window_ratio", "kernel.weight_cast_window_ratio",
-    "kernel.layout_window_ratio", "kernel.kv_combine_window_ratio",
-)  # fmt: skip
+    "kernel.quantise_window_ratio",
+    "kernel.dequantise_window_ratio",
+    "kernel.weight_cast_window_ratio",
+    "kernel.layout_window_ratio",
+    "kernel.kv_combine_window_ratio",
+)
 
 
 def diagnosed(path: Path) -> Diagnosis:

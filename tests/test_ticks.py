@@ -35,18 +35,33 @@ SUBJECTS = {
     "LCH109": ("capture.graph_launch_count",),
     "LCH": ("capture.kernel_count", "capture.graph_launch_count"),
     "MOE": ("ranks.matched_count",),
-    "SYN": ("sync.span_ratio", "sync.calls_per_step", "sync.calls_per_100_kernels", "copy.exposed_ratio",
-            "sync.memset_time_ratio", "sync.implicit_calls_per_step", "sync.implicit_calls_per_100_kernels",
-            "sync.readbacks_per_step", "sync.readbacks_per_100_kernels"),
+    "SYN": (
+        "sync.span_ratio",
+        "sync.calls_per_step",
+        "sync.calls_per_100_kernels",
+        "copy.exposed_ratio",
+        "sync.memset_time_ratio",
+        "sync.implicit_calls_per_step",
+        "sync.implicit_calls_per_100_kernels",
+        "sync.readbacks_per_step",
+        "sync.readbacks_per_100_kernels",
+    ),
     "UTL101": ("capture.sample_count",),
     "UTL106": ("capture.sample_count",),
     "UTL109": ("serving.mixed_step_count",),
     "UTL112": ("gpus.computing_count",),
     "XFR107": ("copy.peer_exposed_ratio",),
-    "XFR": ("copy.exposed_ratio", "copy.tiny_time_ratio", "copy.pageable_ratio", "copy.link_time_ratio",
-            "copy.dtod_busy_ratio",
-            "copy.tiny_per_step", "copy.tiny_per_100_kernels", "copy.peer_exposed_ratio"),
-}  # fmt: skip
+    "XFR": (
+        "copy.exposed_ratio",
+        "copy.tiny_time_ratio",
+        "copy.pageable_ratio",
+        "copy.link_time_ratio",
+        "copy.dtod_busy_ratio",
+        "copy.tiny_per_step",
+        "copy.tiny_per_100_kernels",
+        "copy.peer_exposed_ratio",
+    ),
+}
 
 
 def captures() -> list[Path]:

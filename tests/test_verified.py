@@ -65,9 +65,7 @@ def test_an_item_is_expected_in_the_releases_that_the_line_names() -> None:
         Item("E_RANGES", "2.0"),
     ]
     expected = {i.name: [r for r in ("1.1", "1.2", "2.0") if i.expected_in(r)] for i in found}
-    assert expected == {
-        "--new": ["1.2", "2.0"], "--old": ["1.1"], "--gone": ["1.1"], "E_RANGES": ["2.0"],
-    }  # fmt: skip
+    assert expected == {"--new": ["1.2", "2.0"], "--old": ["1.1"], "--gone": ["1.1"], "E_RANGES": ["2.0"]}
     assert not Item("cudaMallocAsync", "CUDA 11.2").expected_in("1.1")  # a release of something else
 
 

@@ -227,7 +227,12 @@ def prefills() -> Iterator[Variant]:
     yield Variant("prefill_none", "prefills", none, never=("prefill-holds-decode",))
     # A prompt and a decode step are two steps.
     yield Variant(
-        "prefill_whole", "prefills", whole, ("prefill-holds-decode",), calls=16, period=every,
+        "prefill_whole",
+        "prefills",
+        whole,
+        ("prefill-holds-decode",),
+        calls=16,
+        period=every,
         steps_a_call=1 + 1 / every,
-    )  # fmt: skip
+    )
     yield Variant("prefill_pieces", "prefills", pieces, steps_a_call=2)

@@ -182,9 +182,17 @@ def test_gil_ranges_show_that_the_gil_was_traced(tmp_path: Path) -> None:
 
 
 QUESTIONS = [
-    "kernel-breakdown", "host-overhead", "idle-attribution", "bandwidth", "tails", "gil-gc",
-    "memory", "communication", "phases", "call-sites",
-]  # fmt: skip
+    "kernel-breakdown",
+    "host-overhead",
+    "idle-attribution",
+    "bandwidth",
+    "tails",
+    "gil-gc",
+    "memory",
+    "communication",
+    "phases",
+    "call-sites",
+]
 
 
 def test_the_questions_keep_their_names_and_order() -> None:

@@ -292,13 +292,35 @@ def test_the_six_variables_of_tensorrt_llm_are_all_planned_somewhere() -> None:
 
 #: Whatever else the notes teach of capturing has its place in some plan.
 TAUGHT = (
-    "--stats=true", "--command-file=", "--delay", "--duration", "--start-later=true", "%q{", "%h",
-    "--capture-range-end=repeat:", "--gpu-metrics-set=help", "--enable=nvml_metrics",
-    "--enable=network_interface", "nsys plugins list", "--tables=", "--times=", "parquetdir",
-    "nsys status -e", "/usr/local/cuda/bin", "trtllm-serve", "trtllm-bench", "token-norm-dist",
-    "build_wheel.py --nvtx", "cublas,cudnn", "chrome://tracing", "advisor moe", "prompt 2048",
-    "single request", "nsys sessions list", "release",
-)  # fmt: skip
+    "--stats=true",
+    "--command-file=",
+    "--delay",
+    "--duration",
+    "--start-later=true",
+    "%q{",
+    "%h",
+    "--capture-range-end=repeat:",
+    "--gpu-metrics-set=help",
+    "--enable=nvml_metrics",
+    "--enable=network_interface",
+    "nsys plugins list",
+    "--tables=",
+    "--times=",
+    "parquetdir",
+    "nsys status -e",
+    "/usr/local/cuda/bin",
+    "trtllm-serve",
+    "trtllm-bench",
+    "token-norm-dist",
+    "build_wheel.py --nvtx",
+    "cublas,cudnn",
+    "chrome://tracing",
+    "advisor moe",
+    "prompt 2048",
+    "single request",
+    "nsys sessions list",
+    "release",
+)
 
 
 @pytest.mark.parametrize("taught", TAUGHT)

@@ -15,9 +15,7 @@ from advisor.model.capture_plan import Named, Plan
 
 CUDA = ("--trace=cuda", "--trace=nvtx", "--cuda-graph-trace=node", "--sample=none")
 OSRT, GIL = "--trace=cuda,nvtx,osrt", "--trace=cuda,nvtx,python-gil"
-SAMPLES, FASTER = "--gpu-metrics-devices=all", (
-    "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
-)  # fmt: skip
+SAMPLES, FASTER = "--gpu-metrics-devices=all", ("--gpu-metrics-devices=all --gpu-metrics-frequency=100000")
 MEMORY = "--cuda-memory-usage=true"
 LONGER = "a longer capture (10 to 50 steps)"
 

@@ -259,7 +259,9 @@ def test_it_takes_a_comparison_that_ran(
 UNPROVEN: dict[str, dict[str, Any]] = {
     "nsys-reachable": {"capture.nsys_recorded": False},
     "counters-permitted": {
-        "capture.sample_count": 60, "capture.nsys_recorded": False, "activity.sm_ratio": 0.9,
+        "capture.sample_count": 60,
+        "capture.nsys_recorded": False,
+        "activity.sm_ratio": 0.9,
     },
     "versions-noted": {"capture.nsys_recorded": True},
     "graph-mode-chosen": {"capture.graphs_launched": False, "capture.opaque_graph_ratio": 0.0},
@@ -267,7 +269,7 @@ UNPROVEN: dict[str, dict[str, Any]] = {
     "sm-analysed": {"activity.sm_busy_ratio": 0.9},
     "bandwidth-analysed": {"activity.dram_busy_ratio": 0.9, "activity.work_recorded": False},
     "redacted": {},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("item", UNPROVEN)
@@ -313,13 +315,29 @@ def test_every_rule_about_the_checklist_has_an_item() -> None:
 
 #: The checklist of the field notes, in its words' sense.
 SEEDS = {
-    "representative-workload", "steady-iterations", "cuda-collected", "nvtx-collected",
-    "sm-analysed", "bandwidth-analysed", "dominant-kernels", "cpu-analysed", "gil-recorded",
-    "compared-with-baseline", "documented",
+    "representative-workload",
+    "steady-iterations",
+    "cuda-collected",
+    "nvtx-collected",
+    "sm-analysed",
+    "bandwidth-analysed",
+    "dominant-kernels",
+    "cpu-analysed",
+    "gil-recorded",
+    "compared-with-baseline",
+    "documented",
     # before, during and after
-    "shapes-chosen", "release-build", "nsys-reachable", "nsys-status", "warmed-up", "load-levels",
-    "graph-mode-chosen", "phases-apart", "server-wrapped", "counters-permitted",
-}  # fmt: skip
+    "shapes-chosen",
+    "release-build",
+    "nsys-reachable",
+    "nsys-status",
+    "warmed-up",
+    "load-levels",
+    "graph-mode-chosen",
+    "phases-apart",
+    "server-wrapped",
+    "counters-permitted",
+}
 
 
 def test_the_seeds_are_covered() -> None:

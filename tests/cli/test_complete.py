@@ -77,9 +77,13 @@ def test_names_of_files_are_left_to_the_shell(completed: Completed, line: str) -
     ],
 )
 def test_installing_writes_the_script_that_is_shown(
-    shell: str, file: str, loader: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    shell: str,
+    file: str,
+    loader: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
     if loader:

@@ -146,9 +146,16 @@ def test_verbs_take_shared_options_from_the_settings() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    ["compare.compare", "diagnose.diagnose", "doctor.doctor", "explain.explain", "stats.stats",
-     "explain.whatif", "captures.ranks"],
-)  # fmt: skip
+    [
+        "compare.compare",
+        "diagnose.diagnose",
+        "doctor.doctor",
+        "explain.explain",
+        "stats.stats",
+        "explain.whatif",
+        "captures.ranks",
+    ],
+)
 def test_functions_of_python_take_the_options_of_the_analysis_as_one_object(function: str) -> None:
     module, _, name = function.partition(".")
     assert name in advisor.__all__

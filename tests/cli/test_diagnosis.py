@@ -39,18 +39,26 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         ("a.sqlite -q --top 3", {"quiet": True, "top": 3}),
         ("-qoout.json a.sqlite --format=json", {"quiet": True, "output": Path("out.json"), "format": "json"}),
         ("--output-format json a.sqlite", {"format": "json"}),
-        ("a.sqlite --select SYN,LCH --select KRN --ignore CAP",
-         {"select": ("SYN,LCH", "KRN"), "ignore": ("CAP",)}),
-        ("a.sqlite --window 5s/7s --phase decode --weight-bytes 16e9 --sensitivity",
-         {"window": "5s/7s", "phase": "decode", "weight_bytes": "16e9", "sensitivity": True}),
-        ("a.sqlite --rules a --param SYN101.min_idle=0.1 --param LCH101.x=y=z",
-         {"rules": (Path("a"),), "params": ("SYN101.min_idle=0.1", "LCH101.x=y=z")}),
-        ("a.sqlite --html page.html --xlsx book.xlsx --force --jobs 0 --fail-on high",
-         {"html": Path("page.html"), "xlsx": Path("book.xlsx"), "force": True, "fail_on": "high"}),
+        (
+            "a.sqlite --select SYN,LCH --select KRN --ignore CAP",
+            {"select": ("SYN,LCH", "KRN"), "ignore": ("CAP",)},
+        ),
+        (
+            "a.sqlite --window 5s/7s --phase decode --weight-bytes 16e9 --sensitivity",
+            {"window": "5s/7s", "phase": "decode", "weight_bytes": "16e9", "sensitivity": True},
+        ),
+        (
+            "a.sqlite --rules a --param SYN101.min_idle=0.1 --param LCH101.x=y=z",
+            {"rules": (Path("a"),), "params": ("SYN101.min_idle=0.1", "LCH101.x=y=z")},
+        ),
+        (
+            "a.sqlite --html page.html --xlsx book.xlsx --force --jobs 0 --fail-on high",
+            {"html": Path("page.html"), "xlsx": Path("book.xlsx"), "force": True, "fail_on": "high"},
+        ),
         ("a.sqlite --top 3 --top 4", {"top": 4}),
         ("--gpu-metrics smi.csv a.sqlite", {"gpu_metrics": Path("smi.csv")}),
     ],
-)  # fmt: skip
+)
 def test_a_line_with_and_without_the_verb(line: str, settings: dict[str, Any], asked: list[Any]) -> None:
     words = line.split()
     assert main(words) == main(["diagnose", *words]) == 1

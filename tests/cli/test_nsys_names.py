@@ -64,8 +64,13 @@ def test_a_command_of_the_outline_pastes_as_one(monkeypatch: pytest.MonkeyPatch,
     words = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True, check=True).stdout.split()
     tables = "CUPTI_ACTIVITY_KIND_KERNEL,CUPTI_ACTIVITY_KIND_RUNTIME,StringIds"
     assert words == [
-        "export", "--type=sqlite", f"--tables={tables}", "-o", "kernels.sqlite", "report.nsys-rep",
-    ]  # fmt: skip
+        "export",
+        "--type=sqlite",
+        f"--tables={tables}",
+        "-o",
+        "kernels.sqlite",
+        "report.nsys-rep",
+    ]
 
 
 def test_traced_graphs_are_not_told_to_trace_cuda(capsys: Captured) -> None:

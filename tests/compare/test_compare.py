@@ -413,9 +413,15 @@ def test_a_damaged_capture_is_not_comparable() -> None:
 # --- one capture against itself --------------------------------------------------------------
 
 WITH_STEPS = (
-    "decode_eager_bs1", "decode8b_graph_bs1", "prefill8b_bs4", "decode_cpu_gap",
-    "decode_h2d_pageable", "decode_graph_opaque", "decode_gc", "two_processes",
-)  # fmt: skip
+    "decode_eager_bs1",
+    "decode8b_graph_bs1",
+    "prefill8b_bs4",
+    "decode_cpu_gap",
+    "decode_h2d_pageable",
+    "decode_graph_opaque",
+    "decode_gc",
+    "two_processes",
+)
 
 
 @pytest.mark.parametrize("name", WITH_STEPS)
@@ -429,8 +435,14 @@ def test_a_capture_against_itself_is_no_change(name: str) -> None:
     assert document_bytes(again) == document_bytes(same)
 
 
-SPLIT = ("decode_eager_bs1", "decode8b_graph_bs1", "decode_cpu_gap", "decode_h2d_pageable",
-         "decode_gc", "two_processes")  # fmt: skip
+SPLIT = (
+    "decode_eager_bs1",
+    "decode8b_graph_bs1",
+    "decode_cpu_gap",
+    "decode_h2d_pageable",
+    "decode_gc",
+    "two_processes",
+)
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -605,7 +617,7 @@ def test_what_is_no_diagnosis_is_one_line(tmp_path: Path, text: str, said: str) 
         ("inputs.0.steps", 7, "the numbers of steps"),
         ("findings.1", {"rank": 2, "like": 0}, "a finding twice"),
     ],
-)  # fmt: skip
+)
 def test_a_diagnosis_whose_numbers_contradict_each_other(
     tmp_path: Path, place: str, value: Any, said: str
 ) -> None:

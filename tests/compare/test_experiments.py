@@ -265,11 +265,13 @@ def test_layers_of_another_phase_say_nothing_of_this_one(tmp_path: Path) -> None
 TRTLLM = {
     "engine": {"model": "m", "backend": "Pytorch"},
     "performance": {
-        "total_latency_ms": 1000.0, "request_throughput_req_s": 2.0,
-        "system_output_throughput_tok_s": 5530.7, "system_total_throughput_tok_s": 9402.2,
+        "total_latency_ms": 1000.0,
+        "request_throughput_req_s": 2.0,
+        "system_output_throughput_tok_s": 5530.7,
+        "system_total_throughput_tok_s": 9402.2,
     },
     "streaming_metrics": {"avg_tpot_ms": 12.5},
-}  # fmt: skip
+}
 TRTLLM_TEXT = """
 ===========================================================
 = PERFORMANCE OVERVIEW
@@ -281,9 +283,11 @@ Total Latency (ms):                               115716.9214
 """
 OLD_TEXT = "Request Throughput (req/sec):   81.6\nToken Throughput (tokens/sec):  5224.2\n"
 VLLM = {
-    "request_throughput": 1.5, "output_throughput": 310.0, "total_token_throughput": 610.0,
+    "request_throughput": 1.5,
+    "output_throughput": 310.0,
+    "total_token_throughput": 610.0,
     "mean_tpot_ms": 9.5,
-}  # fmt: skip
+}
 VLLM_TEXT = """
 ============ Serving Benchmark Result ============
 Request throughput (req/s):              2.43

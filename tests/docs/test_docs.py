@@ -122,11 +122,37 @@ def test_every_configuration_key_is_documented() -> None:
 
 #: Keys that programs may rely on; more may be added.
 STABLE_KEYS = {
-    "schema_version", "tool", "inputs", "verdict", "findings", "overruled", "healthy",
-    "not_evaluated", "budget", "steps", "facts", "thresholds", "tables", "timeline", "rank", "code",
-    "cause", "title", "severity", "confidence", "scope", "message", "conditions", "impact",
-    "evidence", "time_ranges", "gain", "recommendations", "explains", "references",
-}  # fmt: skip
+    "schema_version",
+    "tool",
+    "inputs",
+    "verdict",
+    "findings",
+    "overruled",
+    "healthy",
+    "not_evaluated",
+    "budget",
+    "steps",
+    "facts",
+    "thresholds",
+    "tables",
+    "timeline",
+    "rank",
+    "code",
+    "cause",
+    "title",
+    "severity",
+    "confidence",
+    "scope",
+    "message",
+    "conditions",
+    "impact",
+    "evidence",
+    "time_ranges",
+    "gain",
+    "recommendations",
+    "explains",
+    "references",
+}
 
 
 def test_the_json_page_explains_the_stable_keys_and_no_others() -> None:

@@ -20,10 +20,29 @@ ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = sorted(p for folder in ("examples", "tests/data") for p in (ROOT / folder / "captures").iterdir())
 ORDINARY = frozenset((Path(__file__).with_name("ordinary_words.txt")).read_text().split())
 #: What no reader looks up: products and units.
-NAMES = frozenset([
-    "blackwell", "cuda", "inductor", "nsight", "nvidia", "python", "pytorch", "tesla", "transformers", "vllm",
-    "wsl", "mb", "gb", "gib", "mib", "us", "ms", "ns", "tb",
-])  # fmt: skip
+NAMES = frozenset(
+    [
+        "blackwell",
+        "cuda",
+        "inductor",
+        "nsight",
+        "nvidia",
+        "python",
+        "pytorch",
+        "tesla",
+        "transformers",
+        "vllm",
+        "wsl",
+        "mb",
+        "gb",
+        "gib",
+        "mib",
+        "us",
+        "ms",
+        "ns",
+        "tb",
+    ]
+)
 _NAMES = (
     r"(?m)^\S+$|\S*[/\\]\S*",  # paths
     r"\S*([A-Za-z\u2588])\1{2,}\S*",  # bars of the budget

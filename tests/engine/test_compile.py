@@ -144,11 +144,15 @@ ONE = rules(
 
 SHARES = rules(
     rule(
-        "ABC100", "c", [{"fact": "f.a", "op": "ge", "param": n} for n in ("share", "times")],
-        params={"share": {"default": 0.5, "unit": "ratio", "origin": "peer"},
-                "times": {"default": 1.0, "unit": "ratio", "origin": "peer"}},
+        "ABC100",
+        "c",
+        [{"fact": "f.a", "op": "ge", "param": n} for n in ("share", "times")],
+        params={
+            "share": {"default": 0.5, "unit": "ratio", "origin": "peer"},
+            "times": {"default": 1.0, "unit": "ratio", "origin": "peer"},
+        },
     )
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

@@ -620,11 +620,13 @@ def test_same_input_same_output() -> None:
 
 ALONE = {"fact": "f.alone", "op": "eq", "value": True}
 DOUBTED = rule(
-    "COM101", "exposed-communication", [ge("f.exposed", 0.02)],
+    "COM101",
+    "exposed-communication",
+    [ge("f.exposed", 0.02)],
     impact={"fact": "f.exposed", "otherwise": "f.sampled", "part": "communication"},
     doubts=[{"when": [ALONE], "factor": 0.5, "cap": "low", "text": "{f.exposed|pct} or less."}],
     message="{f.exposed|pct} exposed.",
-)  # fmt: skip
+)
 
 
 def test_a_doubt_is_said_and_makes_the_finding_smaller_and_less_sure() -> None:

@@ -79,8 +79,11 @@ def test_a_capture_that_cannot_be_believed_withholds_its_own_findings(engine: En
     some = rule("ABC103", "some", [ge("f.device", 0)])
     found = conclude(judged(engine, damaged, some, ALL))
     assert {(f.code, f.scope.rank) for f in found.findings} == {
-        ("CAP111", 0), ("CAP111", 2), ("ABC103", 1), ("COM107", None),
-    }  # fmt: skip
+        ("CAP111", 0),
+        ("CAP111", 2),
+        ("ABC103", 1),
+        ("COM107", None),
+    }
     assert [(o.code, o.scope.rank, o.by) for o in found.overruled] == [("ABC103", 0, "damaged")]
 
 
@@ -109,8 +112,10 @@ def test_a_late_rank_overrules_what_others_show_of_some_operations(engine: Engin
     late = rule("COM102", "late", [ge("rank.late", 1)], scope="rank", then=then)
     found = judged(engine, tail, late, facts=facts)
     assert {o.scope.operation: o.state for o in found.by_code["KRN102"] if o.scope.operation} == {
-        "gemm": "fired", "reduce": "overruled", "odd": "fired",
-    }  # fmt: skip
+        "gemm": "fired",
+        "reduce": "overruled",
+        "odd": "fired",
+    }
     assert [(o.code, o.by) for o in conclude(found).overruled] == [("KRN102", "COM102")]
     on_time = infer(facts, rules(tail, late), engine=engine, given={"late": "quiet"})
     assert "overruled" not in {o.state for o in on_time.by_code["KRN102"]}

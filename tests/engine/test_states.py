@@ -18,9 +18,12 @@ from tests.engine.engine_support import base, ge, rule, rules
 from tests.shipped import shipped_rules
 
 GAP = rule(
-    "HST101", "host-gap", [ge("f.gap", 0.1)], healthy="{f.gap|pct} is idle",
+    "HST101",
+    "host-gap",
+    [ge("f.gap", 0.1)],
+    healthy="{f.gap|pct} is idle",
     impact={"fact": "f.gap", "part": "host_between"},
-)  # fmt: skip
+)
 REPLAY = rule("LCH104", "replay-gaps", [ge("f.replay", 0.1)], healthy="{f.replay|pct} is idle")
 SHORT = rule("CAP105", "too-short", [{"fact": "f.steps", "op": "lt", "value": 5}], withholds_health=True)
 

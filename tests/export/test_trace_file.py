@@ -27,9 +27,16 @@ from tests.captures import committed
 CAPTURES = ("decode_gc", "two_processes", "decode_graph_opaque", "whole_run_no_capture_range")
 #: Category -> table.
 TABLES = {
-    "kernel": "kernels", "copy": "copies", "memset": "memsets", "graph": "graph_runs", "call": "api_calls",
-    "range": "ranges", "host call": "host_calls", "python": "python_calls", "overhead": "overheads",
-}  # fmt: skip
+    "kernel": "kernels",
+    "copy": "copies",
+    "memset": "memsets",
+    "graph": "graph_runs",
+    "call": "api_calls",
+    "range": "ranges",
+    "host call": "host_calls",
+    "python": "python_calls",
+    "overhead": "overheads",
+}
 BEGIN, END, INSTANT, COUNTER = range(1, 5)
 
 

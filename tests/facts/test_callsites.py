@@ -23,8 +23,7 @@ STEPS = 5
 STEP = 1_000_000
 
 CUDA = [("0x7f00", "/usr/lib64/libcuda.so.580.1"), ("cudaX", "/opt/cuda/lib64/libcudart.so.12")]
-MAIN = [("main", "/app/serve"), ("__libc_start_main", "/lib64/libc-2.31.so"),
-        ("_start", "/app/serve")]  # fmt: skip
+MAIN = [("main", "/app/serve"), ("__libc_start_main", "/lib64/libc-2.31.so"), ("_start", "/app/serve")]
 SAMPLE = [*CUDA, ("sample_token(Logits&)", "/app/serve"), ("decode()", "/app/serve"), *MAIN]
 STATS = [*CUDA, ("Stats::print(bool) const", "/app/serve"), *MAIN]
 
@@ -125,10 +124,14 @@ def test_calls_of_one_function_from_one_place_are_one_row(tmp_path: Path) -> Non
 
 
 TORCH = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so"
-TO = [*CUDA, ("at::native::copy_kernel_cuda(at::TensorIterator&, bool)", TORCH),
-      ("torch::autograd::THPVariable_to(_object*, _object*)", TORCH),
-      ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12"), ("0x0", "[Unknown]"),
-      ("[Broken backtraces]", "[Broken backtraces]")]  # fmt: skip
+TO = [
+    *CUDA,
+    ("at::native::copy_kernel_cuda(at::TensorIterator&, bool)", TORCH),
+    ("torch::autograd::THPVariable_to(_object*, _object*)", TORCH),
+    ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12"),
+    ("0x0", "[Unknown]"),
+    ("[Broken backtraces]", "[Broken backtraces]"),
+]
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,13 @@ from tests.shipped import shipped_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIX_UNITS = {
-    "_ratio": "ratio", "_ns": "ns", "_ms": "ms", "_bytes": "bytes", "_count": "count",
+    "_ratio": "ratio",
+    "_ns": "ns",
+    "_ms": "ms",
+    "_bytes": "bytes",
+    "_count": "count",
     "_per_s": "count_per_s",
-}  # fmt: skip
+}
 
 
 def facts(export: Export, folder: Path) -> FactBase:

@@ -18,12 +18,25 @@ from tests.captures import DATA, EXAMPLES
 #: These come from the metadata of a capture, or from several captures together.
 NO_TABLE = ("ranks.", "rank.", "compare.", "moe.", "gpu.")
 METADATA = {
-    "capture.size_bytes", "capture.event_count", "capture.secret_name_count",
-    "capture.debug_build", "capture.client_command", "capture.schema_known",
-    "capture.cuda_traced", "capture.view_count", "capture.stack_recorded", "capture.stack_option",
-    "capture.window_chosen", "capture.nsys_recorded", "capture.compute_capability",
-    "capture.platform", "capture.serving_side", "capture.sums_only", "bandwidth.peak_rate", "load.logged",
-}  # fmt: skip
+    "capture.size_bytes",
+    "capture.event_count",
+    "capture.secret_name_count",
+    "capture.debug_build",
+    "capture.client_command",
+    "capture.schema_known",
+    "capture.cuda_traced",
+    "capture.view_count",
+    "capture.stack_recorded",
+    "capture.stack_option",
+    "capture.window_chosen",
+    "capture.nsys_recorded",
+    "capture.compute_capability",
+    "capture.platform",
+    "capture.serving_side",
+    "capture.sums_only",
+    "bandwidth.peak_rate",
+    "load.logged",
+}
 
 
 def of_tables(name: str) -> bool:

@@ -168,8 +168,12 @@ def test_what_was_not_printed_is_not_known(tmp_path: Path) -> None:
 def test_what_it_says_and_what_takes_a_capture(tmp_path: Path) -> None:
     d = told(tmp_path, (KERNELS, CALLS, COPIES, RANGES))
     assert set(ranked(d)) >= {
-        "collective-time", "allocation-churn", "readback-per-layer", "slow-calls", "startup-in-sums",
-    }  # fmt: skip
+        "collective-time",
+        "allocation-churn",
+        "readback-per-layer",
+        "slow-calls",
+        "startup-in-sums",
+    }
     assert severity(d, "allocation-churn") == "medium"
     # Told more precisely by the read-backs.
     assert severity(d, "host-waits") is None

@@ -41,10 +41,15 @@ def refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        "{good} --baseline {pipe}", "moe {pipe} {pipe}", "checklist --no-input --answers {pipe}",
-        "redact {pipe} {out}", "rules check {folder}", "{good} --rules {folder}", "compare {pipe} {good}",
+        "{good} --baseline {pipe}",
+        "moe {pipe} {pipe}",
+        "checklist --no-input --answers {pipe}",
+        "redact {pipe} {out}",
+        "rules check {folder}",
+        "{good} --rules {folder}",
+        "compare {pipe} {good}",
     ],
-)  # fmt: skip
+)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_only_regular_files_are_read(
     line: str, seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -117,17 +122,25 @@ def test_what_unpacks_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("t.csv", "moe {} {}", "output_throughput\n" + '"' * 200_000),
         ("t.csv", "{}", "timestamp, index, utilization.gpu [%]\n2024/05/01 10:00:00, 0, " + "x" * 200_000),
         ("t.json", "compare {} {}", '{"schema_version": 1, "a": ' + "[" * 100_000),
-        ("t.yaml", "checklist --no-input --answers {}",
-         "a: &a0 [x, x]\n" + "".join(f"b{i}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60))),
+        (
+            "t.yaml",
+            "checklist --no-input --answers {}",
+            "a: &a0 [x, x]\n" + "".join(f"b{i}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(60)),
+        ),
         ("t.yaml", "checklist --no-input --answers {}", "? " * 10_000),
         ("t.json", "good.sqlite --weight-bytes {}", '{"a":' * 100_000),
     ],
     ids=["report", "cell", "sample", "baseline", "aliases", "answers", "config"],
-)  # fmt: skip
+)
 def test_deep_and_wide_side_inputs(
-    name: str, line: str, text: str, seeds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    line: str,
+    text: str,
+    seeds: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     path = tmp_path / name
     path.write_text(text)
     monkeypatch.chdir(seeds)

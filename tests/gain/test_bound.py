@@ -22,8 +22,7 @@ from tests.gain.support import US, fix, replayer
 
 LATENCY = sorted(k for k, w in catalogue().whatifs.items() if w.measure == "latency")
 #: What a step may hold: a kernel, a copy with a wait behind it, an allocation, or host code.
-PART = st.sampled_from(["gemm", "add", "nccl", "pageable", "pinned", "readback", "malloc", "sync",
-                        "host"])  # fmt: skip
+PART = st.sampled_from(["gemm", "add", "nccl", "pageable", "pinned", "readback", "malloc", "sync", "host"])
 NAMES = {"gemm": scenes.GEMM, "add": scenes.ADD, "nccl": scenes.NCCL}
 EASE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -27,10 +27,16 @@ Edit = Callable[[sqlite3.Connection], object]
 
 #: Real captures by a short name; with `-u` behind it, it is without its GPU metrics.
 REAL = {
-    "eager": "decode_eager_bs1", "graph": "decode_graph_bs1", "gap": "decode_cpu_gap",
-    "pageable": "decode_h2d_pageable", "opaque": "decode_graph_opaque", "gc": "decode_gc",
-    "two": "two_processes", "bound": "decode8b_graph_bs1", "whole": "whole_run_no_capture_range",
-}  # fmt: skip
+    "eager": "decode_eager_bs1",
+    "graph": "decode_graph_bs1",
+    "gap": "decode_cpu_gap",
+    "pageable": "decode_h2d_pageable",
+    "opaque": "decode_graph_opaque",
+    "gc": "decode_gc",
+    "two": "two_processes",
+    "bound": "decode8b_graph_bs1",
+    "whole": "whole_run_no_capture_range",
+}
 #: Those of which half is as good as all.
 LONG = {"eager", "gap"}
 

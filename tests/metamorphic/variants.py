@@ -261,8 +261,16 @@ def graphs_unrolled(db: Db) -> None:
         db.execute(f"UPDATE {NVTX} SET start = {later(start)}, end = {later(end)} WHERE rowid = {row}")
     thread = feeder(db)
     db.execute(f"DELETE FROM {RUNTIME}")
-    insert(db, RUNTIME, start=first - 50_000, end=first - 49_000, globalTid=thread, correlationId=1,
-           nameId=string(db, "cudaGetDevice_v3020"), returnValue=0)  # fmt: skip
+    insert(
+        db,
+        RUNTIME,
+        start=first - 50_000,
+        end=first - 49_000,
+        globalTid=thread,
+        correlationId=1,
+        nameId=string(db, "cudaGetDevice_v3020"),
+        returnValue=0,
+    )
     if "graphNodeId" in columns(db, KERNEL):
         db.execute(f"UPDATE {KERNEL} SET graphNodeId = NULL")
     for row, start in db.execute(f"SELECT rowid, start FROM {KERNEL} ORDER BY start").fetchall():

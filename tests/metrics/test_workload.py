@@ -85,16 +85,24 @@ SCENES = {
     "decode in named steps": ("LLM decode", passes([*DECODE_LAYER] * 8, name="decode_step")),
     "decode without a range": ("LLM decode", passes([*DECODE_LAYER] * 8)),
     "prefill in named steps": (
-        "LLM prefill", passes([(NORM, 5), (GEMM, 80), (PREFILL_ATTENTION, 40)] * 8, name="prefill"),
+        "LLM prefill",
+        passes([(NORM, 5), (GEMM, 80), (PREFILL_ATTENTION, 40)] * 8, name="prefill"),
     ),
     "prefill without a range": (
         "LLM prefill",
-        passes([(NORM, 5), (GEMM, 80), (PREFILL_ATTENTION, 40), (SILU, 9), (ADD, 5),
-                (Kernel("reshape_and_cache_flash_kernel", 2048), 3)] * 8),
+        passes(
+            [
+                (NORM, 5),
+                (GEMM, 80),
+                (PREFILL_ATTENTION, 40),
+                (SILU, 9),
+                (ADD, 5),
+                (Kernel("reshape_and_cache_flash_kernel", 2048), 3),
+            ]
+            * 8
+        ),
     ),
-    "training by its kernels": (
-        "training", passes([(CONV, 9), (RELU, 2), (WGRAD, 9), (ADAM, 8)] * 4),
-    ),
+    "training by its kernels": ("training", passes([(CONV, 9), (RELU, 2), (WGRAD, 9), (ADAM, 8)] * 4)),
     "training of a language model": (
         "training",
         passes([*DECODE_LAYER, (WGRAD, 9), (ADAM, 8)] * 4, name="train_step"),
@@ -103,32 +111,32 @@ SCENES = {
         "training",
         passes([*[(NORM, 8), (GEMM, 40), (SILU, 5)] * 4, (NLL, 8), *[(GEMM, 40)] * 16, (ADAM, 8)]),
     ),
-    "a test of a language model by its loss": ("LLM prefill", passes(
-        [*[(NORM, 5), (GEMM, 80), (PREFILL_ATTENTION, 40), (SILU, 9)] * 8, (NLL, 8)], name="prefill")),
-    "a diffusion model": ("diffusion inference", passes(UNET)),
-    "denoising steps": (
-        "diffusion inference", passes([(GEMM, 9), (ADD, 3)] * 8, name="denoise_step"),
+    "a test of a language model by its loss": (
+        "LLM prefill",
+        passes([*[(NORM, 5), (GEMM, 80), (PREFILL_ATTENTION, 40), (SILU, 9)] * 8, (NLL, 8)], name="prefill"),
     ),
+    "a diffusion model": ("diffusion inference", passes(UNET)),
+    "denoising steps": ("diffusion inference", passes([(GEMM, 9), (ADD, 3)] * 8, name="denoise_step")),
     "a vision transformer": ("vision or encoder inference", passes(VIT)),
     "a convolutional network": ("vision or encoder inference", passes(RESNET)),
     "a segmentation model with transposed convolutions": (
-        "vision or encoder inference", passes([*VIT, (DGRAD, 9), (UPSAMPLE, 9)]),
+        "vision or encoder inference",
+        passes([*VIT, (DGRAD, 9), (UPSAMPLE, 9)]),
     ),
     "an encoder of text under ONNX Runtime": (
         "vision or encoder inference",
         passes([BERT[0], *[(GEMM, 20), *BERT[1:3], (GEMM, 20), *BERT[3:]] * 4]),
     ),
     "a decoder of text under ONNX Runtime": (
-        "unknown", passes([BERT[0], *[(GEMV, 20), *BERT[1:3], (GEMV, 20), *BERT[3:]] * 4]),
+        "unknown",
+        passes([BERT[0], *[(GEMV, 20), *BERT[1:3], (GEMV, 20), *BERT[3:]] * 4]),
     ),
-    "a recommendation model of FBGEMM": (
-        "recommendation inference", passes([(EMBEDDING_BAG, 20), *MLP]),
+    "a recommendation model of FBGEMM": ("recommendation inference", passes([(EMBEDDING_BAG, 20), *MLP])),
+    "a recommendation model of PyTorch": ("recommendation inference", passes([(ATEN_BAG, 20), *MLP])),
+    "a solver of two kernels": (
+        "simulation or HPC loop",
+        passes([(FAN, 3), (ADD._replace(name="Fan1(float *, float *, int, int)"), 3)], 200),
     ),
-    "a recommendation model of PyTorch": (
-        "recommendation inference", passes([(ATEN_BAG, 20), *MLP]),
-    ),
-    "a solver of two kernels": ("simulation or HPC loop", passes([(FAN, 3), (ADD._replace(
-        name="Fan1(float *, float *, int, int)"), 3)], 200)),
     "a heat equation": ("simulation or HPC loop", passes([(FAN, 3)], 200, name="diffusion step")),
     "a loop over time steps": ("simulation or HPC loop", passes([(FAN, 3)], 200, name="timestep")),
     "particles that interact": ("simulation or HPC loop", passes([(FAN, 3)], 200, name="interactions")),
@@ -136,7 +144,7 @@ SCENES = {
     "one vector sum": ("micro-benchmark", passes([(VECTOR_ADD, 50)], 3)),
     "one product, often": ("micro-benchmark", passes([(SGEMM, 50)], 200)),
     "a few operators of PyTorch": ("unknown", passes(MLP)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("scene", SCENES)

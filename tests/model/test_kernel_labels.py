@@ -59,7 +59,7 @@ SILU = (
         ("decode_step 12", "decode_step 12"),
         ("GPU idle < 5 %", "GPU idle < 5 %"),
     ],
-)  # fmt: skip
+)
 def test_what_distinguishes_is_kept(name: str, label: str) -> None:
     assert kernel_label(name) == label
 

@@ -182,20 +182,30 @@ class Standin:
                 f'sglang:{name}{{model_name="m",tp_rank="{rank}",pp_rank="0"}} {value}\n'
                 for rank in range(e.ranks)
                 for name, value in (
-                    ("num_running_reqs", running), ("num_queue_reqs", float(e.waiting)),
-                    ("gen_throughput", rate), ("token_usage", 0.3), ("cache_hit_rate", 0.5),
+                    ("num_running_reqs", running),
+                    ("num_queue_reqs", float(e.waiting)),
+                    ("gen_throughput", rate),
+                    ("token_usage", 0.3),
+                    ("cache_hit_rate", 0.5),
                 )
-            )  # fmt: skip
-        labels = '{engine="0",model_name="m"}'
-        return "# HELP vllm:num_requests_running Running.\n" + "".join(
-            f"vllm:{name}{labels} {value}\n"
-            for name, value in (
-                ("num_requests_running", running), ("num_requests_waiting", float(e.waiting)),
-                ("kv_cache_usage_perc", 0.25), ("generation_tokens_total", made),
-                ("prompt_tokens_total", 512.0), ("iteration_tokens_total_count", float(int(steps))),
-                ("num_preemptions_total", 3.0),
             )
-        ) + f'vllm:iteration_tokens_total_bucket{{engine="0",le="1.0"}} {int(steps)}\n'  # fmt: skip
+        labels = '{engine="0",model_name="m"}'
+        return (
+            "# HELP vllm:num_requests_running Running.\n"
+            + "".join(
+                f"vllm:{name}{labels} {value}\n"
+                for name, value in (
+                    ("num_requests_running", running),
+                    ("num_requests_waiting", float(e.waiting)),
+                    ("kv_cache_usage_perc", 0.25),
+                    ("generation_tokens_total", made),
+                    ("prompt_tokens_total", 512.0),
+                    ("iteration_tokens_total_count", float(int(steps))),
+                    ("num_preemptions_total", 3.0),
+                )
+            )
+            + f'vllm:iteration_tokens_total_bucket{{engine="0",le="1.0"}} {int(steps)}\n'
+        )
 
 
 def trace(rank: int, ranks: int) -> Profile:

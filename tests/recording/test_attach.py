@@ -121,8 +121,11 @@ def test_sglang_is_told_where_to_write(server: Made, version: str, capsys: Captu
     assert (found["load.running"], found["load.batch_limit"], found["load.eager_ratio"]) == (8, 64, 1.0)
     assert record()["captures"] == ["1764316800.5-TP-0.trace.json.gz"]
     assert {p.name for p in Path(".advisor/runs/run-1").iterdir()} == {
-        "run.json", "diagnosis.json", "metrics.txt", "1764316800.5-TP-0.trace.json.gz",
-    }  # fmt: skip
+        "run.json",
+        "diagnosis.json",
+        "metrics.txt",
+        "1764316800.5-TP-0.trace.json.gz",
+    }
 
 
 @pytest.mark.slow

@@ -59,8 +59,9 @@ def test_a_second_pass_judges_what_the_first_could_not(tool: StandIn, capsys: Ca
     assert any(note.startswith("no pass could answer") for note in kept["notes"])
     assert kept["captures"] == ["capture.sqlite"]
     assert {p.name for p in Path(".advisor/runs/run-1/pass-1").iterdir()} == {
-        "capture.sqlite", "capture.nsys-rep",
-    }  # fmt: skip
+        "capture.sqlite",
+        "capture.nsys-rep",
+    }
     diagnosis = json.loads(Path(".advisor/runs/run-1/diagnosis.json").read_text())
     assert "HST104" not in {n["code"] for n in diagnosis["not_evaluated"]}
     assert main(["runs", "show", "run-1"]) == 0

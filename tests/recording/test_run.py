@@ -50,8 +50,13 @@ def test_a_command_is_recorded_diagnosed_and_kept(nsys: Made, capsys: Captured) 
     assert "LCH101 launch-bound" in said.out
     assert "step 2\n" in said.err  # the program's output, not on stdout
     assert files() == {
-        "run.json", "plan.json", "diagnosis.json", "output.txt", "capture.nsys-rep", "capture.sqlite",
-    }  # fmt: skip
+        "run.json",
+        "plan.json",
+        "diagnosis.json",
+        "output.txt",
+        "capture.nsys-rep",
+        "capture.sqlite",
+    }
     (profiled,) = tool.profiled
     assert profiled[-len(QUICK) :] == QUICK
     assert {"--trace=cuda,nvtx", "--cuda-graph-trace=node", "--duration=30"} <= set(profiled)

@@ -291,8 +291,10 @@ def test_ctrl_c_writes_what_was_profiled(here: Path) -> None:
     ("command", "program"),
     [
         ("python x.py --a -m", Program(("python",), "script", "x.py", ("--a", "-m"))),
-        ("/opt/bin/python3.11 -u -X dev -m pkg.mod 1", Program(
-            ("/opt/bin/python3.11", "-u", "-X", "dev"), "module", "pkg.mod", ("1",))),
+        (
+            "/opt/bin/python3.11 -u -X dev -m pkg.mod 1",
+            Program(("/opt/bin/python3.11", "-u", "-X", "dev"), "module", "pkg.mod", ("1",)),
+        ),
         ("python -c pass x", Program(("python",), "code", "pass", ("x",))),
         ("python", None),
         ("python -", None),
@@ -300,7 +302,7 @@ def test_ctrl_c_writes_what_was_profiled(here: Path) -> None:
         ("vllm serve m", None),
         ("pythonic x.py", None),
     ],
-)  # fmt: skip
+)
 def test_parts_of_a_command_line(command: str, program: Program | None) -> None:
     assert parse(command.split()) == program
 

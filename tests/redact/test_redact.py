@@ -27,10 +27,23 @@ from tests.captures import SHARED, committed
 
 #: Each planted in another place; none may be left anywhere in the file.
 PRIVATE = (
-    "jdoe", "gpu-node-17", "acme-llm", "hf_Tok3nValue12345", "hunter2hunter2", "corp.example",
-    "other-tool", "/home/", "ssh-agent.sock", "stdout says", "customer-data", "10.20.30.40",
-    "AKIAABCDEFGHIJKLMNOP", "deleted-row-secret", "nsys-config", "PLAINPASSWORD",
-)  # fmt: skip
+    "jdoe",
+    "gpu-node-17",
+    "acme-llm",
+    "hf_Tok3nValue12345",
+    "hunter2hunter2",
+    "corp.example",
+    "other-tool",
+    "/home/",
+    "ssh-agent.sock",
+    "stdout says",
+    "customer-data",
+    "10.20.30.40",
+    "AKIAABCDEFGHIJKLMNOP",
+    "deleted-row-secret",
+    "nsys-config",
+    "PLAINPASSWORD",
+)
 
 
 def capture(tmp_path: Path, schema: str = "3.7") -> Path:

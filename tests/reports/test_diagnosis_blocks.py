@@ -83,9 +83,12 @@ def test_what_has_to_be_done_before_stands_before() -> None:
     assert headline is not None
     assert first.gain is not None
     needed = ToDo(
-        code=other.code, cause=other.cause, id="a", action=other.recommendations[0].action,
+        code=other.code,
+        cause=other.cause,
+        id="a",
+        action=other.recommendations[0].action,
         because=f"before {first.cause}: a graph holds no wait",
-    )  # fmt: skip
+    )
     own = ToDo(code=first.code, cause=first.cause, id="b", action=first.recommendations[0].action)
     after = first.gain.model_copy(update={"step_after_ms": Span(low=1, mid=2, high=3)})
     asked = {"do": (needed, own), "headline": headline.model_copy(update={"together": after})}
@@ -140,8 +143,18 @@ def test_a_capture_without_a_fault_says_so_and_what_to_measure() -> None:
 def test_several_captures_get_a_row_each_and_totals() -> None:
     lines = [line.plain for line in page_lines([DIAGNOSIS, HEALTHY], TextOptions(named=True), 100)]
     assert lines[0].split("  ")[1] == "capture"
-    assert lines[1].split() == ["decode_[eager]_batch_size_1", "-", "41", "%", "▲", "LCH101", "-",
-                                "use", "CUDA", "graphs"]  # fmt: skip
+    assert lines[1].split() == [
+        "decode_[eager]_batch_size_1",
+        "-",
+        "41",
+        "%",
+        "▲",
+        "LCH101",
+        "-",
+        "use",
+        "CUDA",
+        "graphs",
+    ]
     assert lines[2].split()[0] == "well"
     assert lines[2].endswith("nothing to fix")
     assert lines[4] == "2 captures: 1 high, 1 with nothing to fix; -v prints each in full"

@@ -80,10 +80,15 @@ MISSING = ScopeExplanation(
     ),
 )
 SOURCE = FactSource(
-    fact="launch.idle_ratio", value=0.55, unit="ratio", scope=DEVICE, meaning="Idle",
-    how="sum", sources=(TableSource(table="kernels", native="CUPTI", columns=("start", "end")),),
+    fact="launch.idle_ratio",
+    value=0.55,
+    unit="ratio",
+    scope=DEVICE,
+    meaning="Idle",
+    how="sum",
+    sources=(TableSource(table="kernels", native="CUPTI", columns=("start", "end")),),
     window_ns=(1_000_000, 2_000_000),
-)  # fmt: skip
+)
 
 
 def doc(*scopes: ScopeExplanation) -> Explanation:

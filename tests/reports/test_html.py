@@ -310,9 +310,11 @@ def test_modules_fold_as_the_tree_they_are() -> None:
     modules = page[page.index('<ul class="tree">') :]
     names = re.findall(r'(<details|<div class="leaf").*?<span class="heading">(\w+)', modules)[:4]
     assert names == [
-        ("<details", "Model"), ("<details", "DecoderLayer"),
-        ('<div class="leaf"', "Attention"), ('<div class="leaf"', "MLP"),
-    ]  # fmt: skip
+        ("<details", "Model"),
+        ("<details", "DecoderLayer"),
+        ('<div class="leaf"', "Attention"),
+        ('<div class="leaf"', "MLP"),
+    ]
     assert "<small>self ms</small> 6.50" in modules
 
 

@@ -188,9 +188,7 @@ def test_a_table_without_rows_or_columns_is_nothing() -> None:
 def test_cells_have_the_style_of_their_text() -> None:
     page = Page()
     page.table(("level", "n"), [(["HIGH", "b"], False), (["1", "2"], True)], styles={"HIGH": "red"})
-    assert [[str(span.style) for span in line.spans] for line in page.lines] == [
-        ["dim", "dim"], ["red"], [],
-    ]  # fmt: skip
+    assert [[str(span.style) for span in line.spans] for line in page.lines] == [["dim", "dim"], ["red"], []]
 
 
 def test_styles_cover_what_is_left_of_their_text() -> None:

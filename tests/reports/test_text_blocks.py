@@ -15,7 +15,7 @@ from advisor.reports.blocks import (
     Next,
     Paragraph,
     Rule,
-)  # fmt: skip
+)
 from advisor.reports.layout import Page
 from advisor.reports.text import plain, write
 

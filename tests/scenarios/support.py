@@ -11,13 +11,32 @@ from tests.builder import Export
 from tests.scenarios.machine import Machine
 
 #: What a device that the host keeps busy must not be told at medium or above.
-HOST_SIDE = frozenset((
-    "launch-bound", "launch-storm", "launch-queue-latency", "graph-replay-gaps", "queue-empty",
-    "gpu-idle", "blocking-sync", "device-wide-sync", "readback-per-layer", "implicit-sync",
-    "sync-memset", "host-gap", "python-gc", "gil-contention", "os-blocked", "input-preparation",
-    "transfer-bound", "pageable-copies", "tiny-copies", "slow-link", "allocation-churn",
-    "allocation-stalls",
-))  # fmt: skip
+HOST_SIDE = frozenset(
+    (
+        "launch-bound",
+        "launch-storm",
+        "launch-queue-latency",
+        "graph-replay-gaps",
+        "queue-empty",
+        "gpu-idle",
+        "blocking-sync",
+        "device-wide-sync",
+        "readback-per-layer",
+        "implicit-sync",
+        "sync-memset",
+        "host-gap",
+        "python-gc",
+        "gil-contention",
+        "os-blocked",
+        "input-preparation",
+        "transfer-bound",
+        "pageable-copies",
+        "tiny-copies",
+        "slow-link",
+        "allocation-churn",
+        "allocation-stalls",
+    )
+)
 #: What no capture with GPU work in it may be told.
 NOT_EMPTY = frozenset(("no-gpu-activity", "wrong-process", "damaged-capture"))
 

@@ -45,11 +45,16 @@ def test_every_report_of_a_run_says_the_same(tmp_path: Path, report: Callable[[R
     found = told(tmp_path, report(ran))
     assert found.inputs[0].format == "benchmark"
     wanted = {
-        "load.lines": 1, "load.in_flight": ran.in_flight, "load.output_per_s": ran.tokens_per_s,
-        "load.token_ms": ran.token_ms, "load.first_token_ms": ran.first_ms, "load.request_ms": ran.request_ms,
-        "load.output_tokens": ran.output_tokens, "load.first_token_ratio": ran.first_ms / ran.request_ms,
+        "load.lines": 1,
+        "load.in_flight": ran.in_flight,
+        "load.output_per_s": ran.tokens_per_s,
+        "load.token_ms": ran.token_ms,
+        "load.first_token_ms": ran.first_ms,
+        "load.request_ms": ran.request_ms,
+        "load.output_tokens": ran.output_tokens,
+        "load.first_token_ratio": ran.first_ms / ran.request_ms,
         "load.running": ran.tokens_per_s * ran.token_ms / 1e3,
-    }  # fmt: skip
+    }
     assert {name: fact(found, name, None) for name in wanted} == pytest.approx(wanted, rel=0.01)
     assert fact(found, "load.idle_ratio", None) is None
 

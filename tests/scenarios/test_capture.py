@@ -278,10 +278,17 @@ def of_operators(*names: str) -> Profile:
         (of_operators("aten::mm", "npu::npu_dtype_cast"), "accelerator", None),
     ],
     ids=[
-        "GPU listed", "no GPU", "CPU operator", "GPU operator", "memory of the CPU",
-        "memory of the GPU", "CUDA traced", "MTIA", "NPU",
+        "GPU listed",
+        "no GPU",
+        "CPU operator",
+        "GPU operator",
+        "memory of the CPU",
+        "memory of the GPU",
+        "CUDA traced",
+        "MTIA",
+        "NPU",
     ],
-)  # fmt: skip
+)
 def test_a_model_that_ran_on_the_cpu_is_moved_not_recorded_again(
     tmp_path: Path, profile: Profile, ran_on: str | None, first: str | None
 ) -> None:

@@ -137,14 +137,19 @@ def test_kernels_queued_before_a_slice_are_not_lost_where_another_stream_runs_at
 
 
 REASONS = [
-    ("Installed CUDA driver version (13.3) is not supported by this build of Nsight Systems.",
-     "does not support the version of the installed CUDA driver", "update-nsys"),
-    ("CUDA profiling might have not been started correctly.",
-     "not started", "start-under-profiler"),
-    ("ERR_NVGPUCTRPERM: The user does not have permission to access GPU Performance Counters.",
-     "may not read the performance counters", "allow-performance-counters"),
+    (
+        "Installed CUDA driver version (13.3) is not supported by this build of Nsight Systems.",
+        "does not support the version of the installed CUDA driver",
+        "update-nsys",
+    ),
+    ("CUDA profiling might have not been started correctly.", "not started", "start-under-profiler"),
+    (
+        "ERR_NVGPUCTRPERM: The user does not have permission to access GPU Performance Counters.",
+        "may not read the performance counters",
+        "allow-performance-counters",
+    ),
     ("Number of incomplete CUPTI events dropped: 40.", "CUPTI dropped events", "flush-on-stop"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("said", "reason", "advice"), REASONS)

@@ -134,99 +134,171 @@ def waited_for_replays() -> Export:
 
 BROKEN: dict[str, tuple[Callable[[], Export], tuple[str, ...], str]] = {
     "kernels before their launch": (
-        lambda: eager(10, early=30), (),
-        "10 of 200 kernels start before the call that issued them"),
-    "calls of -1 us": (
-        lambda: eager(200, call=-1), (), "200 of 200 API calls end before they start"),
-    "kernels of -1 us": (
-        lambda: eager(5, length=-1), (), "5 of 200 kernels end before they start"),
+        lambda: eager(10, early=30),
+        (),
+        "10 of 200 kernels start before the call that issued them",
+    ),
+    "calls of -1 us": (lambda: eager(200, call=-1), (), "200 of 200 API calls end before they start"),
+    "kernels of -1 us": (lambda: eager(5, length=-1), (), "5 of 200 kernels end before they start"),
     "kernels on top of each other": (
-        lambda: eager(9, length=70), (), "kernels overlap the one ahead on their stream"),
+        lambda: eager(9, length=70),
+        (),
+        "kernels overlap the one ahead on their stream",
+    ),
     "copies on top of kernels": (
-        lambda: copied(after=20), (), "copies overlap the one ahead on their stream"),
+        lambda: copied(after=20),
+        (),
+        "copies overlap the one ahead on their stream",
+    ),
     "replays on top of each other": (
-        lambda: replayed(90), (), "152 of 160 kernels overlap a graph launch on their stream"),
+        lambda: replayed(90),
+        (),
+        "152 of 160 kernels overlap a graph launch on their stream",
+    ),
     "kernels after their wait": (
-        lambda: waited_for(300), (), "50 of 50 kernels end after a call has returned that waited for them"),
+        lambda: waited_for(300),
+        (),
+        "50 of 50 kernels end after a call has returned that waited for them",
+    ),
     "the last kernels of replays after their wait": (
-        waited_for_replays, (),
-        "10 of 2,000 kernels end after a call has returned that waited for them"),
+        waited_for_replays,
+        (),
+        "10 of 2,000 kernels end after a call has returned that waited for them",
+    ),
     "copies on top of replays": (
-        lambda: copied_beside_replays(7), (), "20 of 20 copies overlap a graph launch on their stream"),
+        lambda: copied_beside_replays(7),
+        (),
+        "20 of 20 copies overlap a graph launch on their stream",
+    ),
     "kernels after the wait for their stream": (
-        lambda: waited_for_stream(300), (),
-        "50 of 50 kernels end after a call has returned that waited for them"),
+        lambda: waited_for_stream(300),
+        (),
+        "50 of 50 kernels end after a call has returned that waited for them",
+    ),
     "kernels of a call that waits": (
-        eager, ("insert into StringIds values (9999, 'cudaStreamSynchronize_v3020')",
-                f"update {RUNTIME} set nameId = 9999 where rowid % 2 = 0"),
-        "100 of 200 kernels carry the correlation id of a call that issues no such work"),
+        eager,
+        (
+            "insert into StringIds values (9999, 'cudaStreamSynchronize_v3020')",
+            f"update {RUNTIME} set nameId = 9999 where rowid % 2 = 0",
+        ),
+        "100 of 200 kernels carry the correlation id of a call that issues no such work",
+    ),
     "copies of a call that fills": (
-        copied, ("insert into StringIds values (9999, 'cudaMemsetAsync_v3020')",
-                 f"update {RUNTIME} set nameId = 9999 "
-                 "where nameId = (select id from StringIds where value like 'cudaMemcpy%')"),
-        "200 of 200 copies carry the correlation id of a call that issues no such work"),
+        copied,
+        (
+            "insert into StringIds values (9999, 'cudaMemsetAsync_v3020')",
+            f"update {RUNTIME} set nameId = 9999 "
+            "where nameId = (select id from StringIds where value like 'cudaMemcpy%')",
+        ),
+        "200 of 200 copies carry the correlation id of a call that issues no such work",
+    ),
     "ids of calls in no order": (
-        hidden_replays, (f"update {RUNTIME} set correlationId = correlationId * 7 % 101",),
-        "API calls carry a lower correlation id than the call ahead on their thread"),
+        hidden_replays,
+        (f"update {RUNTIME} set correlationId = correlationId * 7 % 101",),
+        "API calls carry a lower correlation id than the call ahead on their thread",
+    ),
     "calls on top of each other": (
-        lambda: eager(200, call=50), (), "199 of 200 API calls overlap the one ahead on their thread"),
+        lambda: eager(200, call=50),
+        (),
+        "199 of 200 API calls overlap the one ahead on their thread",
+    ),
     "calls that never end": (
-        eager, (f"update {RUNTIME} set end = {2**63 - 1} where rowid > 190",),
-        "10 of 200 API calls lie months from the others"),
+        eager,
+        (f"update {RUNTIME} set end = {2**63 - 1} where rowid > 190",),
+        "10 of 200 API calls lie months from the others",
+    ),
     "calls of no length": (
-        eager, (f"update {RUNTIME} set start = start + rowid, end = start + rowid",),
-        "200 of 200 API calls last no time"),
+        eager,
+        (f"update {RUNTIME} set start = start + rowid, end = start + rowid",),
+        "200 of 200 API calls last no time",
+    ),
     "one correlation id on both sides": (
-        eager, (f"update {RUNTIME} set correlationId = 7", f"update {KERNEL} set correlationId = 7"),
-        "199 of 200 API calls carry the correlation id of another"),
+        eager,
+        (f"update {RUNTIME} set correlationId = 7", f"update {KERNEL} set correlationId = 7"),
+        "199 of 200 API calls carry the correlation id of another",
+    ),
     "kernels from before all time": (
-        lambda: loading_first(), (f"update {KERNEL} set start = {-(2**63)} where rowid % 7 = 0",),
-        "28 of 200 kernels lie months from the others"),
+        lambda: loading_first(),
+        (f"update {KERNEL} set start = {-(2**63)} where rowid % 7 = 0",),
+        "28 of 200 kernels lie months from the others",
+    ),
     "kernels that never end": (
-        lambda: loading_first(254), (f"update {KERNEL} set end = {2**63 - 1}",),
-        "254 of 254 kernels lie months from the others"),
+        lambda: loading_first(254),
+        (f"update {KERNEL} set end = {2**63 - 1}",),
+        "254 of 254 kernels lie months from the others",
+    ),
     "kernels of no length": (
-        eager, (f"update {KERNEL} set start = start + rowid, end = start + rowid",),
-        "200 of 200 kernels last no time"),
+        eager,
+        (f"update {KERNEL} set start = start + rowid, end = start + rowid",),
+        "200 of 200 kernels last no time",
+    ),
     "grids of less than nothing": (
-        eager, (f"update {KERNEL} set gridX = -5",), "200 of 200 kernels have a negative size"),
+        eager,
+        (f"update {KERNEL} set gridX = -5",),
+        "200 of 200 kernels have a negative size",
+    ),
     "bytes of less than nothing": (
-        copied, ("update CUPTI_ACTIVITY_KIND_MEMCPY set bytes = -4096",),
-        "200 of 200 copies have a negative size"),
+        copied,
+        ("update CUPTI_ACTIVITY_KIND_MEMCPY set bytes = -4096",),
+        "200 of 200 copies have a negative size",
+    ),
     "doubled kernels": (
-        eager, (f"insert into {KERNEL} select * from {KERNEL}",),
-        "200 of 400 kernels are recorded twice"),
+        eager,
+        (f"insert into {KERNEL} select * from {KERNEL}",),
+        "200 of 400 kernels are recorded twice",
+    ),
     "doubled calls": (
-        eager, (f"insert into {RUNTIME} select * from {RUNTIME}",),
-        "200 of 400 API calls are recorded twice"),
+        eager,
+        (f"insert into {RUNTIME} select * from {RUNTIME}",),
+        "200 of 400 API calls are recorded twice",
+    ),
     "one correlation id for all": (
-        eager, (f"update {RUNTIME} set correlationId = 1",),
-        "199 of 200 API calls carry the correlation id of another"),
+        eager,
+        (f"update {RUNTIME} set correlationId = 1",),
+        "199 of 200 API calls carry the correlation id of another",
+    ),
     "kernels years later": (
-        eager, (f"update {KERNEL} set start = start + {900 * DAY}, end = end + {900 * DAY} "
-                "where rowid < 4",), "3 of 200 kernels lie months from the others"),
-    "no strings": (
-        eager, ("delete from StringIds",), "200 of 200 kernels have a name without text"),
+        eager,
+        (f"update {KERNEL} set start = start + {900 * DAY}, end = end + {900 * DAY} where rowid < 4",),
+        "3 of 200 kernels lie months from the others",
+    ),
+    "no strings": (eager, ("delete from StringIds",), "200 of 200 kernels have a name without text"),
     "kernels named like a call": (
-        eager, (f"update {KERNEL} set shortName = (select max(nameId) from {RUNTIME}), "
-                f"demangledName = (select max(nameId) from {RUNTIME})",),
-        "200 of 200 kernels have the name of a call"),
+        eager,
+        (
+            f"update {KERNEL} set shortName = (select max(nameId) from {RUNTIME}), "
+            f"demangledName = (select max(nameId) from {RUNTIME})",
+        ),
+        "200 of 200 kernels have the name of a call",
+    ),
     "kernels named like a call that nobody made": (
         lambda: eager().call("cudaMemcpyAsync_v3020", 9_000 * US, US),
         ("update StringIds set value = 'cudaMemcpyAsync' where value like 'k_'",),
-        "200 of 200 kernels have the name of a call"),
+        "200 of 200 kernels have the name of a call",
+    ),
     "calls named like a kernel": (
-        eager, ("update StringIds set value = 'void gemm<float>(float*)' "
-                f"where id in (select nameId from {RUNTIME})",),
-        "200 of 200 API calls have the name of a kernel"),
+        eager,
+        (
+            "update StringIds set value = 'void gemm<float>(float*)' "
+            f"where id in (select nameId from {RUNTIME})",
+        ),
+        "200 of 200 API calls have the name of a kernel",
+    ),
     "a view": (
-        eager, (f"create table copied as select * from {KERNEL}", f"drop table {KERNEL}",
-                f"create view {KERNEL} as select * from copied"),
-        f"{KERNEL} is a view, not a table"),
+        eager,
+        (
+            f"create table copied as select * from {KERNEL}",
+            f"drop table {KERNEL}",
+            f"create view {KERNEL} as select * from copied",
+        ),
+        f"{KERNEL} is a view, not a table",
+    ),
     "samples above 100 %": (
-        lambda: eager().gpu_metrics({"SMs Active": [40, 250] * 40}), (),
-        "40 of 80 samples show a share above 100 %"),
-}  # fmt: skip
+        lambda: eager().gpu_metrics({"SMs Active": [40, 250] * 40}),
+        (),
+        "40 of 80 samples show a share above 100 %",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -398,11 +470,26 @@ def copies_beside_a_graph_of_two_streams() -> Export:
 
 @pytest.mark.parametrize(
     "export",
-    [waits_for_another_stream, waits_for_that_stream_of_another_context, waits_long_enough,
-     copies_on_another_stream, copies_beside_a_graph_of_two_streams, hidden_replays,
-     two_processes, replays, dependent_launches, skewed_clocks, two_streams, copied, replayed, waited_for,
-     waits_for_a_stream, waits_for_one_of_two_devices, nested_calls],
-)  # fmt: skip
+    [
+        waits_for_another_stream,
+        waits_for_that_stream_of_another_context,
+        waits_long_enough,
+        copies_on_another_stream,
+        copies_beside_a_graph_of_two_streams,
+        hidden_replays,
+        two_processes,
+        replays,
+        dependent_launches,
+        skewed_clocks,
+        two_streams,
+        copied,
+        replayed,
+        waited_for,
+        waits_for_a_stream,
+        waits_for_one_of_two_devices,
+        nested_calls,
+    ],
+)
 def test_what_may_happen_is_believed(tmp_path: Path, export: Callable[[], Export]) -> None:
     d = judged(export(), tmp_path)
     assert fact(d, "capture.invalid_row_ratio", None) == 0.0

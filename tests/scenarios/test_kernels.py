@@ -119,12 +119,15 @@ def test_two_slow_calls_are_no_tail_and_few_are_doubted(tmp_path: Path, slow: in
     assert all(("few slow calls" in f.message) is (slow < 10) for f in found)
 
 
-@pytest.mark.parametrize(("name", "wide"), [
-    ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel::Params)", True),
-    ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x64", True),
-    ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x64", False),
-    (DECODE_ATTENTION.name, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel::Params)", True),
+        ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_3_64x64x64", True),
+        ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop_wmma_f16_knob_35_16x128x64", False),
+        (DECODE_ATTENTION.name, False),
+    ],
+)
 def test_decode_with_attention_kernels_for_many_queries(tmp_path: Path, name: str, wide: bool) -> None:
     layer = [(Kernel(name) if kernel is DECODE_ATTENTION else kernel, us) for kernel, us in DECODE_LAYER]
     d = diagnosed(replayed(layer), tmp_path)

@@ -44,19 +44,24 @@ class Scene:
         gpu = n * (self.products * self.product_us + self.small * self.small_us)
         rows = [
             kernel(GEMM, n * self.products, self.product_us),
-            call("cudaGraphLaunch" if self.graphs else "cudaLaunchKernel",
-                 n if self.graphs else n * work, 20.0 if self.graphs else self.launch_us),
-        ]  # fmt: skip
+            call(
+                "cudaGraphLaunch" if self.graphs else "cudaLaunchKernel",
+                n if self.graphs else n * work,
+                20.0 if self.graphs else self.launch_us,
+            ),
+        ]
         if not self.graphs:
             rows.append(operator("aten::mm", n * work, self.operator_us, inside=self.launch_us, device=gpu))
         if self.small:
             rows += [kernel(ADD, n * self.small, self.small_us), kernel(FLASH, n * 10, 20.0)]
             rows.append(kernel("rms_norm_kernel<c10::BFloat16>(int)", n * 10, 2.0))
         if self.reads:
-            rows += [operator("aten::item", n * self.reads, 1.0, inside=self.read_us + 4.0),
-                     operator("aten::_local_scalar_dense", n * self.reads, 4.0, inside=self.read_us),
-                     call("cudaStreamSynchronize", n * self.reads, self.read_us),
-                     kernel("Memcpy DtoH (Device -> Pageable)", n * self.reads, 1.5)]  # fmt: skip
+            rows += [
+                operator("aten::item", n * self.reads, 1.0, inside=self.read_us + 4.0),
+                operator("aten::_local_scalar_dense", n * self.reads, 4.0, inside=self.read_us),
+                call("cudaStreamSynchronize", n * self.reads, self.read_us),
+                kernel("Memcpy DtoH (Device -> Pageable)", n * self.reads, 1.5),
+            ]
         if self.loading_us:
             name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
             rows.append(of_range(name, n, self.loading_us, own_us=self.loading_us))
@@ -74,22 +79,35 @@ SCENES: dict[str, tuple[Scene, str | None, Sequence[str]]] = {
     "healthy": (Scene(), None, ("launches-outlast-kernels", "gpu-idle-in-sums", "host-waits")),
     "launch-bound": (Scene(product_us=4.0, small=100), "launches-outlast-kernels", ("gpu-idle-in-sums",)),
     "near miss: kernels as long as their launches": (
-        Scene(product_us=14.0), None, ("launches-outlast-kernels", "gpu-idle-in-sums")),
+        Scene(product_us=14.0),
+        None,
+        ("launches-outlast-kernels", "gpu-idle-in-sums"),
+    ),
     "graphs replay them": (Scene(product_us=4.0, graphs=True), None, ("launches-outlast-kernels",)),
     "code between steps": (Scene(between_us=40_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
     "near miss: little code between steps": (
-        Scene(between_us=24_000.0), None, ("gpu-idle-in-sums", "launches-outlast-kernels")),
+        Scene(between_us=24_000.0),
+        None,
+        ("gpu-idle-in-sums", "launches-outlast-kernels"),
+    ),
     "graphs and code between": (
-        Scene(graphs=True, between_us=40_000.0), "gpu-idle-in-sums", ("launches-outlast-kernels",)),
+        Scene(graphs=True, between_us=40_000.0),
+        "gpu-idle-in-sums",
+        ("launches-outlast-kernels",),
+    ),
     "data loader": (Scene(loading_us=40_000.0), "loading-in-sums", ("launches-outlast-kernels",)),
     "results read in every layer": (
-        Scene(products=20, product_us=100.0, reads=30, read_us=70.0), "readback-per-layer",
-        ("launches-outlast-kernels",)),
-    "near miss: one read a step": (
-        Scene(reads=1, read_us=500.0), None, ("readback-per-layer", "host-waits")),
-    "elementwise work": (Scene(product_us=100.0, small=2000, small_us=5.0, operator_us=1.0, launch_us=1.0),
-                         "unfused-elementwise", ("launches-outlast-kernels",)),
-}  # fmt: skip
+        Scene(products=20, product_us=100.0, reads=30, read_us=70.0),
+        "readback-per-layer",
+        ("launches-outlast-kernels",),
+    ),
+    "near miss: one read a step": (Scene(reads=1, read_us=500.0), None, ("readback-per-layer", "host-waits")),
+    "elementwise work": (
+        Scene(product_us=100.0, small=2000, small_us=5.0, operator_us=1.0, launch_us=1.0),
+        "unfused-elementwise",
+        ("launches-outlast-kernels",),
+    ),
+}
 
 
 def told(folder: Path, rows: Sequence[Sum], **options: object) -> Diagnosis:
@@ -168,10 +186,12 @@ def test_a_trace_is_what_answers_more(tmp_path: Path) -> None:
 
 #: Trace -> first causes of its own table; sums cannot tell what bounds a GPU that works all the time.
 AGREE = {
-    "decode_eager": {"launches-outlast-kernels"}, "decode_sync": {"launches-outlast-kernels"},
-    "hf_generate": {"launches-outlast-kernels"}, "decode_graph": {"unfused-elementwise"},
+    "decode_eager": {"launches-outlast-kernels"},
+    "decode_sync": {"launches-outlast-kernels"},
+    "hf_generate": {"launches-outlast-kernels"},
+    "decode_graph": {"unfused-elementwise"},
     "prefill8b_bs4": {"unfused-elementwise", "gpu-fills-the-time"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", AGREE)

@@ -36,16 +36,24 @@ def of(moments: Sequence[Moment] | Moment, **settings: object) -> Server:
 #: Engine and server -> its only cause; None if nothing is wrong.
 SCENES: dict[str, tuple[str, Server, str | None]] = {
     **{f"{e} healthy": (e, of(BUSY), None) for e in ENGINES},
-    **{f"{e} idle": (e, of(IDLE), "server-without-requests")
-       for e in ("vllm", "vllm-v0", "statistics", "prometheus")},
+    **{
+        f"{e} idle": (e, of(IDLE), "server-without-requests")
+        for e in ("vllm", "vllm-v0", "statistics", "prometheus")
+    },
     **{f"{e} at its limit": (e, of(FULL), "batch-limit-reached") for e in ("vllm", "vllm-v0", "sglang")},
     **{f"{e} near its limit": (e, of(replace(FULL, running=60)), None) for e in ("vllm", "sglang")},
-    **{f"{e} at its limit, few wait": (e, of([FULL] * 3 + [replace(FULL, waiting=0)] * 9), None)
-       for e in ("vllm", "sglang")},
-    **{f"{e} cache full": (e, of(replace(FULL, cache=0.98, running=40)), "kv-cache-full")
-       for e in ("vllm", "vllm-v0", "sglang", "statistics", "prometheus")},
-    **{f"{e} cache nearly full": (e, of(replace(FULL, cache=0.9, running=40)), None)
-       for e in ("vllm", "sglang")},
+    **{
+        f"{e} at its limit, few wait": (e, of([FULL] * 3 + [replace(FULL, waiting=0)] * 9), None)
+        for e in ("vllm", "sglang")
+    },
+    **{
+        f"{e} cache full": (e, of(replace(FULL, cache=0.98, running=40)), "kv-cache-full")
+        for e in ("vllm", "vllm-v0", "sglang", "statistics", "prometheus")
+    },
+    **{
+        f"{e} cache nearly full": (e, of(replace(FULL, cache=0.9, running=40)), None)
+        for e in ("vllm", "sglang")
+    },
     "vllm-v0 preempts": ("vllm-v0", of(BUSY, preempted=5), "kv-cache-full"),
     "sglang retracts": ("sglang", of(BUSY, preempted=5), "kv-cache-full"),
     "prometheus preempts": ("prometheus", of(BUSY, preempted=5), "kv-cache-full"),
@@ -53,8 +61,10 @@ SCENES: dict[str, tuple[str, Server, str | None]] = {
     "sglang within graphs": ("sglang", of([replace(m, graph=True) for m in CLIFF], limit=128), None),
     "vllm without graphs": ("vllm", of(BUSY, no_graphs=True), "decode-beyond-graphs"),
     "vllm-v0 without graphs": ("vllm-v0", of(BUSY, no_graphs=True), "decode-beyond-graphs"),
-    **{f"{e} prompts": (e, of(PROMPTS), "prompts-starve-decodes")
-       for e in ("vllm", "sglang", "trtllm", "statistics")},
+    **{
+        f"{e} prompts": (e, of(PROMPTS), "prompts-starve-decodes")
+        for e in ("vllm", "sglang", "trtllm", "statistics")
+    },
     **{f"{e} few prompts": (e, of(MILD), None) for e in ("vllm", "sglang", "trtllm", "statistics")},
     "sglang rejects": ("sglang", of(replace(BUSY, accepted=1.3), drafted=4), "drafts-rejected"),
     "sglang accepts": ("sglang", of(replace(BUSY, accepted=2.9), drafted=4), None),
@@ -64,7 +74,7 @@ SCENES: dict[str, tuple[str, Server, str | None]] = {
     **{f"{e} contexts": (e, of(SHORT), None) for e in ("vllm", "sglang")},
     **{f"{e} uneven": (e, of(REPLICAS), "uneven-replicas") for e in ("vllm", "sglang", "prometheus")},
     **{f"{e} even": (e, of(EVEN), None) for e in ("vllm", "sglang", "prometheus")},
-}  # fmt: skip
+}
 
 
 def told(folder: Path, text: str) -> Diagnosis:

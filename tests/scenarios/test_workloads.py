@@ -22,9 +22,14 @@ BACKWARD = (
     (Kernel("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128>(Params)"), 80),
     (Kernel("void at::native::layer_norm_grad_input_kernel<float, float>(float const*)"), 20),
     (Kernel("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits>(params)"), 80),
-    (Kernel("void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, "
-            "FusedAdamMathFunctor<float, 4>>(int)"), 60),
-)  # fmt: skip
+    (
+        Kernel(
+            "void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, "
+            "FusedAdamMathFunctor<float, 4>>(int)"
+        ),
+        60,
+    ),
+)
 
 
 def test_training(tmp_path: Path) -> None:
@@ -273,12 +278,15 @@ def test_an_encoder_of_text_is_no_language_model(tmp_path: Path) -> None:
     assert [fact(d, "workload.kind", None) for d in kinds] == ["vision or encoder inference", "unknown"]
 
 
-@pytest.mark.parametrize(("name", "own"), [
-    ("matmul_tiled(float*, float*, float*, int)", True),
-    ("void sgemm_naive<32>(int, int, int, float const*)", True),
-    ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(Params)", False),
-    ("sgemm_32x32x32_NN_vec", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("matmul_tiled(float*, float*, float*, int)", True),
+        ("void sgemm_naive<32>(int, int, int, float const*)", True),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(Params)", False),
+        ("sgemm_32x32x32_NN_vec", False),
+    ],
+)
 def test_products_of_the_programs_own_belong_into_a_library(name: str, own: bool, tmp_path: Path) -> None:
     m = Machine()
     for _ in range(100):

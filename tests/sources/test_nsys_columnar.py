@@ -28,9 +28,12 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "h200"
 SAMPLE = SHARED / "decode_graph_bs1.parquetdir.tar.xz"
 #: Facts that need META_DATA_CAPTURE (command line, options), and the size of the files themselves.
 OF_METADATA = {
-    "capture.client_command", "capture.cuda_traced", "capture.debug_build", "capture.size_bytes",
+    "capture.client_command",
+    "capture.cuda_traced",
+    "capture.debug_build",
+    "capture.size_bytes",
     "workload.confidence",
-}  # fmt: skip
+}
 KINDS = ("parquet", "arrow", "arrow-stream")
 
 

@@ -28,7 +28,7 @@ TEXTS = {
     "an error": ("Traceback (most recent call last):\n  File 'a.py', line 1\nRuntimeError: no\n", "error"),
     "a log": ("INFO 11-05 13:20:01 [api.py:1] vLLM API server version 0.11.0\nINFO ready\n", "log without"),
     "a letter": ("My model is slow. What can I do?\n", "no capture"),
-}  # fmt: skip
+}
 FILES = {
     "report.ncu-rep": (b"NVR\0\1\2\3", "Nsight Compute"),
     "host.xplane.pb": (b"\x0a\x05hello\0", "JAX"),
@@ -38,7 +38,7 @@ FILES = {
     "perf.data": (b"PERFILE2\0\0", "perf"),
     "p.json": (b'{"$schema":"https://www.speedscope.app/file-format-schema.json"}', "py-spy"),
     "trace.rpd": (b"\1\2\3\0", "ROCm"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "what"), TEXTS.values(), ids=TEXTS)

@@ -201,8 +201,10 @@ def test_other_units_and_rows_that_were_cut_off() -> None:
     )
     found = by_report(as_columns(Printed("", head, rows)))["kernels"].rows
     assert [(r.name, r.values["total"]) for r in found] == [
-        ("gemm_kernel<...>", 9e6), ("norm_kernel", 1e6), (REST, 10e6)
-    ]  # fmt: skip
+        ("gemm_kernel<...>", 9e6),
+        ("norm_kernel", 1e6),
+        (REST, 10e6),
+    ]
     assert found[0].values["average"] == 9000
 
 

@@ -44,12 +44,20 @@ ROWS = [
     kernel("Memcpy DtoH (Device -> Pageable)", 3, 2.0),
 ]
 OPTIONS = {
-    "plain": {}, "memory": {"memory": True}, "shapes": {"shapes": True}, "stack": {"stack": True},
-    "flops": {"flops": True}, "all": {"memory": True, "shapes": True, "stack": True, "flops": True},
-    "overload": {"overload": True}, "ms": {"unit": "ms"}, "us": {"unit": "us"},
-    "device": {"backend": "Device"}, "xpu": {"backend": "XPU"}, "hip": {"backend": "HIP"},
+    "plain": {},
+    "memory": {"memory": True},
+    "shapes": {"shapes": True},
+    "stack": {"stack": True},
+    "flops": {"flops": True},
+    "all": {"memory": True, "shapes": True, "stack": True, "flops": True},
+    "overload": {"overload": True},
+    "ms": {"unit": "ms"},
+    "us": {"unit": "us"},
+    "device": {"backend": "Device"},
+    "xpu": {"backend": "XPU"},
+    "hip": {"backend": "HIP"},
     "short": {"width": 40},
-}  # fmt: skip
+}
 
 
 def opened(folder: Path, text: str) -> Trace:
@@ -81,8 +89,9 @@ def test_every_layout_reads_alike(
         assert kernels(trace) == [("void cutlass::Kernel2", (30, 1500.0))]
         assert rows_of(trace, Summed.COPIES) == {"[CUDA memcpy DtoH]": (3, 6.0)}
         assert rows_of(trace, Summed.CALLS) == {
-            "cudaLaunchKernel": (30, 180.0), "cudaStreamSynchronize": (3, 1170.0),
-        }  # fmt: skip
+            "cudaLaunchKernel": (30, 180.0),
+            "cudaStreamSynchronize": (3, 1170.0),
+        }
         assert rows_of(trace, Summed.RANGES) == {"ProfilerStep*": (3, 6000.0)}
         assert rows_of(trace, Summed.OPERATORS)["aten::addmm"] == (30, 600.0)
         assert rows_of(trace, Summed.WHOLE)["aten::addmm"] == (30, 780.0)
@@ -181,8 +190,11 @@ def test_tables_of_other_recordings_are_left_out_and_named(tmp_path: Path) -> No
 
 def test_lines_of_two_processes_may_mix() -> None:
     one, two = table(ROWS).splitlines(), table(ROWS[2:]).splitlines()
-    mixed = [f"(EngineCore_{k} pid=4{k}) {line}" for pair in zip(one, two, strict=False)
-             for k, line in enumerate(pair)]  # fmt: skip
+    mixed = [
+        f"(EngineCore_{k} pid=4{k}) {line}"
+        for pair in zip(one, two, strict=False)
+        for k, line in enumerate(pair)
+    ]
     assert [len(t.rows) for t in read_profiler_tables("\n".join(mixed))] == [10, 8]
 
 

@@ -420,8 +420,9 @@ def test_screens_of_nvidia_smi(tmp_path: Path) -> None:
     assert read["power_limit_w"][:2].tolist() == [700, pytest.approx(np.nan, nan_ok=True)]
     assert read["memory_used_bytes"][:2].tolist() == [2 << 30, 207 << 20]
     assert [(d.name, d.bus_id) for d in found.devices] == [
-        ("NVIDIA H200", "00000000:19:00.0"), ("NVIDIA GeForce RTX 4070", "00000000:01:00.0"),
-    ]  # fmt: skip
+        ("NVIDIA H200", "00000000:19:00.0"),
+        ("NVIDIA GeForce RTX 4070", "00000000:01:00.0"),
+    ]
     assert found.capture.producer == "nvidia-smi"
 
 
@@ -480,8 +481,11 @@ def test_tables_of_scripts(head: str, row: str, expected: tuple[float | None, fl
 
 def test_tables_of_other_things_are_no_logs() -> None:
     for head in (
-        "time,cpu_util,memory_used", "epoch,gpu_hours,loss", "timestamp,gpu_power_w,co2_kg", "gpu,util_cost",
-    ):  # fmt: skip
+        "time,cpu_util,memory_used",
+        "epoch,gpu_hours,loss",
+        "timestamp,gpu_power_w,co2_kg",
+        "gpu,util_cost",
+    ):
         assert recognise([head]) is None
 
 

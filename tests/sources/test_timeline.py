@@ -14,10 +14,28 @@ from advisor.sources.trace import Trace
 from tests.pasted import Printed, as_boxes, as_columns, as_csv, as_json
 
 HEAD = (
-    "Start (ns)", "Duration (ns)", "CorrId", "GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ", "Reg/Trd",
-    "StcSMem (MB)", "DymSMem (MB)", "Bytes (MB)", "Throughput (MB/s)", "SrcMemKd", "DstMemKd", "Device",
-    "Ctx", "GreenCtx", "Strm", "Name",
-)  # fmt: skip
+    "Start (ns)",
+    "Duration (ns)",
+    "CorrId",
+    "GrdX",
+    "GrdY",
+    "GrdZ",
+    "BlkX",
+    "BlkY",
+    "BlkZ",
+    "Reg/Trd",
+    "StcSMem (MB)",
+    "DymSMem (MB)",
+    "Bytes (MB)",
+    "Throughput (MB/s)",
+    "SrcMemKd",
+    "DstMemKd",
+    "Device",
+    "Ctx",
+    "GreenCtx",
+    "Strm",
+    "Name",
+)
 GPU, OTHER = "NVIDIA RTX A4500 (0)", "NVIDIA RTX A4500 (1)"
 BLANK = ("",) * 9
 UPLOAD = (
@@ -52,10 +70,22 @@ def opened(text: str, folder: Path) -> Trace:
 def test_every_format_of_a_list_is_one_timeline(form: Callable[[Printed], str], tmp_path: Path) -> None:
     with opened(form(LISTED), tmp_path) as trace:
         assert trace.tables == {"kernels", "copies", "memsets"}
-        kernels = trace.columns("kernels", (
-            "start", "end", "device", "stream", "correlation", "blocks", "threads", "registers",
-            "shared_bytes", "graph_node", "short_name_id",
-        ))  # fmt: skip
+        kernels = trace.columns(
+            "kernels",
+            (
+                "start",
+                "end",
+                "device",
+                "stream",
+                "correlation",
+                "blocks",
+                "threads",
+                "registers",
+                "shared_bytes",
+                "graph_node",
+                "short_name_id",
+            ),
+        )
         assert [column.tolist() for column in kernels.values()][:-1] == [
             [322_000_000], [322_002_000], [1], [13], [170], [32], [128], [32], [165_000], [0],
         ]  # fmt: skip

@@ -22,9 +22,20 @@ from tests.stats.test_oracle import COMMITTED
 from tests.stats.test_tails import loop
 
 EVERY = (
-    "kernels", "tail", "api", "launch", "copies", "copy-sizes", "nvtx", "nvtx-kernels", "osrt",
-    "trace", "histogram", "pace", "budget",
-)  # fmt: skip
+    "kernels",
+    "tail",
+    "api",
+    "launch",
+    "copies",
+    "copy-sizes",
+    "nvtx",
+    "nvtx-kernels",
+    "osrt",
+    "trace",
+    "histogram",
+    "pace",
+    "budget",
+)
 
 
 @pytest.fixture

@@ -64,9 +64,12 @@ def test_calls_and_what_they_launched(tmp_path: Path) -> None:
     assert found[0] == (pytest.approx(100 * 50 / 126), 50_000, "CUDA_KERNEL", "gemm<float>(int)")
     assert sum(share for share, *_ in found) == pytest.approx(100)  # type: ignore[misc]
     assert {row[2:] for row in found[1:]} == {
-        ("CUDA_API", "cudaLaunchKernel"), ("CUDA_API", "cuLaunchKernel"), ("CUDA_API", "cudaMemcpyAsync"),
-        ("CUDA_KERNEL", "add"), ("MEMORY_OPER", "[CUDA memcpy Device-to-Host]"),
-    }  # fmt: skip
+        ("CUDA_API", "cudaLaunchKernel"),
+        ("CUDA_API", "cuLaunchKernel"),
+        ("CUDA_API", "cudaMemcpyAsync"),
+        ("CUDA_KERNEL", "add"),
+        ("MEMORY_OPER", "[CUDA memcpy Device-to-Host]"),
+    }
 
 
 def test_launches_one_by_one(tmp_path: Path) -> None:
@@ -100,9 +103,15 @@ def test_ranges_on_the_gpu(tmp_path: Path) -> None:
     assert rows(found, *columns)[1] == ("iteration 0", 44_000, 90_000, 1, 3, 0.0, 1.0)
     one = rows(
         table(decode(), tmp_path, "nvtx-gpu-trace"),
-        "Name", "Projected Start", "Projected Duration", "Orig Start", "NumGPUOps", "RangeId", "ParentId",
+        "Name",
+        "Projected Start",
+        "Projected Duration",
+        "Orig Start",
+        "NumGPUOps",
+        "RangeId",
+        "ParentId",
         "RangeStack",
-    )  # fmt: skip
+    )
     assert one[:2] == [
         ("iteration 0", 6_000, 44_000, 0, 3, 1, None, ":1"),
         ("decode_step", 6_000, 44_000, 1_000, 3, 2, 1, ":1:2"),
