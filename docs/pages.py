@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
@@ -20,27 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 80
 #: A rule's cases are shown on its page where there are at most this many, each with few facts.
 FEW_CASES, FEW_FACTS = 12, 4
-#: Packages from the command line down to the model.
-ORDER = (
-    "cli",
-    "agents",
-    "checklist",
-    "pipeline",
-    "reports",
-    "compare",
-    "ranks",
-    "recording",
-    "capture",
-    "export",
-    "gain",
-    "engine",
-    "serving",
-    "facts",
-    "metrics",
-    "sources",
-    "knowledge",
-    "model",
-)
 GENERATED = "<!-- Written by docs/build.py from {source}; do not edit. -->"
 
 FACT_GROUPS = {
@@ -74,13 +54,16 @@ FACT_GROUPS = {
 
 
 def folders() -> str:
-    """The packages of `advisor`, from the command line down, in their own words."""
-
+    """The packages of `advisor`, from the command line down as the contract on imports lists them, in their
+    own words."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
+    order = [name for layer in layers for name in layer.split(" | ")]
     found = []
     for package in (ROOT / "advisor").glob("*/__init__.py"):
         words = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
         name = package.parent.name
-        found.append((ORDER.index(name), row((f"`{name}/`", " ".join(words.split("\n\n")[0].split())))))
+        found.append((order.index(name), row((f"`{name}/`", " ".join(words.split("\n\n")[0].split())))))
     return "\n".join(["| folder | what it does |", "|---|---|", *(text for _, text in sorted(found))])
 
 
