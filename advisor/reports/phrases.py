@@ -103,9 +103,9 @@ def devices(entry: Input, always: bool = False, most: int | None = None) -> str:
     return ", ".join(shown) + whose
 
 
-def step_time(entries: Sequence[Input], hint: bool = True) -> str:
-    """Mean step time as captured and, if known, without the profiler, with what would narrow a wide estimate
-    (`hint`); the mean over ranks, empty without steps."""
+def step_time(entries: Sequence[Input]) -> str:
+    """Mean step time as captured and, if known, without the profiler, with what would narrow a wide estimate;
+    the mean over ranks, empty without steps."""
     traced = [e.step_ms for e in entries if e.step_ms is not None]
     step = over_all([e.untraced_step_ms for e in entries if e.step_ms is not None])
     if not traced:
@@ -120,7 +120,7 @@ def step_time(entries: Sequence[Input], hint: bool = True) -> str:
         known = {e.untraced_step_from for e in entries} - {None}
         return f"{text}, {mid} ms untraced, {' or '.join(sorted(map(str, known))) or 'as given'}"
     text += f", about {mid} ms ({low} to {high}) untraced"
-    if not hint or step.high <= WIDE * step.low:
+    if step.high <= WIDE * step.low:
         return text
     return f"{text}; narrow it with --unprofiled-step MS"
 

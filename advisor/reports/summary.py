@@ -64,7 +64,7 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
     if text := phrases.baseline_text(d):
         yield b.Paragraph(text)
     yield b.Gap()
-    yield from _steps(d, hint=warnings is None)
+    yield from _steps(d)
 
 
 def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
@@ -200,8 +200,8 @@ def _phase(phase: str) -> str:
     return "" if phase == "unknown" else f"{phase} "
 
 
-def _steps(d: Diagnosis, hint: bool) -> Iterator[b.Block]:
-    """Step time as captured and without the profiler (`hint`: and what narrows it), and the load."""
+def _steps(d: Diagnosis) -> Iterator[b.Block]:
+    """Step time as captured and without the profiler, and the load."""
     entry = d.inputs[0] if len(d.inputs) == 1 else None
     load = []
     if entry is not None and entry.kernels_per_step is not None:
@@ -221,7 +221,7 @@ def _steps(d: Diagnosis, hint: bool) -> Iterator[b.Block]:
     several = d.main_steps if len(d.main_steps) > 1 else ()
     medians = (f"{_phase(s.phase)}{milliseconds(s.median_ms)} ms" for s in several)
     yield from b.labelled(
-        ("step", phrases.step_time(d.inputs, hint)),
+        ("step", phrases.step_time(d.inputs)),
         ("medians", ", ".join(medians)),
         ("load", text),
         ("delivers", ", ".join(rates(entry)) if entry is not None else ""),

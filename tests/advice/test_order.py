@@ -179,4 +179,4 @@ def test_a_fix_that_pays_only_behind_another_follows_it(tmp_path: Path) -> None:
     assert d.combined.steps[1].marginal_share > 0.2
     assert [item.cause for item in d.do] == ["host-gap", "fp32-matmul"]
     then = [block for block in summary.findings(d) if getattr(block, "label", "") == "then"]
-    assert "fp32-matmul: lower the precision saves" in str(then)
+    assert "fp32-matmul: lower the precision (saves" in str(then)

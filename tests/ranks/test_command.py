@@ -50,10 +50,10 @@ def test_a_folder_of_ranks(
         return [reduce_capture(task) for task in tasks]
 
     monkeypatch.setattr(workers, "_in_processes", here)
-    assert run(folder, "--jobs", "2") == 0
+    assert run(folder, "--jobs", "2", "-v") == 0
     assert asked == [2]
     out = capsys.readouterr().out
-    assert "· 2 ranks" in out
+    assert "ranks      2 read" in out
     assert "  rank    busy" in out
 
 

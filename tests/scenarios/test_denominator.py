@@ -68,7 +68,7 @@ def test_the_profiler_is_in_no_estimate(tmp_path: Path, cost: str, profiler: str
     assert first.gain.step_before_ms.mid == pytest.approx(3.91, rel=0.02)
     assert first.gain.step_after_ms.mid == pytest.approx(3.47, rel=0.03)
     assert not {"step-outliers", "gpu-speed-drifts"} & {f.cause for f in d.findings}
-    said = any("wrote down" in text for text in first.gain.assumptions)
+    said = any("wrote its records" in text for text in first.gain.assumptions)
     assert said == (profiler == "flushes")
 
 

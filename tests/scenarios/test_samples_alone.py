@@ -158,7 +158,7 @@ def test_a_gpu_that_waits(tmp_path: Path, source: Source) -> None:
     assert severity(d, "low-gpu-utilisation") == "medium"
     assert fact(d, "activity.busy_ratio") == pytest.approx(0.3, abs=0.01)
     (found,) = (f for f in d.findings if f.cause == "low-gpu-utilisation")
-    assert "samples alone do not show" in found.message
+    assert "a CUDA trace shows which, samples alone do not" in found.message
 
 
 def _two_gpus(folder: Path, held: int) -> Diagnosis:
