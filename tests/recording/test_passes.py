@@ -132,7 +132,7 @@ def test_ctrl_c_in_the_second_pass_keeps_the_first(tool: StandIn) -> None:
     exit_code, out, err = begun.when(Path("twice"), signal.SIGINT)
     assert (exit_code, marked()) == (130, [])
     assert "capture.sqlite" in out
-    assert "which is diagnosed" in err
+    assert "pass 1 is diagnosed" in err
     assert record()["state"] == "diagnosed"
     assert len(tool.profiled) == 2
 
