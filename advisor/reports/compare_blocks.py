@@ -254,7 +254,8 @@ def _checks(
         traced, own = g.measured_after_ms, g.untraced_after_ms
         measured = f"{milliseconds(traced)} ms"
         if own is not None and abs(own.mid - traced) >= 0.005 * traced:
-            measured = f"{_range(own)} without it and {measured} in the capture"
+            about = "" if own.low == own.high else "about "
+            measured += f" in the capture, {about}{_range(own)} without it"
         was, speedup = milliseconds(g.measured_before_ms), times(g.measured_speedup)
         texts.append(
             f"{g.cause}, {g.outcome}: predicted {_range(after, ' a step')} without the profiler, "

@@ -29,8 +29,9 @@ def _state(d: Diagnosis) -> str:
     if len(steps) == 1 and len(d.inputs) == 1:
         step = d.inputs[0].untraced_step_ms
         time = milliseconds(step.mid if step is not None else steps[0].mean_ms)
+        about = "about " if step is not None and step.low != step.high else ""
         phase = "" if steps[0].phase == "unknown" else f"{steps[0].phase} "
-        text = f"One {phase}step takes {time} ms"
+        text = f"One {phase}step takes {about}{time} ms"
         return f"{text}, and {works}." if works else f"{text}."
     return f"{works[:1].upper()}{works[1:]}." if works else "The recording does not show how busy the GPU is."
 
