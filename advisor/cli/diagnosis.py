@@ -14,6 +14,7 @@ from advisor.cli.messages import errors, message
 from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError
+from advisor.pipeline import gate
 from advisor.pipeline.captures import diagnose_all
 from advisor.pipeline.inputs import Given, How, several
 from advisor.reading import parse_saved, read_text, similar
@@ -49,8 +50,6 @@ def report(
     check_files(settings, given.paths)
     before = _read_review(review, xlsx)
     if settings.select or settings.ignore:
-        from advisor.pipeline import gate
-
         known = gate.known_codes(settings.rules)
         gate.check_codes(settings.select, known, "--select")
         gate.check_codes(settings.ignore, known, "--ignore")
@@ -66,8 +65,7 @@ def report(
         from advisor.compare.baseline import mark_all
 
         done = list(mark_all(done, saved, Path(settings.baseline or "")))
-    if settings.select or settings.ignore:
-        done = [gate.select(d, settings.select, settings.ignore) for d in done]
+    done = [gate.select(d, settings.select, settings.ignore) for d in done]
     made = _report(done, settings, (given.many or len(done) > 1) and not found.job)
     save(made, "html", html, force)
     if xlsx is not None:
@@ -76,21 +74,13 @@ def report(
         deliver(made, settings)
     if found.errors:
         return 2
-    return int(_fails(done, settings))
+    new, worse = settings.fail_on_new, settings.fail_on_worse
+    return int(gate.fails(done, settings.fail_on, new, worse, folder=settings.folder))
 
 
 def how_of(settings: Settings, drawn: bool = False) -> How:
     """How the captures are read, with the progress on stderr."""
     return How(settings, drawn, settings.jobs, settings.dask, Progress)
-
-
-def _fails(done: Sequence[Diagnosis], settings: Settings) -> bool:
-    new, worse = settings.fail_on_new, settings.fail_on_worse
-    if not (settings.fail_on or new or worse):
-        return False
-    from advisor.pipeline import gate
-
-    return gate.fails(done, settings.fail_on, new, worse, folder=settings.folder)
 
 
 def _report(done: Sequence[Diagnosis], settings: Settings, many: bool) -> Report:
@@ -112,8 +102,6 @@ def _baseline(settings: Settings) -> tuple[Diagnosis, ...]:
             flag = "--fail-on-new" if settings.fail_on_new else "--fail-on-worse"
             raise InputError(f"{flag} needs a --baseline FILE to tell what is {flag.rpartition('-')[2]}")
         return ()
-    from advisor.pipeline import gate
-
     hold_pipes([settings.baseline])
     return gate.baseline(settings.baseline, settings.folder)
 
@@ -159,7 +147,6 @@ def _write_workbook(
     """The workbook with the checklist; after an earlier review it begins with what became of the findings."""
     from advisor.checklist.items import capture_facts, checklist
     from advisor.model.review import Review
-    from advisor.pipeline import gate
     from advisor.reports.workbook import book
 
     listed = checklist(capture_facts(done))

@@ -18,8 +18,8 @@ _NOTHING, _ATTENTION, _EXPERTS = range(3)
 
 
 class Exchanges(Struct, frozen=True):
-    """`rows` are the positions among the collectives of a device of those that take tokens to their experts,
-    or back. `halves`: the batch is cut in two."""
+    """`rows`: which collectives of a device take tokens to their experts or back, as positions among them.
+    `halves`: the batch is cut in two."""
 
     rows: Array
     halves: bool

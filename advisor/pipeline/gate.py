@@ -7,7 +7,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from advisor.compare.baseline import of_review, read, read_history, recorded
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError, near
 from advisor.model.findings import SEVERITIES, Diagnosis, Finding
@@ -17,6 +16,8 @@ from advisor.pipeline.inputs import located
 
 def baseline(text: str, folder: Path) -> tuple[Diagnosis, ...]:
     """The saved diagnoses of a file, or of the baseline of this name. Raises InputError."""
+    from advisor.compare.baseline import read
+
     return read(located(text, folder, "--baseline "))
 
 
@@ -73,6 +74,8 @@ def fails(
     least = fail_on or ("medium" if against else None)
     if least is None:
         return False
+    from advisor.compare.baseline import read_history
+
     hidden = read_history(folder).hidden(date.today().isoformat())
     enough = set(list(SEVERITIES)[[*map(str, SEVERITIES)].index(least) :])
 
@@ -85,5 +88,7 @@ def fails(
 
 def since(before: Review | History, done: Sequence[Diagnosis]) -> History:
     """What became of the findings of earlier reviews in the captures of today."""
+    from advisor.compare.baseline import of_review, recorded
+
     past = of_review(before) if isinstance(before, Review) else before
     return recorded(past, done[0], date.today().isoformat(), others=done[1:])

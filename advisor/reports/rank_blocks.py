@@ -11,38 +11,29 @@ from advisor.reports.blocks import Block, Grid, Heading, first
 
 SHOWN = 10
 CAPTION = "shares of each rank's window; last and causes: of all collectives"
-#: Columns of the table of ranks shown here, and shorter heads for some; all are in the document.
-_HEADS = (
-    "rank",
-    "busy:ratio",
-    "exposed_collectives:ratio",
-    "overlap:ratio",
-    "waits:ratio",
-    "comes_last:ratio",
-    "causes:ratio",
-    "clock_offset:us",
-)
+#: Columns of the document's table that are not shown, and shorter heads for some.
+_LEFT_OUT = ("device", "window:ms", "compute:ratio")
 _SHORT = {"exposed_collectives": "exposed", "comes_last": "last", "clock_offset": "clock"}
 
 
 def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
-    """The table of ranks, of many those that cause most waiting; empty for a single one."""
+    """The table of ranks; of more than `limit`, those that cause the most waiting. Nothing for one rank."""
     table = diagnosis.tables.get("ranks")
     if table is None or len(table.rows) < 2:
         return
     at = {head: i for i, head in enumerate(table.columns)}
 
     def order(row: Sequence[Cell]) -> list[float]:
-        """The ranks that cause most waiting first, then those that wait most."""
+        """Ranks that cause the most waiting come first, then those that wait the longest."""
         cells = (row[at[name]] for name in ("causes:ratio", "waits:ratio"))
         return [-float(cell) if isinstance(cell, int | float) else 0.0 for cell in cells]
 
     many = limit is not None and len(table.rows) > limit
     rows, hidden = first(sorted(table.rows, key=order) if many else table.rows, limit)
     heads, cells = [], []
-    for head in _HEADS:
-        values = [row[at[head]] for row in rows]
-        if any(v is not None for v in values):
+    for head, i in at.items():
+        values = [row[i] for row in rows]
+        if head not in _LEFT_OUT and any(v is not None for v in values):
             name, colon, unit = head.partition(":")
             shown, texts, _ = column(f"{_SHORT.get(name, name)}{colon}{unit}", values)
             heads.append(shown)

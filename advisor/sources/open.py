@@ -1,10 +1,11 @@
 """`open_trace`: detects the kind of a path, and opens it or says in one line what to do instead. The readers
-of text (printed tables, logs) are imported when one is there: they would take a third of the imports here."""
+of text (printed tables, logs) are imported for a text alone: 25 modules that no other capture needs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -173,6 +174,11 @@ def _reader(open_: Callable[[Path, Path], Source]) -> Callable[[Found], Source]:
     return lambda found: open_(found.path, found.shown)
 
 
+def _late(module: str, function: str) -> Callable[..., Any]:
+    """A function of a module below `sources`, which is imported when the function is called."""
+    return lambda *given: getattr(import_module(f"advisor.sources.{module}"), function)(*given)
+
+
 def is_export_folder(path: Path) -> bool:
     """True for a folder that is one capture: an nsys export of one file a table."""
     return path.is_dir() and export_kind(path) is not None
@@ -200,22 +206,10 @@ def _is_tables(found: Found) -> bool:
     return not found.name.endswith(REPORT_SUFFIXES) and is_tables(found.head)
 
 
-def _open_tables(found: Found) -> Source:
-    from advisor.sources.pasted.printed_tables import open_tables
-
-    return open_tables(found.path, found.shown)
-
-
 def _is_profiler_table(found: Found) -> bool:
     from advisor.sources.pasted.profiler_sums import is_profiler_table
 
     return not found.name.endswith(REPORT_SUFFIXES) and is_profiler_table(found.head)
-
-
-def _open_profiler_tables(found: Found) -> Source:
-    from advisor.sources.pasted.profiler_sums import open_profiler_tables
-
-    return open_profiler_tables(found.path, found.shown)
 
 
 def _is_server(found: Found) -> bool:
@@ -224,34 +218,10 @@ def _is_server(found: Found) -> bool:
     return _is_text(found) and is_server(found.head)
 
 
-def _open_server(found: Found) -> Source:
-    from advisor.sources.serving.server import open_server
-
-    return open_server(found.path, found.shown)
-
-
-def _is_samples(found: Found) -> bool:
-    from advisor.sources.samplers.log import looks_like_log
-
-    return looks_like_log(found.head)
-
-
-def _open_samples(found: Found) -> Source:
-    from advisor.sources.samplers.log import read_log
-
-    return read_log(found.path, found.shown)
-
-
 def _is_markup(found: Found) -> bool:
     from advisor.sources.pasted.markup import is_markup
 
     return _is_text(found) and is_markup(found.head.decode("utf-8", "replace"))
-
-
-def _open_text(found: Found) -> Source:
-    from advisor.sources.pasted.any_text import open_text
-
-    return open_text(found.path, found.shown)
 
 
 def _is_text(found: Found) -> bool:
@@ -348,18 +318,28 @@ RECOGNISERS: list[Recogniser] = [
     ),
     Recogniser("git-lfs", lambda f: f.head.startswith(b"version https://git-lfs"), _GIT_LFS),
     Recogniser("qdstrm", lambda found: found.name.endswith(".qdstrm"), _UNFINISHED),
-    Recogniser("markup", _is_markup, _open_text, reads=True),
-    Recogniser("pytorch-table", _is_profiler_table, _open_profiler_tables, reads=True),
-    Recogniser("nsys-stats", _is_tables, _open_tables, reads=True),
+    Recogniser("markup", _is_markup, _reader(_late("pasted.any_text", "open_text")), reads=True),
+    Recogniser(
+        "pytorch-table",
+        _is_profiler_table,
+        _reader(_late("pasted.profiler_sums", "open_profiler_tables")),
+        reads=True,
+    ),
+    Recogniser("nsys-stats", _is_tables, _reader(_late("pasted.printed_tables", "open_tables")), reads=True),
     Recogniser("other-tool", is_other, refuse_other),
     Recogniser("nsys-rep", _is_report, _open_report, reads=True),
     Recogniser("packed", lambda f: f.head.startswith(tuple(OTHER_PACKERS)), refuse_packed),
     Recogniser("parquet", lambda found: found.head.startswith(b"PAR1"), _PARQUET),
     Recogniser("saved", lambda found: SAVED.match(found.head) is not None, _SAVED),
-    Recogniser("server", _is_server, _open_server, reads=True),
+    Recogniser("server", _is_server, _reader(_late("serving.server", "open_server")), reads=True),
     Recogniser("kineto", _is_json, _reader(KinetoJson), True, (".json",), _is_trace),
-    Recogniser("samples", _is_samples, _open_samples, reads=True),
-    Recogniser("text", _is_text, _open_text, reads=True),
+    Recogniser(
+        "samples",
+        lambda f: _late("samplers.log", "looks_like_log")(f.head),
+        _reader(_late("samplers.log", "read_log")),
+        reads=True,
+    ),
+    Recogniser("text", _is_text, _reader(_late("pasted.any_text", "open_text")), reads=True),
 ]
 
 
