@@ -26,7 +26,7 @@ CUDA = (".cu", ".cuh", ".h", ".hpp", ".inl", ".jinja")
 _ATTRIBUTE = r"\w*(?:__|LAUNCH_BOUNDS)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*"
 #: A name in capitals alone is a macro, and what it stands for is not there to be read.
 _GLOBAL = re.compile(
-    rf"__global__[\w\s]*?\bvoid\s+(?:{_ATTRIBUTE})*(?!\w*(?:__|LAUNCH_BOUNDS)\s*\()(?![A-Z_]+\s*\()([A-Za-z_]\w*)\s*\("
+    rf"__global__[\w\s]*?\bvoid\s+(?:{_ATTRIBUTE})*(?!\w*(?:__|LAUNCH_BOUNDS)\s*\()(?![A-Z][A-Z0-9_]*\s*\()([A-Za-z_]\w*)\s*\("
 )
 
 
