@@ -152,11 +152,13 @@ def activity_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int 
     out |= {"activity.work_recorded": True, "activity.busy_ratio": busy, "activity.idle_ratio": 1.0 - busy}
     if samples is None:
         return
-    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, budget.busy))
+    spans = budget.busy
+    out.put("activity.unrecorded_ratio", unrecorded_ratio(samples, spans))
+    inside = Coverage(spans).within(samples.time, samples.time + samples.period) / samples.period
+    del spans  # large, and no longer needed
     found = _with_weights(a, device, weight_bytes)
     resolved = found is not None and "dram" in found.level and bool(found.resolved("dram").any())
     out.put("activity.kernels_resolved", resolved)
-    inside = Coverage(budget.busy).within(samples.time, samples.time + samples.period) / samples.period
     _while_busy(samples, busy, None if resolved else inside, out)
     if found is None:
         return

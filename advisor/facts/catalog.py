@@ -172,6 +172,7 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     rows = a.calls_in_window
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
     ids, group = dense(picked(calls["name_id"], rows))
+    group = group.astype(np.int32)
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
     d = distribution(group, picked(calls["end"], rows) - picked(calls["start"], rows), len(ids))
     host = max(a.host_window[1] - a.host_window[0], 1)

@@ -146,7 +146,7 @@ def _varying(name: Array, step: Array, shape: Array, names: int) -> Array:
     """Mask over names: launched with several shapes, and not with the same ones in every step. Only the
     set of shapes counts, not how often each occurs: a lost row does not make a new shape."""
     steps = int(step.max(initial=0)) + 1
-    known, kind = dense(name * (1 << 24) + shape % (1 << 24))
+    known, kind = dense(name.astype(np.int64) * (1 << 24) + shape % (1 << 24))
     in_step = distinct(kind * steps + step)
     name_of, shape_of = known >> 24, known % (1 << 24)
     # The sum of the shapes is a fingerprint of their set; exact in float64 up to 2^53.

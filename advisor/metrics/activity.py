@@ -140,9 +140,11 @@ def kernel_activity(
     if not kept:
         return None
     column = column_of.take(group)
+    length = np.array([median_of(duration[mine]) for mine in grouped(column, len(kept))])
+    time = np.bincount(kind, duration)
+    del duration  # large, and no longer needed
     runs = Runs.of(start, end, column, len(kept))
     design = runs.shares(samples.time, samples.period)
-    length = np.array([median_of(duration[mine]) for mine in grouped(column, len(kept))])
     edge = np.minimum(limits.recording.EDGE_NS / np.maximum(length, 1), 1)
     gram = design.T @ design
     condition = float(np.linalg.cond(gram))
@@ -155,7 +157,10 @@ def kernel_activity(
     complete = {n: v for n, v in measures.items() if v is not None and not np.isnan(v).any()}
     shifted = (samples.time + limits.recording.STAMP_NS, samples.time - limits.recording.STAMP_NS)
     late, early = (_bounded(runs.shares(time, samples.period), complete) for time in shifted)
-    single = kind, column, len(kept)
+    group_of = np.zeros(len(time), np.int64)
+    group_of[kind] = column
+    del runs, column
+    single = kind, time, group_of, len(kept)
     by_kernel = _by_single_kernels(samples, start, end, *single, list(complete.values()))
     for (name, values), free in zip(complete.items(), by_kernel, strict=True):
         bounded = bounded_least_squares(gram, design.T @ values)
@@ -205,24 +210,24 @@ def _by_single_kernels(
     start: Array,
     end: Array,
     kind: Array,
+    time: Array,
     group: Array,
     groups: int,
     values: Sequence[Array],
 ) -> list[Array]:
     """Activity of the groups by unbounded least squares, for each of the measured `values`: one column per
-    kernel and launch shape of some weight and one for the others, averaged by time into the groups."""
-    duration = end - start
-    time = np.bincount(kind, duration)
+    kernel and launch shape of some weight and one for the others, averaged by time into the groups. `time`
+    and `group` have one entry for each kind."""
     most = max(min(limits.recording.SINGLES, len(samples) // 10), 1)
     order = np.argsort(-time, kind="stable")[:most]
     order = order[time[order] >= limits.recording.SINGLE_RATIO * time.sum()]
     column = np.full(len(time), len(order), np.int32)
     column[order] = np.arange(len(order))
-    column = dense(column[kind])[1].astype(np.int32)
-    runs = Runs.of(start, end, column, int(column.max()) + 1)
+    column = dense(column)[1].astype(np.int32)
+    runs = Runs.of(start, end, column[kind], int(column.max()) + 1)
     solved = runs.least_squares(samples.time, samples.period, values)
-    place = group.astype(np.int64) * runs.columns + column
-    held = np.bincount(place, duration, groups * runs.columns).reshape(groups, runs.columns)
+    held = np.bincount(group * runs.columns + column, time, groups * runs.columns)
+    held = held.reshape(groups, runs.columns)
     weight = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
     return [weight @ one for one in solved]
 
@@ -230,7 +235,7 @@ def _by_single_kernels(
 def launch_kinds(name: Array, blocks: Array) -> Array:
     """Number of each launch's kernel and block count."""
     grid, most = _grids(blocks)
-    return dense(name * most + grid)[1].astype(np.int32)
+    return dense(name.astype(np.int64) * most + grid)[1].astype(np.int32)
 
 
 def _grids(blocks: Array) -> tuple[Array, int]:
@@ -247,7 +252,7 @@ def launch_groups(names: Names, name: Array, blocks: Array) -> tuple[Array, list
     families = sorted(set(names.families))
     family = np.array([families.index(f) for f in names.families], np.int64)
     blocks, most = _grids(blocks)
-    key = np.where(heavy[name], len(families) + name * most + blocks, family[name])
+    key = np.where(heavy[name], len(families) + name.astype(np.int64) * most + blocks, family[name])
     keys, group = dense(key)
     labels = []
     for k in keys.tolist():
@@ -280,7 +285,8 @@ class Runs(Struct, frozen=True):
             order = np.argsort(start, kind="stable")
             column = np.repeat(np.arange(columns), [len(s) for s in spans])[order]
             start, end = start[order], end[order]
-        return cls(start, end, column, columns, np.maximum.accumulate(end))
+        reach = end if (end[1:] >= end[:-1]).all() else np.maximum.accumulate(end)
+        return cls(start, end, column, columns, reach)
 
     def shares(self, lo: Array, period: int) -> Array:
         """Share of each [lo, lo + period), ascending by lo, that each column takes."""

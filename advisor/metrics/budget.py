@@ -18,7 +18,6 @@ from advisor.metrics.operations import Kind, Operations, Rows, of_copies
 from advisor.metrics.window import Window, Windowed
 from advisor.model import parts
 from advisor.model.arrays import Array, among, compact, distinct, run_of
-from advisor.model.once import cached_property
 from advisor.sources.schema import DTOH, HTOD, MIGRATIONS, MISSING, Call
 from advisor.sources.trace import Trace
 
@@ -41,7 +40,6 @@ class Gaps(Rows, frozen=True):
     end: Array
     next_op: Array
     prev_op: Array
-    call_start: Array
     call_end: Array
     call: Array
     thread: Array
@@ -86,16 +84,17 @@ def device_gaps(
     migrated = known & migration[at]
     api = np.where(known & ~migrated, ops.api[at], MISSING)
     if trace.has("api_calls"):
-        calls = trace.columns("api_calls", ("start", "end", "call", "thread"))
-        call_start, call_end, call, thread = (column.take(api) for column in calls.values())
-        for column in (call_start, call_end, call, thread):
+        calls = trace.columns("api_calls", ("end", "call", "thread"))
+        call_end, call, thread = (column.take(api) for column in calls.values())
+        for column in (call_end, call, thread):
             column[api < 0] = MISSING
         if migrated.any():
             # The driver moves pages upon a fault: of the host thread that called CUDA last.
-            last = np.searchsorted(calls["start"], idle.start[migrated], "right") - 1
+            begun = trace.columns("api_calls", ("start",))["start"]
+            last = np.searchsorted(begun, idle.start[migrated], "right") - 1
             thread[migrated] = np.where(last >= 0, calls["thread"][last], MISSING)
     else:
-        call_start = call_end = call = thread = np.full(len(idle), MISSING, np.int64)
+        call_end = call = thread = np.full(len(idle), MISSING, np.int64)
     issued = np.clip(call_end, idle.start, idle.end)
     held = np.zeros(len(idle), bool)
     if len(others):
@@ -104,7 +103,7 @@ def device_gaps(
         np.where(mask, value, MISSING).astype(np.int32)
         for mask, value in ((known, ops.process[at]), (known, at), (has_prev, prev))
     )
-    of_call = call_start, call_end, call.astype(np.int8), compact(thread.astype(np.int32)), compact(process)
+    of_call = call_end, call.astype(np.int8), compact(thread.astype(np.int32)), compact(process)
     return Gaps(*idle, following, before, *of_call, internal, crosses, migrated, held), busy
 
 
@@ -134,9 +133,10 @@ class DeviceBudget(Struct, frozen=True, dict=True):
     gaps: Gaps
     gap_parts: dict[str, Array] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def busy(self) -> Spans:
-        """When the device runs something, in the recorded part of the window."""
+        """When the device runs something, in the recorded part of the window: the opposite of its gaps, which
+        takes as much memory, and is quickly worked out."""
         return subtract(_recorded(self.window), Spans(self.gaps.start, self.gaps.end))
 
     def idle_inside(self, spans: Spans) -> int:

@@ -27,6 +27,7 @@ from advisor.model.arrays import (
     ordered,
     picked,
     sorting,
+    where,
 )
 from advisor.sources.schema import ISSUING, MISSING, SAMPLE_RATIOS, TABLES, Call, classify
 from advisor.sources.trace import FAR_NS, Trace
@@ -50,6 +51,8 @@ _SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("b
 
 _GPU = ("kernels", "copies", "memsets", "graph_runs")
 _TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
+#: Operations that are compared with the waits for them at once: all of them take 40 bytes each.
+_AT_ONCE = 1 << 17
 
 
 class Invalid(Struct, frozen=True):
@@ -276,13 +279,16 @@ def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
     joined = np.flatnonzero(ops.api >= 0)
 
     def check(waits: Array, work: Array) -> None:
-        after = positions(start[waits], end[ops.api[work]])
-        work, after = work[after < len(waits)], after[after < len(waits)]
-        mask[work] |= ops.end[work] - limits.recording.LATE_END_NS > end[waits[after]]
+        begun, over = start[waits], end[waits]
+        for at in range(0, len(work), _AT_ONCE):
+            some = work[at : at + _AT_ONCE]
+            after = positions(begun, end[ops.api[some]])
+            some, after = some[after < len(waits)], after[after < len(waits)]
+            mask[some] |= ops.end[some] - limits.recording.LATE_END_NS > over[after]
 
     for_all = syncs[calls_named(trace, syncs, WAITS_FOR_ALL)]
     for one in distinct(process[for_all]).tolist():
-        work = joined[ops.process[joined] == one]
+        work = joined[where(picked(ops.process, joined) == one)]
         if len(distinct(ops.device[work])) == 1:
             check(for_all[process[for_all] == one], work)
     of_stream = syncs[calls_named(trace, syncs, _WAITS_FOR_STREAM)]

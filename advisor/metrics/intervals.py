@@ -124,7 +124,10 @@ def gaps(spans: Spans, lo: int, hi: int) -> Spans:
     start = np.concatenate(([lo], inner.end))
     end = np.concatenate((inner.start, [hi]))
     keep = end > start
-    return Spans(start, end) if keep.all() else Spans(start[keep], end[keep])
+    if keep[1:-1].all():  # at most the first and the last one go: no copy
+        kept = slice(int(not keep[0]), len(keep) - int(not keep[-1]))
+        return Spans(start[kept], end[kept])
+    return Spans(start[keep], end[keep])
 
 
 def within_reach(a: Spans, b: Spans) -> slice:
@@ -138,6 +141,9 @@ def subtract(a: Spans, b: Spans) -> Spans:
     """Points of merged set `a` that are not in merged set `b`."""
     if len(a) == 0 or len(b) == 0:
         return a
+    if _LONGER * len(a) < len(b):  # between slices of the long set: indices would need more memory
+        rest = [gaps(b, lo, hi) for lo, hi in zip(a.start.tolist(), a.end.tolist(), strict=True)]
+        return rest[0] if len(rest) == 1 else Spans(*map(np.concatenate, zip(*rest, strict=True)))
     near = within_reach(a, b)
     if near.stop - near.start < len(a):
         cut = subtract(Spans(a.start[near], a.end[near]), b)

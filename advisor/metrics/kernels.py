@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
 from advisor.metrics import limits
-from advisor.model.arrays import Array, begins_run, constant, marked, median_of, merged, sorting
+from advisor.model.arrays import Array, begins_run, constant, median_of, merged, sorting
 from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
@@ -145,16 +145,22 @@ def dense(values: Array) -> tuple[Array, Array]:
         return np.array([lo]), np.zeros(len(values), np.int64)
     if hi - lo > min(_WIDEST, 16 * len(values) + 1000) or hi >= 1 << 63:  # and keys of 64 bits
         return _hashed(values) if len(values) > _FEW else np.unique(values, return_inverse=True)
-    shifted = np.subtract(values, lo, dtype=np.intp, casting="unsafe")
-    seen = marked(hi - lo + 1, shifted)
+    seen, at = np.zeros(hi - lo + 1, bool), np.empty(len(values), np.intp)
+    np.subtract(values, lo, out=at, casting="unsafe")
+    seen[at] = True
     known = np.flatnonzero(seen)
-    if len(known) == len(seen):
-        return known + lo, shifted
-    return known + lo, (np.cumsum(seen) - 1).take(shifted)
+    if len(known) < len(seen):
+        number = np.cumsum(seen) - 1
+        for i in range(0, len(at), _AT_ONCE):  # in place: a second column of positions takes as much again
+            some = at[i : i + _AT_ONCE]
+            some[:] = number[some]
+    return known + lo, at
 
 
 #: Entries of a table over all integers from the least to the greatest; up to this many values are sorted.
 _WIDEST, _FEW = 4_000_000, 50_000
+#: Entries that are replaced at once.
+_AT_ONCE = 1 << 17
 #: Slots of the table that keys are hashed to, as a power of two, and the multiplier of
 #: Fibonacci hashing (Knuth, The Art of Computer Programming, 3, section 6.4).
 _SLOT_BITS, _MULTIPLIER = 18, np.uint64(0x9E3779B97F4A7C15)
@@ -183,7 +189,7 @@ def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
     lo = int(values.min(initial=0))
     width = int(values.max(initial=0)) - lo + 1
     if groups * width < 1 << 63:  # else a value at the end of its type
-        pairs = dense(group * width + (values - lo))[0]
+        pairs = dense(group.astype(np.int64) * width + (values - lo))[0]
         group, values = pairs // width, pairs % width + lo
     least, most = np.full(groups, np.iinfo(np.int64).max), np.zeros(groups, np.int64)
     np.minimum.at(least, group, values)

@@ -74,7 +74,7 @@ class Layers(Struct, frozen=True):
         """Kernel time (ns) by step, layer and part."""
         steps = int(self.step.max()) + 1
         shape = (steps, self.count, len(PARTS))
-        key = (self.step * self.count + self.layer) * len(PARTS) + self.part
+        key = (self.step.astype(np.int64) * self.count + self.layer) * len(PARTS) + self.part
         return np.bincount(key, duration, steps * self.count * len(PARTS)).reshape(shape)
 
 
@@ -112,7 +112,7 @@ def find_layers(a: _ByKernels, device: int) -> Layers | None:
         known, number = dense(layer[inside])
         held = duration[inside].sum() >= limits.kernels.LAYERS_RATIO * duration.sum()
         if len(known) >= limits.kernels.LAYERS and held and (part[inside] == _ATTENTION).any():
-            return Layers(by, at[inside], step[inside], number, part[inside], at[joins])
+            return Layers(by, at[inside], step[inside], number.astype(np.int32), part[inside], at[joins])
     return None
 
 

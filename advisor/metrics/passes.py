@@ -51,9 +51,9 @@ class DeviceKernels:
     def __init__(self, a: Attributed, at: Array) -> None:
         self._a, self.at = a, at
 
-    name = gathered(lambda k: k._a.op_name[k.at])
-    start = gathered(lambda k: k._a.ops.start[k.at])
-    end = gathered(lambda k: k._a.ops.end[k.at])
+    name = gathered(lambda k: k._a.names.index[k.row])
+    start = gathered(lambda k: k._a.trace.columns("kernels", ("start",))["start"][k.row])
+    end = gathered(lambda k: k._a.trace.columns("kernels", ("end",))["end"][k.row])
     length = gathered(lambda k: k.end - k.start)
     step = gathered(lambda k: k._a.steps.op_step[k.at])
     #: The step of each; where there are no steps, all belong to one pass.
@@ -70,7 +70,7 @@ class DeviceKernels:
         chosen = np.zeros(len(a.steps) + 1, bool)
         chosen[a.window_steps] = phases[a.window_steps] == common
         inside = where(chosen.take(self.step))
-        return inside, (np.cumsum(chosen) - 1).take(self.step[inside])
+        return inside, (np.cumsum(chosen, dtype=np.int32) - np.int32(1)).take(self.step[inside])
 
     @cached_property
     def row(self) -> Array | slice:
