@@ -112,21 +112,14 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
     window, host = budget.untraced_ns, max(a.host_window[1] - a.host_window[0], 1)
-    parts, gaps = budget.gap_parts, budget.gaps
-    waits = parts["sync"] > 0
-    refill = sum(parts[p] for p in _REFILL)
-    idle = np.asarray(refill, float) / window
+    gaps = budget.gaps
     rows = calls_by(a, feeder, Call.SYNC)
     spans = subtract(
         union(calls["start"][rows], calls["end"][rows]), Spans(gaps.start[gaps.held], gaps.end[gaps.held])
     )
     wide = rows[calls_named(a.trace, rows, _DEVICE_WIDE)]
-    back = np.sort(calls["end"][wide])
-    drained = positions(back, gaps.end, "right") > positions(back, gaps.start)
     readback, held, blocking = _readbacks(a, feeder)
-    previous = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)[gaps.prev_op]
-    behind = np.isin(previous, held)
-    behind[waits] |= np.isin(previous[waits], readback)
+    out |= _refilled(a, budget, np.sort(calls["end"][wide]), readback, held)
     implicit = merged(blocking, _synchronous(a, feeder, Call.ALLOC, Call.FREE))
     # Work issued before the call waits for the device, not for the call.
     late = (gaps.call != MISSING) & (gaps.call_end < gaps.end)
@@ -138,10 +131,7 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
     waited, sets = unissued(implicit), _synchronous(a, feeder, Call.MEMSET)
     out |= {
         "sync.idle_ratio": budget.share("sync"),
-        "sync.idle_after_ratio": idle[waits].sum(),
         "sync.span_ratio": budget.idle_inside(spans) / window,
-        "sync.device_wide_idle_ratio": idle[waits & drained].sum(),
-        "sync.readback_idle_ratio": idle[behind].sum(),
         "sync.implicit_idle_ratio": waited / window,
         "sync.implicit_readback_ratio": min(unissued(a.ops.api[held]) / waited, 1.0) if waited else None,
         "sync.memset_time_ratio": (calls["end"][sets] - calls["start"][sets]).sum() / host,
@@ -154,6 +144,26 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
         "sync.readbacks": len(readback) if a.trace.has("copies") else None,
     }
     out |= a.rates(budget.device, counts)
+
+
+def _refilled(
+    a: Analysis, budget: DeviceBudget, back: Array, readback: Array, held: Array
+) -> dict[str, float]:
+    """Idle time from waits until the queue is filled again, over the window: behind any wait, behind the
+    waits for the whole device that return at `back` (sorted), and behind copies that are read back: all idle
+    time behind those that `held` their call, behind `readback` where a call waits for them."""
+    parts, gaps = budget.gap_parts, budget.gaps
+    waits = parts["sync"] > 0
+    idle = np.asarray(sum(parts[p] for p in _REFILL), float) / budget.untraced_ns
+    drained = positions(back, gaps.end, "right") > positions(back, gaps.start)
+    of = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)
+    behind = np.isin(of[gaps.prev_op], held)
+    behind[waits] |= np.isin(of[gaps.prev_op[waits]], readback)
+    return {
+        "sync.idle_after_ratio": idle[waits].sum(),
+        "sync.device_wide_idle_ratio": idle[waits & drained].sum(),
+        "sync.readback_idle_ratio": idle[behind].sum(),
+    }
 
 
 def _until_next(a: Analysis, feeder: int, rows: Array) -> Spans:

@@ -159,7 +159,7 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
         out.put("launch.behind_function_ratio", _behind(a, budget, np.sort(functions), calls["start"]))
     rows = rows[~calls_named(a.trace, rows, _OF_THEIR_OWN)]
     gaps = union(budget.gaps.start, budget.gaps.end)
-    idle = Coverage(subtract(gaps, a.startup.spans)).within(calls["start"][rows], calls["end"][rows])
+    idle = Coverage(subtract(gaps, a.startup.spans)).of_rows(calls["start"], calls["end"], rows)
     name = calls["name_id"][rows]
     ids, of = dense(name[idle > 0])
     time = np.bincount(of, idle[idle > 0], len(ids))

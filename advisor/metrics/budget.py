@@ -144,7 +144,9 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         profiler's part left out: of each gap at most what the profiler left."""
         idle = Coverage(self.window.cut(spans)).within(self.gaps.start, self.gaps.end)
         if self.ns["profiler"]:
-            idle = np.minimum(idle, self.gaps.length - self.gap_parts["profiler"])
+            left = self.gaps.length
+            left -= self.gap_parts["profiler"]
+            np.minimum(idle, left, out=idle)
         return int(idle.sum())
 
     def without_kernels(self, spans: Spans) -> int:
@@ -270,14 +272,13 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
     """Idle ns of each gap by part; over the parts they add up to the gap's length."""
     # The parts of a gap add up to its length, so sums of them fit as well; they stay to the end.
     short = int(found.length.max(initial=0)) <= np.iinfo(np.int32).max
-    zero = np.zeros(len(found), np.int32 if short else np.int64)
-    zero.setflags(write=False)  # shared by the parts that hold nothing
+    zero = np.broadcast_to(np.int32(0) if short else np.int64(0), len(found))  # of parts that hold nothing
     out: dict[str, Array] = dict.fromkeys(IDLE_PARTS, zero)
 
     def book(part: str, at: Array | slice, values: Array) -> None:
         if values.any():
             if out[part] is zero:
-                out[part] = np.zeros_like(zero)
+                out[part] = np.zeros(len(zero), zero.dtype)
             out[part][at] += values.astype(zero.dtype)
 
     before, until, after = _edges(found)

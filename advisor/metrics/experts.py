@@ -240,13 +240,12 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     a product, two shorter ones unlike each other, a multiplication by the scale and an addition to the
     first result (a compiler fuses the last two), without the first product. Keys and values, which are two
     products behind one as well, are equal to each other."""
-    names, name, duration = a.names, a.op_name[at], a.ops.length[at]
-    start, stream = a.ops.start[at], a.ops.stream[at]
+    names, name = a.names, a.op_name[at]
     out = np.append(names.mask(is_adapter), False)[name]
     signs = [_sign(k) for k in names.known]
     if _PRODUCT not in signs or not ({_SCALE, _ADD} <= set(signs) or _BOTH in signs):
         return out
-    order = ordered(start, stream)
+    order = ordered(a.ops.start[at], a.ops.stream[at])
     sign = np.array([*signs, 0], np.int8)[name[order]]
     helper = np.append(names.mask(is_helper), False)[name[order]]
     main = np.flatnonzero(~helper)  # a product's reduction belongs to it
@@ -272,11 +271,10 @@ def adapter_kernels(a: Analysis, at: Array) -> Array:
     )
     last = np.minimum(add, len(main) - 1)
     found &= (add == scale) | (small[last] - small[np.minimum(scale + 1, last)] == add - scale - 1)
-    found &= stream[row[first]] == stream[row[last]]
-    thin = (
-        np.maximum(duration[row[down]], duration[row[up]])
-        <= limits.kernels.ADAPTER_FACTOR * duration[row[first]]
-    )
+    stream, length = a.ops.stream, a.ops.length
+    found &= stream[at[row[first]]] == stream[at[row[last]]]
+    longer = np.maximum(length[at[row[down]]], length[at[row[up]]])
+    thin = longer <= limits.kernels.ADAPTER_FACTOR * length[at[row[first]]]
     narrow, wide = name[row[down]], name[row[up]]
     found &= thin & ((narrow != wide) | (_blocks(a, at[row[down]]) != _blocks(a, at[row[up]])))
     kinds, key = dense((narrow.astype(np.int64) << 32) | wide)

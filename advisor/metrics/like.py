@@ -10,7 +10,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.intervals import Coverage, Spans, intersect, union, union_by
 from advisor.metrics.kernels import Distribution, call_key, dense, distribution, nth_alike
 from advisor.metrics.operations import Kind
-from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles, picked, sorting
+from advisor.model.arrays import Array, among, distinct, each, marked, median_of, percentiles, picked, sorting
 from advisor.sources.schema import MISSING, Call
 
 
@@ -38,12 +38,15 @@ def like_calls(a: Analysis, device: int, least: int = 0) -> LikeCalls:
     Groups of fewer than `least` calls are joined into one for each process, kernel and launch shape.
     """
     kernels = a.kernels(device)
-    at, name, duration, shape = kernels.at, kernels.name, kernels.length, kernels.shape
-    process = picked(a.ops.process, at).astype(np.int64)
-    call = call_key(name, shape) + process.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
-    keys, group = dense(
-        _among_neighbours(call, (process << 32) | (a.ops.stream[at].astype(np.int64) & 0xFFFFFFFF))
-    )
+    at, name, duration = kernels.at, kernels.name, kernels.length
+    process = each(picked(a.ops.process, at), lambda ids: ids.astype(np.int64))
+    call = call_key(name, kernels.shape)
+    call += each(process, lambda ids: ids.astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93))
+    stream = each(process, lambda ids: ids << 32) | (a.ops.stream[at].astype(np.int64) & 0xFFFFFFFF)
+    group = dense(_among_neighbours(call, stream))[1].astype(np.int32)
+    del stream
+    if not least:
+        del call
     group = _by_place(a, at, group, duration)
     keys = np.arange(int(group.max(initial=-1)) + 1)
     if least:
@@ -79,10 +82,20 @@ def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
     if not len(inside):
         return group
     phases = np.unique(np.array(a.steps.phase, str), return_inverse=True)[1]
-    step, of, took = step[inside], group[inside], duration[inside]
+    kind, many = _kinds_of_places(step[inside], group[inside], duration[inside], phases)
+    out = group.astype(np.int64) * (many + 1)  # those outside of steps stay for themselves
+    out[inside] += kind
+    return dense(out)[1]
+
+
+def _kinds_of_places(step: Array, of: Array, took: Array, phases: Array) -> tuple[Array, int]:
+    """A number for each call inside a step, equal for the places of one group (`of`) that take equally long,
+    and how many places there are; `phases` has a number for each step."""
     nth = nth_alike(step, of)  # calls are sorted by start
     wide, kinds = int(nth.max()) + 1, int(phases.max()) + 1
-    known, place = dense((of.astype(np.int64) * kinds + phases[step]) * wide + nth)
+    nth += (of.astype(np.int64) * kinds + phases[step]) * wide
+    known, place = dense(nth)
+    del nth  # large, and no longer needed
     level = np.full(len(known), np.iinfo(np.int64).max)
     np.minimum.at(level, place, took)
     count, its = np.bincount(place, minlength=len(known)), known // wide // kinds
@@ -95,9 +108,7 @@ def _by_place(a: Analysis, at: Array, group: Array, duration: Array) -> Array:
     )
     kind = np.empty(len(known), np.int64)
     kind[order] = np.cumsum(begins)
-    out = group.astype(np.int64) * (len(known) + 1)  # those outside of steps stay for themselves
-    out[inside] += kind[place]
-    return dense(out)[1]
+    return kind[place], len(known)
 
 
 def two_modes(a: Analysis, device: int, like: LikeCalls, group: int, duration: Array) -> bool:

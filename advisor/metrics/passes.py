@@ -343,7 +343,8 @@ def _gathers(
 ) -> Gathers:
     """Wanted kernels of at least this many ns, `GATHERS` or more in a row without a product between."""
     mask = a.names.mask(wanted)
-    if not mask.any() or not len(at):
+    some = mask.any() and np.append(mask, False)[a.op_name[at]] & (a.ops.length[at] >= least_ns)
+    if not np.any(some):
         return Gathers(np.zeros(len(at), bool), *np.empty((2, 0), np.int64))
     q = in_order(a, at, step)
     mine = mask[q.name] & (q.length >= least_ns)

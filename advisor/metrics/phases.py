@@ -279,8 +279,8 @@ def step_sizes(a: _ByStep, steps: Array) -> list[StepName | None]:
 
 def uneven_share(trace: Trace, ops: Operations, op_name: Array, op_step: Array) -> float:
     """Share of the kernels left out at random, by counts in steps, else in replays; 0 if none shows."""
-    call = np.append(trace.columns("api_calls", ("call",))["call"], Call.OTHER)  # of what has none
-    replay = np.where(call[ops.api] == Call.GRAPH_LAUNCH, ops.api, MISSING)
+    replays = np.append(trace.columns("api_calls", ("call",))["call"] == Call.GRAPH_LAUNCH, False)  # of none
+    replay = np.where(replays[ops.api], ops.api, MISSING)
     return max(_random_loss(group, op_name) for group in (op_step, replay))
 
 
@@ -289,6 +289,7 @@ def _random_loss(group: Array, name: Array) -> float:
     inside = np.flatnonzero((group >= 0) & (name >= 0))
     groups, row = dense(group[inside])
     names, column = dense(name[inside])
+    del inside  # large, and no longer needed
     total = np.bincount(row, minlength=len(groups))
     alike = (
         np.abs(total - median_of(total)) <= limits.recording.ALIKE_SIZE_RATIO * median_of(total)
@@ -297,7 +298,9 @@ def _random_loss(group: Array, name: Array) -> float:
     )
     if alike.sum() < max(limits.recording.ALIKE_STEPS, limits.recording.ALIKE_STEPS_RATIO * len(groups)):
         return 0.0
-    counts = np.bincount(row * len(names) + column, minlength=len(groups) * len(names))
+    row *= len(names)
+    row += column
+    counts = np.bincount(row, minlength=len(groups) * len(names))
     counts = counts.reshape(len(groups), len(names))[alike]
     counts = counts[:, counts.mean(axis=0) >= limits.recording.COUNTED_CALLS]
     if counts.shape[1] < limits.recording.COUNTED_KERNELS:

@@ -252,7 +252,7 @@ class Trace:
 
 def _halved(values: Column) -> Column:
     """The values in half of the memory, if they and sums of two fit."""
-    return values.astype(np.int32) if values.dtype != np.int32 and is_narrow(values) else values
+    return values.astype(np.int32) if values.dtype.itemsize > 4 and is_narrow(values) else values
 
 
 def _near(start: Column) -> Column | None:

@@ -330,10 +330,12 @@ class NsysExport:
 
 
 def _replaced(values: Ints, old: list[int], new: Sequence[int]) -> Array:
-    """Each of `old` (sorted) replaced by its partner in `new`, a code; every value is among `old`."""
-    keys, partners = np.array(old, np.int64), np.array(new, np.int32)
+    """Each of `old` (sorted) replaced by its partner in `new`, a code; every value is among `old`. Codes of
+    less than 128 take a byte."""
+    kind = np.int8 if max(new, default=0) < 128 else np.int32
+    keys, partners = np.array(old, np.int64), np.array(new, kind)
     if old and old[-1] - old[0] < _DENSE:
-        table = np.zeros(old[-1] - old[0] + 1, np.int32)
+        table = np.zeros(old[-1] - old[0] + 1, kind)
         table[keys - old[0]] = partners
         return table[values - old[0]]
     return partners[np.searchsorted(keys, values)]
