@@ -25,6 +25,7 @@ The variations of real exports are options: `without_tables`, `empty_tables`, `w
     3.16  2024.6   GPU_METRICS with rawTimestamp
     3.17  2025.1   TARGET_INFO_CUDA_DEVICE, copyCount, eventSyncId
     3.25  2026.2   graphId and clusters of kernels, times of CUDA events
+    3.28  2026.4   eventId of NVTX events, more on the scheduling of clusters
 """
 
 from __future__ import annotations
@@ -580,10 +581,9 @@ class Export:
 
     def nvtx(self, event_type: int, start: int, end: int | None = None, **columns: Any) -> Self:
         """Any NVTX row: 33 category, 34 mark, 39 thread name, 59 and 60 ranges, 75 domain."""
-        return self.row(
-            "NVTX_EVENTS",
-            **{"start": start, "end": end, "eventType": event_type, "globalTid": self.global_tid} | columns,
-        )
+        row = {"start": start, "end": end, "eventType": event_type, "globalTid": self.global_tid}
+        number = len(self._rows.get("NVTX_EVENTS", ())) + 1
+        return self.row("NVTX_EVENTS", **row | {"eventId": number} | columns)
 
     # ------------------------------------------------------------------ sampling and the rest
 
@@ -723,7 +723,7 @@ class Export:
         return self._frames("SAMPLING_CALLCHAINS", self._chains, frames)
 
     def mpi_rank(self, rank: int) -> Self:
-        return self.row("MPI_RANKS", globalPid=self.global_pid, rank=rank)
+        return self.row("MPI_RANKS", globalTid=self.global_tid, rank=rank)
 
     # ------------------------------------------------------------------ anything else
 

@@ -16,7 +16,9 @@ TABLES: dict[str, str] = {
     "ThreadNames": "nameId! priority globalTid",
     "PROCESSES": "globalPid pid name:TEXT",
     "TARGET_INFO_SYSTEM_ENV": ("globalVid devStateName!:TEXT name!:TEXT nameEnum! value!:TEXT"),
-    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:TEXT localTime:TEXT systemClockNs@3.25",
+    "TARGET_INFO_SESSION_START_TIME": (
+        "utcEpochNs utcTime:TEXT localTime:TEXT systemClockNs@3.25 sessionStartCntVctNs@3.28"
+    ),
     "ANALYSIS_DETAILS": "globalVid! duration! startTime! stopTime!",
     "TARGET_INFO_GPU": (
         "vmId! id! name:TEXT busLocation:TEXT isDiscrete l2CacheSize totalMemory memoryBandwidth "
@@ -34,8 +36,10 @@ TABLES: dict[str, str] = {
         f"{_WORK} demangledName! shortName! mangledName launchType cacheConfig "
         "registersPerThread! gridX! gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! "
         "dynamicSharedMemory! localMemoryPerThread! localMemoryTotal! gridId! sharedMemoryExecuted "
-        "graphNodeId sharedMemoryLimitConfig graphId@3.25 clusterX@3.25 clusterY@3.25 "
-        "clusterZ@3.25 tensorSizeMinusOneElements!:TEXT@3.25"
+        "graphNodeId sharedMemoryLimitConfig qmdBulkReleaseDone@3.28 qmdPreexitDone@3.28 "
+        "qmdLastCtaDone@3.28 graphId@3.25 clusterX@3.25 clusterY@3.25 clusterZ@3.25 "
+        "clusterSchedulingPolicy@3.28 maxPotentialClusterSize@3.28 maxActiveClusters@3.28 "
+        "sharedMemoryRequestedPercentage@3.28 tensorSizeMinusOneElements!:TEXT@3.25"
     ),
     "CUPTI_ACTIVITY_KIND_MEMCPY": (
         f"{_WORK} bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId "
@@ -72,7 +76,7 @@ TABLES: dict[str, str] = {
     "NVTX_EVENTS": (
         "start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid textId "
         "domainId uint64Value int64Value doubleValue:REAL uint32Value int32Value floatValue:REAL "
-        "jsonTextId jsonText:TEXT binaryData:TEXT@3.16"
+        "jsonTextId jsonText:TEXT binaryData:TEXT@3.16 eventId!*@3.28"
     ),
     "OSRT_API": (
         "start! end! eventClass! globalTid correlationId nameId! returnValue! nestingLevel callchainId!"
@@ -91,7 +95,7 @@ TABLES: dict[str, str] = {
     "NET_NIC_METRIC": "start! end! globalId! portId! metricsListId! metricsIdx! value! @3.1",
     "TARGET_INFO_NETWORK_METRICS": "metricsListId! metricsIdx! name!:TEXT description!:TEXT unit!:TEXT @3.1",
     "NIC_ID_MAP": "nicId! globalId! @3.1",
-    "MPI_RANKS": "globalPid rank",
+    "MPI_RANKS": "globalTid! rank!",
 }
 
 #: ENUM tables that readers look into; 2.9 has none.

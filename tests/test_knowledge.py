@@ -764,6 +764,18 @@ def test_boards_that_share_a_name_are_known_by_their_sms(
     assert (found and found.name) == expected
 
 
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [((10, 7), "Rubin (VR200)"), ((10, 3), None), (None, None)],  # of 10.3 there are two
+)
+def test_a_board_that_its_driver_cannot_name_is_known_by_its_capability(
+    capability: tuple[int, int] | None, expected: str | None
+) -> None:
+    device = Device(id=0, name="NVIDIA Graphics Device", compute_capability=capability)
+    found = gpus.gpu_of(device)
+    assert (found and found.name) == expected
+
+
 def test_the_cache_that_the_device_reports_is_believed_first() -> None:
     sizes = [gpus.l2_bytes(Device(id=0, name="NVIDIA B200", l2_bytes=n)) for n in (133_000_000, None)]
     assert sizes == [133_000_000, 126.5 * 2**20]

@@ -76,6 +76,10 @@ class GpuFile(File):
 #: GPUs of AMD, by name.
 _AMD = r"AMD|Radeon|Instinct|\bMI\d"
 
+#: What a driver calls a board that came after it (nvidia-smi on a pre-release tray of Vera Rubin, vr200 of
+#: NVIDIA/k8s-test-infra).
+_NAMELESS = "NVIDIA Graphics Device"
+
 #: A part of a GPU: ``NVIDIA H100 80GB HBM3 MIG 1g.10gb``.
 _SLICE = re.compile(r"\bMIG \d+g\.")
 
@@ -96,7 +100,12 @@ def gpu(name: str | None, sm_count: int | None = None) -> GpuSpec | None:
 
 
 def gpu_of(device: Device) -> GpuSpec | None:
-    """The GPU model of a device."""
+    """The GPU model of a device; where its driver has no name for it yet, that of its compute capability
+    if only one is known to have it."""
+    if device.name == _NAMELESS and device.compute_capability:
+        major, minor = device.compute_capability
+        alike = [g for g in gpus() if g.sm == 10 * major + minor]
+        return alike[0] if len(alike) == 1 else None
     return gpu(device.name, device.sm_count)
 
 

@@ -115,7 +115,7 @@ def same(one: Trace, other: Trace) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("schema", ["2.9", "3.7", "3.17", "3.25"])
+@pytest.mark.parametrize("schema", ["2.9", "3.7", "3.17", "3.25", "3.28"])
 def test_the_same_tables(tmp_path: Path, schema: str, kind: str) -> None:
     sqlite = everything(schema).write(tmp_path / "t.sqlite")
     folder = exported(sqlite, tmp_path / "folder", kind)

@@ -89,7 +89,7 @@ def test_only_processes_that_used_cuda_are_listed(tmp_path: Path) -> None:
     assert capture_of(export, tmp_path).processes == ((7, "python3"),)
 
 
-@pytest.mark.parametrize("schema", ["2.9", "3.25"])
+@pytest.mark.parametrize("schema", ["2.9", "3.25", "3.28"])
 def test_processes_are_found_by_their_work_where_no_table_lists_them(tmp_path: Path, schema: str) -> None:
     export = Export(schema).process(9, "other").process(8, "vllm").launch(at=0)
     capture = capture_of(export.without_tables("TARGET_INFO_CUDA_STREAM"), tmp_path)
@@ -112,8 +112,10 @@ def test_rank_of_an_mpi_table(tmp_path: Path) -> None:
 
 
 def test_several_ranks_in_one_file_are_no_rank(tmp_path: Path) -> None:
-    export = Export().process(1).mpi_rank(0).process(2).mpi_rank(1)
-    assert capture_of(export, tmp_path).rank is None
+    export = Export("3.28").process(1).mpi_rank(0).process(2).mpi_rank(1)
+    capture = capture_of(export, tmp_path)
+    assert capture.rank is None
+    assert capture.process_ranks == ((1, 0), (2, 1))
 
 
 def test_rank_of_a_launcher(tmp_path: Path) -> None:

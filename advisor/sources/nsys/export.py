@@ -1,4 +1,4 @@
-"""nsys exports, schema 2.9 of 2022 to 3.25 and later of 2026, as a :class:`Source`."""
+"""nsys exports, schema 2.9 of 2022 to 3.28 of 2026, as a :class:`Source`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def read_capture(raw: RawTables, format_name: str, warnings: Iterable[str]) -> C
     machine = dict(_pairs(raw, "TARGET_INFO_SYSTEM_ENV"))
     cuda = machine.get("CudaDriverVersion", "")
     rank, world_size = _rank(raw, environment)
-    ranks = rows_of(raw, "MPI_RANKS", globalPid=int, rank=int)
+    ranks = rows_of(raw, "MPI_RANKS", globalTid=int, rank=int)
     sample_hz = nsys.number(options.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY"))
     sources = _trace_sources(recorded)
     types = {s.lower() for s in sources if not s.startswith("COLLECT_")}
