@@ -4,7 +4,8 @@
 
 Runs options.py and names.py with the newest release of every engine of the package index and of the libraries
 whose kernels they run, and writes a report in Markdown. Exit code 1 where a release is newer than the one in
-knowledge/verified.yaml and lacks an option, or where more kernel names are unknown than `MOST_UNKNOWN`.
+knowledge/verified.yaml and lacks an option or cannot be downloaded, or where more kernel names are unknown
+than `MOST_UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ def newest(package: str) -> str | None:
 
 
 def printed(run: object, argv: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a script's ``main`` and what it printed."""
+    """The exit code of a script's ``main`` and what it printed; 1 where a release cannot be downloaded."""
     out = io.StringIO()
-    with redirect_stdout(out):
-        code = run(argv)  # type: ignore[operator]
+    try:
+        with redirect_stdout(out):
+            code = run(argv)  # type: ignore[operator]
+    except subprocess.CalledProcessError as error:
+        return 1, f"{error.cmd[-1]} cannot be downloaded"
     return code, out.getvalue().rstrip()
 
 
@@ -61,7 +65,7 @@ def of_names(package: str, downloads: str) -> tuple[bool, str]:
         return False, f"{package}: no release found"
     _, text = printed(names.main, [f"{package}=={version}", "--list", "--downloads", downloads])
     share = _SHARE.search(text)
-    return share is not None and int(share[1]) / 100 > MOST_UNKNOWN[package], text
+    return share is None or int(share[1]) / 100 > MOST_UNKNOWN[package], text
 
 
 def main(argv: Sequence[str]) -> int:

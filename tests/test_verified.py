@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from subprocess import CalledProcessError
+
 import pytest
 
 from advisor.knowledge.checked import newer_engine
@@ -127,3 +129,16 @@ def test_the_newest_release_is_held_against_the_knowledge(monkeypatch: pytest.Mo
         monkeypatch.setattr(newest, "newest", lambda _: "99.0")
         monkeypatch.setattr(newest.names, "main", lambda _, line=line: print(line) or 0)
         assert newest.of_names("vllm", "folder") == (too_many, line)
+
+
+def test_a_release_that_cannot_be_downloaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = script("benchmarks/newest.py")
+
+    def refused(_: object) -> int:
+        raise CalledProcessError(1, ["pip", "download", "xfuser==99.0"])
+
+    monkeypatch.setattr(newest, "newest", lambda _: "99.0")
+    for module in (newest.options, newest.names):
+        monkeypatch.setattr(module, "main", refused)
+    told = (True, "xfuser==99.0 cannot be downloaded")
+    assert newest.of_options("xdit", "folder") == newest.of_names("vllm", "folder") == told
