@@ -8,7 +8,7 @@ import pytest
 
 from advisor.errors import AdvisorError
 from advisor.model.findings import Diagnosis, Healthy
-from advisor.reports.summary import counts
+from advisor.reports.ending import counts
 from tests.captures import diagnosed, each
 from tests.shipped import shipped_rules
 

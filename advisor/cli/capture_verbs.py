@@ -17,6 +17,7 @@ from advisor.capture import goals
 from advisor.checklist.session import BACK, choose, need_terminal, write
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import Progress, check_files, check_one, deliver_one, formats, show
+from advisor.cli.messages import exit_code
 from advisor.cli.options import PATH, Verb, asks, takes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -118,13 +119,15 @@ def doctor(settings: Settings, trace: Path, strict: bool) -> int:
     """Check a capture: what it can and cannot answer, which rules cannot run on it and why, and
     the one command that records what most of them need.
     """
+    from advisor.pipeline import gate
     from advisor.pipeline.doctor import doctor as examine
 
     check_one(settings, trace)
     with Progress(trace.name) as progress:
         found = examine(trace, settings, progress)
     deliver_one(found, listings.checkup, "Checkup of a capture", settings, settings.verbosity)
-    return int(strict and any(f.severity in ("medium", "high") for f in found.findings))
+    heavy = [gate.named(f) for f in found.findings if strict and f.severity in ("medium", "high")]
+    return exit_code(gate.failed(heavy, "--strict"))
 
 
 #: The answer, "back", or None if there is nothing to ask.

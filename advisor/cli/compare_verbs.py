@@ -3,6 +3,7 @@ routing; ``baseline``, diagnoses kept by name to compare with."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -287,15 +288,21 @@ def baseline() -> None:
 
 @baseline.command("save")
 @click.argument("name", metavar="NAME")
-@click.argument("source", metavar="TRACE", type=NAME_OR_FILE)
+@click.argument("source", metavar="TRACE", type=NAME_OR_FILE, required=False)
 @takes("folder window nvtx phase redact force", files=("folder",), force="Replace what has this name.")
-def save_baseline(settings: Settings, name: str, source: str) -> None:
+def save_baseline(settings: Settings, name: str, source: str | None) -> None:
     """Save the diagnosis of TRACE (a capture, or a diagnosis saved before) under NAME."""
     from advisor.compare import store
     from advisor.pipeline.compare import CompareOptions, load
     from advisor.reports import json_report, listings
 
     folder, force = settings.folder, settings.force
+    there = source is not None and (Path(source).exists() or store.find(source, folder) is not None)
+    if Path(name).exists() and not there and source != "-":
+        right = shlex.join([source or "NAME", name])
+        raise InputError(f"the name comes first, then the capture: advisor baseline save {right}")
+    if source is None:
+        raise InputError(f"TRACE is missing: advisor baseline save {shlex.quote(name)} TRACE")
     path = store.path_of(name, folder)
     if folder.is_file():
         raise InputError(f"{folder} is a file; expected a folder of baselines")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from advisor import __version__
 from advisor.cli.deliver import Progress, check_files, deliver, save, write_bytes
-from advisor.cli.messages import errors, message
+from advisor.cli.messages import errors, exit_code, message
 from advisor.cli.paths import hold_pipes
 from advisor.config import Settings
 from advisor.errors import InputError
@@ -75,7 +75,7 @@ def report(
     if found.errors:
         return 2
     new, worse = settings.fail_on_new, settings.fail_on_worse
-    return int(gate.fails(done, settings.fail_on, new, worse, folder=settings.folder))
+    return exit_code(gate.failure(done, settings.fail_on, new, worse, folder=settings.folder))
 
 
 def how_of(settings: Settings, drawn: bool = False) -> How:

@@ -25,6 +25,13 @@ def message(text: str) -> None:
         print(f"advisor: {lines}", file=sys.stderr, flush=True)
 
 
+def exit_code(failure: str) -> int:
+    """1 with why a gate fails on stderr, however quiet the report is; 0 if there is no failure."""
+    if failure:
+        message(failure)
+    return int(bool(failure))
+
+
 #: Captures with the same error: up to this many have a line each; of more, this many are named.
 _FEW = 3
 

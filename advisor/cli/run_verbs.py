@@ -13,7 +13,7 @@ import click
 
 from advisor.cli.completion import goal_names, offer
 from advisor.cli.deliver import check_files, deliver, deliver_one, formats, save
-from advisor.cli.messages import INTERRUPTED, errors, message
+from advisor.cli.messages import INTERRUPTED, errors, exit_code, message
 from advisor.cli.options import PATH, OneOf, Verb, Verbs, WholeNumber, asks, takes
 from advisor.cli.run_passes import another, recorded, timed
 from advisor.config import Settings
@@ -214,7 +214,7 @@ def _judged(settings: Settings, folder: Path, run: Run, before: Run | None) -> i
         return 2
     if settings.fail_on == "regression":
         return gate_code(judged.comparison, "regression")
-    return int(gate.fails(found.diagnoses, settings.fail_on, folder=settings.folder))
+    return exit_code(gate.failure(found.diagnoses, settings.fail_on, folder=settings.folder))
 
 
 def _drop(folder: Path, keep: int) -> None:

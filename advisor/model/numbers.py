@@ -41,6 +41,16 @@ OPS = {
     "one_of": "in",
     "known": "is known:",
 }
+#: What stands before the threshold of a condition that does not hold.
+_LIMITS = {
+    "gt": "limit",
+    "ge": "limit",
+    "lt": "minimum",
+    "le": "minimum",
+    "eq": "a finding if",
+    "ne": "a finding if not",
+    "one_of": "a finding if one of",
+}
 UNKNOWN = "unknown"
 #: How a fact must move, as `verify` names it.
 CHANGES = {"decrease": "falls", "increase": "rises", "present": "appears", "absent": "disappears"}
@@ -87,8 +97,8 @@ def percent_range(ratios: Sequence[float]) -> str:
 
 def signed(ratio: float, sign: bool = True) -> str:
     """A change in per cent, without the sign for it: ``-83.7``, ``+2.3``, ``+513``."""
-    value = 100.0 * ratio
-    decimals = 0 if abs(value) >= 100 else 1
+    decimals = 0 if abs(ratio) >= 1 else 1
+    value = round(100.0 * ratio, decimals) + 0.0  # no -0.0
     return f"{value:+,.{decimals}f}" if sign else f"{value:,.{decimals}f}"
 
 
@@ -192,6 +202,18 @@ def condition_text(condition: ConditionDoc) -> str:
     if isinstance(condition.threshold, tuple):
         threshold = f"[{threshold}]"
     return f"{condition.fact} {value} {op} {threshold}"
+
+
+def limit_text(condition: ConditionDoc) -> str:
+    """A condition of a rule that found nothing: the inequality where it holds (``budget.busy_ratio 15.2 % <
+    50 %``), else value and limit, as ``host.gap_ratio 0.46 %, limit 10 %``."""
+    value, _, threshold = condition_parts(condition)
+    if condition.holds and condition.op == "eq":
+        return f"{condition.fact} {value}"
+    lead = _LIMITS.get(condition.op)
+    if condition.holds is not False or lead is None or ":" in condition.fact:
+        return condition_text(condition)
+    return f"{condition.fact} {value}, {lead} {threshold}"
 
 
 def heading_parts(heading: str) -> tuple[str, str]:

@@ -36,7 +36,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Input, Tool, named
-from advisor.model.numbers import percent
+from advisor.model.numbers import amount, percent
 from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions
@@ -72,8 +72,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> m.Ex
     own = named(found.findings, code or str(rank))
     if rank is not None:
         if not own:
-            count = len(found.findings)
-            raise InputError(f"no finding {rank}; the capture has {count}{f' (1 to {count})' * (count > 0)}")
+            raise InputError(f"no finding {rank}; the capture has {_counted(found.findings)}")
         code = own[0].code
     supply = document.remedies(done.analysis, done.facts, done.serving)
     recorder = done.analysis.trace.capture.recorder
@@ -98,7 +97,7 @@ def explanation(done: Analysed, code: str = "", rank: int | None = None) -> m.Ex
         kind=spec.kind,  # type: ignore[arg-type]  # questions are of another subject
         title=spec.title,
         state=scopes[0].state,
-        sentence=_sentence(code, spec.cause, scopes, len(found.findings), done.analysis.step_count),
+        sentence=_sentence(code, spec.cause, scopes, found.findings, done.analysis.step_count),
         scopes=scopes,
         findings=document.with_options(own, done.serving, document.program_of(done.analysis)),
         facts=tuple(_sources(explainer, trees, recorder.tables)),
@@ -186,8 +185,26 @@ def _sources(
         )
 
 
+def _counted(findings: Sequence[Finding]) -> str:
+    """``2 findings and 2 notes (1 to 4)``: as the report counts them, and the numbers that it gives."""
+    notes = sum(f.severity == "info" for f in findings)
+    text = amount(len(findings) - notes, "finding") + (f" and {amount(notes, 'note')}" if notes else "")
+    return f"{text} (1 to {len(findings)})" if len(findings) > 1 else text
+
+
+def _place(rank: int, findings: Sequence[Finding]) -> str:
+    """``finding 1 of 2``, or ``note 2 of 2, number 4 of the report``: findings and notes have one row of
+    numbers, and are counted apart."""
+    own = next(f for f in findings if f.rank == rank)
+    kind = "note" if own.severity == "info" else "finding"
+    alike = [f.rank for f in findings if (f.severity == "info") == (own.severity == "info")]
+    place = alike.index(rank) + 1
+    number = "" if place == rank else f", number {rank} of the report"
+    return f"{kind} {place} of {len(alike)}{number}"
+
+
 def _sentence(
-    code: str, cause: str, scopes: tuple[m.ScopeExplanation, ...], findings: int, steps: int
+    code: str, cause: str, scopes: tuple[m.ScopeExplanation, ...], findings: Sequence[Finding], steps: int
 ) -> str:
     """The outcome of the rule, with the number that decided it."""
     first, name = scopes[0], f"{code} {cause}"
@@ -196,7 +213,7 @@ def _sentence(
         impact, held = first.impact, ""
         if impact is not None and impact.share is not None:
             held = f", {percent(impact.share)} of the {impact.of(bool(steps))}"
-        return f"{name} fired{where}: finding {first.rank} of {findings}{held}."
+        return f"{name} fired{where}: {_place(first.rank, findings)}{held}."
     if first.state == "fired" and first.explained_by:
         by = first.explained_by[0]
         return f"{name} fired{where} and is folded into {by.code} {by.cause}, which explains it."

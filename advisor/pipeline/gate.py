@@ -64,16 +64,20 @@ def check_codes(given: Sequence[str], known: Collection[str], option: str) -> No
             raise InputError(f"{option}: no rule has the code {code}; {hint}")
 
 
-def fails(
+#: Findings that a failed gate names.
+_NAMED = 3
+
+
+def failure(
     done: Sequence[Diagnosis], fail_on: str | None, new: bool = False, worse: bool = False, *, folder: Path
-) -> bool:
-    """Whether a finding reaches the severity `fail_on`; with `new` or `worse` only new ones count, or those
-    worse than in the baseline, by default from medium on. Findings that the history of the folder keeps
-    from failing a gate today do not count."""
+) -> str:
+    """Which findings reach the severity `fail_on`, in one line; empty if none does. With `new` or `worse`
+    only new ones count, or those worse than in the baseline, by default from medium on. Findings that the
+    history of the folder keeps from failing a gate today do not count."""
     against = new or worse
     least = fail_on or ("medium" if against else None)
     if least is None:
-        return False
+        return ""
     from advisor.compare.baseline import read_history
 
     hidden = read_history(folder).hidden(date.today().isoformat())
@@ -83,7 +87,26 @@ def fails(
         chosen = (new and f.baseline == "new") or (worse and f.changed == "worse") or not against
         return f.kind != "limit" and f.identity not in hidden and chosen
 
-    return any(counts(f) and f.severity in enough for d in done for f in d.findings)
+    found = [(d, f) for d in done for f in d.findings if counts(f) and f.severity in enough]
+    places = (f"{d.inputs[0].path}: " if len(done) > 1 else "" for d, _ in found)
+    asked = [f"--fail-on-{name}" for name, given in (("new", new), ("worse", worse)) if given]
+    asked.append(f"--fail-on {least}" if fail_on else f"from {least} on")
+    return failed(list(map(str.__add__, places, (named(f) for _, f in found))), ", ".join(asked))
+
+
+def named(finding: Finding) -> str:
+    """``LCH101 launch-bound (device 0): high``, with its state where there is a baseline."""
+    state = finding.changed or finding.baseline
+    level = f"{state}, {finding.severity}" if state else finding.severity
+    return f"{finding.code} {finding.cause}{finding.scope.aside()}: {level}"
+
+
+def failed(found: Sequence[str], asked: str) -> str:
+    """Why a gate fails, in one line, with what was `asked` for; empty if nothing was `found`."""
+    if not found:
+        return ""
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"gate failed: {', '.join(found[:_NAMED])}{more} ({asked})"
 
 
 def since(before: Review | History, done: Sequence[Diagnosis]) -> History:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from rich.cells import cell_len
 
 from advisor.model.facts import Cell, Interval
 from advisor.model.findings import Budget
@@ -151,9 +153,16 @@ class Gap(Struct, frozen=True):
 
 
 class Next(Struct, frozen=True):
-    """The next thing to type."""
+    """A thing to type: the next one, or `when` another time comes."""
 
     text: str
+    when: str = "Next:"
+
+
+def command(verb: str, path: str, rest: str, room: int) -> str:
+    """``advisor show FILE 1``, with TRACE for a path that has no room: a command is never cut."""
+    text = f"{verb} {shlex.quote(path)}{rest}"
+    return text if cell_len(text) <= room else f"{verb} TRACE{rest}"
 
 
 class Entry(Struct, frozen=True):

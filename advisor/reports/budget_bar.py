@@ -12,7 +12,7 @@ from advisor.model.parts import BUSY, PARTS
 from advisor.reports.layout import GLUE, Page, pad
 from advisor.reports.output_file import clean
 
-SPARE = "123456789abdefijkorstvwxyzBDEFJKMNPQTVWXYZ"
+SPARE = "123456789abcdefghijklmnopqrstuvwxyz"
 #: In the short form: least share of a named part below one bar and below several; number of bars; least
 #: share of a part without a finding that is explained, and of compute, which is the device's purpose.
 WORTH, WORTH_OF_MANY, BRIEF, LARGE, MOST = 0.03, 0.05, 2, 0.1, 0.5
@@ -25,13 +25,13 @@ Signs = dict[str, tuple[str, str]]
 
 
 def signs(parts: list[str], bar: str) -> Signs:
-    """A distinct sign for every part, the same one in every report if the part is known."""
+    """A sign for every part, distinct in any case, the same one in every report if the part is known."""
     given: Signs = {}
     for part in parts:
         sign, style = (PARTS[part].sign, PARTS[part].style) if part in PARTS else ("", "")
         sign = bar if part == "compute" else sign
-        taken = {"", *(s for s, _ in given.values())}
-        given[part] = next(s for s in (sign, *SPARE) if s not in taken), style
+        taken = {"", *(s.lower() for s, _ in given.values())}
+        given[part] = next(s for s in (sign, *SPARE) if s.lower() not in taken), style
     return given
 
 

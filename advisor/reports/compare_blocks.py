@@ -91,6 +91,11 @@ def _ms(before: float, after: float) -> tuple[str, str]:
     return milliseconds(before), milliseconds(after)
 
 
+def _moved(ms: float, decimals: int) -> str:
+    """A change with its sign; one that is rounded to nothing is not negative."""
+    return f"{round(ms, decimals) + 0.0:+,.{decimals}f}"
+
+
 def _alike(before: str, after: str) -> str:
     """Both sides, once if they do not differ."""
     return before if before == after else f"{before}, {after}"
@@ -149,7 +154,7 @@ def budget(
         yield Heading(title, "milliseconds a step, mean over steps and devices")
         ends = [(words(p.part), p.before_ms, p.after_ms, p.change_ms) for p in shown]
         ends.append(("all", *whole, whole[1] - whole[0]))
-        table = ((part, *_ms(b, a), f"{moved:+,.2f}", change(b, a)) for part, b, a, moved in ends)
+        table = ((part, *_ms(b, a), _moved(moved, 2), change(b, a)) for part, b, a, moved in ends)
         yield Grid(("part", *names, "change", ""), tuple(table))
 
 
@@ -174,7 +179,7 @@ def _operations(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     for o in moved:
         calls = _alike(digits(o.calls_before), digits(o.calls_after))
         what = (o.operation, o.phase, o.status) if several else (o.operation, o.status)
-        rows.append((*what, calls, *_ms(o.before_ms, o.after_ms), f"{o.change_ms:+,.3f}"))
+        rows.append((*what, calls, *_ms(o.before_ms, o.after_ms), _moved(o.change_ms, 3)))
     kept, more = first(rows, limit)
     heads = ("operation", *(("phase",) if several else ()), "", "calls", "before ms", "after ms", "change")
     yield Grid(heads, kept, more)
@@ -202,9 +207,8 @@ def _calls(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
 def _findings(changes: tuple[m.FindingChange, ...], verbosity: int) -> Iterator[Block]:
     if not changes:
         return
-    matters = (c for c in changes if not {c.severity_before, c.severity_after} <= {None, "info"})
+    matters = [c for c in changes if not {c.severity_before, c.severity_after} <= {None, "info"}]
     shown = changes if verbosity > 0 else [c for c in matters if c.status != "same"]
-    same = len(changes) - len(shown)
     yield Heading("Findings")
     if shown:
         table: dict[str, list[str]] = {
@@ -220,8 +224,10 @@ def _findings(changes: tuple[m.FindingChange, ...], verbosity: int) -> Iterator[
         if not any(table["note"]):
             del table["note"]
         yield Grid(tuple(table), tuple(zip(*table.values(), strict=True)))
-    if same:
-        yield Labelled("", f"{amount(same, 'finding')} unchanged or for information (-v)")
+    same, notes = len(matters) - len(shown), len(changes) - len(matters)
+    hidden = [f"{amount(same, 'finding')} unchanged"] * (same > 0) + [amount(notes, "note")] * (notes > 0)
+    if hidden and verbosity <= 0:
+        yield Labelled("", f"{', '.join(hidden)} (-v)")
 
 
 def _level(severity: str | None, share: float | None, ms: float | None) -> str:
@@ -237,16 +243,20 @@ def _checks(
     if not checks:
         return
     yield Heading("What was recommended before", "did the number move as promised?")
+    moved = ("as promised", "other way")
+    shown = [c for c in checks if verbosity > 0 or (c.outcome in moved and c.severity != "info")]
     rows = []
-    for c in checks:
-        if verbosity > 0 or (c.outcome in ("as promised", "other way") and c.severity != "info"):
-            numbers = (value_text(v, fact_unit(c.verify.fact, c.unit)) for v in (c.before, c.after))
-            rows.append((c.outcome, c.id, f"{c.verify.fact} {CHANGES[c.verify.expect]}", *numbers))
+    for c in shown:
+        numbers = (value_text(v, fact_unit(c.verify.fact, c.unit)) for v in (c.before, c.after))
+        rows.append((c.outcome, c.id, f"{c.verify.fact} {CHANGES[c.verify.expect]}", *numbers))
     if rows:
         yield Grid(("", "advice", "promised", "before", "after"), tuple(rows))
-    rest = len(checks) - len(rows)
-    if rest:
-        yield Labelled("", f"{amount(rest, 'number')} did not move or are not known (-v)")
+    if any(map(_only_in_ms, shown)):
+        yield Labelled("", "Shares of the step are judged in milliseconds, as the step changed as well.")
+    yield from labelled(("", _left_out([c for c in checks if c not in shown])))
+    if verbosity <= 0:
+        fixes = dict.fromkeys(f"the fix of {g.cause}" for g in gains if g.outcome == "not applied")
+        yield from labelled(("not applied", ", ".join(fixes)))
     texts = []
     for g in gains:
         if (after := g.predicted.step_after_ms) is None or (g.outcome == "not applied" and verbosity <= 0):
@@ -259,9 +269,37 @@ def _checks(
         was, speedup = milliseconds(g.measured_before_ms), times(g.measured_speedup)
         texts.append(
             f"{g.cause}, {g.outcome}: predicted {_range(after, ' a step')} without the profiler, "
-            f"measured {measured} (was {was}, {speedup} x)"
+            f"measured {measured} (traced: was {was}, {speedup} x)"
         )
     yield from (Labelled("gain", text) for text in dict.fromkeys(texts))
+
+
+def _only_in_ms(check: m.AdviceCheck) -> bool:
+    """Whether a number moved as promised in milliseconds a step, and as a share the other way."""
+    before, after = check.before, check.after
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        return False
+    wrong = {"decrease": after > before, "increase": after < before}.get(check.verify.expect, False)
+    return check.outcome == "as promised" and wrong
+
+
+def _left_out(checks: list[m.AdviceCheck]) -> str:
+    """``3 numbers did not move (compile-model), 1 is not known, 2 belong to notes (-v)``; empty for none."""
+    notes = [c for c in checks if c.severity == "info"]
+    still, unknown = (
+        [c for c in checks if c.outcome == outcome and c not in notes] for outcome in ("unchanged", "unknown")
+    )
+    parts: list[str] = []
+    for some, one, many in (
+        (still, "did not move", "did not move"),
+        (unknown, "is not known", "are not known"),
+        (notes, "belongs to a note", "belong to notes"),
+    ):
+        if some:
+            count = str(len(some)) if parts else amount(len(some), "number")
+            names = f" ({', '.join(dict.fromkeys(c.id for c in some))})" if some is not notes else ""
+            parts.append(f"{count} {one if len(some) == 1 else many}{names}")
+    return f"{', '.join(parts)} (-v)" if parts else ""
 
 
 def _range(span: Span, per: str = "") -> str:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from advisor.model.findings import Diagnosis
 from advisor.model.gain import Flip
 from advisor.model.kernel_labels import kernel_label
-from advisor.model.numbers import amount, condition_text, fact_unit, heading_parts, value_text
+from advisor.model.numbers import amount, fact_unit, heading_parts, limit_text, value_text
 from advisor.reports import blocks as b
-from advisor.reports import finding_text, manager, phrases, summary
+from advisor.reports import ending, finding_text, manager, phrases, summary
 from advisor.reports.finding_text import IN_FULL, Detail, Shown, finding, grid
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import INPUTS, header
@@ -83,7 +83,7 @@ def shown(diagnoses: Sequence[Diagnosis], options: TextOptions, width: int = 80)
             if options.ranking:
                 yield from finding_text.ranking(diagnosis)
             yield from sensitivity(diagnosis, CHANGES)
-            yield from summary.end(diagnosis, width)
+            yield from ending.end(diagnosis, width)
 
 
 def _quiet(diagnosis: Diagnosis, options: TextOptions) -> Iterator[b.Block]:
@@ -108,7 +108,7 @@ def _folded(diagnoses: Sequence[Diagnosis], detail: Detail) -> Iterator[b.Block]
             yield b.Fold("Capture", "", tuple(header(d, INPUTS)))
         yield from entries(d, detail)
         yield from rest(d, detail)
-        yield from summary.end(d, 80, 1)
+        yield from ending.end(d, 80, 1)
 
 
 def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.Block]:
@@ -126,7 +126,7 @@ def full(d: Diagnosis, detail: Detail, ranking: bool, width: int) -> Iterator[b.
     if detail.rows is None:
         yield from facts(d)
     yield from tables(d, detail.rows)
-    yield from summary.end(d, width, 1)
+    yield from ending.end(d, width, 1)
 
 
 def entries(d: Diagnosis, detail: Detail) -> Iterator[b.Entry]:
@@ -216,7 +216,7 @@ def healthy(diagnosis: Diagnosis, conditions: bool = True) -> Iterator[b.Block]:
         ("Observed", "no fault: an observation, or 3 % of the step or more", "partly", diagnosis.observed),
     ):
         items = [
-            b.Item(e.text, sign, f"{e.code} {e.cause}{e.scope.aside()}", tuple(map(condition_text, notes)))
+            b.Item(e.text, sign, f"{e.code} {e.cause}{e.scope.aside()}", tuple(map(limit_text, notes)))
             for e in entries
             for notes in (e.conditions if conditions else (),)
         ]

@@ -10,7 +10,21 @@ from msgspec.structs import replace
 
 from advisor.model.explanation import Explanation, Reason, ScopeExplanation
 from advisor.model.numbers import amount, fact_unit, session_time, value_text
-from advisor.reports.blocks import Block, Gap, Grid, Heading, Item, Labelled, Next, Paragraph, Title, listed
+from advisor.model.rules import judges_capture
+from advisor.reports.blocks import (
+    Block,
+    Gap,
+    Grid,
+    Heading,
+    Item,
+    Labelled,
+    Next,
+    Paragraph,
+    Title,
+    command,
+    listed,
+)
+from advisor.reports.ending import WIDTH, fixed
 from advisor.reports.finding_text import IN_FULL, SHOWN, Detail, Shown, finding
 from advisor.reports.layout import GLUE
 from advisor.reports.phrases import clock, remedy_text, window
@@ -42,6 +56,10 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
             yield finding(found, bool(doc.input.steps), detail, seen)
         if verbosity <= 0:
             yield from _next(doc)
+            if any(advice.verify for advice in doc.findings[0].recommendations) and not judges_capture(
+                doc.code
+            ):
+                yield fixed(doc.input.path)
             return
     fired = [s for s in doc.scopes if s.state == "fired"]
     shown = list(doc.scopes if verbosity > 0 else fired[:FIRED] or doc.scopes[:OTHERS])
@@ -58,7 +76,8 @@ def explanation(doc: Explanation, verbosity: int = 0, full: bool = False) -> Ite
 def _next(doc: Explanation) -> Iterator[Block]:
     yield Gap()
     missing = doc.state == "not_evaluated"
-    yield Next(f"advisor doctor {doc.input.path}" if missing else f"advisor explain {doc.code}")
+    doctor = command("advisor doctor", doc.input.path, "", WIDTH - len("Next: "))
+    yield Next(doctor if missing else f"advisor explain {doc.code}")
 
 
 def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[Block]:
@@ -68,7 +87,7 @@ def _scope(doc: Explanation, one: ScopeExplanation, verbosity: int) -> Iterator[
         held = ""
         if one.impact is not None and one.impact.share:
             held = f", {value_text(one.impact.share, 'ratio')} of the {one.impact.of(bool(doc.input.steps))}"
-        yield Item(f"finding {one.rank}{held}", one.severity, one.severity.upper())
+        yield Item(f"number {one.rank} of the report{held}", one.severity, one.severity.upper())
     if one.message:
         yield Paragraph(one.message, dense=True)
     yield from _reasons(one.reasons, _Depth(one.state, verbosity))

@@ -20,6 +20,7 @@ from advisor.model.gain import (
     may_be_half,
     saved_by,
     saved_terms,
+    whole,
 )
 from advisor.model.numbers import (
     CHANGES,
@@ -141,7 +142,8 @@ def _conditions(found: Finding, detail: Detail) -> Iterator[b.Block]:
 
 
 def cost_text(found: Finding, has_steps: bool) -> str:
-    """``84.2 % of the step (launch call + launch latency, 10.7 ms a step)``; empty if it has none."""
+    """``84.2 % of the step (launch call + launch latency, 10.7 ms of the traced step)``; empty if it has
+    none. Costs are of the step (or window) as captured, gains start from the one without the profiler."""
     impact = found.impact
     if impact is None or impact.share is None:
         return ""
@@ -149,7 +151,8 @@ def cost_text(found: Finding, has_steps: bool) -> str:
     parts = (impact.part,) if impact.parts is None else impact.parts
     notes = [" + ".join(map(words, parts))] if parts and of != "capture" else []
     if impact.ms is not None:
-        notes.append(value_text(impact.ms, "ms") + (" a step" if of == "step" else ""))
+        whose = "" if of == "capture" else f" of the traced {whole(has_steps)}"
+        notes.append(value_text(impact.ms, "ms") + whose)
     share = f"{value_text(impact.share, 'ratio')} of the {of}"
     return f"{share} ({', '.join(notes)})" if notes else share
 
@@ -161,7 +164,7 @@ def gain_text(gain: Gain) -> str:
     by = f" by what-if {gain.what_if}{params_text(gain.params)}" if gain.what_if else ""
     step = ""
     if gain.step_before_ms is not None and gain.step_after_ms is not None:
-        step = f"{gain.of} {span_text(gain.step_before_ms)} → {span_text(gain.step_after_ms)} ms"
+        step = f"untraced {gain.of} {span_text(gain.step_before_ms)} → {span_text(gain.step_after_ms)} ms"
     if gain.speedup is None:
         return step + by
     speedup = times_text(gain.speedup)
@@ -171,7 +174,7 @@ def gain_text(gain: Gain) -> str:
     text = ", ".join(part for part in (step, speedup) if part) + by
     if (joint := gain.joint) is not None:  # the causes hold each other: alone it gains less
         before, after = milliseconds(joint.step_before_ms.mid), span_text(joint.step_after_ms)
-        text += f"; fixes of {' and '.join(joint.codes)} together: {gain.of} {before} → {after} ms"
+        text += f"; fixes of {' and '.join(joint.codes)} together: untraced {gain.of} {before} → {after} ms"
         text += f", {times_text(joint.speedup)}"
     return text
 
@@ -238,7 +241,8 @@ def combined(diagnosis: Diagnosis) -> Iterator[b.Block]:
     found = diagnosis.combined
     if found is None:
         return
-    yield b.Heading("Fixes together", f"in this order, nothing counted twice; ms a {found.of}")
+    note = f"in this order, nothing counted twice; ms of the untraced {found.of}"
+    yield b.Heading("Fixes together", note)
     yield from _steps(found.steps, found.step_before_ms.mid, found.of)
     yield from _sum(found)
     yield from (b.Labelled("assumes", text) for text in found.assumptions)

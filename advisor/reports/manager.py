@@ -27,11 +27,14 @@ def _state(d: Diagnosis) -> str:
     works = f"the GPU works {percent_range(busy)} of the time" if busy else ""
     steps = [s for s in d.main_steps if s.count]
     if len(steps) == 1 and len(d.inputs) == 1:
-        step = d.inputs[0].untraced_step_ms
-        time = milliseconds(step.mid if step is not None else steps[0].mean_ms)
+        step, traced = d.inputs[0].untraced_step_ms, milliseconds(d.inputs[0].step_ms or steps[0].mean_ms)
+        time = traced if step is None else milliseconds(step.mid)
         about = "about " if step is not None and step.low != step.high else ""
         phase = "" if steps[0].phase == "unknown" else f"{steps[0].phase} "
         text = f"One {phase}step takes {about}{time} ms"
+        if time != traced:
+            text += f", or {traced} ms while it is recorded"
+            return f"{text}; of that the GPU works {percent_range(busy)}." if works else f"{text}."
         return f"{text}, and {works}." if works else f"{text}."
     return f"{works[:1].upper()}{works[1:]}." if works else "The recording does not show how busy the GPU is."
 
@@ -40,7 +43,7 @@ def _why(found: Finding) -> str:
     share = found.impact.share if found.impact is not None else None
     if share is None or judges_capture(found.code):
         return f"{found.title}."
-    return f"{found.title}; this accounts for {percent(share)} of the time."
+    return f"{found.title}; this accounts for {percent(share)} of the recorded time."
 
 
 def _what(d: Diagnosis, found: Finding) -> str:

@@ -87,8 +87,8 @@ def _block(block: b.Block, level: int) -> str:
                 lines.append(f"  - {lead}{code(line)}{tail}")
             below = (text(note), f"verify: {text(verify)}" if verify else "")
             return "\n".join([*lines, *(f"  - {line}" for line in below if line)])
-        case b.Next(line):
-            return f"Next: {code(line)}"
+        case b.Next(line, when):
+            return f"{text(when)} {code(line)}"
         case b.Bars(budgets, brief):
             return "" if brief else _budget(budgets)
         case b.Heat():

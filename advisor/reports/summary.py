@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-
-from rich.cells import cell_len
 
 from advisor.model.facts import Cell
 from advisor.model.findings import NO_REQUESTS, UNREADABLE, Advice, Diagnosis, Finding
@@ -65,14 +62,6 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
         yield b.Paragraph(text)
     yield b.Gap()
     yield from _steps(d)
-
-
-def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
-    """Findings, counts of healthy and not judged rules, and the next command."""
-    if verbosity > 0:
-        yield b.Gap()
-    yield b.Paragraph(counts(diagnosis) if verbosity > 0 else checked(diagnosis), dense=True)
-    yield b.Next(_next(diagnosis, width - len("Next: ")))
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -142,33 +131,6 @@ def saves(finding: Finding) -> str:
         return f"{times(gain.speedup.mid)} x"
     saved = finding.ranking.saved if finding.ranking is not None else None
     return "" if saved is None else value_text(saved, "ratio")
-
-
-def counts(diagnosis: Diagnosis) -> str:
-    """``1 high, 2 low · 26 in order · 9 do not apply · 10 not judged``"""
-    levels = Counter("limit" if f.kind == "limit" else f.severity for f in diagnosis.findings)
-    found = ", ".join(f"{levels[s]} {s}" for s in ("high", "medium", "low", "limit", "info") if levels[s])
-    parts = [found or "no findings", f"{_rules(diagnosis.ticks)} in order"]
-    parts += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
-    parts += [f"{_rules(diagnosis.observed)} observed"] * bool(diagnosis.observed)
-    if away := diagnosis.does_not_apply:
-        parts.append(f"{away} {'does' if away == 1 else 'do'} not apply")
-    parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
-    return " · ".join(parts)
-
-
-def checked(diagnosis: Diagnosis) -> str:
-    """``2 findings, 4 notes; 26 checks in order, 10 not judged; -v lists all``"""
-    notes = sum(f.severity == "info" for f in diagnosis.findings)
-    found = [amount(len(diagnosis.findings) - notes, "finding")] + [amount(notes, "note")] * bool(notes)
-    close = [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
-    rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order", *close]
-    rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
-    return f"{', '.join(found)}; {', '.join(rest)}; -v lists all"
-
-
-def _rules(entries: Sequence[object]) -> int:
-    return len({getattr(e, "code", "") for e in entries})
 
 
 def _capture(d: Diagnosis, warnings: int | None) -> Iterator[b.Block]:
@@ -353,23 +315,6 @@ def _table(findings: Sequence[Finding], top: int | None, marked: bool) -> b.Grid
     return b.Grid(heads, tuple(rows), len(times) - len(rows), wrapped=True)
 
 
-def _next(d: Diagnosis, room: int) -> str:
-    """The command that shows the finding in full, or the next measurement if there is none."""
-    flags = [e.flag for e in d.not_evaluated if e.flag]
-    if d.headline is not None and len(d.inputs) > 1:
-        return f"advisor explain {d.headline.code}"
-    if d.headline is not None and d.findings:  # some are left out by --select
-        return _command("advisor show", d, f" {(headline(d) or d.findings[0]).rank}", room)
-    if d.next_target is not None:
-        return f"the {d.next_target.command.partition(' ')[0].rstrip(';')} line above"
-    return f"capture again with {flags[0]}" if flags else "advisor rules list"
-
-
-def _command(verb: str, d: Diagnosis, rest: str, room: int) -> str:
-    command = f"{verb} {shlex.quote(d.inputs[0].path)}{rest}"
-    return command if cell_len(command) <= room else f"{verb} TRACE{rest}"
-
-
 def table(diagnoses: Sequence[Diagnosis], against: bool = False) -> Iterator[b.Block]:
     """A row a capture: what to fix first, and the totals; `against`: with changes from the first."""
     base = diagnoses[0].inputs[0].step_ms if against else None
@@ -397,4 +342,4 @@ def table(diagnoses: Sequence[Diagnosis], against: bool = False) -> Iterator[b.B
     total += [f"{levels['']} with nothing to fix"] if levels[""] else []
     yield b.Paragraph(f"{amount(len(rows), 'capture')}: {', '.join(total)}; -v prints each in full")
     worst = next((d for d in diagnoses if d.headline is not None), diagnoses[0])
-    yield b.Next(_command("advisor", worst, "", 73))
+    yield b.Next(b.command("advisor", worst.inputs[0].path, "", 73))

@@ -65,8 +65,8 @@ def write(page: Page, blocks: Iterable[b.Block], indent: int = 2) -> None:
                 page.blank()
             case b.Gap():
                 page.blank()
-            case b.Next(text):
-                page.line(("Next: ", "dim"), (text, "bold"))
+            case b.Next(text, when):
+                page.line((f"{when} ", "dim"), (text, "bold"))
             case b.Item():
                 _item(page, block)
             case b.Do():

@@ -170,8 +170,28 @@ def test_what_is_gone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (("--fail-on", "high"), 1),
     ],
 )
-def test_gates(run: Run, old: Path, gates: tuple[str, ...], code: int) -> None:
+def test_gates(
+    run: Run, old: Path, gates: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("a.sqlite", "--baseline", old, "-q", *gates) == code
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("advisor: gate failed")]
+    assert len(told) == code, "a gate that fails says why, and one that passes nothing"
+
+
+def test_a_gate_that_fails_names_the_findings_and_the_limit(
+    run: Run, old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("a.sqlite", "--fail-on", "high", "-q") == 1
+    assert capsys.readouterr().err == (
+        "advisor: gate failed: LCH101 launch-bound (device 0, decode): high (--fail-on high)\n"
+    )
+    assert run("a.sqlite", "b.sqlite", "--fail-on", "low", "-q") == 1
+    told = capsys.readouterr().err
+    assert told.startswith("advisor: gate failed: ")
+    assert " and 1 more (--fail-on low)\n" in told
+    assert run("a.sqlite", "--baseline", old, "--fail-on-new", "-q") == 1
+    told = capsys.readouterr().err
+    assert "LCH101 launch-bound (device 0, decode): new, high (--fail-on-new, from medium on)\n" in told
 
 
 def test_a_suppressed_finding_fails_no_gate(run: Run, tmp_path: Path) -> None:

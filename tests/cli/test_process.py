@@ -119,14 +119,19 @@ def test_progress_only_on_a_terminal(folder: Path, coloured: str) -> None:
 
 
 def test_a_closed_pipe_is_quiet(folder: Path) -> None:
-    for args, code in ((("a.sqlite", "-v"), 0), (("a.sqlite", "--fail-on", "high"), 1)):
+    for args, code, told in (
+        (("a.sqlite", "-v"), 0, b""),
+        (("a.sqlite", "--fail-on", "high"), 1, b"advisor: gate failed: LCH101 "),
+    ):
         with subprocess.Popen(
             [*COMMAND, *args], cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
             process.stdout.close()
-            assert process.stderr.read() == b""
+            said = process.stderr.read()
+            assert said.startswith(told)
+            assert said.count(b"\n") == code
             assert process.wait() == code
 
 

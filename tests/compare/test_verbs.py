@@ -304,6 +304,24 @@ def test_standard_input_that_cannot_be_read(
     assert line.startswith(f"advisor: error: {said}")
 
 
+def test_name_and_capture_in_the_wrong_order_are_told_in_the_right_one(
+    run: Run, capsys: Captured, tmp_path: Path
+) -> None:
+    (tmp_path / "a run.sqlite").write_text("")
+    for args, right in (
+        (("a run.sqlite", "main"), "main 'a run.sqlite'"),
+        (("a run.sqlite",), "NAME 'a run.sqlite'"),
+    ):
+        assert run("baseline", "save", *args) == 2
+        assert capsys.readouterr().err == (
+            f"advisor: error: the name comes first, then the capture: advisor baseline save {right}\n"
+        )
+    assert run("baseline", "save", "main") == 2
+    assert "TRACE is missing: advisor baseline save main TRACE" in capsys.readouterr().err
+    (tmp_path / "renewed").mkdir()  # a folder called like the name says nothing about the order
+    assert run("baseline", "save", "renewed", "base") == 0
+
+
 def test_a_folder_that_cannot_be_one(run: Run, capsys: Captured, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert run("baseline", "save", "main", "base", "--folder", "file") == 2

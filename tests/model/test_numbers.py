@@ -7,6 +7,7 @@ from advisor.model.numbers import (
     column,
     condition_text,
     distance,
+    limit_text,
     megahertz,
     milliseconds,
     named_unit,
@@ -101,6 +102,28 @@ def test_condition_on_a_list() -> None:
         condition(fact="a.kind", op="one_of", value="x", threshold=("x", "y"), unit="text")
     )
     assert shown == "a.kind x in [x, y]"
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"value": 0.0046, "threshold": 0.1, "unit": "ratio", "holds": False}, "0.46 %, limit 10 %"),
+        ({"op": "lt", "value": 15, "threshold": 5, "holds": False}, "15, minimum 5"),
+        ({"value": 0.5, "threshold": 0.1, "unit": "ratio", "holds": True}, "50 % >= 10 %"),
+        ({"value": None, "threshold": 0.1, "unit": "ratio"}, "unknown >= 10 %"),
+        ({"op": "eq", "value": True, "threshold": True, "holds": True}, "yes"),
+        ({"op": "eq", "value": False, "threshold": True, "holds": False}, "no, a finding if yes"),
+        ({"op": "ne", "value": "x", "threshold": "x", "holds": False}, "x, a finding if not x"),
+        (
+            {"op": "one_of", "value": "z", "threshold": ("x", "y"), "holds": False},
+            "z, a finding if one of x, y",
+        ),
+    ],
+)
+def test_a_condition_of_a_healthy_rule_claims_nothing_that_is_not_so(
+    values: dict[str, object], told: str
+) -> None:
+    assert limit_text(condition(**values)) == f"launch.idle_ratio {told}"
 
 
 def test_condition_on_a_symptom() -> None:

@@ -60,6 +60,9 @@ def test_an_empty_window_does_not_divide_by_zero() -> None:
 
 def test_parts_differ_by_sign_by_colour_of_the_workbook_and_by_pattern_on_the_page() -> None:
     shown = list(PARTS.values())
+    for bar in ("█", "C"):
+        assert len({sign.lower() for sign, _ in signs(list(PARTS), bar).values()}) == len(PARTS)
+        assert all(sign in (bar, PARTS[p].sign) for p, (sign, _) in signs(list(PARTS), bar).items())
     for looks in ([p.sign for p in shown], [p.plain for p in shown], [(p.colour, p.pattern) for p in shown]):
         assert len(set(looks)) == len(PARTS)
 

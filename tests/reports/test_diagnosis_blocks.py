@@ -46,7 +46,8 @@ def test_the_short_form_begins_with_what_to_do_and_what_it_wins() -> None:
     ]
     assert "Use CUDA graphs: step 9.92 → 2.31 ms, 4.29 x (3.10 to 4.70)" in lines[:8]
     assert len(lines) <= 30
-    assert lines[-1] == "Next: advisor show TRACE 1"  # the path would not fit
+    # The path would not fit.
+    assert lines[-2:] == ["Next: advisor show TRACE 1", "Fixed? advisor compare TRACE AFTER"]
 
 
 def test_the_short_form_has_one_table_with_shares_savings_and_fixes() -> None:
@@ -58,8 +59,10 @@ def test_the_short_form_has_one_table_with_shares_savings_and_fixes() -> None:
         ["2", "▽", "LOW", "SYN103", "readback-per-layer", "3.1", "%", "-", "on", "device"],
     ]
     assert "noted     CAP109 sampling-too-coarse" in short()
-    assert "2 findings, 1 note; 2 checks in order, 5 not judged; -v lists all" in short()
-    assert "1 high, 1 low, 1 info · 2 in order · 5 not judged" in text()
+    last = " ".join(short().split())
+    assert "2 findings, 1 note; 2 checks in order, 5 not judged: no GPU metrics (2), " in last
+    assert "other (2). All: -v; share: --html FILE; gate: --fail-on high Next: " in last
+    assert "2 findings (1 high, 1 low), 1 note · 2 in order · 5 not judged" in text()
 
 
 def test_the_share_that_a_fix_saves_is_that_of_the_ranking() -> None:
@@ -184,8 +187,8 @@ def test_order_of_the_report() -> None:
         "1. ▲ HIGH   LCH101 launch-bound",
         "because ",
         "launch.idle_ratio          55.3 %  >= 10 %    yes    min_idle",
-        "55.3 % of the step (launch call, 5.49 ms a step)",
-        "step 9.92 (9.10 to 10.60) → 2.31 (2.10 to 2.90) ms, 4.29 x",
+        "55.3 % of the step (launch call, 5.49 ms of the traced step)",
+        "untraced step 9.92 (9.10 to 10.60) → 2.31 (2.10 to 2.90) ms, 4.29 x",
         "Idle by the call that ends it",
         "1.234567s for 124 us, stream 7, thread 41873",
         "Capture the decode step as a CUDA graph",

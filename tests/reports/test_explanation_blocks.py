@@ -125,7 +125,7 @@ def test_no_line_is_too_wide(scope: ScopeExplanation, width: int, verbosity: int
 
 def test_fired() -> None:
     text = shown(FIRED)
-    assert "▲ HIGH: finding 1, 55 % of the step" in text
+    assert "▲ HIGH: number 1 of the report, 55 % of the step" in text
     assert "  ✓ yes: symptom queue-empty fired: LCH100 (device 0)" in text
     assert "    ✓ yes: launch.empty_queue_ratio in words" in text
     assert "not stopped, as a.outer in words" in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from advisor.model.explanation import Replay, WhatIfReport
 from advisor.model.findings import Finding, Impact, Input, Tool
 from advisor.model.gain import Combined, CombinedStep, Gain, Joint, Ranking, Span
@@ -95,8 +97,25 @@ def test_a_what_if() -> None:
 def test_a_finding_says_step_and_range() -> None:
     gain = Gain(what_if="cuda_graphs", measure="latency", per="step", **SPANS)
     assert finding_text.gain_text(gain) == (
-        "step 9.00 (8.00 to 10.00) → 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) by what-if cuda_graphs"
+        "untraced step 9.00 (8.00 to 10.00) → 2.25 (2.00 to 2.50) ms, 4.00 x (3.50 to 4.50) "
+        "by what-if cuda_graphs"
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "has_steps", "told"),
+    [
+        ("launch_call", True, "55 % of the step (launch call, 5.5 ms of the traced step)"),
+        ("launch_call", False, "55 % of the window (launch call, 5.5 ms of the traced window)"),
+        ("profiler", True, "55 % of the window (profiler, 5.5 ms of the traced step)"),
+        ("capture", True, "55 % of the capture (5.5 ms)"),
+    ],
+)
+def test_the_cost_names_the_step_that_it_is_of(part: str, has_steps: bool, told: str) -> None:
+    """The gain starts from the step without the profiler: without names 5.5 ms of 9 would be read."""
+    impact = Impact(part=part, share=0.55, ms=5.5)
+    found = DIAGNOSIS.findings[0].model_copy(update={"impact": impact})
+    assert finding_text.cost_text(found, has_steps) == told
 
 
 def test_what_saves_more_than_its_share_says_why() -> None:
@@ -110,7 +129,7 @@ def test_what_saves_more_than_its_share_says_why() -> None:
 def test_throughput_is_never_taken_for_a_shorter_step() -> None:
     gain = Gain(what_if="batch", params={"n": 8}, measure="throughput", per="token", **SPANS)
     assert finding_text.gain_text(gain) == (
-        "throughput 4.00 x (3.50 to 4.50) in tokens/s by what-if batch:n=8; step 9.00 (8.00 to "
+        "throughput 4.00 x (3.50 to 4.50) in tokens/s by what-if batch:n=8; untraced step 9.00 (8.00 to "
         "10.00) → 2.25 (2.00 to 2.50) ms"
     )
 
@@ -164,7 +183,7 @@ def test_the_arithmetic_of_a_rank() -> None:
     assert "part of 0.7500 that KRN106 and LCH101 save together = 0.5000 x" in finding_text.ranking_text(
         ranked(joint, share=0.5)
     )
-    assert "; fixes of KRN106 and LCH101 together: step " in finding_text.gain_text(joint)
+    assert "; fixes of KRN106 and LCH101 together: untraced step " in finding_text.gain_text(joint)
     held = ranked(impact=0.75, share_from="impact", tier=0, score=0.18)
     assert finding_text.ranking_text(held) == (
         "high LCH101 launch-bound: share 0.7500 (held) x 0.3 (no estimate) x 0.8000 = 0.1800, "

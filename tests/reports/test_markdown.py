@@ -47,7 +47,7 @@ def test_details_hold_the_rest() -> None:
         "<summary>1. ▲ high [new]: LCH101 launch-bound (device 0, decode, 85 % sure)</summary>",
         "| `launch.idle_ratio` | 55.3 % | `>= 10 %` | ✓ |",
         "| `launch.empty_queue_ratio` | 9.96 % | `>= 10 %` | ✗ |",
-        "**cost**: 55.3 % of the step (launch call, 5.49 ms a step)",
+        "**cost**: 55.3 % of the step (launch call, 5.49 ms of the traced step)",
         "Idle by the call that ends it",
         "1.234567s for 124 us, stream 7, thread 41873",
         "vLLM: `drop --enforce-eager` (since 0.2.0)",

@@ -5,7 +5,7 @@ import pytest
 from advisor.errors import InputError
 from advisor.pipeline.gate import check_codes, select
 from advisor.reports.blocks import Next
-from advisor.reports.summary import end
+from advisor.reports.ending import end
 from tests.reports.fixture import DIAGNOSIS
 
 KNOWN = {"LCH101", "LCH104", "SYN103", "CAP109", "ALC101", "XFR102", "UTL102", "HST101"}

@@ -213,8 +213,8 @@ def _gain(sheet: Sheet, finding: Finding) -> None:
     rows = [
         [name, *(Number(v, of) for v in (span.low, span.mid, span.high))]
         for name, span, of in (
-            (f"{gain.of} before", gain.step_before_ms, "ms"),
-            (f"{gain.of} after", gain.step_after_ms, "ms"),
+            (f"untraced {gain.of} before", gain.step_before_ms, "ms"),
+            (f"untraced {gain.of} after", gain.step_after_ms, "ms"),
             (what, gain.speedup, unit),
         )
         if span is not None

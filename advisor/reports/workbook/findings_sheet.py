@@ -66,7 +66,7 @@ FIELDS = (
     Column(BASELINE, 10, "finding.baseline"),
     Column("What was measured", 46, "finding.message", wrap=True),
     Column("Where", 14, lambda r: phrases.scope(r.finding) or "whole capture", wrap=True),
-    Column("ms a step", 9, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
+    Column("traced ms a step", 11, lambda r: r.finding.impact and r.finding.impact.ms, "fixed"),
     Column("Confidence", 11, "finding.confidence", "ratio"),
     Column(KEY, 20, "finding.identity"),
     Column(CAPTURE, 20, "capture"),

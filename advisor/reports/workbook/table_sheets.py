@@ -10,7 +10,7 @@ from openpyxl.utils import get_column_letter
 
 from advisor.model.facts import Scope, Table
 from advisor.model.findings import ConditionDoc, Diagnosis
-from advisor.model.numbers import condition_text, fact_unit
+from advisor.model.numbers import fact_unit, limit_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.budget_bar import words
@@ -63,7 +63,7 @@ RULES = (
     Column("Result or reason", 64, "text", wrap=True),
     Column("To judge it", 44, "remedy", wrap=True),
     Column("Missing facts", 40, lambda j: ", ".join(j.missing), wrap=True),
-    Column("Numbers", 60, lambda j: "\n".join(map(condition_text, j.conditions)) or None, wrap=True),
+    Column("Numbers", 60, lambda j: "\n".join(map(limit_text, j.conditions)) or None, wrap=True),
 )
 FACTS = (
     Column("Fact", 36, "name"),

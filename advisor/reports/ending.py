@@ -1,0 +1,112 @@
+"""The last lines of a report: what was counted, what was not judged and why, and the next commands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from advisor.model.findings import Diagnosis
+from advisor.model.numbers import amount
+from advisor.model.rules import judges_capture
+from advisor.reports import blocks as b
+from advisor.reports import phrases
+from advisor.reports.layout import GLUE
+from advisor.reports.summary import headline, in_program
+from advisor.reports.sums_blocks import share_of
+
+#: Columns of a page that nobody chose.
+WIDTH = 80
+#: Lines that the counts of the short form take at most, and kinds of missing things that they name.
+LINES, KINDS = 2, 3
+#: What the options of the command just typed are for.
+OPTIONS = f"All: -v; share: --html{GLUE}FILE; gate: --fail-on{GLUE}high"
+#: When to compare.
+FIXED = "Fixed?"
+
+
+def end(diagnosis: Diagnosis, width: int, verbosity: int = 0) -> Iterator[b.Block]:
+    """Findings, counts of healthy and not judged rules, and the next commands."""
+    if verbosity > 0:
+        yield b.Gap()
+    yield b.Paragraph(counts(diagnosis) if verbosity > 0 else checked(diagnosis, width), dense=True)
+    yield b.Next(_next(diagnosis, width - len("Next: ")))
+    if verbosity <= 0 and _can_be_compared(diagnosis):
+        yield fixed(diagnosis.inputs[0].path, width)
+
+
+def fixed(path: str, width: int = WIDTH) -> b.Next:
+    """The command that says what the fix won, and whether the numbers moved that its advice names."""
+    return b.Next(b.command("advisor compare", path, " AFTER", width - len(f"{FIXED} ")), FIXED)
+
+
+def _can_be_compared(d: Diagnosis) -> bool:
+    """Whether one capture was read, with times of its own and a fault of the program to mend."""
+    first = headline(d)
+    if first is None or len(d.inputs) > 1 or share_of(d) is not None:
+        return False
+    return not judges_capture(in_program(d, first).code)
+
+
+def counts(diagnosis: Diagnosis) -> str:
+    """``3 findings (1 high, 2 low), 1 note · 26 in order · 9 do not apply · 10 not judged``"""
+    faults = [f for f in diagnosis.findings if f.severity != "info"]
+    levels = Counter("limit" if f.kind == "limit" else f.severity for f in faults)
+    split = ", ".join(f"{levels[s]} {s}" for s in ("high", "medium", "low", "limit") if levels[s])
+    found, *notes = _found(diagnosis)
+    parts = [", ".join([found + (f" ({split})" if split else ""), *notes])]
+    parts.append(f"{_rules(diagnosis.ticks)} in order")
+    parts += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
+    parts += [f"{_rules(diagnosis.observed)} observed"] * bool(diagnosis.observed)
+    if away := diagnosis.does_not_apply:
+        parts.append(f"{away} {'does' if away == 1 else 'do'} not apply")
+    parts.append(f"{_rules(diagnosis.not_evaluated)} not judged")
+    return " · ".join(parts)
+
+
+def checked(diagnosis: Diagnosis, width: int) -> str:
+    """``2 findings, 4 notes; 26 checks in order, 3 not judged: no GPU metrics (2), other (1). All: -v``: with
+    as many kinds of what is missing as two lines of this width have room for."""
+    close = [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
+    rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order", *close]
+    rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
+    text = f"{', '.join(_found(diagnosis))}; {', '.join(rest)}"
+    kinds = phrases.kinds_missing(diagnosis)
+    for most in range(min(KINDS, len(kinds)), 0, -1):
+        whole = f"{text}: {_listed(kinds, most)}. {OPTIONS}"
+        if most == 1 or len(wrap(whole, width)) <= LINES:
+            return whole
+    return f"{text}. {OPTIONS}"
+
+
+def _listed(kinds: Counter[str], most: int) -> str:
+    """``no GPU metrics (6), no NVTX ranges (4), other (3)``, the `most` frequent by name."""
+    named = [(kind, n) for kind, n in kinds.most_common() if kind != phrases.OTHER][:most]
+    rest = kinds.total() - sum(n for _, n in named)
+    named += [(phrases.OTHER, rest)] * bool(rest)
+    return ", ".join(f"{kind} ({n})" for kind, n in named)
+
+
+def _found(diagnosis: Diagnosis) -> list[str]:
+    """Findings and, if there are any, notes, which are those of severity info."""
+    notes = sum(f.severity == "info" for f in diagnosis.findings)
+    return [amount(len(diagnosis.findings) - notes, "finding")] + [amount(notes, "note")] * bool(notes)
+
+
+def _rules(entries: Sequence[object]) -> int:
+    return len({getattr(e, "code", "") for e in entries})
+
+
+def _next(d: Diagnosis, room: int) -> str:
+    """The command that shows the finding in full, or the next measurement if there is none."""
+    flags = [e.flag for e in d.not_evaluated if e.flag]
+    if d.headline is not None and len(d.inputs) > 1:
+        return f"advisor explain {d.headline.code}"
+    if d.headline is not None and d.findings:  # some are left out by --select
+        return b.command("advisor show", d.inputs[0].path, f" {(headline(d) or d.findings[0]).rank}", room)
+    if d.next_target is not None:
+        return f"the {d.next_target.command.partition(' ')[0].rstrip(';')} line above"
+    if not flags:
+        return "advisor rules list"
+    options = [flag for flag in flags if " --" in f" {flag}"]
+    return f"capture again with {options[0]}" if options else f"record {flags[0]}"
