@@ -29,19 +29,20 @@ from advisor.sources.schema import (
 from advisor.sources.trace import Columns, Is, Keep, RawTables, rows_of
 
 #: The name without its unit -> our column. Metric ids differ between captures, names between
-#: chips and versions: "SM Active" of 2023 is "SMs Active" later.
+#: chips and versions: "SM Active" of 2023 is "SMs Active" later (names of 2026.4: user guide, available
+#: metrics).
 _COLUMN_OF_NAME = (
     (r"gr active", "gr_active"),
     (r"sms? active", "sm_active"),
     (r"sms? issue( active)?", "sm_issue"),
     (r"tensor active( / fp16 active)?", "tensor_active"),
-    (r"dram read (bandwidth|throughput)", "dram_read"),
-    (r"dram write (bandwidth|throughput)", "dram_write"),
+    (r"[dv]ram read (bandwidth|throughput)", "dram_read"),
+    (r"[dv]ram write (bandwidth|throughput)", "dram_write"),
     (r"pcie (rx|read)( throughput| bandwidth)?", "pcie_rx"),
     (r"pcie (tx|write)( throughput| bandwidth)?", "pcie_tx"),
     # Hopper counts requests and responses, user and protocol data apart: they add up.
-    (r"nvlink rx\b.*", "nvlink_rx"),
-    (r"nvlink tx\b.*", "nvlink_tx"),
+    (r"nvlink (rx\b.*|bytes received)", "nvlink_rx"),
+    (r"nvlink (tx\b.*|bytes transmitted)", "nvlink_tx"),
     (r"gpc clock frequency", "sm_clock_hz"),
 )
 _NAMES = tuple((re.compile(pattern), column) for pattern, column in _COLUMN_OF_NAME)
