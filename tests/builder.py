@@ -83,6 +83,8 @@ class Export:
         self._correlations: dict[int, int] = {}
         self._chains = 0
         self._streams: set[tuple[int, int, int]] = set()
+        self._processes: set[int] = set()
+        self._kernels: dict[tuple[Text, Text | None, Text | None], tuple[int, int, int]] = {}
         self.pid = self.tid = 0
         self.device_id = 0
         self.context_id = 1
@@ -184,8 +186,10 @@ class Export:
         """Following rows belong to this process, and to its thread `tid` (default: the main)."""
         self.pid, self.tid = pid, pid if tid is None else tid
         self.correlation = self._correlations.get(pid, 0)
-        known = any(row["pid"] == pid for row in self._rows.get("PROCESSES", []))
-        return self if known else self.row("PROCESSES", globalPid=self.global_pid, pid=pid, name=name)
+        if pid in self._processes:
+            return self
+        self._processes.add(pid)
+        return self.row("PROCESSES", globalPid=self.global_pid, pid=pid, name=name)
 
     def thread(self, tid: int, name: str | None = None) -> Self:
         """Following rows belong to this thread of the current process."""
@@ -282,8 +286,8 @@ class Export:
 
         `short` is by default the name up to its template or argument list.
         """
-        if short is None:
-            short = kernel if isinstance(kernel, bytes) else kernel.split("<")[0].split("(")[0]
+        key = kernel, short, mangled
+        full, shorter, linked = self._kernels.get(key) or self._named(*key)
         return self._work(
             KERNEL,
             start,
@@ -292,9 +296,9 @@ class Export:
             device,
             correlation,
             {
-                "demangledName": self.string(kernel),
-                "shortName": self.string(short),
-                "mangledName": self.string(kernel if mangled is None else mangled),
+                "demangledName": full,
+                "shortName": shorter,
+                "mangledName": linked,
                 "launchType": 1,
                 "registersPerThread": registers,
                 "gridX": grid[0],
@@ -798,8 +802,18 @@ class Export:
         correlation: int | None,
         columns: dict[str, Any],
     ) -> Self:
-        place = self._place(stream, device, correlation)
-        return self.row(table, **{"start": start, "end": start + dur} | place | columns)
+        row = {"start": start, "end": start + dur, **self._place(stream, device, correlation), **columns}
+        self._rows.setdefault(table, []).append(row)
+        return self
+
+    def _named(self, kernel: Text, short: Text | None, mangled: Text | None) -> tuple[int, int, int]:
+        """The ids of a kernel's names, which thousands of launches share."""
+        key = kernel, short, mangled
+        if short is None:
+            short = kernel if isinstance(kernel, bytes) else kernel.split("<")[0].split("(")[0]
+        mangled = kernel if mangled is None else mangled
+        self._kernels[key] = ids = self.string(kernel), self.string(short), self.string(mangled)
+        return ids
 
     def _place(self, stream: int, device: int | None, correlation: int | None) -> dict[str, Any]:
         context = self.context_id if device is None else device + 1
@@ -827,12 +841,14 @@ class Export:
         if len(keys) > 1:
             lines.append(f"PRIMARY KEY ({', '.join(keys)})")
         db.execute(f'create table "{table}" ({", ".join(lines)})')
+        said = set().union(*rows)
+        columns = [c for c in columns if c.name in said or c.not_null]  # null in all others
         marks = ", ".join("cast(? as text)" if c.type == "TEXT" else "?" for c in columns)
         names = ", ".join(c.quoted for c in columns)
-        unsaid = [(c.name, c.value(None)) for c in columns]
+        keys, unsaid = [c.name for c in columns], [c.unsaid for c in columns]
         db.executemany(
             f'insert into "{table}" ({names}) values ({marks})',
-            ([other if (given := row.get(n)) is None else given for n, other in unsaid] for row in rows),
+            (list(map(row.get, keys, unsaid)) for row in rows),
         )
         for column, value in self._added.get(table, []):
             db.execute(f'alter table "{table}" add column {column.declaration()}')

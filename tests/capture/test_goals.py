@@ -55,7 +55,8 @@ def taught_text() -> str:
 
 @pytest.mark.parametrize(("goal", "engine"), list(itertools.product(GOALS, ENGINES)))
 def test_every_plan_is_whole(goal: str, engine: str) -> None:
-    for place in PLACES:
+    """At a desk, and for each goal and each engine once everywhere else."""
+    for place in PLACES if goal == GOALS[0] or engine == ENGINES[0] else PLACES[:1]:
         made = planned(goal, engine, place)
         assert not re.search(r"\{[a-z_]+\}", " ".join(commands(made)).replace("${MODEL}", ""))
         record = [c for c in commands(made) if re.search(r"nsys (profile|launch|start) -", c)]

@@ -20,7 +20,9 @@ from tests.engine.engine_support import base, ge, needs_durable, put, random_fac
 pytestmark = needs_durable
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [*range(3), *(pytest.param(block, marks=pytest.mark.slow) for block in range(3, 10))]
+)
 def test_random_rule_sets(block: int) -> None:
     """Missing facts, joins, chained symptoms and causes, guards, overrules: 60 sets a block."""
     for seed in range(block * 60, block * 60 + 60):

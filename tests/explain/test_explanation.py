@@ -151,7 +151,9 @@ def test_why_not_names_the_nearest_miss_and_how_far_it_is() -> None:
     assert "host.gap_ratio is 0.46 %, not more than 10 % (max_gap)" in found.sentence
 
 
-@pytest.mark.parametrize("capture", [EAGER, OPAQUE, committed("whole_run_no_capture_range")])
+@pytest.mark.parametrize(
+    "capture", [pytest.param(EAGER, marks=pytest.mark.slow), OPAQUE, committed("whole_run_no_capture_range")]
+)
 def test_the_sentence_says_what_the_tree_shows(capture: Path) -> None:
     """Whatever stood in the way: a number, a symptom, or a rule that stopped it."""
     for one in (f for f in every_explanation(capture) if f.state == "quiet"):

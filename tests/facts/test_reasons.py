@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 #: Beside the checkout, where somebody has put more captures.
 SHARED = ROOT.parent / "shared" / "traces"
 COMMITTED = sorted(p for f in (DATA, EXAMPLES) for end in ("*.sqlite.xz", "*.json.gz") for p in f.rglob(end))
+#: Further ranks of a job, and larger models in the same mode of launching.
+FURTHER = re.compile("rank[1-9]|decode8b|prefill8b")
 OTHERS = sorted(p for end in ("sqlite.xz", "json.gz", "json.xz") for p in SHARED.glob(f"**/*.{end}"))
 #: Every tenth of them, as they take a second each; `ADVISOR_ALL_CAPTURES=1` looks at all.
 SAMPLED = OTHERS[:: 1 if os.environ.get("ADVISOR_ALL_CAPTURES") else 10]
@@ -53,7 +56,13 @@ def wrong_reasons(path: Path) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=p.name, marks=[pytest.mark.slow] if FURTHER.match(p.name) else [])
+        for p in COMMITTED
+    ],
+)
 def test_reasons_of_committed_captures(path: Path) -> None:
     assert wrong_reasons(path) == []
 
