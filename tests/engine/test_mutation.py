@@ -10,6 +10,7 @@ from tests.shipped import shipped_rules
 WANTED = 0.98
 
 
+@pytest.mark.slow
 def test_cases_notice_changes_of_their_rules() -> None:
     results = list(script("benchmarks/mutation.py").Bench(shipped_rules()).results())
     survivors = [str(r.mutant) for r in results if not r.killed]

@@ -172,7 +172,7 @@ def test_every_scope_is_looked_at() -> None:
 # --- the rules that ship ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.slow)])
 def test_it_finds_what_rerunning_everything_finds(every: int) -> None:
     """For each parameter that it names, and every so manieth of the others."""
     with analyse(committed("two_processes")) as done:

@@ -9,7 +9,8 @@ import random
 import sqlite3
 import string
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -198,14 +199,13 @@ PLACES = (
 )
 
 
-def planted(path: Path) -> list[tuple[str, str, str]]:
+def planted(path: Path, kinds: Sequence[str] = tuple(KINDS)) -> list[tuple[str, str, str]]:
     """Writes the export; returns kind, place and value of each secret."""
     e = Export("3.17").gpu().process(100)
     for i in range(30):
         e.launch(i * 20_000, 3_000, f"k{i % 3}", i * 20_000 + 5_000, 9_000)
     found, arguments, by_hand = [], ["python"], []
-    for n in range(len(KINDS) * len(PLACES)):
-        kind, place = list(KINDS)[n % len(KINDS)], PLACES[n // len(KINDS) % len(PLACES)]
+    for n, (place, kind) in enumerate(product(PLACES, kinds)):
         make, around = KINDS[kind]
         found.append((kind, place, secret := make()))
         text = around.format(secret)
@@ -232,7 +232,8 @@ def planted(path: Path) -> list[tuple[str, str, str]]:
         else:
             by_hand.append((place, n, text))
     e.command(*arguments).write(path)
-    with sqlite3.connect(path) as db:
+    with sqlite3.connect(path, isolation_level=None) as db:
+        db.execute("begin")  # one transaction for all
         for place, n, text in by_hand:
             name, value = text.replace('"', '""'), text.replace("'", "''")
             db.execute(
@@ -244,6 +245,7 @@ def planted(path: Path) -> list[tuple[str, str, str]]:
                     "blob": f"create table CUDA_{n} as select cast('{value}' as blob) as a",
                 }[place]
             )
+        db.execute("commit")
     return found
 
 
@@ -263,19 +265,21 @@ def test_none_survives(tmp_path: Path) -> None:
     assert plain == copied == hidden
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "diagnose IN -v --format json -o OUT.json --html OUT.html --xlsx OUT.xlsx",
-        "doctor IN -v",
-        "facts IN --format json",
-        "checklist IN --no-input --session OUT.yaml --format json",
-        "stats IN -r kernels -r nvtx --format json",
-        "export perfetto IN --with-trace -o OUT.bin",
-    ],
+REPORTS = (
+    "diagnose IN -v --format json -o OUT.json --html OUT.html --xlsx OUT.xlsx",
+    "doctor IN -v",
+    "facts IN --format json",
+    "checklist IN --no-input --session OUT.yaml --format json",
+    "stats IN -r kernels -r nvtx --format json",
+    "export perfetto IN --with-trace -o OUT.bin",
 )
-def test_no_report_shows_one(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_hidden(planted(tmp_path / "in.sqlite"), words, tmp_path / "in.sqlite", capsys)
+
+
+@pytest.mark.parametrize("number", range(len(REPORTS)), ids=REPORTS)
+def test_no_report_shows_one(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All are made of the same redacted capture: each is given some of the kinds."""
+    secrets = planted(tmp_path / "in.sqlite", list(KINDS)[number :: len(REPORTS)])
+    assert_hidden(secrets, REPORTS[number], tmp_path / "in.sqlite", capsys)
 
 
 def assert_hidden(
@@ -366,7 +370,7 @@ def every_page(tools: Tools, report: str) -> Iterator[Any]:
 
 def test_no_answer_to_an_agent_shows_one(tmp_path: Path) -> None:
     """Neither whole nor cut off where an answer ends."""
-    secrets = planted(tmp_path / "in.sqlite")
+    secrets = planted(tmp_path / "in.sqlite", list(KINDS)[::4])
     tools = Tools([tmp_path], redact=True)
     answers: list[Any] = [found := tools.diagnose("in.sqlite", limit=100)]
     for finding in found["findings"]["rows"]:
@@ -379,6 +383,6 @@ def test_no_answer_to_an_agent_shows_one(tmp_path: Path) -> None:
             wrong()
         answers.append(tools.error_text(error.value, False))
     text = json.dumps(answers, ensure_ascii=False)
-    assert len(text) > 30_000
+    assert len(text) > 10_000
     assert str(tmp_path) not in text
     assert [s for s in secrets if s[2][: max(12, len(s[2]) // 2)] in text] == []

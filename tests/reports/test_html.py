@@ -297,6 +297,7 @@ def test_size_of_the_examples(capture: Path) -> None:
     assert checked(text.decode()).problems == []
 
 
+@pytest.mark.slow
 def test_size_of_the_ranks_of_a_job() -> None:
     from advisor.pipeline.ranks import diagnose_ranks
 

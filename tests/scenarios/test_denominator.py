@@ -20,6 +20,8 @@ COSTS: dict[str, Callable[[Machine, float], None]] = {
 SHARES = {"host-gap": "host.gap_ratio", "transfer-bound": "copy.exposed_ratio"}
 
 
+#: Each way in which the profiler takes time, and each in which steps are known, once.
+LOOKED_AT = {("flushes", "ranges"), ("long launches", "no steps")}
 #: How long the profiler takes in a mean step, us.
 TAKEN = 800
 
@@ -40,9 +42,13 @@ def serve(cost: str, us: float, profiler: str, how: str) -> Machine:
     return m
 
 
-@pytest.mark.parametrize("how", ["ranges", pytest.param("no ranges", marks=pytest.mark.slow), "no steps"])
 @pytest.mark.parametrize(
-    "profiler", ["long launches", "flushes", pytest.param("none", marks=pytest.mark.slow)]
+    ("profiler", "how"),
+    [
+        pytest.param(profiler, how, marks=[] if (profiler, how) in LOOKED_AT else [pytest.mark.slow])
+        for profiler in ("long launches", "flushes", "none")
+        for how in ("ranges", "no ranges", "no steps")
+    ],
 )
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize(("us", "share", "fires"), [(440, 0.112, True), (330, 0.087, False)])
@@ -54,7 +60,9 @@ def test_the_profiler_is_no_part_of_the_whole(
     assert (cost in ranked(d)) == fires, ranked(d)
 
 
-@pytest.mark.parametrize("profiler", ["long launches", "flushes", "none"])
+@pytest.mark.parametrize(
+    "profiler", ["long launches", "flushes", pytest.param("none", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("cost", COSTS)
 def test_the_profiler_is_in_no_estimate(tmp_path: Path, cost: str, profiler: str) -> None:
     """What a fix wins, and how severe the cause is, are those of the step of 3.91 ms without the profiler;

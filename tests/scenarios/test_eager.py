@@ -305,7 +305,10 @@ def scale(p: Eager, us: float) -> None:
 
 
 @FORMS
-@pytest.mark.parametrize(("convert", "times"), [(cast, 1.6), (cast_and_scale, 3.7), (scale, 2.0)])
+@pytest.mark.parametrize(
+    ("convert", "times"),
+    [(cast, 1.6), (cast_and_scale, 3.7), pytest.param(scale, 2.0, marks=pytest.mark.slow)],
+)
 def test_weights_that_pytorch_widens_before_each_product(
     convert: Callable[[Eager, float], None], times: float, form: dict[str, bool], tmp_path: Path
 ) -> None:
@@ -354,7 +357,10 @@ def cached_keys(p: Eager, _us: float) -> None:
 
 
 @FORMS
-@pytest.mark.parametrize("convert", [nothing, autocast, activations, short, gated, cached_keys])
+@pytest.mark.parametrize(
+    "convert",
+    [pytest.param(nothing, marks=pytest.mark.slow), autocast, activations, short, gated, cached_keys],
+)
 def test_casts_that_widen_no_weights(
     convert: Callable[[Eager, float], None], form: dict[str, bool], tmp_path: Path
 ) -> None:
@@ -411,7 +417,9 @@ def test_weights_in_fp32_that_are_cast_before_each_product(form: dict[str, bool]
 
 
 @FORMS
-@pytest.mark.parametrize("convert", [nothing, activations, short, cast])
+@pytest.mark.parametrize(
+    "convert", [*(pytest.param(c, marks=pytest.mark.slow) for c in (nothing, short)), activations, cast]
+)
 def test_casts_of_no_weights_in_fp32(
     convert: Callable[[Eager, float], None], form: dict[str, bool], tmp_path: Path
 ) -> None:

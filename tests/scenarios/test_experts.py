@@ -93,7 +93,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("marked", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("experts", LOOPS.values(), ids=LOOPS)
 def test_a_loop_of_products_is_a_layer_of_experts(
     experts: Sequence[tuple[Kernel, float]], marked: bool, tmp_path: Path

@@ -918,8 +918,14 @@ def waiting_in_layers(
     return m
 
 
-@pytest.mark.parametrize("marked", [True, False])
-@pytest.mark.parametrize("how", ["item", *ONLY_WAITS])
+@pytest.mark.parametrize(
+    ("how", "marked"),
+    [
+        pytest.param(how, marked, marks=pytest.mark.slow if marked and how != "item" else [])
+        for how in ("item", *ONLY_WAITS)
+        for marked in (True, False)
+    ],
+)
 def test_waits_in_each_layer_are_named_and_are_no_steps(how: str, marked: bool, tmp_path: Path) -> None:
     d = diagnosed(waiting_in_layers(how, marked), tmp_path)
     found = d.findings[0]

@@ -104,7 +104,7 @@ def holds(late: Finding, true_ms: float, rel: float) -> None:
     [
         pytest.param(4, (0, 1), "ranks 0 and 1", marks=pytest.mark.slow),
         (4, (0, 2, 3), "ranks 0, 2 and 3"),
-        (4, (2,), "rank 2"),
+        pytest.param(4, (2,), "rank 2", marks=pytest.mark.slow),
         pytest.param(8, (1, 4, 6), "ranks 1, 4 and 6", marks=pytest.mark.slow),
         (2, (1,), "rank 1"),
     ],
@@ -147,7 +147,10 @@ def test_experts_of_two_ranks(tmp_path: Path) -> None:
     assert found.recommendations[0].id == "expert-balance"
 
 
-@pytest.mark.parametrize("late", [(1,), pytest.param((0, 3), marks=pytest.mark.slow), (0, 1, 3)])
+@pytest.mark.parametrize(
+    "late",
+    [pytest.param((1,), marks=pytest.mark.slow), pytest.param((0, 3), marks=pytest.mark.slow), (0, 1, 3)],
+)
 def test_hosts_of_some_ranks(tmp_path: Path, late: tuple[int, ...]) -> None:
     d = diagnosed(serving(4, host=always(dict.fromkeys(late, 150.0))).write(tmp_path))
     found = finding(d, "rank-arrival-skew")
@@ -158,7 +161,9 @@ def test_hosts_of_some_ranks(tmp_path: Path, late: tuple[int, ...]) -> None:
     holds(found, step_ms(balanced(4, 0.0)), 0.10)
 
 
-@pytest.mark.parametrize("late", [(2,), pytest.param((1, 2), marks=pytest.mark.slow), (0, 1, 2)])
+@pytest.mark.parametrize(
+    "late", [(2,), *(pytest.param(late, marks=pytest.mark.slow) for late in ((1, 2), (0, 1, 2)))]
+)
 def test_gpus_that_are_slower(tmp_path: Path, late: tuple[int, ...]) -> None:
     """All kernels of some ranks take two fifths longer: boards, not requests."""
     d = diagnosed(serving(4, pace=dict.fromkeys(late, 1.4)).write(tmp_path))
@@ -205,7 +210,7 @@ def test_no_board_is_close_to_slower_everywhere(tmp_path: Path) -> None:
 #: Steps that the captures of ranks hold which were not started and stopped together.
 UNEVEN = [
     pytest.param({2: (5, STEPS)}, id="one begins late"),
-    pytest.param({1: (0, 8)}, id="one ends early"),
+    pytest.param({1: (0, 8)}, id="one ends early", marks=pytest.mark.slow),
     pytest.param({0: (4, STEPS), 1: (0, 9), 3: (2, 11)}, id="all differ"),
 ]
 

@@ -243,7 +243,9 @@ def test_a_loop_over_experts_reads_back_what_each_gets(tmp_path: Path, how: str)
     assert gain.speedup.low > 1.3
 
 
-@pytest.mark.parametrize(("layers", "experts"), [(6, 8), (1, 32), (12, 16)])
+@pytest.mark.parametrize(
+    ("layers", "experts"), [(6, 8), (1, 32), pytest.param(12, 16, marks=pytest.mark.slow)]
+)
 def test_layers_of_experts_alone_have_steps_although_their_kernels_vary(
     tmp_path: Path, layers: int, experts: int
 ) -> None:

@@ -96,7 +96,9 @@ def test_half_of_the_time_a_pass_runs(tmp_path: Path) -> None:
     assert 0.2 < float(str(fact(d, "requests.wait_ratio", None))) < 0.5
 
 
-@pytest.mark.parametrize("name", ["encode_batch", None], ids=["ranges", "none"])
+@pytest.mark.parametrize(
+    "name", ["encode_batch", pytest.param(None, marks=pytest.mark.slow)], ids=["ranges", "none"]
+)
 @pytest.mark.parametrize(
     ("between", "call"),
     [
@@ -116,7 +118,9 @@ def test_the_thread_that_waits_is_named_with_its_call(
 
 
 @pytest.mark.parametrize("name", ["encode_batch", None], ids=["ranges", "none"])
-@pytest.mark.parametrize(("low", "high", "seed"), [(2, 350, 14), (50, 350, 8), (20, 100, 5)])
+@pytest.mark.parametrize(
+    ("low", "high", "seed"), [(2, 350, 14), pytest.param(50, 350, 8, marks=pytest.mark.slow), (20, 100, 5)]
+)
 def test_few_requests_evenly_spread(
     tmp_path: Path, low: float, high: float, seed: int, name: str | None
 ) -> None:
@@ -132,7 +136,7 @@ def test_requests_in_time_with_a_clock_are_waited_for_in_epoll(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["encode_batch", None], ids=["ranges", "none"])
 @pytest.mark.parametrize("run", [encoder(), replayed()], ids=["eager", "graph"])
-@pytest.mark.parametrize("spread", [0, 0.03, 0.2])
+@pytest.mark.parametrize("spread", [0, pytest.param(0.03, marks=pytest.mark.slow), 0.2])
 def test_equal_gaps_are_work_of_the_host(tmp_path: Path, name: str | None, run: Pass, spread: float) -> None:
     d = diagnosed(service(even(25, 30, spread), run, name=name), tmp_path)
     expect(d, "host-gap", never=("waits-for-requests",))

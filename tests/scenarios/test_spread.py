@@ -47,7 +47,10 @@ def found(cost: str, us: float, every: int, steps: int, folder: Path) -> Finding
     return first
 
 
-@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize(
+    "cost",
+    [pytest.param(c, marks=[] if c in ("host-gap", "transfer-bound") else pytest.mark.slow) for c in COSTS],
+)
 @pytest.mark.parametrize("us", [600, pytest.param(1_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("every", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_same_mean_step_with_the_same_work_to_remove_is_the_same_finding(
