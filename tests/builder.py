@@ -836,20 +836,20 @@ class Export:
             Column(name, "") for name in dict.fromkeys(name for row in rows for name in row)
         ]
         columns = [c for c in columns if c.name not in self._dropped.get(table, set())]
-        primary = [c.quoted for c in columns if c.key]
-        lines = [c.declaration(sole_key=len(primary) == 1) for c in columns]
-        if len(primary) > 1:
-            lines.append(f"PRIMARY KEY ({', '.join(primary)})")
+        keys = [c.quoted for c in columns if c.key]
+        lines = [c.declaration(sole_key=len(keys) == 1) for c in columns]
+        if len(keys) > 1:
+            lines.append(f"PRIMARY KEY ({', '.join(keys)})")
         db.execute(f'create table "{table}" ({", ".join(lines)})')
         said = set().union(*rows)
         columns = [c for c in columns if c.name in said or c.not_null]  # null in all others
         marks = ", ".join("cast(? as text)" if c.type == "TEXT" else "?" for c in columns)
         names = ", ".join(c.quoted for c in columns)
-        keys, unsaid = [c.name for c in columns], [c.unsaid for c in columns]
+        unsaid = [(c.name, c.value(None)) for c in columns]
         if rows:
             db.executemany(
                 f'insert into "{table}" ({names}) values ({marks})',
-                (list(map(row.get, keys, unsaid)) for row in rows),
+                ([other if (given := row.get(n)) is None else given for n, other in unsaid] for row in rows),
             )
         for column, value in self._added.get(table, []):
             db.execute(f'alter table "{table}" add column {column.declaration()}')

@@ -7,7 +7,7 @@ type than INTEGER and `@3.7` for the schema version that brought it (`<3.7`: tha
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _WORK = "start! end! deviceId! contextId! greenContextId@3.7 streamId! correlationId globalPid"
 
@@ -132,12 +132,11 @@ class Column(NamedTuple):
         words += ["NOT NULL"] * self.not_null + ["PRIMARY KEY"] * (self.key and sole_key)
         return " ".join(words)
 
-    @property
-    def unsaid(self) -> str | int | None:
-        """What the column holds where a test says nothing."""
-        if not self.not_null:
-            return None
-        return "" if self.type == "TEXT" else 0
+    def value(self, given: Any) -> Any:
+        """The value to store: what NOT NULL columns hold where a test says nothing."""
+        if given is None and self.not_null:
+            return "" if self.type == "TEXT" else 0
+        return given
 
 
 _TOKEN = re.compile(

@@ -31,6 +31,8 @@ HOST_SIDE = {
     "pageable-copies",
 }
 
+#: They take longest.
+LARGER = {"decode8b_graph_bs1", "prefill8b_bs4", "decode_cpu_gap"}
 #: capture -> (causes that may come first, causes that must be there, causes that must not)
 COMMITTED: dict[str, tuple[set[str], set[str], set[str]]] = {
     "decode_eager_bs1": (
@@ -94,7 +96,9 @@ def test_the_budget_adds_up(name: str) -> None:
         assert all(p.ms >= 0 for p in budget.parts)
 
 
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LARGER else []) for n in COMMITTED]
+)
 @needs_durable
 def test_both_engines_conclude_the_same(name: str) -> None:
     plain, durable = (diagnose(committed(name), Options(engine=e)) for e in ("python", "durable"))

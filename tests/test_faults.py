@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -53,26 +54,53 @@ def tree(folder: Path) -> dict[str, bytes | None]:
         (1_000, "a.sqlite -q --html out.html", "cannot write out.html: File too large"),
         (1_000, "baseline save first a.sqlite --folder new/kept", "cannot write new/kept/first.json"),
         (10, "review record a.sqlite --folder new", "cannot write new/history/findings.json"),
-        (1_000, "a.sqlite -q --xlsx out.xlsx", "cannot be written (File too large); make room in"),
     ],
 )
 @pytest.mark.usefixtures("capture")
-def test_without_room_one_line_and_nothing_left(size: int, words: str, said: str, tmp_path: Path) -> None:
-    pytest.importorskip("resource")
+def test_without_room_one_line_and_nothing_left(
+    size: int,
+    words: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    resource = pytest.importorskip("resource")
     (tmp_path / "packed.sqlite.xz").write_bytes(committed("no_gpu_work").read_bytes())
     (tmp_path / "tmp").mkdir()
     before = tree(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # cut short, it would break later imports
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with (tmp_path / "a.sqlite").open() as given:
+        monkeypatch.setattr(sys, "stdin", given)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            code = main(words.split())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    told = capsys.readouterr().err
+    assert (code, told.count("\n")) == (2, 1)
+    assert said in told
+    assert tree(tmp_path) == before
+
+
+def test_without_room_for_a_workbook(capture: Path, tmp_path: Path) -> None:
+    """openpyxl removes its own files when the process ends."""
+    pytest.importorskip("resource")
+    (tmp_path / "tmp").mkdir()
+    before = tree(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", BOUNDED, str(size), *words.split()],
+        [sys.executable, "-c", BOUNDED, "1000", capture.name, "-q", "--xlsx", "out.xlsx"],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
-        stdin=(tmp_path / "a.sqlite").open("rb"),
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert said in done.stderr
+    assert "cannot be written (File too large); make room in" in done.stderr
     assert tree(tmp_path) == before
 
 

@@ -77,6 +77,7 @@ def test_a_version_that_does_not_start_is_no_agreement(tmp_path: Path) -> None:
         freeze.main([str(tmp_path / "old"), str(tmp_path / "old"), "--only=--version", "--jobs", "1"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are copies of one")
 def test_two_versions_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of this one and a copy that says another version, only that differs."""

@@ -817,7 +817,7 @@ def test_counters_of_a_network_card_are_rates_but_for_waits(opened: Any) -> None
     export.row("NET_NIC_METRIC", **of_card, metricsIdx=6, value=-1)  # not measured
     export.row("NET_NIC_METRIC", **of_card, metricsIdx=7, value=5)  # of a counter that nothing reads
     export.row("NET_NIC_METRIC", **of_card | {"globalId": 77}, metricsIdx=6, value=3)
-    export.row("TARGET_INFO_NETWORK_METRICS", name="IB: Bytes sent", unit="bytes/ms")
+    export.row("TARGET_INFO_NETWORK_METRICS", metricsIdx=None, name="IB: Bytes sent", unit="bytes/ms")
     assert rows(opened(export), "network", "start", "nic", "kind", "value") == [
         (8, 1, NIC_SENT, 9_000),
         (8, 1, NIC_WAITS, 4),
