@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from advisor.engine import infer
+from advisor.engine.infer import prefer
 
 # Programs that tests start, in whatever folder, use the same `advisor` as the tests, and `tests` itself,
 # however `advisor` was installed.
@@ -44,8 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """`.ci/run` gives the slow tests `--engine durable`, the hosted workflow all tests on one Python."""
-    if config.getoption("engine") == "python":
-        infer.available = lambda: (False, "these tests use the interpreter")
+    prefer("python" if config.getoption("engine") == "python" else None)
 
 
 def pytest_collection_finish() -> None:
