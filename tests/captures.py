@@ -30,6 +30,19 @@ def diagnosed(path: Path) -> Diagnosis:
     return diagnose(path)
 
 
+#: Captures of the repository that take two and more times as long as others.
+LARGER = ("decode_eager_bs1", "decode_cpu_gap", "decode8b_graph_bs1", "prefill8b_bs4")
+
+
+def smaller_of(captures: Iterable[str | Path]) -> list[Any]:
+    """Captures of the repository as parameters; the larger ones are slow tests."""
+    named = {Path(c).name.partition(".")[0]: c for c in captures}
+    return [
+        pytest.param(c, id=name, marks=[pytest.mark.slow] if name in LARGER else [])
+        for name, c in named.items()
+    ]
+
+
 def each(paths: Iterable[Path]) -> list[Any]:
     """The captures as parameters; those beside the checkout are slow tests."""
     return [

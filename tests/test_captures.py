@@ -14,7 +14,7 @@ import yaml
 
 from advisor.model.findings import Diagnosis
 from advisor.pipeline.diagnose import Options, diagnose
-from tests.captures import SHARED, committed, diagnosed
+from tests.captures import SHARED, committed, diagnosed, smaller_of
 from tests.engine.engine_support import needs_durable
 
 HOST_SIDE = {
@@ -31,8 +31,6 @@ HOST_SIDE = {
     "pageable-copies",
 }
 
-#: They take longest.
-LARGER = {"decode8b_graph_bs1", "prefill8b_bs4", "decode_cpu_gap"}
 #: capture -> (causes that may come first, causes that must be there, causes that must not)
 COMMITTED: dict[str, tuple[set[str], set[str], set[str]]] = {
     "decode_eager_bs1": (
@@ -96,9 +94,7 @@ def test_the_budget_adds_up(name: str) -> None:
         assert all(p.ms >= 0 for p in budget.parts)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in LARGER else []) for n in COMMITTED]
-)
+@pytest.mark.parametrize("name", smaller_of(COMMITTED))
 @needs_durable
 def test_both_engines_conclude_the_same(name: str) -> None:
     plain, durable = (diagnose(committed(name), Options(engine=e)) for e in ("python", "durable"))

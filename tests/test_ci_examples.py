@@ -140,6 +140,7 @@ def test_what_is_compared_and_what_decides(
     assert last == " ".join(filter(None, (shown, "--format text --quiet", gate)))
 
 
+@pytest.mark.slow
 @needs_bash
 def test_on_github(tmp_path: Path) -> None:
     capture = committed("decode_gc")

@@ -87,6 +87,7 @@ def saved(folder: Path, name: str = "advisor") -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_finish(folder: Path) -> None:
     child = terminal(
         folder,

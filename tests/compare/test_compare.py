@@ -30,7 +30,7 @@ from advisor.reports.blocks import Labelled
 from advisor.reports.compare_blocks import comparison
 from advisor.reports.json_report import document_bytes
 from advisor.reports.workbook.experiments import render as workbook
-from tests.captures import committed
+from tests.captures import committed, smaller_of
 from tests.compare.support import (
     ATTENTION,
     LABELLED,
@@ -424,7 +424,7 @@ WITH_STEPS = (
 )
 
 
-@pytest.mark.parametrize("name", WITH_STEPS)
+@pytest.mark.parametrize("name", smaller_of(WITH_STEPS))
 def test_a_capture_against_itself_is_no_change(name: str) -> None:
     found = committed_diagnosis(name)
     same = compare(side("before", found), side("after", found))
@@ -445,7 +445,7 @@ SPLIT = (
 )
 
 
-@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("name", smaller_of(SPLIT))
 def test_random_halves_of_one_capture_are_no_change(name: str) -> None:
     found, rng = committed_diagnosis(name), np.random.default_rng(3)
     assert found.work is not None

@@ -111,7 +111,7 @@ def test_products_that_grow_are_attention_in_pieces(tmp_path: Path) -> None:
     ],
     ids=["linear", "sparse", "indexer", "full"],
 )
-@pytest.mark.parametrize("longer", [10.0, 40.0])
+@pytest.mark.parametrize("longer", [pytest.param(10.0, marks=pytest.mark.slow), 40.0])
 def test_attention_that_must_not_grow(
     kernel: str, cause: str | None, advised: str | None, longer: float, tmp_path: Path
 ) -> None:

@@ -121,9 +121,9 @@ def test_many_captures_that_are_missing_share_a_line(
     "content",
     [
         None,  # the packed file is cut short
-        b"",
+        pytest.param(b"", marks=pytest.mark.slow),
         gzip.compress(b'{"schemaVersion": 1, "dis'),
-        b"\x00\x01\x02 no trace at all",
+        pytest.param(b"\x00\x01\x02 no trace at all", marks=pytest.mark.slow),
     ],
     ids=["packed file cut short", "empty", "json cut short", "other bytes"],
 )
@@ -184,7 +184,15 @@ def test_jobs_from_the_configuration(run: Run, tmp_path: Path, monkeypatch: pyte
     assert used == [3]
 
 
-@pytest.mark.parametrize("format", ["text", "json", "markdown", "sarif", "junit", "github"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        "text",
+        "json",
+        "sarif",
+        *(pytest.param(f, marks=pytest.mark.slow) for f in ("markdown", "junit", "github")),
+    ],
+)
 def test_every_format_takes_a_job(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
 ) -> None:

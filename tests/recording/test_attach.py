@@ -139,7 +139,7 @@ def test_a_profile_by_the_clock(server: Made, traces: tuple[str, str], name: str
     assert not {"num_steps", "max_iterations"} & (standin.bodies[0] or {}).keys()
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang"])
+@pytest.mark.parametrize("name", ["vllm", pytest.param("sglang", marks=pytest.mark.slow)])
 def test_all_ranks_are_one_job(server: Made, traces: tuple[str, str], name: str, capsys: Captured) -> None:
     standin = server(name, ranks=4, flush_s=0.1, told=True)  # so that it is known how many are waited for
     assert main(["attach", standin.url, *traces, "-q"]) == 0
@@ -628,7 +628,7 @@ def test_ctrl_c_before_the_profile(
     assert not standin.bodies
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.15])
+@pytest.mark.parametrize("delay", [0.0, pytest.param(0.05, marks=pytest.mark.slow), 0.15])
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_ctrl_c_while_it_starts_or_profiles(
     server: Made, traces: tuple[str, str], name: str, delay: float, capsys: Captured
