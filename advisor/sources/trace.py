@@ -190,8 +190,7 @@ class Trace:
     def _read(self, table: str, names: Sequence[str]) -> Columns:
         READING.doing = f"reading {table.replace('_', ' ')}"
         columns = self.source.read_columns(table, names)
-        # A column of one value takes no memory.
-        columns = {n: each(compact(c), _halved) if n in NARROW_COLUMNS else c for n, c in columns.items()}
+        columns = narrowed(columns)
         READING.doing = "measuring"
         if "start" not in TABLES[table]:
             return columns
@@ -250,7 +249,12 @@ class Trace:
         self.close()
 
 
-def _halved(values: Column) -> Column:
+def narrowed(columns: Columns) -> Columns:
+    """The same values in less memory: of those of `NARROW_COLUMNS` a column of one value takes none."""
+    return {n: each(compact(c), halved) if n in NARROW_COLUMNS else c for n, c in columns.items()}
+
+
+def halved(values: Column) -> Column:
     """The values in half of the memory, if they and sums of two fit."""
     return values.astype(np.int32) if values.dtype.itemsize > 4 and is_narrow(values) else values
 

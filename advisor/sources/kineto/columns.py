@@ -365,7 +365,8 @@ def set_graph_nodes(tables: Tables) -> bool:
 
 def _keys(process: Ints, correlation: Ints) -> Ints:
     """One integer for (process, correlation), MISSING without a correlation."""
-    return np.where(correlation == MISSING, MISSING, (process + 1) * _LARGE_ID + correlation)
+    wide = process.astype(np.int64)
+    return np.where(correlation == MISSING, MISSING, (wide + 1) * _LARGE_ID + correlation)
 
 
 def _ranks(keys: Ints, time: Ints | None = None) -> Ints:

@@ -25,6 +25,7 @@ _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])(?:-?(?:inf(?:inity)?|nan)|N/A)(?=\s*[,}
 _LAST_COMMA = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*[\]}])', re.S)
 _ESCAPE = re.compile(rb'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 _CONTROL = bytes(range(0x20))
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLANK = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 
 
@@ -103,8 +104,8 @@ class Head(msgspec.Struct):
     ERROR: Any = None
 
 
-_HEAD = msgspec.json.Decoder(Head)
-_RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
+HEAD = msgspec.json.Decoder(Head)
+RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EXACT_EVENTS = msgspec.json.Decoder(list[_ExactEvent])
 #: Numbers with a fraction as Decimals, and any type anywhere.
@@ -120,19 +121,15 @@ class TraceJson:
     """The JSON of one trace, its head decoded."""
 
     def __init__(self, data: bytes, shown: Path) -> None:
-        self._shown = shown
-        #: Entries of the list that are no events.
-        self.dropped = 0
-        #: Number of events with a value of a wrong type, which is left out.
-        self.loosened = 0
-        data = data.removeprefix(b"\xef\xbb\xbf")
+        self._begin_of(shown)
+        data = data.removeprefix(BYTE_ORDER_MARK)
         # Chrome's other form is the bare list of events.
         bare = data.lstrip()[:1] == b"["
         try:
             if bare:
-                self.head = Head(traceEvents=_decoded(_RAW_EVENTS, data))
+                self.head = Head(traceEvents=_decoded(RAW_EVENTS, data))
             else:
-                self.head = _decoded(_HEAD, data)
+                self.head = _decoded(HEAD, data)
         except msgspec.ValidationError as error:
             raise self._no_trace("traceEvents is not a list of events") from error
         except (msgspec.DecodeError, RecursionError) as error:
@@ -142,12 +139,35 @@ class TraceJson:
         if not self.head.traceEvents:
             raise self._no_trace("no event in it", "a PyTorch profiler trace without content")
 
-    def parts(self) -> Iterator[tuple[list[Event], list[msgspec.Raw]]]:
-        """The events, some thousand at a time, with the JSON that `decimals` takes."""
+    def _begin_of(self, shown: Path) -> None:
+        self._shown = shown
+        #: Entries of the list so far, and those that are no events.
+        self.entries = self.dropped = 0
+        #: Number of events with a value of a wrong type, which is left out.
+        self.loosened = 0
+
+    def _events(self) -> Iterator[list[msgspec.Raw]]:
+        """The entries of the list in their order, any number at a time."""
         raw = self.head.traceEvents or []
         for at in range(0, len(raw), _PART):
-            part = raw[at : at + _PART]
             READING.doing = f"reading events, {100 * at / len(raw):.0f} %"
+            yield raw[at : at + _PART]
+
+    def _parts(self) -> Iterator[list[msgspec.Raw]]:
+        """The entries, `_PART` at a time."""
+        rest: list[msgspec.Raw] = []
+        for events in self._events():
+            rest += events
+            while len(rest) >= _PART:
+                part, rest = rest[:_PART], rest[_PART:]
+                yield part
+        if rest:
+            yield rest
+
+    def parts(self) -> Iterator[tuple[list[Event], list[msgspec.Raw]]]:
+        """The events, some thousand at a time, with the JSON that `decimals` takes."""
+        for part in self._parts():
+            self.entries += len(part)
             try:
                 yield _decoded(_EVENTS, _joined(part)), part
             except msgspec.ValidationError:

@@ -14,8 +14,17 @@ import numpy as np
 from advisor.model.arrays import begins_run
 from advisor.sources.kineto import columns as kineto
 from advisor.sources.kineto.decode import NO_ARGS, Args, Event, Inexact
-from advisor.sources.schema import ALLOCATED, DEVICE_MEMORY, FREED, MISSING, OPERATIONS, PUSH_POP, Ints
-from advisor.sources.trace import Columns
+from advisor.sources.schema import (
+    ALLOCATED,
+    DEVICE_MEMORY,
+    FREED,
+    MISSING,
+    NARROW_COLUMNS,
+    OPERATIONS,
+    PUSH_POP,
+    Ints,
+)
+from advisor.sources.trace import Columns, halved
 
 _TID_MASK = 0x7FFFFFFF
 #: Kinds of events that are ranges, in the order in which they are joined.
@@ -79,14 +88,16 @@ class Collector:
             first = int(begun.min())
             self.first = first if self.first == kineto.NO_TIME else min(first, self.first)
         for role, columns in taken:
-            self._parts[role].append(columns)
+            halves = {name: halved(columns[name]) for name in columns.keys() & NARROW_COLUMNS}
+            self._parts[role].append(columns | halves)
 
     def tables(self) -> dict[str, Columns]:
-        """All columns read so far, each table in order of time."""
+        """All columns that were read, each table in order of time. Parts of them are given up as they are put
+        together."""
         by_table = {role: parts for role, parts in self._parts.items() if role not in _RANGES}
         by_table["ranges"] = [part for role in _RANGES for part in self._parts.get(role, ())]
         joined = {
-            table: {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+            table: {name: np.concatenate([p.pop(name) for p in parts]) for name in list(parts[0])}
             for table, parts in by_table.items()
             if parts
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from advisor.reading import READING
 from advisor.sources.kineto import columns as kineto
 from advisor.sources.kineto.decode import Head, Inexact, TraceJson
 from advisor.sources.kineto.event_tables import Collector
+from advisor.sources.kineto.pieces import LARGE, InPieces, NotPlain
 from advisor.sources.schema import MISSING, classify, cuda_version
-from advisor.sources.trace import Columns, InMemory
+from advisor.sources.trace import Columns, InMemory, narrowed
 
 #: What Kineto writes for a call without a known name.
 _NAMELESS = "INVALID"
@@ -31,13 +33,10 @@ class KinetoJson(InMemory):
         """`shown` is the path the user gave, where `path` is a decompressed copy of it."""
         super().__init__()
         shown = shown or path
-        data = path.read_bytes()
-        READING.count += len(data) if path == shown else 0  # a copy is counted while it is unpacked
-        trace = TraceJson(data, shown)
-        del data
+        READING.count += path.stat().st_size if path == shown else 0  # a copy is counted while it is unpacked
+        trace, collected = _read(path, shown)
         head = trace.head
         amd = is_amd(head)
-        collected = _collect(trace, amd)
         self._tables = tables = collected.tables()
         pool = collected.pool
         zero = 0 if collected.first == kineto.NO_TIME else collected.first
@@ -62,18 +61,33 @@ class KinetoJson(InMemory):
                 "severity": np.array([severity for severity, _ in complaints], np.int64),
                 "text_id": pool.ids([text for _, text in complaints]),
             }
-        events = len(head.traceEvents or ())
+        events = trace.entries
         lost, note = trace.dropped + collected.timeless, self.ledger.note
         note("dropped", "events without a time or of no known shape", "traceEvents", lost, events)
         note("repaired", "values of another type than events have", "traceEvents", trace.loosened, events)
         note("repaired", "durations missing or below 0, read as 0", "traceEvents", collected.negative, events)
+        for table, columns in tables.items():
+            tables[table] = narrowed(columns)
         self._texts = list(pool)
         self.devices = read_devices(head, _devices_in_use(tables))
         self.capture = read_capture(head, shown, collected, zero, processes, ranks, graphs, trace.dropped)
 
 
+def _read(path: Path, shown: Path) -> tuple[TraceJson, Collector]:
+    """The trace, and all events as columns. Raises InputError for JSON that no PyTorch profiler wrote."""
+    if path.stat().st_size >= LARGE:
+        with suppress(NotPlain):
+            trace = InPieces(path, shown)
+            amd = is_amd(trace.head)
+            collected = _collect(trace, amd)
+            if is_amd(trace.head) == amd:  # nothing behind the events says otherwise
+                return trace, collected
+    whole = TraceJson(path.read_bytes(), shown)
+    return whole, _collect(whole, is_amd(whole.head))
+
+
 def _collect(trace: TraceJson, external_ids: bool) -> Collector:
-    """All events as columns. Raises InputError for JSON that no PyTorch profiler wrote."""
+    """All events as columns."""
     collected = Collector(external_ids)
     exact = False
     for events, raw in trace.parts():
