@@ -194,8 +194,8 @@ NEEDED = {
     "samples": TABLES["samples"],
 }
 
-#: Ids, kinds and launch parameters, held in 32 bits if all fit: they are compared and counted. Code that
-#: combines several into a key, or multiplies them, widens them first.
+#: Ids, kinds and launch parameters, held in 32 bits or less if all fit: they are compared and counted. Code
+#: that combines several into a key, or multiplies them, widens them first.
 NARROW_COLUMNS = frozenset(
     _names(
         "device stream context process thread correlation call result name_id short_name_id "

@@ -111,7 +111,7 @@ def test_every_table_of_every_schema_reads_whole(opened: Any, schema: str) -> No
             continue
         for name, values in read.items():
             is_float = table == "samples" and name in FLOAT_COLUMNS
-            whole = np.int32 if name in NARROW_COLUMNS else np.int64
+            whole = np.int8 if name == "call" else np.int32 if name in NARROW_COLUMNS else np.int64
             assert values.dtype == (np.float64 if is_float else whole), (table, name)
             assert values.flags.c_contiguous or values.strides == (0,)
             assert len(values) > 0
