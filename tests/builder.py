@@ -405,7 +405,7 @@ class Export:
         )
 
     def network(self, at: int, dur: int, nic: int, sent: int, waits: int = 0) -> Self:
-        """A sample of an InfiniBand card, in bytes and ticks a ms: `--nic-metrics=hf`."""
+        """A sample of an InfiniBand card, in bytes and ticks a ms: `--nic-metrics=lf`."""
         if "NIC_ID_MAP" not in self._rows:
             for place, name, unit in ((6, "Bytes sent", "bytes/ms"), (10, "Send waits", "ticks/ms")):
                 self.row("TARGET_INFO_NETWORK_METRICS", metricsIdx=place, name=f"IB: {name}", unit=unit)

@@ -52,7 +52,7 @@ def test_the_first_thing_that_is_missing_is_named() -> None:
 
 
 def test_what_was_not_judged_is_told_by_its_kinds_most_frequent_first() -> None:
-    flags = {"--gpu-metrics-devices=all": 6, "--trace=cuda,nvtx,osrt": 9, "--nic-metrics=hf": 2}
+    flags = {"--gpu-metrics-devices=all": 6, "--trace=cuda,nvtx,osrt": 9, "--nic-metrics=lf": 2}
     text = checked(lacking(**flags), 120)
     assert "17 not judged: no host trace (9), no GPU metrics (6), no network metrics (2). All: -v" in text
     assert "no host trace (9), other (8). " in checked(lacking(**flags), 70)
