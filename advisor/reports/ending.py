@@ -41,7 +41,7 @@ def fixed(path: str, width: int = WIDTH) -> b.Next:
 
 
 def _can_be_compared(d: Diagnosis) -> bool:
-    """Whether one capture was read, with times of its own and a fault of the program to mend."""
+    """Whether one capture was read, with times of its own and a fault of the program to fix."""
     first = headline(d)
     if first is None or len(d.inputs) > 1 or share_of(d) is not None:
         return False
