@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,14 @@ Captured = pytest.CaptureFixture[str]
 __all__ = ["run"]
 
 
+@cache
+def written() -> bytes:
+    return workbook.render([DIAGNOSIS], checklist=checklist(capture_facts([DIAGNOSIS])))
+
+
 @pytest.fixture
 def book() -> Workbook:
-    data = workbook.render([DIAGNOSIS], checklist=checklist(capture_facts([DIAGNOSIS])))
-    return load_workbook(io.BytesIO(data))
+    return load_workbook(io.BytesIO(written()))
 
 
 def heads(sheet: Any, one: str) -> tuple[int, dict[str, int]]:
