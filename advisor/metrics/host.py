@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.metrics import intervals, limits
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, joined, positions, subtract, union, union_by
-from advisor.model.arrays import Array, among, distinct, marked, picked, sorting, spliced
+from advisor.model.arrays import Array, among, distinct, marked, sorting, spliced
 from advisor.model.once import cached_property
 from advisor.sources.schema import CONTEXT_IN, CONTEXT_OUT, MISSING, OPERATIONS, PUSH_POP, START_END, Call
 from advisor.sources.trace import Trace
@@ -75,7 +75,7 @@ class Threads:
             # Overlapping survivors (torn records) are cut so that the set is disjoint.
             if (end[:-1] > start[1:]).any():
                 end = np.minimum(end, np.append(start[1:], end[-1]))
-            self._known[thread] = ThreadCalls(thread, start, end, picked(columns["call"], row), row)
+            self._known[thread] = ThreadCalls(thread, start, end, columns["call"][row], row)
         return self._known[thread]
 
 
