@@ -246,7 +246,7 @@ def not_judged(diagnosis: Diagnosis, why: bool = True) -> Iterator[b.Block]:
         reasons = [e.why or f"needs {', '.join(e.missing)}" for e in shown]
         notes = (f"{e.code}: {r}{e.scope.aside()}" for e, r in zip(shown, reasons, strict=True))
         items.append(b.Item(", ".join(names), code=lead, notes=tuple(dict.fromkeys(notes))))
-    yield b.Fold("Not judged", f"{amount(count, 'cause')}, stopped or for lack of facts", tuple(items))
+    yield b.Fold("Not judged", f"{amount(count, 'rule')}, by what would supply what they lack", tuple(items))
 
 
 def thresholds(diagnosis: Diagnosis, unchanged: bool = False) -> Iterator[b.Block]:

@@ -120,10 +120,18 @@ def _kind_of(found: Found) -> Recogniser | None:
     return next((kind for kind in RECOGNISERS if kind.matches(found)), None)
 
 
+#: What tells a tar archive, and its place.
+_TAR, _TAR_AT = b"ustar", 257
+
+
 def _recognised(found: Found) -> Source:
     kind = _kind_of(found)
     if kind is not None:
         return kind.open(found)
+    if found.head[_TAR_AT:].startswith(_TAR):
+        raise InputError(
+            f"{found.shown}: a tar archive; unpack it (tar xf) and give the capture or folder in it"
+        )
     raise InputError(
         f"{found.shown}: not a SQLite database and no other capture this version knows; "
         f"give an Nsight Systems export ({EXPORT_HINT}) or a PyTorch profiler trace (.json)"

@@ -54,7 +54,7 @@ def test_details_hold_the_rest() -> None:
         "verify: launch.idle\\_ratio falls, now 55.3 %",
         "**see**: [CUDA graphs](https://example.invalid/graphs)",
         "Healthy: 2 checked, in order",
-        "Not judged: 5 causes",
+        "Not judged: 5 rules",
         "capture with --gpu-metrics-devices=all",
         "Changed thresholds: 1 parameter",
         "Budget by phase",

@@ -312,7 +312,7 @@ def test_a_compressed_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "captures.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("a"), io.BytesIO())
-    assert "not a SQLite database" in refused(path)
+    assert "a tar archive; unpack it (tar xf)" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -476,3 +476,12 @@ def test_a_record_is_a_row_if_it_has_its_numbers(
     found = list(rows_of(file, "t", id=int, name=str, data=object))
     file.close()
     assert found == rows
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.xz", "tar.gz"])
+def test_a_tar_archive_is_refused_with_what_to_do(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/rank0.sqlite").write_bytes(b"x" * 100)
+    kind = {"tar": "tar", "tar.xz": "xztar", "tar.gz": "gztar"}[ending]
+    path = Path(shutil.make_archive(str(tmp_path / "ranks"), kind, tmp_path, "job"))
+    assert "a tar archive; unpack it (tar xf) and give the capture or folder in it" in refused(path)

@@ -268,7 +268,8 @@ def _blocks(d: Diagnosis) -> Iterator[b.Block | Picture]:
         if isinstance(block, b.Paragraph) and block.strong:
             yield b.Paragraph(" ".join(manager.sentences(d)))
     if d.findings:
-        yield b.Heading("At a glance")
+        note = "share: of the traced step; saves: of the untraced one" if d.steps else ""
+        yield b.Heading("At a glance", note)
         yield from summary.findings(d)
     yield from diagnosis_blocks.todo(d)
     yield from diagnosis_blocks.gone(d)
