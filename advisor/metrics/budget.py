@@ -193,7 +193,7 @@ def device_budget(a: Windowed) -> DeviceBudget:
     others = held_by_others(trace, device, ops.start)
     found, busy = device_gaps(trace, ops, op_step, window, among(direction, MIGRATIONS), others or EMPTY)
     spans = _busy_parts(ops, busy, communication, direction, window)
-    del busy, direction  # large, and no longer needed
+    del mine, busy, direction  # large, and no longer needed
     inside = np.clip(step_end, window.start, window.end)
     bounds = np.concatenate(([window.start], inside, [window.end])).astype(np.int64)
     by_step = np.zeros((len(bounds) - 1, len(PARTS)))

@@ -261,7 +261,7 @@ class ThreadStates:
             called = joined(Spans(start, end), refills)
             own["os"] = subtract(subtract(blocked, called), explained)
         self._names = [*own, *THREAD_STATES]
-        state = state.astype(np.int32) + np.int32(len(own))
+        state = np.add(state, len(own), dtype=np.int32)
         # What is explained takes the place of calls and refills.
         cut = distinct(intervals.meeting(explained, Spans(start, end))[1])
         rest, refills = subtract(Spans(start[cut], end[cut]), explained), subtract(refills, explained)
