@@ -31,7 +31,7 @@ from advisor.metrics.load import logged_step_ns
 from advisor.metrics.phases import step_times
 from advisor.metrics.selection import Selection, parse_time
 from advisor.model.facts import FactBase, Scope, Subject
-from advisor.model.findings import Diagnosis, Finding, Tool
+from advisor.model.findings import Diagnosis, Finding, Timeline, Tool
 from advisor.model.options import Options as Options
 from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
@@ -167,10 +167,11 @@ def conclusions(done: Analysed, inference: Inference | None = None) -> Conclusio
     return conclude(inference or done.inference, ms_of=ms_of, estimate=estimate)
 
 
-def assemble(done: Analysed) -> Diagnosis:
-    """The document that every report is made from."""
+def assemble(done: Analysed, of_job: bool = False) -> Diagnosis:
+    """The document that every report is made from; `of_job`: of one rank of a job, without what `trimmed`
+    takes away."""
     analysis, facts, serving = done.analysis, done.facts, done.serving
-    timeline = document.timeline(analysis)  # first: the inputs of gains take memory
+    timeline = Timeline() if of_job else document.timeline(analysis)  # first: the inputs of gains take memory
     found = conclusions(done)
     findings = document.with_options(found.findings, serving, document.program_of(analysis))
     source, tables = document.input_of(analysis, serving), document.tables(analysis, facts)
@@ -188,7 +189,9 @@ def assemble(done: Analysed) -> Diagnosis:
     if done.waits is not None:
         source = source.replaced(ranks=len(done.waits.ranks))
         tables["ranks"] = rank_section(done.waits, budget, facts)
-    combined = done.gains.combined(worth_doing(found.findings, rules), hidden(found.findings))
+    combined = None
+    if not of_job:
+        combined = done.gains.combined(worth_doing(found.findings, rules), hidden(found.findings))
     language_model = document.is_language_model(analysis.workload) is True
     options = () if worth_reporting(findings) else done.gains.options(language_model)
     flips = None

@@ -70,7 +70,7 @@ def reduce_capture(task: Task) -> Reduced:
 def summarise(done: Analysed, whole: bool = True) -> RankSummary:
     """A capture without conclusions: all ranks are judged in one inference."""
     base, analysis = done.facts, done.analysis
-    alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)))
+    alone = assemble(replace(done, options=dataclasses.replace(done.options, sensitivity=False)), of_job=True)
     if all(f.part == "communication" for f in worth_reporting(alone.findings)):
         # Only all ranks together show whether collectives wait or transfer.
         options = done.gains.options(document.is_language_model(analysis.workload) is True)
