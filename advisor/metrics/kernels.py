@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
 from advisor.metrics import limits
-from advisor.model.arrays import Array, begins_run, constant, median_of, merged, sorting
+from advisor.model.arrays import Array, begins_run, constant, median_of, merged, sorting, sums_from
 from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
@@ -159,7 +159,7 @@ def dense(values: Array) -> tuple[Array, Array]:
 
 #: Entries of a table over all integers from the least to the greatest; up to this many values are sorted.
 _WIDEST, _FEW = 4_000_000, 50_000
-#: Entries that are replaced or added up at once.
+#: Entries that are replaced at once.
 _AT_ONCE = 1 << 18
 #: Slots of the table that keys are hashed to, as a power of two, and the multiplier of
 #: Fibonacci hashing (Knuth, The Art of Computer Programming, 3, section 6.4).
@@ -257,7 +257,7 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     del group, duration  # large: often nobody else holds them
     first, some = np.cumsum(count) - count, count > 0
     cuts = merged(first[some], (first + count // 2)[some])
-    before = np.append(0, np.cumsum(_sums_from(ranked, cuts))) if len(cuts) else cuts
+    before = np.append(0, np.cumsum(sums_from(ranked, cuts))) if len(cuts) else cuts
 
     def at(position: Array) -> Array:
         out = np.zeros(groups)
@@ -272,17 +272,6 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
     tail = end - middle - p50 * (count - count // 2)  # only the upper half lies above the median
     total = (end - begin).astype(float)
     return Distribution(count, total, at(count * 0), p50, p95, p99, at(last), tail)
-
-
-def _sums_from(values: Array, cuts: Array) -> Array:
-    """`np.add.reduceat` in 64 bits of some segments at a time: it would first copy all narrower values."""
-    out, at = np.empty(len(cuts), np.int64), 0
-    while at < len(cuts):
-        to = max(int(np.searchsorted(cuts, cuts[at] + _AT_ONCE)), at + 1)
-        some = values[cuts[at] : cuts[to] if to < len(cuts) else len(values)]
-        out[at:to] = np.add.reduceat(some, cuts[at:to] - cuts[at], dtype=np.int64)
-        at = to
-    return out
 
 
 def kernel_rows(trace: Trace, names: Names) -> tuple[Array, Array]:

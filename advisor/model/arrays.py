@@ -232,6 +232,21 @@ def bounds_of(groups: int, group: Array, start: Array, end: Array) -> tuple[Arra
     return first, last
 
 
+#: Values that are added up at once.
+_SUMMED = 1 << 18
+
+
+def sums_from(values: Array, cuts: Array) -> Array:
+    """`np.add.reduceat` in 64 bits of some segments at a time: it would first copy all narrower values."""
+    out, at = np.empty(len(cuts), np.int64), 0
+    while at < len(cuts):
+        to = max(int(np.searchsorted(cuts, cuts[at] + _SUMMED)), at + 1)
+        some = values[cuts[at] : cuts[to] if to < len(cuts) else len(values)]
+        out[at:to] = np.add.reduceat(some, cuts[at:to] - cuts[at], dtype=np.int64)
+        at = to
+    return out
+
+
 def by_number(numbers: Array) -> Array:
     """Their stable order. NumPy sorts integers of 8 and 16 bits by digits, in a fraction of the time."""
     if numbers.dtype.kind == "i" and numbers.min(initial=0) >= 0 and numbers.max(initial=0) < 1 << 16:
