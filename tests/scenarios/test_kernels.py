@@ -424,7 +424,7 @@ def test_fp4_is_for_gpus_that_have_it(tmp_path: Path, capability: tuple[int, int
             m.layers(16, PREFILL)
     d = diagnosed(m, tmp_path)
     (found,) = (f for f in d.findings if f.cause == "compute-bound")
-    assert ("int4-weights" in {o.action for o in found.alternatives}) is fp4
+    assert ("fp4-products" in {o.action for o in found.alternatives}) is fp4
     assert fact(d, "capture.compute_capability", None) == capability[0]
 
 
