@@ -82,6 +82,8 @@ class KernelFamily(NamedTuple):
         return int(arch[2:]) if isinstance(arch, str) else None
 
 
+#: Around patterns of whole words (``fill`` is not in prefill, ``gemm`` not in gemma), which a number may follow.
+_WHOLE_WORDS = r"(?:^|_)(?:{})\d*(?=_|$)"
 #: The number at the end of a name, as a word of its own.
 _NUMBER = re.compile(r"_\d+$")
 
@@ -95,7 +97,7 @@ class KernelFamilies:
         self._of_text = [i for i, e in enumerate(data.kernels) for _ in e.match]
         self._of_words = [i for i, e in enumerate(data.kernels) for _ in e.words]
         self._texts = Patterns(p for e in data.kernels for p in e.match)
-        self._words = Patterns(_whole_words(p) for e in data.kernels for p in e.words)
+        self._words = Patterns((p for e in data.kernels for p in e.words), _WHOLE_WORDS)
         self._carriers = Patterns(data.carriers)
         self.fusions = data.fusions
         self._nameless = data.nameless
@@ -155,11 +157,6 @@ class KernelFamilies:
             raise AdvisorError("kernel_families.yaml: the last entry of `kernels` must match anything")
         at, match = min(found, key=lambda one: one[0])  # `match` goes before `words`
         return self._entries[at], match
-
-
-def _whole_words(pattern: str) -> str:
-    """Matches whole words (``fill`` is not in prefill, ``gemm`` not in gemma), a number may follow."""
-    return rf"(?:^|_)(?:{pattern})\d*(?=_|$)"
 
 
 def _fill(value: str | bool, hit: re.Match[str]) -> str | bool:

@@ -146,10 +146,12 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order, each compiled when it is first tried."""
+    """Patterns in order, each compiled when it is first tried: as part of the pattern `around`, if one is given,
+    whose ``{}`` it takes the place of."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Iterable[str], around: str = "{}") -> None:
         self.texts = tuple(texts)
+        self._around = around
         self._compiled: list[re.Pattern[str] | None] = [None] * len(self.texts)
 
     @cached_property
@@ -199,7 +201,7 @@ class Patterns:
 
     def _compile(self, i: int) -> re.Pattern[str]:
         if (done := self._compiled[i]) is None:
-            done = self._compiled[i] = re.compile(self.texts[i])
+            done = self._compiled[i] = re.compile(self._around.replace("{}", self.texts[i]))
         return done
 
     def _candidates(self, text: str) -> Iterable[int]:
@@ -236,6 +238,8 @@ def _lowered(texts: tuple[str, ...]) -> str | None:
 def required_literals(text: str) -> Literals:
     """Lower-case texts of three characters or more, at least one of which occurs in every text that the
     pattern matches; empty if there are none. The pattern must be valid."""
+    if text.isidentifier() and len(text) >= _GRAM and text.isascii():  # half of them are a word
+        return Literals((text.lower(),))
     if not text.isascii() or _OTHER.search(text):
         return Literals()
     return _literals([_Group(_alternatives(_PART.finditer(text)))])
