@@ -82,7 +82,7 @@ class KernelFamily(NamedTuple):
         return int(arch[2:]) if isinstance(arch, str) else None
 
 
-#: Around patterns of whole words (``fill`` is not in prefill, ``gemm`` not in gemma), which a number may follow.
+#: Around patterns of whole words (``fill`` is not in prefill, ``gemm`` not in gemma); a number may follow.
 _WHOLE_WORDS = r"(?:^|_)(?:{})\d*(?=_|$)"
 #: The number at the end of a name, as a word of its own.
 _NUMBER = re.compile(r"_\d+$")

@@ -146,8 +146,7 @@ Literals = frozenset[str]
 
 
 class Patterns:
-    """Patterns in order, each compiled when it is first tried: as part of the pattern `around`, if one is given,
-    whose ``{}`` it takes the place of."""
+    """Patterns in order, each compiled when it is first tried, in the place of ``{}`` of `around`."""
 
     def __init__(self, texts: Iterable[str], around: str = "{}") -> None:
         self.texts = tuple(texts)
