@@ -26,7 +26,7 @@ def message(text: str) -> None:
 
 
 def exit_code(failure: str) -> int:
-    """1 with why a gate fails on stderr, however quiet the report is; 0 if there is no failure."""
+    """The exit code of a gate: 1 after printing to stderr why it fails, also with -q, else 0."""
     if failure:
         message(failure)
     return int(bool(failure))

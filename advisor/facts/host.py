@@ -149,9 +149,9 @@ def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> No
 def _refilled(
     a: Analysis, budget: DeviceBudget, back: Array, readback: Array, held: Array
 ) -> dict[str, float]:
-    """Idle time from waits until the queue is filled again, over the window: behind any wait, behind the
-    waits for the whole device that return at `back` (sorted), and behind copies that are read back: all idle
-    time behind those that `held` their call, behind `readback` where a call waits for them."""
+    """Idle time from waits until the queue is filled again, as shares of the window: after any wait; after
+    waits for the whole device, which return at `back` (sorted); and after small copies to the host. After
+    copies whose own call blocks (`held`) all idle time counts, after others of `readback` that of waits."""
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
     idle = np.asarray(sum(parts[p] for p in _REFILL), float) / budget.untraced_ns

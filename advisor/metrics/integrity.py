@@ -26,6 +26,7 @@ from advisor.model.arrays import (
     median_of,
     ordered,
     picked,
+    pieces,
     sorting,
     where,
 )
@@ -51,8 +52,6 @@ _SIZES = {"kernels": ("blocks", "threads"), "copies": ("bytes",), "memsets": ("b
 
 _GPU = ("kernels", "copies", "memsets", "graph_runs")
 _TIMED = (*_GPU, "api_calls", "ranges", "host_calls", "overheads")
-#: Operations that are compared with the waits for them at once: all of them take 40 bytes each.
-_AT_ONCE = 1 << 17
 
 
 class Invalid(Struct, frozen=True):
@@ -280,8 +279,8 @@ def _outlasting(trace: Trace, ops: Operations, call: Array) -> Array:
 
     def check(waits: Array, work: Array) -> None:
         begun, over = start[waits], end[waits]
-        for at in range(0, len(work), _AT_ONCE):
-            some = work[at : at + _AT_ONCE]
+        for piece in pieces(len(work)):  # an operation takes 40 bytes here
+            some = work[piece]
             after = positions(begun, end[ops.api[some]])
             some, after = some[after < len(waits)], after[after < len(waits)]
             mask[some] |= ops.end[some] - limits.recording.LATE_END_NS > over[after]

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.model.arrays import Array, begins_run, distinct, inserted
+from advisor.model.arrays import Array, begins_run, distinct, inserted, pieces
 
 try:
     from advisor.sources.sqlite import _pages as compiled
@@ -66,8 +66,6 @@ _LONGER = 200
 _FEWER = 8
 #: Up to one time for so many intervals, sums of all of these are not worth keeping.
 _MANY = 100
-#: Rows that are gathered at once.
-_AT_ONCE = 1 << 17
 
 
 def union(start: Array, end: Array) -> Spans:
@@ -211,9 +209,9 @@ class Coverage:
         """`within` of these rows of two columns, gathered some at a time: all of them take as much memory as
         the result each."""
         out = np.empty(len(rows), np.int64)
-        for i in range(0, len(rows), _AT_ONCE):
-            some = rows[i : i + _AT_ONCE]
-            out[i : i + _AT_ONCE] = self.within(start[some], end[some])
+        for piece in pieces(len(rows)):
+            some = rows[piece]
+            out[piece] = self.within(start[some], end[some])
         return out
 
     def _measured(self, time: Array, less: Array | None = None) -> Ints:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from advisor.knowledge.files import KernelFamilies, KernelFamily, step_patterns
 from advisor.metrics import limits
-from advisor.model.arrays import Array, begins_run, constant, median_of, merged, sorting, sums_from
+from advisor.model.arrays import Array, begins_run, constant, median_of, merged, pieces, sorting, sums_from
 from advisor.model.once import cached_property
 from advisor.sources.schema import TABLES, Summed
 from advisor.sources.trace import Trace
@@ -151,16 +151,13 @@ def dense(values: Array) -> tuple[Array, Array]:
     known = np.flatnonzero(seen)
     if len(known) < len(seen):
         number = np.cumsum(seen) - 1
-        for i in range(0, len(at), _AT_ONCE):  # in place: a second column of positions takes as much again
-            some = at[i : i + _AT_ONCE]
-            some[:] = number[some]
+        for piece in pieces(len(at)):  # in place: a second column of positions takes as much again
+            at[piece] = number[at[piece]]
     return known + lo, at
 
 
 #: Entries of a table over all integers from the least to the greatest; up to this many values are sorted.
 _WIDEST, _FEW = 4_000_000, 50_000
-#: Entries that are replaced at once.
-_AT_ONCE = 1 << 18
 #: Slots of the table that keys are hashed to, as a power of two, and the multiplier of
 #: Fibonacci hashing (Knuth, The Art of Computer Programming, 3, section 6.4).
 _SLOT_BITS, _MULTIPLIER = 18, np.uint64(0x9E3779B97F4A7C15)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -232,15 +232,20 @@ def bounds_of(groups: int, group: Array, start: Array, end: Array) -> tuple[Arra
     return first, last
 
 
-#: Values that are added up at once.
-_SUMMED = 1 << 18
+#: Entries of a long column that are worked on at once.
+_PIECE = 1 << 17
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """Slices of a column of so many entries, in order, for what would take much memory at once."""
+    return (slice(at, at + _PIECE) for at in range(0, count, _PIECE))
 
 
 def sums_from(values: Array, cuts: Array) -> Array:
     """`np.add.reduceat` in 64 bits of some segments at a time: it would first copy all narrower values."""
     out, at = np.empty(len(cuts), np.int64), 0
     while at < len(cuts):
-        to = max(int(np.searchsorted(cuts, cuts[at] + _SUMMED)), at + 1)
+        to = max(int(np.searchsorted(cuts, cuts[at] + _PIECE)), at + 1)
         some = values[cuts[at] : cuts[to] if to < len(cuts) else len(values)]
         out[at:to] = np.add.reduceat(some, cuts[at:to] - cuts[at], dtype=np.int64)
         at = to

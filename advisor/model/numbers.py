@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from advisor.model.facts import Cell
-from advisor.model.findings import ConditionDoc
+from advisor.model.findings import ConditionDoc, Finding
 
 #: Significant digits of a value in a text.
 MOST = 3
@@ -97,8 +97,12 @@ def percent_range(ratios: Sequence[float]) -> str:
 
 def signed(ratio: float, sign: bool = True) -> str:
     """A change in per cent, without the sign for it: ``-83.7``, ``+2.3``, ``+513``."""
-    decimals = 0 if abs(ratio) >= 1 else 1
-    value = round(100.0 * ratio, decimals) + 0.0  # no -0.0
+    return difference(100.0 * ratio, 0 if abs(ratio) >= 1 else 1, sign)
+
+
+def difference(value: float, decimals: int, sign: bool = True) -> str:
+    """A change, with its sign if asked for; one that is rounded to nothing is not negative."""
+    value = round(value, decimals) + 0.0
     return f"{value:+,.{decimals}f}" if sign else f"{value:,.{decimals}f}"
 
 
@@ -149,6 +153,12 @@ def distance(off: float) -> str:
 def amount(count: int, word: str) -> str:
     """``1 cause``, ``2 causes``."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def found_and_noted(findings: Sequence[Finding]) -> list[str]:
+    """``["2 findings", "1 note"]``: notes, those of severity info, only if there are any."""
+    notes = sum(f.severity == "info" for f in findings)
+    return [amount(len(findings) - notes, "finding")] + [amount(notes, "note")] * bool(notes)
 
 
 def milliseconds(value: float) -> str:

@@ -36,7 +36,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.model import explanation as m
 from advisor.model.facts import ASKED_BY, Fact, Scope
 from advisor.model.findings import Finding, Input, Tool, named
-from advisor.model.numbers import amount, percent
+from advisor.model.numbers import found_and_noted, percent
 from advisor.model.rules import RuleSpec
 from advisor.pipeline import document
 from advisor.pipeline.diagnose import Analysed, Options, Progress, analyse, analysis_of, conclusions
@@ -187,8 +187,7 @@ def _sources(
 
 def _counted(findings: Sequence[Finding]) -> str:
     """``2 findings and 2 notes (1 to 4)``: as the report counts them, and the numbers that it gives."""
-    notes = sum(f.severity == "info" for f in findings)
-    text = amount(len(findings) - notes, "finding") + (f" and {amount(notes, 'note')}" if notes else "")
+    text = " and ".join(found_and_noted(findings))
     return f"{text} (1 to {len(findings)})" if len(findings) > 1 else text
 
 

@@ -88,10 +88,10 @@ def failure(
         return f.kind != "limit" and f.identity not in hidden and chosen
 
     found = [(d, f) for d in done for f in d.findings if counts(f) and f.severity in enough]
-    places = (f"{d.inputs[0].path}: " if len(done) > 1 else "" for d, _ in found)
     asked = [f"--fail-on-{name}" for name, given in (("new", new), ("worse", worse)) if given]
     asked.append(f"--fail-on {least}" if fail_on else f"from {least} on")
-    return failed(list(map(str.__add__, places, (named(f) for _, f in found))), ", ".join(asked))
+    texts = [f"{d.inputs[0].path}: {named(f)}" if len(done) > 1 else named(f) for d, f in found]
+    return failed(texts, ", ".join(asked))
 
 
 def named(finding: Finding) -> str:

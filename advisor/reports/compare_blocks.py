@@ -10,6 +10,7 @@ from advisor.model.findings import Finding, NotEvaluated, Span
 from advisor.model.numbers import (
     CHANGES,
     amount,
+    difference,
     digits,
     fact_unit,
     megahertz,
@@ -91,11 +92,6 @@ def _ms(before: float, after: float) -> tuple[str, str]:
     return milliseconds(before), milliseconds(after)
 
 
-def _moved(ms: float, decimals: int) -> str:
-    """A change with its sign; one that is rounded to nothing is not negative."""
-    return f"{round(ms, decimals) + 0.0:+,.{decimals}f}"
-
-
 def _alike(before: str, after: str) -> str:
     """Both sides, once if they do not differ."""
     return before if before == after else f"{before}, {after}"
@@ -154,7 +150,7 @@ def budget(
         yield Heading(title, "milliseconds a step, mean over steps and devices")
         ends = [(words(p.part), p.before_ms, p.after_ms, p.change_ms) for p in shown]
         ends.append(("all", *whole, whole[1] - whole[0]))
-        table = ((part, *_ms(b, a), _moved(moved, 2), change(b, a)) for part, b, a, moved in ends)
+        table = ((part, *_ms(b, a), difference(moved, 2), change(b, a)) for part, b, a, moved in ends)
         yield Grid(("part", *names, "change", ""), tuple(table))
 
 
@@ -179,7 +175,7 @@ def _operations(doc: m.Comparison, limit: int | None) -> Iterator[Block]:
     for o in moved:
         calls = _alike(digits(o.calls_before), digits(o.calls_after))
         what = (o.operation, o.phase, o.status) if several else (o.operation, o.status)
-        rows.append((*what, calls, *_ms(o.before_ms, o.after_ms), _moved(o.change_ms, 3)))
+        rows.append((*what, calls, *_ms(o.before_ms, o.after_ms), difference(o.change_ms, 3)))
     kept, more = first(rows, limit)
     heads = ("operation", *(("phase",) if several else ()), "", "calls", "before ms", "after ms", "change")
     yield Grid(heads, kept, more)

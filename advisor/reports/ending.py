@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from advisor.model.findings import Diagnosis
-from advisor.model.numbers import amount
+from advisor.model.numbers import amount, found_and_noted
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports import phrases
@@ -53,7 +53,7 @@ def counts(diagnosis: Diagnosis) -> str:
     faults = [f for f in diagnosis.findings if f.severity != "info"]
     levels = Counter("limit" if f.kind == "limit" else f.severity for f in faults)
     split = ", ".join(f"{levels[s]} {s}" for s in ("high", "medium", "low", "limit") if levels[s])
-    found, *notes = _found(diagnosis)
+    found, *notes = found_and_noted(diagnosis.findings)
     parts = [", ".join([found + (f" ({split})" if split else ""), *notes])]
     parts.append(f"{_rules(diagnosis.ticks)} in order")
     parts += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
@@ -70,7 +70,7 @@ def checked(diagnosis: Diagnosis, width: int) -> str:
     close = [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
     rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order", *close]
     rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
-    text = f"{', '.join(_found(diagnosis))}; {', '.join(rest)}"
+    text = f"{', '.join(found_and_noted(diagnosis.findings))}; {', '.join(rest)}"
     kinds = phrases.kinds_missing(diagnosis)
     for most in range(min(KINDS, len(kinds)), 0, -1):
         whole = f"{text}: {_listed(kinds, most)}. {OPTIONS}"
@@ -85,12 +85,6 @@ def _listed(kinds: Counter[str], most: int) -> str:
     rest = kinds.total() - sum(n for _, n in named)
     named += [(phrases.OTHER, rest)] * bool(rest)
     return ", ".join(f"{kind} ({n})" for kind, n in named)
-
-
-def _found(diagnosis: Diagnosis) -> list[str]:
-    """Findings and, if there are any, notes, which are those of severity info."""
-    notes = sum(f.severity == "info" for f in diagnosis.findings)
-    return [amount(len(diagnosis.findings) - notes, "finding")] + [amount(notes, "note")] * bool(notes)
 
 
 def _rules(entries: Sequence[object]) -> int:

@@ -17,14 +17,14 @@ _SHORT = {"exposed_collectives": "exposed", "comes_last": "last", "clock_offset"
 
 
 def ranks(diagnosis: Diagnosis, limit: int | None = None) -> Iterator[Block]:
-    """The table of ranks; of more than `limit`, those that cause the most waiting. Nothing for one rank."""
+    """The table of ranks, or of the `limit` that cause the most waiting; empty for a single rank."""
     table = diagnosis.tables.get("ranks")
     if table is None or len(table.rows) < 2:
         return
     at = {head: i for i, head in enumerate(table.columns)}
 
     def order(row: Sequence[Cell]) -> list[float]:
-        """Ranks that cause the most waiting come first, then those that wait the longest."""
+        """The rank that causes the most waiting first; on a tie, the one that waits the longest."""
         cells = (row[at[name]] for name in ("causes:ratio", "waits:ratio"))
         return [-float(cell) if isinstance(cell, int | float) else 0.0 for cell in cells]
 

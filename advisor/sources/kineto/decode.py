@@ -141,7 +141,7 @@ class TraceJson:
 
     def _begin_of(self, shown: Path) -> None:
         self._shown = shown
-        #: Entries of the list so far, and those that are no events.
+        #: Entries of the list read so far, and how many of them are not events.
         self.entries = self.dropped = 0
         #: Number of events with a value of a wrong type, which is left out.
         self.loosened = 0
