@@ -157,6 +157,8 @@ class CallSiteFinder:
     # ------------------------------------------------------------ backtraces and samples
 
     def _by_backtrace(self, at: Array) -> tuple[Array, list[str], Array] | None:
+        if not self._trace.has("callchains"):
+            return None
         chain = self._trace.columns("api_calls", ("callchain",))["callchain"][self._calls.row[at]]
         site, labels = self._sites_of_chains(chain) if (chain > 0).any() else (chain, [])
         return (site, labels, at) if labels else None

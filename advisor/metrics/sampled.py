@@ -88,14 +88,14 @@ def best_lag(samples: Samples, busy: Spans) -> float:
     flat = values.std() < 1e-3
     apart = values - values.mean()
     norm = math.sqrt(apart @ apart)
-    shifts = np.arange(-2.0, 2.01, 0.25)
+    shifts = np.arange(-2.0, 3.01, 0.25)
     begin = np.array([round(shift * samples.period) for shift in shifts.tolist()])
     # All shifts of one sample at once: they are close together, so each search starts where the last one
     # ended.
-    time = np.add.outer(time, np.concatenate((begin, begin + samples.period)))
+    time = np.add.outer(time, begin)
     covered = Coverage(busy)(time.ravel()).reshape(time.shape).T
     correlations = []
-    for until, since in zip(covered[len(begin) :], covered, strict=False):
+    for until, since in zip(covered[4:], covered, strict=False):  # one period, four shifts, later
         occupied = (until - since) / samples.period
         occupied -= occupied.mean()
         spread = math.sqrt(occupied @ occupied)
