@@ -302,8 +302,8 @@ def _of_trace(a: Analysis, out: FactWriter, ranks: communication.CrossRank | Non
 
 def _of_operations(a: Analysis, out: FactWriter, waits: Mapping[int, Array]) -> None:
     for view in _views(a, out):
+        operations.layer_facts(*view)  # needs no budget
         operations.operation_facts(*view, waits.get(view[1]))
-        operations.layer_facts(*view)
         operations.expert_facts(*view)
 
 

@@ -33,6 +33,7 @@ from advisor.metrics.selection import Selection, parse_time
 from advisor.model.facts import FactBase, Scope, Subject
 from advisor.model.findings import Diagnosis, Finding, Timeline, Tool
 from advisor.model.options import Options as Options
+from advisor.model.tasks import run_tasks
 from advisor.pipeline import document
 from advisor.pipeline.given import given_acceptance, given_decoder, given_step_ns, given_weights
 from advisor.pipeline.verdict import headline, to_do, unmeasured, verdict
@@ -127,7 +128,7 @@ def analyse(
     with analysis_of(path, chosen, say) as analysis:
         analysis.trace.read_ahead("samples")
         program = compiled()  # while tables are read, as most imports
-        waits = waits_inside(analysis)
+        waits = _waits(analysis)
         ranks = cross_rank(analysis, waits) if waits else None
         decoder = given_decoder(chosen.weight_bytes)
         facts = build_facts(analysis, weights, ranks, decoder, acceptance)
@@ -137,6 +138,23 @@ def analyse(
         inference = infer(facts, program, engine=engine, strict=chosen.strict)
         serving = document.serving_engine(analysis, chosen.serving_engine)
         yield Analysed(analysis, facts, inference, serving, chosen, waits)
+
+
+def _waits(analysis: Analysis) -> Waits | None:
+    """The waits of several ranks in the capture. For that its steps and window are found; at the same time
+    what needs neither is computed, which the facts use later."""
+
+    def ranks() -> Waits | None:
+        return waits_inside(analysis)
+
+    def names() -> None:
+        _ = analysis.names, analysis.losses
+
+    def impossible_rows() -> None:
+        _ = analysis.invalid
+
+    tasks = {"names": names, "ranks": ranks, "impossible rows": impossible_rows}
+    return run_tasks(analysis.trace.threads, tasks)["ranks"]
 
 
 def diagnose(
