@@ -189,6 +189,7 @@ def turn_facts(a: Analysis, out: FactWriter) -> None:
         "gpus.computing_count": len(found.devices),
         "gpus.alone_ratio": found.alone_ratio if len(found.devices) > 1 else None,
         "gpus.turn_wait_ratio": found.waiting_ratio,
+        "gpus.turn_of_idle_ratio": found.of_idle_ratio if len(found.devices) > 1 else None,
     }
     if len(found.devices) == 1:
         return

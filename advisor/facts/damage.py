@@ -94,10 +94,10 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     signs = [*_stretches(a, out), *_launches(a, out), *_left_out(a, out), *_reported(out, texts, rows)]
     invalid = str(out.base.value("capture.invalid_rows"))
     signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
-    shares = ("capture.damaged_ratio", "capture.lost_row_ratio", "capture.invalid_row_ratio")
+    names = ("damaged", "lost_row", "lost_copy", "invalid_row")
     found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
     out |= {
-        "capture.lost_ratio": max(out.value(name) or 0.0 for name in shares),
+        "capture.lost_ratio": max(out.value(f"capture.{name}_ratio") or 0.0 for name in names),
         "capture.damage_signs": "; ".join(text for text, _ in signs) or "none",
         "capture.refusal": found[0].id if found else "none",
         "capture.refusal_text": "; ".join(r.says for r in found) or None,
@@ -140,6 +140,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         "capture.launch_without_kernel_ratio": losses.lost_launches / max(losses.launches, 1),
         "capture.lost_kernel_ratio": losses.lost_kernels / max(recorded + losses.lost_kernels, 1),
         "capture.lost_call_ratio": losses.lost_calls / max(losses.kernels, 1),
+        "capture.lost_copy_ratio": losses.lost_copies / max(losses.copies, 1),
         "capture.opaque_graph_ratio": 1.0 if runs else opaque,
         "capture.hidden_graph_ratio": hidden_graph_ratio(a),
     }
@@ -149,6 +150,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         (losses.lost_graphs, losses.graph_launches, "graph launches left no row"),
         (losses.lost_nodes, losses.nodes, "nodes of graph replays left no row"),
         (losses.lost_calls, losses.kernels, "kernels stand without their call"),
+        (losses.lost_copies, losses.copies, "copy calls left no copy"),
     )
     return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
 

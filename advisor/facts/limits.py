@@ -29,6 +29,10 @@ LOST_TAIL_RATIO = 0.002
 #: With this many collective calls two slow ones do not move the median. Choice.
 COLLECTIVE_CALLS = 5
 
+#: A CUDA call is named where it holds this share of the time of those that issue nothing. Choice. Lower, and
+#: a sentence names calls that cost nothing.
+NAMED_CALL_RATIO = 0.1
+
 # --- copies ---------------------------------------------------------------------------------------
 
 #: For smaller copies latency dominates, pinned or not, bytes. Choice. Lower, and pageable flags are blamed.

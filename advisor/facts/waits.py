@@ -35,6 +35,7 @@ from advisor.model.numbers import session_time
 from advisor.sources.schema import DTOH, MISSING, Call, base_name
 
 _ROWS = 12
+_NAMES = 2  # of calls in one sentence
 _KINDS = {EVENT: "event", STREAM: "stream", CONTEXT: "context"}
 
 #: Calls that build, instantiate, update, destroy or capture graphs, and those that queue host code.
@@ -147,8 +148,9 @@ def request_facts(a: Analysis, out: FactWriter) -> None:
 
 
 def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Which of these calls the device idles in for longest, of the threads that issue its work; calls on
-    graphs have facts of their own, and what is cold is start-up."""
+    """Idle time in these calls, of the threads that issue the work of the device: in those of the name that
+    has most of it, and of the names that come half as often or more. Calls on graphs have facts of their
+    own, and what is cold is start-up."""
     budget, feeder = a.budgets[device], a.feeder(device)
     if feeder is None:
         return
@@ -163,13 +165,18 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     name = calls["name_id"][rows]
     ids, of = dense(name[idle > 0])
     time = np.bincount(of, idle[idle > 0], len(ids))
-    longest = time.max(initial=0)
-    out.put("call.other_idle_ratio", longest / budget.untraced_ns)
-    out.put("call.other_of_idle_ratio", longest / max(budget.idle_ns, 1))
-    if longest:
-        most = int(ids[np.argmax(time)])
-        out.put("call.other_name", base_name(a.trace.texts([most])[0]))
-        out |= a.rates(device, {"call.others": (name == most).sum()})
+    count = (name[:, np.newaxis] == ids).sum(axis=0)
+    if len(ids):
+        time[2 * count < count[np.argmax(time)]] = 0
+    total = time.sum()
+    out.put("call.other_idle_ratio", total / budget.untraced_ns)
+    out.put("call.other_of_idle_ratio", total / max(budget.idle_ns, 1))
+    if total:
+        order = np.argsort(-time, kind="stable")
+        named = order[time[order] >= limits.NAMED_CALL_RATIO * total][:_NAMES]
+        names = [base_name(text) for text in a.trace.texts(ids[named].tolist())]
+        out.put("call.other_name", " and ".join(dict.fromkeys(names)))
+        out |= a.rates(device, {"call.others": count[time > 0].sum()})
 
 
 def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -> Any:

@@ -284,6 +284,12 @@ class Turns(Struct, frozen=True):
         idle = [self.any - own for own in self.compute]
         return min(sum(idle) / len(idle) / max(self.whole, 1), 1.0)
 
+    @property
+    def of_idle_ratio(self) -> float:
+        """The same as a share of the time in which a GPU has nothing to do."""
+        idle = sum(self.whole - own for own in self.compute)
+        return min(sum(self.any - own for own in self.compute) / max(idle, 1), 1.0)
+
 
 def find_turns(a: Analysis) -> Turns | None:
     """None if the process computes on no GPU."""

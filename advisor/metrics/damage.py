@@ -115,7 +115,8 @@ class Losses(Struct, frozen=True):
     recorded as one block or not at all because the capture was not asked for their nodes.
     `lost_kernels` counts for each lost graph as many kernels as the others have in the mean, and the
     `lost_nodes` of replays that left some of their `nodes` and not the others.
-    Of the `kernels` among those that have their call, `lost_calls` have none.
+    Of the `kernels` among those that have their call, `lost_calls` have none; of the `copies` that calls
+    issued, `lost_copies` left no row.
     """
 
     launches: int = 0
@@ -129,6 +130,8 @@ class Losses(Struct, frozen=True):
     lost_nodes: int = 0
     kernels: int = 0
     lost_calls: int = 0
+    copies: int = 0
+    lost_copies: int = 0
 
     @property
     def share(self) -> float:
@@ -148,10 +151,13 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     left_work = marked(rows, ops.api[joined])
     launch = (calls["call"] == Call.LAUNCH) & succeeded
     graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
-    launch &= ~stream_captures(trace)[0]
-    lost, rowless = launch & ~kernels, graph & ~left_work
-    cut = _cut_off(trace, ops, lost | rowless)
-    launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
+    captured = stream_captures(trace)[0]
+    launch &= ~captured
+    copy = (calls["call"] == Call.COPY) & succeeded & ~captured
+    lost, rowless, unseen = launch & ~kernels, graph & ~left_work, copy & ~left_work
+    cut = _cut_off(trace, ops, lost | rowless | unseen)
+    launch, graph, copy = (m & ~cut for m in (launch, graph, copy))
+    lost, rowless, unseen = (m & ~cut for m in (lost, rowless, unseen))
     # Whether each graph launch must have left a row: by the option that was recorded, else as others did.
     mode = trace.capture.graph_trace_mode
     as_others = bool(kernels[graph].any()) if mode is None else mode == "node"
@@ -173,6 +179,8 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         lost_nodes=lost_nodes,
         kernels=held,
         lost_calls=callless,
+        copies=int(copy.sum()),
+        lost_copies=int(unseen.sum()),
     )
 
 

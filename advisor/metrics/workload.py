@@ -146,7 +146,9 @@ def ran_on(trace: Trace, ranges: Ranges) -> tuple[Processor | None, str]:
         sign = only["gpu"] or "memory of a GPU was allocated"
         return "gpu", f"the program used a GPU ({sign}), and its work there was not recorded"
     calls = trace.columns("api_calls", ("call",))["call"]
-    ran = capture.cuda_traced and bool(written or operators or trace.has("host_calls"))
+    active = trace.columns("samples", ("gr_active", "sm_active")).values()
+    at_work = any(bool((each >= limits.recording.ACTIVE_RATIO).any()) for each in active)
+    ran = capture.cuda_traced and bool(written or operators or trace.has("host_calls")) and not at_work
     signs = {
         f"{only['cpu']} has an implementation for CPUs only": only["cpu"],
         "operators allocated memory of the CPU alone": capture.memory_of,
@@ -156,6 +158,11 @@ def ran_on(trace: Trace, ranges: Ranges) -> tuple[Processor | None, str]:
     }
     if shown := "; ".join(text for text, found in signs.items() if found):
         return "cpu", f"the program ran on the CPU ({shown})"
+    if at_work:
+        return (
+            None,
+            "samples show a GPU at work: that of this program was not recorded, or another one used it",
+        )
     return None, "the program ran on the CPU, or its work on the GPU was not recorded"
 
 

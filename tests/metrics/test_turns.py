@@ -37,6 +37,7 @@ def test_the_facts(tmp_path: Path) -> None:
     assert base.value("gpus.computing_count") == 2
     assert base.value("gpus.alone_ratio") == pytest.approx(0.8)
     assert base.value("gpus.turn_wait_ratio") == pytest.approx((0.5 + 0.3) / 2)
+    assert base.value("gpus.turn_of_idle_ratio") == pytest.approx(1)
 
 
 def test_one_after_another(tmp_path: Path) -> None:
