@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.facts import FactSpec, Need
+from advisor.knowledge.facts import FactSpec, Need, supplies
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics import limits as metric_limits
 from advisor.model.facts import FactBase, Scope
@@ -322,3 +322,18 @@ def combine(fixes: Iterable[str]) -> str | None:
     words = [f for f in wanted if not options_of(f)]
     text = " ".join(sorted(dict.fromkeys(merged), key=lambda o: o.startswith("-")))  # variables first
     return " and ".join(t for t in (text, *words) if t) or None
+
+
+def lacks(fix: str) -> str | None:
+    """What a recording lacks that such a remedy supplies, in two or three words; None if no fact needs it."""
+    given = _parts(fix)
+    return next((words for supply, words in supplies().items() if _parts(supply) <= given), None)
+
+
+@cache
+def _parts(fix: str) -> frozenset[str]:
+    """The sources, other options and words of a remedy."""
+    options = options_of(fix)
+    traced = (f"--trace={s}" for o in options if o.startswith("--trace=") for s in o[8:].split(","))
+    others = (o for o in options if not o.startswith("--trace="))
+    return frozenset((*traced, *others, *(w for w in fix.split(" and ") if not options_of(w))))

@@ -124,8 +124,13 @@ class FactGroup(Data):
 
 
 class FactFile(File):
-    """Needs and columns that several facts have in common have a name: in ``shared.yaml`` for all files."""
+    """Needs and columns that several facts have in common have a name: in ``shared.yaml`` for all files.
 
+    Only ``shared.yaml`` has `supplies`: all that `flag` and `supply` may be, with what is said of a recording
+    without it, in the order in which one stands for several.
+    """
+
+    supplies: dict[Text, Text] = Field(default_factory=dict)
     needs: dict[Name, NeedLine] = Field(default_factory=dict)
     columns: dict[Name, Columns] = Field(default_factory=dict)
     groups: tuple[FactGroup, ...] = ()
@@ -149,6 +154,7 @@ class _Reader:
                 raise AdvisorError(f"{self._path}: shared.yaml has the {kind} '{min(twice)}' as well")
         self.needs = {n: _need(line) for n, line in (shared.needs | file.needs).items()}
         self._columns = shared.columns | file.columns
+        self._supplies = shared.supplies
 
     def facts(self, file: FactFile) -> Iterator[FactSpec]:
         """Those of all groups, in their order."""
@@ -165,6 +171,10 @@ class _Reader:
         tables = group.tables if line.tables is None else line.tables
         # The tables that the fact cannot do without come first.
         read = {t: own[t] for t in dict.fromkeys((*(t for t in tables if t in own), *own))}
+        supply = line.supply or group.supply
+        for fix in (group.flag, supply, *(n.supply for n in needed)):
+            if fix and fix not in self._supplies:
+                raise AdvisorError(f"{self._path}: {name}: '{fix}' is not in the supplies of shared.yaml")
 
         def spec(name: str, meaning: str, formula: str, needs: tuple[Need, ...]) -> FactSpec:
             return FactSpec(
@@ -177,7 +187,7 @@ class _Reader:
                 flag=group.flag,
                 columns=read,
                 needs=needs,
-                supply=line.supply or group.supply,
+                supply=supply,
                 windowed=group.windowed if line.windowed is None else line.windowed,
                 over_ranks=line.over_ranks or group.over_ranks,
             )
@@ -220,15 +230,16 @@ def _need(line: NeedLine) -> Need:
 
 
 class Declared(NamedTuple):
-    """By file, its facts, and the needs that it can name."""
+    """By file, its facts, and the needs that it can name; and what a recording lacks, by what supplies it."""
 
     facts: dict[str, tuple[FactSpec, ...]]
     needs: dict[str, dict[str, Need]]
+    supplies: Mapping[str, str]
 
 
 def declared(files: Mapping[str, FactFile]) -> Declared:
     """What files declare, by their names without ending. Raises AdvisorError, which names file and fact."""
-    found = Declared({}, {})
+    found = Declared({}, {}, files["shared"].supplies)
     place: dict[str, str] = {}
     for name, file in files.items():
         reader = _Reader(name, files["shared"], file)
@@ -255,6 +266,11 @@ def facts_of(*files: str) -> Mapping[str, FactSpec]:
 def need(name: str, file: str = "shared") -> Need:
     """A need by its name in a file, or in ``shared.yaml``."""
     return _declared().needs[file][name]
+
+
+def supplies() -> Mapping[str, str]:
+    """By all that can supply a fact, what a recording without it lacks; the first stands for several."""
+    return _declared().supplies
 
 
 def files() -> tuple[str, ...]:

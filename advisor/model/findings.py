@@ -210,12 +210,14 @@ class Healthy(Named):
 
 
 class NotEvaluated(Named):
-    """Not judged: facts are missing, which `flag` supplies, or a cause or fact stopped the rule."""
+    """Not judged: facts are missing, which `flag` supplies, or a cause or fact stopped the rule. `lacks` says
+    in two or three words what the recording lacks; none if nothing that can be recorded would help."""
 
     scope: Scope = Scope()
     missing: tuple[str, ...]
     stopped_by: str | None = None
     flag: str | None = None
+    lacks: str | None = None
     why: str | None = None
 
 

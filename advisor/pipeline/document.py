@@ -11,7 +11,7 @@ import numpy as np
 from advisor.facts.activity import sampled_devices
 from advisor.facts.catalog import CATALOGUE
 from advisor.facts.load import is_load_alone
-from advisor.facts.needs import combine, reason, remedy
+from advisor.facts.needs import combine, lacks, reason, remedy
 from advisor.knowledge.engine_signs import (
     Program,
     ServingEngine,
@@ -191,12 +191,12 @@ def with_remedies(
     rule's own flag only says what it needs in general. Options are those of `nsys profile`, which is named if
     another tool recorded."""
 
-    def needed(entry: m.NotEvaluated) -> str | None:
+    def supplied(entry: m.NotEvaluated) -> m.NotEvaluated:
         known = [name for name in entry.missing if name in CATALOGUE]
         flag = combine(f for name in known if (f := of(name))) if known else entry.flag
-        return flag and by_tool(flag, recorder)
+        return entry.replaced(flag=flag and by_tool(flag, recorder), lacks=flag and lacks(flag))
 
-    return tuple(entry.replaced(flag=needed(entry)) for entry in entries)
+    return tuple(map(supplied, entries))
 
 
 def input_of(a: Analysis, serving: ServingEngine) -> m.Input:

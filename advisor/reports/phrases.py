@@ -209,38 +209,6 @@ def remedy_text(flag: str) -> str:
     return f"{remedy_lead(flag)} {flag}"
 
 
-#: What stands for a rule that was not judged, by words of what would supply its facts: the first that occur.
-_KINDS = (
-    ("summed up", "sums only"),
-    ("GPU work in", "no GPU work"),
-    ("loses no kernels", "kernels lost"),
-    ("all ranks", "other ranks not given"),
-    ("--cuda-graph-trace", "graphs not by node"),
-    ("--gpu-metrics-frequency", "GPU metrics too coarse"),
-    ("--gpu-metrics", "no GPU metrics"),
-    ("longer capture", "capture too short"),
-    ("several seconds", "capture too short"),
-    ("python-gil", "no host trace"),
-    ("osrt", "no host trace"),
-    ("--sample", "no host trace"),
-    ("--cuda-memory-usage", "no memory trace"),
-    ("page-faults", "no memory trace"),
-    ("--gpuctxsw", "no GPU switches"),
-    ("--nic-metrics", "no network metrics"),
-    ("log of", "no log of the device"),
-    ("torch.profiler", "no PyTorch shapes"),
-    ("nsys of", "nsys too old"),
-    ("RECORD_GC", "no host trace"),
-    ("--together", "no PyTorch shapes"),
-    ("--log", "no server log"),
-    ("of the log", "no server log"),
-    ("--acceptance", "no acceptance given"),
-    ("NVTX", "too few NVTX ranges"),
-    ("nvtx", "no CUDA trace"),
-    ("ranges", "too few NVTX ranges"),
-    ("table", "table not given"),
-    ("--weight-bytes", "size of weights unknown"),
-)
 OTHER = "other"
 
 
@@ -249,9 +217,8 @@ def kinds_missing(diagnosis: Diagnosis) -> Counter[str]:
     or `OTHER` where nothing that can be recorded would help."""
     by_code: dict[str, str] = {}
     for entry in diagnosis.not_evaluated:
-        flag = entry.flag or ""
-        kind = next((words for sign, words in _KINDS if sign in flag), OTHER)
-        by_code.setdefault(entry.code, f"stopped by {clean(entry.stopped_by)}" if entry.stopped_by else kind)
+        stopped = entry.stopped_by and f"stopped by {clean(entry.stopped_by)}"
+        by_code.setdefault(entry.code, stopped or clean(entry.lacks or OTHER))
     return Counter(by_code.values())
 
 

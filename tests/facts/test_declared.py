@@ -13,7 +13,8 @@ import pytest
 from advisor.errors import AdvisorError
 from advisor.facts import catalog, needs
 from advisor.facts import limits as fact_limits
-from advisor.knowledge.facts import FactFile, declared, evidence_tables, facts_of, files, need
+from advisor.knowledge.engine_signs import engines
+from advisor.knowledge.facts import FactFile, declared, evidence_tables, facts_of, files, need, supplies
 from advisor.knowledge.files import load
 from advisor.knowledge.package_data import data_dir
 from advisor.metrics import limits
@@ -77,12 +78,23 @@ def test_needs_and_predicates_are_those_of_each_other() -> None:
     assert declared == set(needs.PREDICATES)
 
 
-def test_remedies_that_the_code_knows_are_those_of_the_files() -> None:
-    supplied = {n.supply for spec in DECLARED.values() for n in spec.needs}
-    assert {needs.CUDA, needs.LONGER, needs.STEP_RANGES, needs.FASTER, needs.OWNER, needs.WEIGHTS} <= supplied
-    flags = {spec.flag for spec in DECLARED.values()}
-    assert {needs.SAMPLES, needs.MEMORY, needs.FAULTS, needs.OSRT, needs.GIL, needs.NETWORK} <= flags
-    assert {needs.CPU_SWITCHES, needs.GPU_SWITCHES} <= flags
+def test_what_supplies_facts_is_listed_and_all_that_is_listed_is_used() -> None:
+    used = {fix for spec in DECLARED.values() for fix in (spec.flag, spec.supply)}
+    used |= {n.supply for spec in DECLARED.values() for n in spec.needs}
+    in_code = {v for k, v in vars(needs).items() if k.isupper() and k[0] != "_" and isinstance(v, str)}
+    used |= (in_code - {needs.NOT_IN_SUMS}) | set(needs._TABLES.values())
+    kinds = {n.switch for spec in DECLARED.values() for n in spec.needs}
+    switches = (v for e in engines().values() for v in e.capture if kinds & set(v.supplies))
+    used |= {f"{v.variable}={v.value}" for v in switches}
+    assert used - {"", None} == set(supplies())
+
+
+def test_the_first_thing_that_is_lacking_stands_for_several() -> None:
+    assert needs.lacks("--gpu-metrics-devices=all and GPU work in the captured process") == "no GPU work"
+    assert needs.lacks("--gpu-metrics-devices=all --gpu-metrics-frequency=100000") == "GPU metrics too coarse"
+    assert needs.lacks("--trace=cuda,nvtx,python-gil,osrt --gpuctxsw=true") == "no host trace"
+    assert needs.lacks("--trace=cuda,nvtx -c cudaProfilerApi") == "no CUDA trace"
+    assert needs.lacks("a newer driver") is None
 
 
 def test_numbers_in_words_are_those_of_the_code() -> None:
@@ -106,6 +118,11 @@ def test_numbers_in_words_are_those_of_the_code() -> None:
         ("unified.migrated_bytes", "memory.used_ratio", "memory.used_ratio: memory.yaml declares it as well"),
         ("unified.migrated_bytes", "copy.tiny_per_*", "copy.tiny_per_step: copies.yaml declares it as well"),
         ("needs:\n", "needs:\n  steps: {lack: no steps}\n", "shared.yaml has the need 'steps' as well"),
+        (
+            "unit: ratio",
+            "unit: ratio\n        supply: luck",
+            "unified.migration_ratio: 'luck' is not in the sup",
+        ),
     ],
 )
 def test_a_fault_is_one_line_that_says_where(old: str, new: str, error: str, tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from advisor.facts import needs
-from advisor.facts.catalog import CATALOGUE
-from advisor.knowledge.engine_signs import engines
 from advisor.model.findings import Diagnosis, NotEvaluated
 from advisor.reports import phrases
 from advisor.reports.diagnosis_blocks import TextOptions
@@ -16,46 +13,18 @@ from advisor.reports.ending import checked, end
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, plain
 
 
-def lacking(**flags: int) -> Diagnosis:
-    """A diagnosis with so many rules not judged for lack of what each flag supplies."""
-    named = [(flag, f"{flag[:3].upper()}{i:03}") for flag, n in flags.items() for i in range(n)]
-    entries = (NotEvaluated(code=code, cause="c", missing=("a.b",), flag=flag) for flag, code in named)
+def lacking(**kinds: int) -> Diagnosis:
+    """A diagnosis with so many rules not judged for lack of each kind (its words with `_` between them)."""
+    named = [(kind.replace("_", " "), f"{kind.upper()}{i:03}") for kind, n in kinds.items() for i in range(n)]
+    entries = (NotEvaluated(code=code, cause="c", missing=("a.b",), lacks=kind) for kind, code in named)
     return HEALTHY.model_copy(update={"not_evaluated": tuple(entries)})
 
 
-def named(text: str) -> str:
-    return phrases.kinds_missing(lacking(**{text: 1})).most_common(1)[0][0]
-
-
-def supplied() -> set[str]:
-    """All that can supply a fact."""
-    known = {v for k, v in vars(needs).items() if k.isupper() and k[0] != "_" and isinstance(v, str)}
-    known -= {needs.NOT_IN_SUMS}
-    asked = [need for f in CATALOGUE.values() for need in f.needs]
-    known |= {need.supply for need in asked if need.supply}
-    known |= {f.supply or f.flag for f in CATALOGUE.values()} - {"", None}
-    switches = [v for e in engines().values() for v in e.capture if v.supplies]
-    kinds = {need.switch for need in asked}
-    known |= {f"{v.variable}={v.value}" for v in switches if kinds & set(v.supplies)}
-    return {text for text in known if text}
-
-
-@pytest.mark.parametrize("text", sorted(supplied()))
-def test_all_that_can_supply_a_fact_has_a_kind_in_words(text: str) -> None:
-    assert named(text) != phrases.OTHER
-
-
-def test_the_first_thing_that_is_missing_is_named() -> None:
-    assert named("--gpu-metrics-devices=all and GPU work in the captured process") == "no GPU work"
-    assert named("--gpu-metrics-devices=all --gpu-metrics-frequency=100000") == "GPU metrics too coarse"
-    assert named("nsys profile --trace=cuda,nvtx,osrt") == "no host trace"
-
-
 def test_what_was_not_judged_is_told_by_its_kinds_most_frequent_first() -> None:
-    flags = {"--gpu-metrics-devices=all": 6, "--trace=cuda,nvtx,osrt": 9, "--nic-metrics=lf": 2}
-    text = checked(lacking(**flags), 120)
+    kinds = {"no_GPU_metrics": 6, "no_host_trace": 9, "no_network_metrics": 2}
+    text = checked(lacking(**kinds), 120)
     assert "17 not judged: no host trace (9), no GPU metrics (6), no network metrics (2). All: -v" in text
-    assert "no host trace (9), other (8). " in checked(lacking(**flags), 70)
+    assert "no host trace (9), other (8). " in checked(lacking(**kinds), 70)
 
 
 def test_a_rule_that_another_finding_stopped_is_told_by_it() -> None:
@@ -71,8 +40,8 @@ def test_each_rule_is_counted_once() -> None:
 
 @pytest.mark.parametrize("length", [5, 40, 300])
 def test_the_counts_take_two_lines(length: int) -> None:
-    flags = {"--gpu-metrics-devices=all": length, "--trace=cuda,nvtx,osrt": 3}
-    shown = plain(lacking(**flags), TextOptions()).splitlines()
+    kinds = {"no_GPU_metrics": length, "no_host_trace": 3}
+    shown = plain(lacking(**kinds), TextOptions()).splitlines()
     at = next(i for i, line in enumerate(shown) if "not judged" in line)
     assert shown[at + 2].startswith("Next: ")
 
