@@ -10,8 +10,8 @@ from advisor.model.findings import Diagnosis
 from advisor.model.numbers import amount, found_and_noted
 from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
-from advisor.reports import phrases
 from advisor.reports.layout import GLUE
+from advisor.reports.output_file import clean
 from advisor.reports.summary import headline, in_program
 from advisor.reports.sums_blocks import share_of
 
@@ -65,26 +65,30 @@ def counts(diagnosis: Diagnosis) -> str:
 
 
 def checked(diagnosis: Diagnosis, width: int) -> str:
-    """``2 findings, 4 notes; 26 checks in order, 3 not judged: no GPU metrics (2), other (1). All: -v``: with
-    as many kinds of what is missing as two lines of this width have room for."""
-    close = [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
-    rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order", *close]
+    """``2 findings; 26 checks in order, 13 not judged: no GPU metrics (9), no host trace (3) and 1 more``:
+    what the recording lacks for most rules first, as many kinds as two lines of this width have room for."""
+    rest = [amount(count, "check") + " in order" for count in [_rules(diagnosis.ticks)] if count]
+    rest += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
     rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
     text = f"{', '.join(found_and_noted(diagnosis.findings))}; {', '.join(rest)}"
-    kinds = phrases.kinds_missing(diagnosis)
+    kinds = kinds_missing(diagnosis)
     for most in range(min(KINDS, len(kinds)), 0, -1):
-        whole = f"{text}: {_listed(kinds, most)}. {OPTIONS}"
+        named = kinds.most_common(most)
+        more = _rules(diagnosis.not_evaluated) - sum(count for _, count in named)
+        listed = ", ".join(f"{kind} ({count})" for kind, count in named) + f" and {more} more" * bool(more)
+        whole = f"{text}: {listed}. {OPTIONS}"
         if most == 1 or len(wrap(whole, width)) <= LINES:
             return whole
     return f"{text}. {OPTIONS}"
 
 
-def _listed(kinds: Counter[str], most: int) -> str:
-    """``no GPU metrics (6), no NVTX ranges (4), other (3)``, the `most` frequent by name."""
-    named = [(kind, n) for kind, n in kinds.most_common() if kind != phrases.OTHER][:most]
-    rest = kinds.total() - sum(n for _, n in named)
-    named += [(phrases.OTHER, rest)] * bool(rest)
-    return ", ".join(f"{kind} ({n})" for kind, n in named)
+def kinds_missing(diagnosis: Diagnosis) -> Counter[str]:
+    """How many rules were not judged, by what the recording lacks or what stopped them: ``no GPU metrics``,
+    ``stopped by launch-bound``; without those that nothing that can be recorded would help."""
+    by_code: dict[str, str | None] = {}
+    for entry in diagnosis.not_evaluated:
+        by_code.setdefault(entry.code, f"stopped by {entry.stopped_by}" if entry.stopped_by else entry.lacks)
+    return Counter(clean(kind) for kind in by_code.values() if kind)
 
 
 def _rules(entries: Sequence[object]) -> int:

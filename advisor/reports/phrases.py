@@ -209,19 +209,6 @@ def remedy_text(flag: str) -> str:
     return f"{remedy_lead(flag)} {flag}"
 
 
-OTHER = "other"
-
-
-def kinds_missing(diagnosis: Diagnosis) -> Counter[str]:
-    """How many rules were not judged, by the kind of reason: ``no GPU metrics``, ``stopped by launch-bound``,
-    or `OTHER` where nothing that can be recorded would help."""
-    by_code: dict[str, str] = {}
-    for entry in diagnosis.not_evaluated:
-        stopped = entry.stopped_by and f"stopped by {clean(entry.stopped_by)}"
-        by_code.setdefault(entry.code, stopped or clean(entry.lacks or OTHER))
-    return Counter(by_code.values())
-
-
 def first_of(texts: Sequence[str], room: int) -> str:
     """As many of the texts as fit into `room` columns, at least one, and how many more there are."""
     kept = list(texts)

@@ -314,6 +314,7 @@ DIAGNOSIS = Diagnosis(
             cause="memory-bandwidth-bound",
             missing=("activity.dram_bound_window_ratio",),
             flag="--gpu-metrics-devices=all",
+            lacks="no GPU metrics",
             scope=DEVICE,
         ),
         NotEvaluated(
@@ -321,12 +322,14 @@ DIAGNOSIS = Diagnosis(
             cause="tensor-cores-idle",
             missing=("activity.matmul_tensor_ratio",),
             flag="--gpu-metrics-devices=all",
+            lacks="no GPU metrics",
         ),
         NotEvaluated(
             code="HST103",
             cause="gil-contention",
             missing=("host.gil_wait_ratio",),
             flag="--trace=cuda,nvtx,python-gil",
+            lacks="no host trace",
         ),
         NotEvaluated(
             code="COM102",

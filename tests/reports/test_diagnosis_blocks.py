@@ -61,7 +61,7 @@ def test_the_short_form_has_one_table_with_shares_savings_and_fixes() -> None:
     assert "noted     CAP109 sampling-too-coarse" in short()
     last = " ".join(short().split())
     assert "2 findings, 1 note; 2 checks in order, 5 not judged: no GPU metrics (2), " in last
-    assert "other (2). All: -v; share: --html FILE; gate: --fail-on high Next: " in last
+    assert "no host trace (1) and 2 more. All: -v; share: --html FILE; gate: --fail-on high Next: " in last
     assert "2 findings (1 high, 1 low), 1 note · 2 in order · 5 not judged" in text()
 
 

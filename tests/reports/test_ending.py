@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from advisor.model.findings import Diagnosis, NotEvaluated
-from advisor.reports import phrases
 from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.ending import checked, end
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, plain
@@ -17,25 +16,36 @@ def lacking(**kinds: int) -> Diagnosis:
     """A diagnosis with so many rules not judged for lack of each kind (its words with `_` between them)."""
     named = [(kind.replace("_", " "), f"{kind.upper()}{i:03}") for kind, n in kinds.items() for i in range(n)]
     entries = (NotEvaluated(code=code, cause="c", missing=("a.b",), lacks=kind) for kind, code in named)
-    return HEALTHY.model_copy(update={"not_evaluated": tuple(entries)})
+    return with_entries(*entries)
+
+
+def with_entries(*entries: NotEvaluated) -> Diagnosis:
+    return HEALTHY.model_copy(update={"not_evaluated": entries})
 
 
 def test_what_was_not_judged_is_told_by_its_kinds_most_frequent_first() -> None:
     kinds = {"no_GPU_metrics": 6, "no_host_trace": 9, "no_network_metrics": 2}
     text = checked(lacking(**kinds), 120)
     assert "17 not judged: no host trace (9), no GPU metrics (6), no network metrics (2). All: -v" in text
-    assert "no host trace (9), other (8). " in checked(lacking(**kinds), 70)
+    assert "no host trace (9) and 8 more. " in checked(lacking(**kinds), 60)
+
+
+def test_what_nothing_would_supply_is_only_counted() -> None:
+    nothing = NotEvaluated(code="CAP112", cause="c", missing=("a.b",))
+    assert "1 check in order, 1 not judged. All: -v" in checked(with_entries(nothing), 80)
+    lacks = nothing.model_copy(update={"code": "UTL101", "lacks": "no GPU metrics"})
+    assert " 2 not judged: no GPU metrics (1) and 1 more. " in checked(with_entries(nothing, lacks), 80)
 
 
 def test_a_rule_that_another_finding_stopped_is_told_by_it() -> None:
     entry = NotEvaluated(code="LCH102", cause="c", missing=(), stopped_by="launch-bound")
-    text = checked(HEALTHY.model_copy(update={"not_evaluated": (entry,)}), 80)
+    text = checked(with_entries(entry), 80)
     assert "1 not judged: stopped by launch-bound (1). " in text
 
 
 def test_each_rule_is_counted_once() -> None:
-    twice = HEALTHY.model_copy(update={"not_evaluated": DIAGNOSIS.not_evaluated[:1] * 3})
-    assert phrases.kinds_missing(twice).total() == 1
+    entry = NotEvaluated(code="UTL101", cause="c", missing=("a.b",), lacks="no GPU metrics")
+    assert "1 not judged: no GPU metrics (1). " in checked(with_entries(entry, entry, entry), 80)
 
 
 @pytest.mark.parametrize("length", [5, 40, 300])
