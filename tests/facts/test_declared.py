@@ -93,7 +93,7 @@ def test_the_first_thing_that_is_lacking_stands_for_several() -> None:
     assert needs.lacks("--gpu-metrics-devices=all and GPU work in the captured process") == "no GPU work"
     assert needs.lacks("--gpu-metrics-devices=all --gpu-metrics-frequency=100000") == "GPU metrics too coarse"
     assert needs.lacks("--trace=cuda,nvtx,python-gil,osrt --gpuctxsw=true") == "no host trace"
-    assert needs.lacks("--trace=cuda,nvtx -c cudaProfilerApi") == "no CUDA trace"
+    assert needs.lacks("--trace=cuda,nvtx -c cudaProfilerApi") == "no CUDA or NVTX trace"
     assert needs.lacks("a newer driver") is None
 
 
