@@ -48,8 +48,8 @@ NO_ESTIMATE = "ranked by the share of the step that the cause holds"
 
 
 def milliseconds(a: Analysis) -> Callable[[str, Scope, float | None], float | None]:
-    """Turns a share of the untraced step into milliseconds a step (or of the window without steps), the
-    profiler's of the window, and a share of the capture into milliseconds of the capture."""
+    """Turns a share of the window less the profiler into milliseconds a step (of the window without steps),
+    the profiler's of the window, and a share of the capture into milliseconds of the capture."""
     whole = a.startup.capture_length / 1e6
 
     def ms_of(part: str, scope: Scope, share: float | None) -> float | None:
