@@ -13,6 +13,7 @@ from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.collectives import (
     JOINING,
+    POINT_TO_POINT,
     Collectives,
     blocking,
     device_collectives,
@@ -93,7 +94,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     found, budget = device_collectives(a, device), a.budgets[device]
     exposed, window = budget.share("communication"), budget.untraced_ns
     if len(found) == 0:
-        names = "time", "exposed", "exposed_transfer", "exchange_exposed", "exchange_part"
+        names = "time", "exposed", "exposed_transfer", "exchange_exposed", "exchange_part", "point_to_point"
         out |= {f"comm.{name}_ratio": 0.0 for name in names} | {"comm.halves": False}
         return
     time, hidden = overlap(a, device)
@@ -129,13 +130,17 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
 
 
 def _exchange_facts(a: Analysis, device: int, found: Collectives, waits: Array) -> dict[str, Value | None]:
-    """Of the exchanges of tokens with experts; without experts there are none."""
+    """Of the exchanges of tokens with experts, without which there are none; and what else one process sends
+    to another."""
     exchanges = find_exchanges(a, device, found)
     mine, exposed = exchanges.rows, np.maximum(found.exposed - waits, 0)
-    own = max(int(found.duration[mine].sum()), 1)
+    own, whole = max(int(found.duration[mine].sum()), 1), max(int(exposed.sum()), 1)
+    to_one = np.array([kind in POINT_TO_POINT for kind in found.kinds], bool)[found.kind]
+    to_one[mine] = False
     return {
+        "comm.point_to_point_ratio": exposed[to_one].sum() / whole,
         "comm.exchange_exposed_ratio": exposed[mine].sum() / a.budgets[device].untraced_ns,
-        "comm.exchange_part_ratio": exposed[mine].sum() / max(int(exposed.sum()), 1),
+        "comm.exchange_part_ratio": exposed[mine].sum() / whole,
         "comm.exchange_hidden_ratio": 1.0 - found.exposed[mine].sum() / own if len(mine) else None,
         "comm.halves": exchanges.halves,
     }

@@ -21,6 +21,7 @@ from advisor.sources.schema import MISSING, PTOP, Call
 
 #: Point-to-point calls, if the tracer recorded which ones (their kernels share one name).
 SEND, RECEIVE = "send", "receive"
+POINT_TO_POINT = frozenset(("send-recv", SEND, RECEIVE))
 #: Those that join the parts of a model that is split over GPUs; others exchange tokens, or send to one rank.
 JOINING = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 #: What a collective does, by the words in its kernel name; the first that fits counts.

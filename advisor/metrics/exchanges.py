@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from advisor.metrics import limits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.collectives import RECEIVE, SEND, Collectives
+from advisor.metrics.collectives import POINT_TO_POINT, Collectives
 from advisor.model.arrays import Array
 
 #: What an all-to-all may also run as: before the experts, and behind them.
-_TO_EXPERTS = frozenset(("all-to-all", "all-gather", "send-recv", SEND, RECEIVE))
-_BACK = frozenset(("all-to-all", "reduce-scatter", "send-recv", SEND, RECEIVE))
+_TO_EXPERTS = POINT_TO_POINT | {"all-to-all", "all-gather"}
+_BACK = POINT_TO_POINT | {"all-to-all", "reduce-scatter"}
 _NOTHING, _ATTENTION, _EXPERTS = range(3)
 
 

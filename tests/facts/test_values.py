@@ -701,9 +701,28 @@ def test_exchanges_with_experts(halves: bool, tmp_path: Path) -> None:
         {
             "comm.exchange_exposed_ratio": exposed * 19 / 19_000,
             "comm.exchange_part_ratio": exposed / (exposed + 40),
+            "comm.point_to_point_ratio": 0.0,
             "comm.exchange_hidden_ratio": 1 - exposed / 160,
             "comm.halves": halves,
         },
+    )
+
+
+def test_what_one_process_sends_to_another(tmp_path: Path) -> None:
+    """Steps of 1 ms: 60 us received, of which a kernel of 100 us hides 20, and an all-reduce of 40 us."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        t = i * STEP
+        e.range(f"decode_step {i}", t, t + 900 * US)
+        for name, at, us, stream in (
+            ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 0, 60, 9),
+            (DECODE_ATTENTION.name, 40, 100, 7),
+            (ALL_REDUCE.name, 200, 40, 9),
+        ):
+            e.launch(t + at * US // 2, 3 * US, name, t + (100 + at) * US, us * US, stream=stream)
+    base = built(e, tmp_path)
+    expect_values(
+        base, {"comm.point_to_point_ratio": 0.5, "comm.exchange_part_ratio": 0.0, "comm.reduces_ratio": 0.5}
     )
 
 
