@@ -267,11 +267,9 @@ def findings(d: Diagnosis, top: int | None = None) -> Iterator[b.Block]:
     quality = [f for f in d.findings if judges_capture(f.code) and not f.invalidates]
     rest = [f for f in d.findings if f.kind != "limit" and f not in quality]
     faults = [f for f in rest if f.severity != "info" or f.invalidates]
+    yield b.Gap()
     if faults:
-        yield b.Gap()
         yield _table(faults, top, d.baseline is not None)
-    else:
-        yield b.Gap()
     # Findings whose fix gains nothing alone, but behind the fixes of others.
     won = {s.code: s.marginal_share for s in (d.combined.steps if d.combined is not None else ())}
     unlocked = [f for f in d.findings if f.severity == "info" and won.get(f.code, 0.0) >= WORTH]
