@@ -51,6 +51,7 @@ SUBJECTS = {
     "UTL109": ("serving.mixed_step_count",),
     "UTL112": ("gpus.computing_count",),
     "XFR107": ("copy.peer_exposed_ratio",),
+    "XFR108": ("memset.exposed_ratio",),
     "XFR": (
         "copy.exposed_ratio",
         "copy.tiny_time_ratio",

@@ -150,11 +150,20 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
         out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
         out.put("capture.overhead_idle_ratio", profiler)
+        out.put("capture.blocking_launch_ratio", _blocking(a))
     error_facts(a, out)
     integrity_facts(a, out)
     damage_facts(a, out, rows)
     _coverage(a, out)
     _options(a, out)
+
+
+def _blocking(a: Analysis) -> float | None:
+    """Share of the kernels launched one by one whose launch call returns only after they have ended."""
+    ops, calls = a.ops, a.trace.columns("api_calls", ("end", "call"))
+    kernels = np.flatnonzero((ops.kind == Kind.KERNEL) & (ops.api >= 0))
+    kernels = kernels[calls["call"][ops.api[kernels]] == Call.LAUNCH]
+    return (calls["end"][ops.api[kernels]] >= ops.end[kernels]).mean() if len(kernels) else None
 
 
 def _command(command: str, out: FactWriter) -> None:

@@ -316,6 +316,7 @@ def _of_host(a: Analysis, out: FactWriter) -> None:
         waits.switch_facts(*view)
         memory.memory_facts(*view)
         copies.copy_facts(*view)
+        copies.memset_facts(*view)
         serving.replay_facts(*view)
         memory.retry_facts(*view)
         serving.transfer_facts(*view)  # reads those of the host

@@ -15,6 +15,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.callsites import small_runs
 from advisor.metrics.intervals import subtract, union
+from advisor.metrics.operations import Kind
 from advisor.model.arrays import Array, among, begins_run, marked, ordered, pairs, rows_at
 from advisor.model.facts import Interval, Row
 from advisor.sources.schema import (
@@ -122,6 +123,22 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= a.rates(device, counts)
     _places(a, out, at, kind)
     _classes(out, [copies.of_class(*one) for one in pairs(kind, host_side)])
+
+
+def memset_facts(a: Analysis, device: int, out: FactWriter) -> None:
+    """Memory that the device sets to a value while no kernel runs."""
+    budget, ops, at = a.budgets[device], a.ops, a.device_ops(device)
+    fills = at[ops.kind[at] == Kind.MEMSET]
+    exposed = size = 0
+    if len(fills):
+        kernels = at[ops.kind[at] != Kind.MEMSET]
+        spans = budget.window.cut(union(ops.start[fills], ops.end[fills]))
+        exposed = subtract(spans, union(ops.start[kernels], ops.end[kernels])).total
+        bytes_ = a.trace.columns("memsets", ("bytes",))["bytes"][ops.row[fills]]
+        size = MISSING if (bytes_ == MISSING).any() else int(bytes_.sum())
+    out.put("memset.exposed_ratio", exposed / budget.untraced_ns)
+    if a.step_count and size != MISSING:
+        out.put("memset.bytes_per_step", size / a.step_count)
 
 
 def _host_memory(copies: _Copies, crosses: Array, practical: float | None, out: FactWriter) -> float:

@@ -46,6 +46,8 @@ _EVENT_WAITS = re.compile(
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 _BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+#: Calls that allocate, lock or release memory of the host.
+_LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
 
 #: Parts of a gap in which the queue is refilled once a wait has returned.
@@ -211,7 +213,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
-    stalls = rows[length > limits.STALL_NS]
+    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, _LOCKS_PAGES)
     window = budget.untraced_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])
@@ -221,6 +223,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
         "alloc.stall_call_ratio": len(stalls) / max(len(rows), 1),
         "alloc.time_ratio": union(calls["start"][rows], calls["end"][rows]).total / whole,
         "alloc.idle_ratio": budget.share("alloc"),
+        "alloc.pinned_ratio": float(length[pinned].sum() / max(length.sum(), 1)),
         "alloc.stall_max_ns": float(length.max(initial=0)),
         "alloc.stall_time_ratio": stalled.total / whole,
         "alloc.stall_idle_ratio": slow / window,

@@ -29,6 +29,7 @@ from advisor.metrics.passes import (
     embedding_lookups,
     narrowed_weights,
     quantised_inputs,
+    sampling_kernels,
     sampling_sorts,
     widened_caches,
     widened_weights,
@@ -265,4 +266,5 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
         **a.rates(device, counts),
     }
     if a.step_count:
-        out.put("kernel.sampling_sort_window_ratio", held(sampling_sorts(a, at, kernels.step)) / window)
+        for subject, find in (("sampling_sort", sampling_sorts), ("sampling", sampling_kernels)):
+            out.put(f"kernel.{subject}_window_ratio", held(find(a, at, kernels.step)) / window)

@@ -17,11 +17,13 @@ from advisor.knowledge.shapes import Precision
 from advisor.metrics.collectives import collectives_in_rows, small_collectives
 from advisor.metrics.kernels import ATTENTION, UNFUSED, is_combining, is_simt_fp32, is_tf32
 from advisor.metrics.layers import concatenations
+from advisor.metrics.operations import Kind
 from advisor.metrics.passes import (
     cache_reorders,
     embedding_lookups,
     narrowed_weights,
     quantised_inputs,
+    sampling_kernels,
     sampling_sorts,
 )
 from advisor.metrics.workload import TRAINING
@@ -236,6 +238,8 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         "kv_combines": lambda: work.select(is_combining),
         "concatenations": lambda: work.found_by(concatenations),
         "sampling_sorts": lambda: sampling_sorts(*work.placed),
+        "sampling": lambda: sampling_kernels(*work.placed),
+        "memsets": lambda: np.asarray(work.kind == Kind.MEMSET),
         "attention_pieces": lambda: work.attention_pieces.inner,
         "cache_joins": lambda: work.cache_joins,
         "cache_reorders": lambda: cache_reorders(*work.placed).of,

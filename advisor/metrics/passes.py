@@ -109,20 +109,32 @@ def in_order(a: Attributed, at: Array, step: Array) -> KernelOrder:
     return KernelOrder(kept, a.op_name[at[kept]], a.ops.length[at[kept]], run)
 
 
+#: Families of what makes a token of the last product of a step.
+_SAMPLING = frozenset(("sampling", "scan_sort", "softmax", "reduction", "elementwise", "copy", "index"))
+
+
 def sampling_sorts(a: Attributed, at: Array, step: Array) -> Array:
     """Mask over operations (positions `at` in `ops`, with their step, -1 for none): the sorts and scans
     behind the last matrix product of their step."""
+    return _behind_products(a, at, step, lambda k: k.family == "scan_sort" and k.operation != "top-k")
+
+
+def sampling_kernels(a: Attributed, at: Array, step: Array) -> Array:
+    """The same of all that may choose a token there: softmax, sorts, reductions and what is between them."""
+    return _behind_products(a, at, step, lambda k: k.family in _SAMPLING)
+
+
+def _behind_products(a: Attributed, at: Array, step: Array, wanted: Callable[[KernelFamily], bool]) -> Array:
     name = a.op_name[at]
-    is_sort = a.names.mask(lambda k: k.family == "scan_sort" and k.operation != "top-k")
-    product, sort = (np.append(wanted, False)[name] for wanted in (a.names.mask(is_product), is_sort))
-    if not sort.any():
-        return sort
+    product, mine = (np.append(of, False)[name] for of in (a.names.mask(is_product), a.names.mask(wanted)))
+    if not mine.any():
+        return mine
     order = sorting(a.ops.start[at])
-    product, sort, step = product[order], sort[order], step[order]
+    product, mine, step = product[order], mine[order], step[order]
     last = np.full(int(step.max(initial=-1)) + 2, len(name))  # the last entry is that of no step
     products = np.flatnonzero(product & (step >= 0))
     last[step[products]] = products
-    found = np.flatnonzero(sort)
+    found = np.flatnonzero(mine)
     found = found[found > last[step[found]]]
     return marked(len(name), found if isinstance(order, slice) else order[found])
 

@@ -253,6 +253,7 @@ def test_kernels(steps: FactBase) -> None:
             "kernel.weight_cast_ratio": 0.0,
             "kernel.weight_cast_window_ratio": 0.0,
             "kernel.sampling_sort_window_ratio": 0.0,
+            "kernel.sampling_window_ratio": 0.05,
             "kernel.attention_pieces_window_ratio": 0.0,
             "kernel.attention_pieces_per_step": 0.0,
             "kernel.cache_reorder_window_ratio": 0.0,
@@ -305,6 +306,8 @@ def test_waiting_and_copies(steps: FactBase) -> None:
             "copy.small_held_ratio": 0.005,
             "copy.dtod_busy_ratio": 0.0,
             "copy.dtod_window_ratio": 0.0,
+            "memset.exposed_ratio": 0.0,
+            "memset.bytes_per_step": 0.0,
             "copy.htod_bytes_per_step": float(1 << 17),
             "copy.link_time_ratio": 0.0,
             "copy.link_exposed_ratio": 0.0,
@@ -562,6 +565,9 @@ def test_allocations_and_memsets(tmp_path: Path) -> None:
         {
             "alloc.calls_per_step": 20 / 19,
             "alloc.idle_ratio": (1.9 + 3) / 22,
+            "alloc.pinned_ratio": 0.0,
+            "memset.exposed_ratio": 19 * 0.005 / 22,
+            "memset.bytes_per_step": 4096.0,
             "alloc.stall_max_ns": 3e6,
             "alloc.stall_max_over_p50": 30.0,
             "alloc.time_ratio": (1.9 + 3) / 22,
@@ -904,6 +910,25 @@ def test_allocations_of_a_host_that_runs_ahead(tmp_path: Path) -> None:
         e.call("cudaMalloc_v3020", t, 20 * US)
         e.launch(t + 30 * US, 10 * US, GEMM.name, 50 * US + i * STEP, STEP)
     expect_values(built(e, tmp_path), {"alloc.time_ratio": 0.02, "alloc.idle_ratio": 0.0})
+
+
+def test_calls_that_lock_memory_of_the_host(tmp_path: Path) -> None:
+    """300 of 400 us of allocation a step."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        e.launch(i * STEP, 10 * US, GEMM.name, i * STEP + 20 * US, 100 * US)
+        for at, us, name in ((200, 200, "HostAlloc"), (410, 100, "Malloc"), (520, 100, "FreeHost")):
+            e.call(f"cuda{name}_v3020", i * STEP + at * US, us * US)
+    expect_values(built(e, tmp_path), {"alloc.pinned_ratio": 0.75})
+
+
+@pytest.mark.parametrize("waits", [4, 20, 0])
+def test_launch_calls_that_return_after_their_kernel(waits: int, tmp_path: Path) -> None:
+    """Of 20 calls so many last 10 us longer than their kernel of 100 us, the others 5 us."""
+    e = Export().gpu().process(1)
+    for i in range(20):
+        e.launch(i * STEP, (130 if i < waits else 5) * US, GEMM.name, i * STEP + 20 * US, 100 * US)
+    assert built(e, tmp_path).value("capture.blocking_launch_ratio") == waits / 20
 
 
 def test_what_tensors_use_of_the_allocators_memory(tmp_path: Path) -> None:

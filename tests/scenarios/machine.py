@@ -95,13 +95,16 @@ class Machine:
         call: float = 4,
         stream: int = 7,
         callchain: int | None = None,
+        blocking: bool = False,
         **columns: Any,
     ) -> None:
-        """A kernel of so many us. The host needs 1 us to its next call."""
+        """A kernel of so many us. The host needs 1 us to its next call; a `blocking` call returns when the
+        kernel has run, and 5 us more."""
         self._here()
         blocked = self._ends[-self._queue] if len(self._ends) >= self._queue else 0
         back = max(self.now + call, blocked)
         start, end = self._occupy(stream, back + 2, us)
+        back = end + 5 if blocking else back
         self._ran.append((start, end, kernel))
         self.export.call(
             "cudaLaunchKernel_v7000", _ns(self.now), _ns(back - self.now), callchain=callchain
