@@ -25,7 +25,7 @@ from advisor.knowledge.verb_files import limit, read_of_context
 from advisor.model.comparison import Comparability, ContextScaling, Scaling
 from advisor.model.facts import TRACE, Scope
 from advisor.model.findings import Span
-from advisor.model.numbers import milliseconds
+from advisor.model.numbers import first_few, milliseconds
 
 #: Operations that get facts of their own, by the size of their change.
 _KEPT = 20
@@ -175,8 +175,7 @@ def _summary(doc: ContextScaling) -> str:
         share = share.replace("%", " %")
     if doc.verdict == "only-attention-scales":
         return f"Only attention grows: {text[:-1]}{share}."
-    grown = [r.operation for r in doc.operations if r.grows]
-    listed = ", ".join(grown[:3]) + (f" and {len(grown) - 3} more" if len(grown) > 3 else "")
+    listed = first_few([r.operation for r in doc.operations if r.grows], 3)
     also = any(r.attention and not r.grows and r.step_growth >= limit("growth-share") for r in doc.operations)
     what = (
         f"Not only attention grows, but also {listed}" if also else f"Growth that should not be, of {listed}"

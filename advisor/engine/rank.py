@@ -91,8 +91,7 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     """The findings in order, with severity, score and `rank` (from 1); run again once gains are
     known. `rules` by code say which fix needs which other one first."""
     rated = [graded(f) for f in findings]
-    rated = [_behind_causes(f, rated) for f in rated]
-    rated = [_behind_unknown(f, rated) for f in rated]
+    rated = [_behind_heavier(f, rated) for f in rated]
     if any(_wins_latency(f) or f.invalidates for f in rated):
         sure = [f.severity for f in rated if _wins_latency(f) and _surely(f)]
         cap = least("medium", max(sure, key=SEVERITIES.index) if sure else None)
@@ -104,26 +103,22 @@ def rank(findings: Iterable[Finding], rules: Mapping[str, RuleSpec]) -> tuple[Fi
     return tuple(f.replaced(rank=number) for number, f in enumerate(placed, 1))
 
 
-def _behind_causes(finding: Finding, rated: Sequence[Finding]) -> Finding:
-    """The symptom, at most as severe as the causes in the same place that hold more of the step."""
-    if finding.kind != "symptom":
+def _behind_heavier(finding: Finding, rated: Sequence[Finding]) -> Finding:
+    """The finding, at most as severe as the causes in the same place that outweigh it: a symptom if they hold
+    more of the step; a limit if they have no estimate and hold more than its fix saves, since no estimate
+    makes a fault no lighter than what the program does well."""
+    if finding.kind not in ("symptom", "limit"):
         return finding
-    causes = (f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding))
-    larger = [f.severity for f in causes if _held(f) > _held(finding) > 0]
-    most = max(larger, key=SEVERITIES.index) if larger else None
-    return finding.replaced(severity=least(finding.severity, most))
-
-
-def _behind_unknown(finding: Finding, rated: Sequence[Finding]) -> Finding:
-    """The limit, at most as severe as a fault in the same place that has no estimate and holds more of the
-    step than the limit's fix saves: no estimate makes a fault no lighter than what the program does well."""
+    causes = [f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding)]
     saved = finding.ranking.saved if finding.ranking is not None else None
-    if finding.kind != "limit" or saved is None:
-        return finding
-    faults = (f for f in rated if f.kind == "cause" and _wins_latency(f) and _meet(f, finding))
-    larger = [f.severity for f in faults if saved_of(f.gain) is None and _held(f) > saved]
-    most = max(larger, key=SEVERITIES.index) if larger else None
-    return finding.replaced(severity=least(finding.severity, most))
+    if finding.kind == "symptom":
+        heavier = [f.severity for f in causes if _held(f) > _held(finding) > 0]
+    else:
+        unknown = [f for f in causes if saved_of(f.gain) is None]
+        heavier = [f.severity for f in unknown if saved is not None and _held(f) > saved]
+    return finding.replaced(
+        severity=least(finding.severity, max(heavier, key=SEVERITIES.index, default=None))
+    )
 
 
 def _held(finding: Finding) -> float:

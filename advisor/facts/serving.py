@@ -19,6 +19,7 @@ from advisor.metrics.kernels import launch_shape
 from advisor.metrics.phases import step_sizes, step_times
 from advisor.metrics.waited import kv_transfers
 from advisor.model.arrays import median_of
+from advisor.model.numbers import first_few
 from advisor.sources.schema import MISSING
 
 #: This many sizes of steps are named.
@@ -199,10 +200,7 @@ def replay_facts(a: Analysis, device: int, out: FactWriter) -> None:
     kinds = list(dict.fromkeys(names))
     with_graph = {name for name, replay in zip(names, replays.tolist(), strict=True) if replay}
     without = [kind for kind in kinds if kind and kind not in with_graph]
-    shown = ", ".join(without[:_SHOWN]) + (
-        f" and {len(without) - _SHOWN} more" if len(without) > _SHOWN else ""
-    )
-    out.put("graph.eager_steps", shown or None)
+    out.put("graph.eager_steps", first_few(without, _SHOWN) or None)
 
 
 def _kind_of_step(size: StepName | None, phase: str) -> str:

@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from msgspec import Struct, field
 from pydantic import Field
 
 Severity = Literal["info", "low", "medium", "high"]
 #: From the least to the most severe.
-SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high")
-
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 Value = bool | int | float | str
 #: The value of a cell of a table.
@@ -34,7 +33,7 @@ def sees(level: Level) -> frozenset[str]:
 
 #: Narrower levels see the facts of wider ones, never the reverse. The last three are siblings:
 #: a device holds processes, phases and operations side by side.
-LEVELS: tuple[Level, ...] = ("trace", "rank", "device", "process", "phase", "operation")
+LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 #: What facts are about: one trace, a comparison of two, how a trace was recorded, or the captures that
@@ -112,7 +111,7 @@ class Scope:
         """A total order in which a wider scope comes before the scopes that it encloses."""
         return tuple(
             (0, "") if v is None else (1, f"{v:012d}" if isinstance(v, int) else str(v))
-            for v in (self.rank, self.device, self.process, self.phase, self.operation)
+            for v in self.as_dict().values()
         )
 
     def label(self) -> str:

@@ -155,6 +155,11 @@ def amount(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
+def first_few(texts: Sequence[str], most: int) -> str:
+    """``a, b, c and 3 more``: at most this many of them."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
 def found_and_noted(findings: Sequence[Finding]) -> list[str]:
     """``["2 findings", "1 note"]``: notes, those of severity info, only if there are any."""
     notes = sum(f.severity == "info" for f in findings)

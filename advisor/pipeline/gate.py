@@ -10,6 +10,7 @@ from typing import Any
 from advisor.engine.load import builtin_dir, load_rules
 from advisor.errors import InputError, near
 from advisor.model.findings import SEVERITIES, Diagnosis, Finding
+from advisor.model.numbers import first_few
 from advisor.model.review import History, Review
 from advisor.pipeline.inputs import located
 
@@ -105,8 +106,7 @@ def failed(found: Sequence[str], asked: str) -> str:
     """Why a gate fails, in one line, with what was `asked` for; empty if nothing was `found`."""
     if not found:
         return ""
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"gate failed: {', '.join(found[:_NAMED])}{more} ({asked})"
+    return f"gate failed: {first_few(found, _NAMED)} ({asked})"
 
 
 def since(before: Review | History, done: Sequence[Diagnosis]) -> History:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from advisor.capture.nsys_options import apart, joined, merged, name_of
 from advisor.model.capture_plan import Checkup
 from advisor.model.findings import Diagnosis
+from advisor.model.numbers import first_few
 from advisor.model.run import Pass, Run
 from advisor.recording import store
 from advisor.recording.record import COUNTERS, OUTPUT
@@ -80,10 +81,9 @@ def judged(run: Run, found: Diagnosis) -> tuple[Run, list[str]]:
     if run.passes:
         last = run.passes[-1]
         decided = tuple(code for code in last.waiting if code not in lacking)
-        number, more = len(run.passes) + 1, len(decided) - _FEW
-        names = ", ".join(decided[:_FEW]) + (f" and {more} more" if more > 0 else "")
+        number = len(run.passes) + 1
         text = f"pass {number} judged {len(decided)} of {len(last.waiting)} rules that waited"
-        notes.append(f"{text}: {names}" if decided else text)
+        notes.append(f"{text}: {first_few(decided, _FEW)}" if decided else text)
         run = run.replaced(passes=(*run.passes[:-1], last.replaced(decided=decided)))
     if run.passes and lacking:
         needs = ", ".join(_needs(found, lacking))

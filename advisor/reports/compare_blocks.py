@@ -13,6 +13,7 @@ from advisor.model.numbers import (
     difference,
     digits,
     fact_unit,
+    first_few,
     megahertz,
     milliseconds,
     percent,
@@ -56,9 +57,7 @@ def sides(*named: tuple[str, m.SideDoc], verbosity: int = 0) -> Iterator[Block]:
     """The captures of each side, and what recorded them."""
     for name, side in named:
         paths = [i.path for i in side.inputs]
-        hidden = 0 if verbosity > 0 else len(paths[4:])
-        shown = ", ".join(paths[: len(paths) - hidden])
-        yield Labelled(name, f"{shown} and {hidden} more" if hidden else shown)
+        yield Labelled(name, first_few(paths, len(paths) if verbosity > 0 else 4))
         entry = side.inputs[0]
         about = (
             entry.device,

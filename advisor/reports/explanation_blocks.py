@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor.model.explanation import Explanation, Reason, ScopeExplanation
-from advisor.model.numbers import amount, fact_unit, session_time, value_text
+from advisor.model.numbers import amount, fact_unit, first_few, session_time, value_text
 from advisor.model.rules import judges_capture
 from advisor.reports.blocks import (
     Block,
@@ -143,9 +143,8 @@ def _reasons(reasons: Sequence[Reason], at: _Depth) -> Iterator[Item]:
         elif reason.kind != "branch" and at.shows(reason):
             below = tuple(_reasons(reason.reasons, inside)) if at.goes_on(reason) else ()
             rules = [r.rule for r in reason.reasons if r.rule is not None and reason.kind == "state"]
-            names = ", ".join(f"{r.code}{r.scope.aside()}" for r in rules[:3])
-            more = f" and {len(rules) - 3} more" if len(rules) > 3 else ""
-            text = reason.text + (f": {names}{more}" if names else "")
+            names = first_few([f"{r.code}{r.scope.aside()}" for r in rules], 3)
+            text = reason.text + (f": {names}" if names else "")
             yield Item(text, *_TRUTH[reason.holds], below=below)
     if branches and at.verbosity <= 0:
         yield Item(f"{amount(len(branches), 'other way')} to fire, further off (-v)")

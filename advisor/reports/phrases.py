@@ -14,6 +14,7 @@ from advisor.model.numbers import (
     amount,
     certainty,
     digits,
+    first_few,
     milliseconds,
     percent_range,
     session_time,
@@ -45,8 +46,7 @@ def capture_name(entry: Input) -> str:
 
 def title(diagnosis: Diagnosis) -> str:
     """The subject of the diagnosis: the names of its captures."""
-    names = [capture_name(i) for i in diagnosis.inputs]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return first_few([capture_name(i) for i in diagnosis.inputs], 3)
 
 
 def missing(diagnosis: Diagnosis) -> list[str]:

@@ -109,8 +109,7 @@ def _table(page: Page, table: StatsTable, timeunit: str | None) -> None:
             page.wrapped(note, ["    "], 4, "dim")
     if left_out := [name for i, name in enumerate(ranks) if i not in kept]:
         heads = [name.partition(" (")[0] for name in sorted(left_out, key=lambda name: ranks[name])]
-        rest = f" and {len(heads) - NAMED} more" if len(heads) > NAMED else ""
-        page.wrapped(f"no room for {', '.join(heads[:NAMED])}{rest}: --format csv has all", style="dim")
+        page.wrapped(f"no room for {figures.first_few(heads, NAMED)}: --format csv has all", style="dim")
 
 
 def fitting(need: Sequence[int], ranks: Sequence[int], width: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from advisor.model.findings import Diagnosis, Finding
-from advisor.model.numbers import OPS, amount, fact_unit, value_text
+from advisor.model.numbers import OPS, amount, fact_unit, first_few, value_text
 from advisor.reports import phrases
 from advisor.reports.blocks import Number
 from advisor.reports.finding_text import cost_text, params_text
@@ -101,8 +101,7 @@ def _short(diagnosis: Diagnosis) -> str:
         names = [name.removesuffix(ending) for name in names]
     if len(names) == 1:
         return names[0]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{len(names)} ranks: {', '.join(names[:3])}{more}"
+    return f"{len(names)} ranks: {first_few(names, 3)}"
 
 
 #: Tables of all kinds are stacked: three columns for texts, the rest for numbers.
