@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.facts import FactSpec, Need, supplies
+from advisor.knowledge.facts import FactSpec, Need, fills, supplies
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics import limits as metric_limits
 from advisor.model.facts import FactBase, Scope
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
     from advisor.metrics.analysis import Analysis
 
 CUDA = "--trace=cuda,nvtx"
-SAMPLES = "--gpu-metrics-devices=all"
 GIL = "--trace=cuda,nvtx,python-gil"
-MEMORY = "--cuda-memory-usage=true"
-FAULTS = "--cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
-OSRT = "--trace=cuda,nvtx,osrt"
-CPU_SWITCHES = "--trace=cuda,nvtx,osrt --cpuctxsw=process-tree"
-NETWORK = "--nic-metrics=lf"
-GPU_SWITCHES = "--gpuctxsw=true"
 NODES = "--cuda-graph-trace=node"
 FASTER = "--gpu-metrics-devices=all --gpu-metrics-frequency=100000"
 WEIGHTS = "--weight-bytes"
@@ -38,7 +31,6 @@ STEP_RANGES = "an NVTX range around each step"
 OWNER = "GPU work in the captured process"
 LOSSLESS = "a capture that loses no kernels"
 SUMMED = "the capture that was summed up (advisor REPORT.sqlite)"
-SIZES = "an nsys of 2026 or a PyTorch profiler trace, which record the arguments of NCCL"
 
 
 #: By name, what looks in the analysis of one device for something that facts need (see `Need`).
@@ -115,18 +107,6 @@ def steps_at_least(a: Analysis, least: int) -> bool:
 # --- why a fact has no value, and what would supply it --------------------------------------------
 
 
-#: The option that fills a table; CUDA tracing fills the others.
-_TABLES = {
-    "samples": SAMPLES,
-    "allocations": MEMORY,
-    "host_calls": OSRT,
-    "collectives": SIZES,
-    "page_faults": FAULTS,
-    "host_samples": "--sample=process-tree",
-    "network": NETWORK,
-    "cpu_switches": CPU_SWITCHES,
-    "gpu_switches": GPU_SWITCHES,
-}
 #: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as in nvidia-smi, is GR
 #: Active: it means that some kernel ran, and nothing about SMs or memory.
 _MEASURES = {
@@ -290,7 +270,7 @@ def _besides(spec: FactSpec, absent: list[str], fix: str | None, serving: str | 
 def _of_tables(spec: FactSpec, absent: list[str]) -> str | None:
     """The options that fill the absent tables; the GIL has ranges of its own."""
     gil = [GIL] if spec.flag == GIL else []
-    return combine([*(_TABLES.get(t, CUDA) for t in absent), *gil])
+    return combine([*(fills().get(t, CUDA) for t in absent), *gil])
 
 
 def _switch(spec: FactSpec, serving: str | None) -> str | None:

@@ -28,7 +28,7 @@ from advisor.model.parts import PARTS
 OverRanks = Literal["each", "median", "joint"]
 
 
-class Need(Struct, frozen=True):
+class Need(Data):
     """Something that a fact needs besides its tables and columns.
 
     `met` is the name of the predicate that looks for it in the analysis of one device, with `argument` if it
@@ -37,11 +37,11 @@ class Need(Struct, frozen=True):
     knowledge of a serving engine lists a variable that does so.
     """
 
-    lack: str
-    supply: str | None = None
-    met: str | None = None
+    lack: Text
+    supply: Text | None = None
+    met: Name | None = None
     argument: str | int | None = None
-    switch: str | None = None
+    switch: Name | None = None
 
 
 class FactSpec(Struct, frozen=True):
@@ -84,16 +84,6 @@ ColumnsByTable = dict[Name, tuple[Name, ...]]
 Columns = Name | ColumnsByTable | tuple[Name | ColumnsByTable, ...]
 
 
-class NeedLine(Data):
-    """See `Need`."""
-
-    lack: Text
-    supply: Text | None = None
-    met: Name | None = None
-    argument: str | int | None = None
-    switch: Name | None = None
-
-
 class FactLine(Data):
     """See `FactSpec`; what it leaves out is as in its group. The entry ``NAME_per_*`` is two facts, a count
     by step and one by 100 kernels, and its meaning says what is counted."""
@@ -103,7 +93,7 @@ class FactLine(Data):
     formula: Text | None = None
     tables: tuple[Name, ...] | None = None
     columns: Columns | None = None
-    needs: tuple[Name | NeedLine, ...] | None = None
+    needs: tuple[Name | Need, ...] | None = None
     supply: Text | None = None
     windowed: bool | None = None
     over_ranks: OverRanks | None = None
@@ -116,7 +106,7 @@ class FactGroup(Data):
     flag: str = ""
     tables: tuple[Name, ...] = ()
     columns: Columns = Field(default_factory=dict)
-    needs: tuple[Name | NeedLine, ...] = ()
+    needs: tuple[Name | Need, ...] = ()
     supply: Text | None = None
     windowed: bool = True
     over_ranks: OverRanks = "each"
@@ -127,11 +117,12 @@ class FactFile(File):
     """Needs and columns that several facts have in common have a name: in ``shared.yaml`` for all files.
 
     Only ``shared.yaml`` has `supplies`: all that `flag` and `supply` may be, with what is said of a recording
-    without it, in the order in which one stands for several.
+    without it, in the order in which one stands for several; and `fills`: what records a table.
     """
 
     supplies: dict[Text, Text] = Field(default_factory=dict)
-    needs: dict[Name, NeedLine] = Field(default_factory=dict)
+    fills: dict[Name, Text] = Field(default_factory=dict)
+    needs: dict[Name, Need] = Field(default_factory=dict)
     columns: dict[Name, Columns] = Field(default_factory=dict)
     groups: tuple[FactGroup, ...] = ()
 
@@ -152,7 +143,7 @@ class _Reader:
         ):
             if file is not shared and (twice := ours.keys() & common):
                 raise AdvisorError(f"{self._path}: shared.yaml has the {kind} '{min(twice)}' as well")
-        self.needs = {n: _need(line) for n, line in (shared.needs | file.needs).items()}
+        self.needs = shared.needs | file.needs
         self._columns = shared.columns | file.columns
         self._supplies = shared.supplies
 
@@ -204,8 +195,8 @@ class _Reader:
         else:
             yield spec(name, line.meaning, line.formula, needed)
 
-    def _needs_of(self, fact: str, needs: tuple[str | NeedLine, ...]) -> tuple[Need, ...]:
-        return tuple(self._named(fact, n) if isinstance(n, str) else _need(n) for n in needs)
+    def _needs_of(self, fact: str, needs: tuple[str | Need, ...]) -> tuple[Need, ...]:
+        return tuple(self._named(fact, n) if isinstance(n, str) else n for n in needs)
 
     def _named(self, fact: str, name: str) -> Need:
         if name not in self.needs:
@@ -225,21 +216,17 @@ class _Reader:
         return self._columns_of(fact, self._columns[columns])
 
 
-def _need(line: NeedLine) -> Need:
-    return Need(line.lack, line.supply, line.met, line.argument, line.switch)
-
-
 class Declared(NamedTuple):
-    """By file, its facts, and the needs that it can name; and what a recording lacks, by what supplies it."""
+    """By file, its facts, and the needs that it can name; what they have in common."""
 
     facts: dict[str, tuple[FactSpec, ...]]
     needs: dict[str, dict[str, Need]]
-    supplies: Mapping[str, str]
+    shared: FactFile
 
 
 def declared(files: Mapping[str, FactFile]) -> Declared:
     """What files declare, by their names without ending. Raises AdvisorError, which names file and fact."""
-    found = Declared({}, {}, files["shared"].supplies)
+    found = Declared({}, {}, files["shared"])
     place: dict[str, str] = {}
     for name, file in files.items():
         reader = _Reader(name, files["shared"], file)
@@ -270,7 +257,12 @@ def need(name: str, file: str = "shared") -> Need:
 
 def supplies() -> Mapping[str, str]:
     """By all that can supply a fact, what a recording without it lacks; the first stands for several."""
-    return _declared().supplies
+    return _declared().shared.supplies
+
+
+def fills() -> Mapping[str, str]:
+    """What records each table that CUDA tracing does not."""
+    return _declared().shared.fills
 
 
 def files() -> tuple[str, ...]:
