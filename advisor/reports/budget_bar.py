@@ -16,6 +16,10 @@ SPARE = "123456789abcdefghijklmnopqrstuvwxyz"
 #: In the short form: least share of a named part below one bar and below several; number of bars; least
 #: share of a part without a finding that is explained, and of compute, which is the device's purpose.
 WORTH, WORTH_OF_MANY, BRIEF, LARGE, MOST = 0.03, 0.05, 2, 0.1, 0.5
+#: In the short form: the parts that are not named.
+OTHERS = "others"
+#: Column at which bars of the short form begin.
+MARGIN = 12
 COLUMNS = 8
 NAME = 20
 
@@ -108,23 +112,36 @@ def unanswered(budgets: Sequence[Budget], brief: bool = False) -> list[str]:
 
 
 def brief(page: Page, budgets: Sequence[Budget]) -> None:
-    """One bar a device, of many the least and the most busy, over the parts that hold enough."""
+    """One bar a device, of many the least and the most busy, over the parts that hold enough, and the others
+    as one."""
     drawn = list(budgets)
     if len(drawn) > BRIEF:
         busy = [sum(p.share for p in b.parts if p.part in BUSY) for b in drawn]
         ranked = sorted(range(len(drawn)), key=lambda i: (busy[i], i))
         drawn = [drawn[i] for i in sorted(ranked[: BRIEF // 2] + ranked[-(BRIEF // 2) :])]
     given = signs(_order(drawn), page.glyphs.bar)
-    _bars(page, _labels(drawn) if len(drawn) > 1 else ["budget"], drawn, given, 12)
     table = shares(drawn, WORTH if len(drawn) == 1 else WORTH_OF_MANY)
-    held = ((p, [s or 0.0 for s in table.cells[p]]) for p in table.parts)
-    texts = (f"{given[p][0]} {words(p)} {percent_range(own)}" for p, own in held)
+    named = {p: sign for p, sign in given.items() if p in table.parts}
+    drawn = [_joined(one, named) for one in drawn]
+    named[OTHERS] = page.glyphs.dot, "dim"
+    _bars(page, _labels(drawn) if len(drawn) > 1 else ["budget"], drawn, named, MARGIN)
+    rows = ((p, [s or 0.0 for s in table.cells[p]]) for p in table.parts)
+    texts = [f"{named[p][0]} {words(p)} {percent_range(own)}" for p, own in rows]
+    if any(_counts(page, one, named, MARGIN)[-1] for one in drawn):
+        texts.append(f"{named[OTHERS][0]} {OTHERS}")
     page.labelled("", ", ".join(t.replace(" ", GLUE) for t in texts))
     if open_parts := unanswered(budgets, brief=True):
         names = ", ".join(
             sentence.partition(":")[0].removeprefix("No finding about ") for sentence in open_parts
         )
         page.labelled("", f"no finding about {names}; -v says why")
+
+
+def _joined(budget: Budget, named: Signs) -> Budget:
+    """The parts that are named, and the sum of the others behind them."""
+    parts = tuple(p for p in budget.parts if p.part in named)
+    share, ms = (sum(getattr(p, n) for p in budget.parts if p.part not in named) for n in ("share", "ms"))
+    return budget.replaced(parts=(*parts, Part(part=OTHERS, share=share, ms=ms)))
 
 
 def _labels(budgets: list[Budget]) -> list[str]:
@@ -145,14 +162,19 @@ def _order(budgets: Sequence[Budget]) -> list[str]:
 def _bars(page: Page, labels: list[str], budgets: list[Budget], given: Signs, margin: int) -> None:
     """A bar a budget behind its label, from column `margin` on."""
     for label, one in zip(labels, budgets, strict=True):
-        held = {p.part: p.share for p in one.parts}
-        counts = cells([held.get(p, 0.0) for p in given], page.width - margin - 1)
+        counts = _counts(page, one, given, margin)
         # Letters stand on the colour of their part: one solid bar with names in it.
         pieces = [
             (sign * n, style + ("" if p == "compute" else " reverse"))
             for (p, (sign, style)), n in zip(given.items(), counts, strict=True)
         ]
         page.line(("  " + pad(label, margin - 2), "dim"), *pieces)
+
+
+def _counts(page: Page, budget: Budget, given: Signs, margin: int) -> list[int]:
+    """Cells of each part of a bar."""
+    held = {p.part: p.share for p in budget.parts}
+    return cells([held.get(p, 0.0) for p in given], page.width - margin - 1)
 
 
 def words(part: str) -> str:

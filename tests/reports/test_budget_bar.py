@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.model import parts
-from advisor.model.findings import Budget, Diagnosis
+from advisor.model.findings import Budget, Diagnosis, Part
 from advisor.model.parts import PARTS
 from advisor.reports.budget_bar import cells, signs
 from advisor.reports.diagnosis_blocks import TextOptions
@@ -40,6 +40,19 @@ def test_one_bar_a_device_of_equal_length() -> None:
     assert len({len(line) for line in drawn}) == 1
     assert "L" in drawn[0]
     assert "h" in drawn[0]
+
+
+def test_every_sign_of_the_short_bar_is_named() -> None:
+    """Small parts are drawn together, as others."""
+    small = Part(part="gc", ms=1.0, share=0.01), Part(part="os", ms=2.0, share=0.02)
+    large = Part(part="compute", ms=77.0, share=0.77), Part(part="sync", ms=20.0, share=0.2)
+    for some in ((*large, *small), (large[0], Part(part="sync", ms=23.0, share=0.23))):
+        one = Budget(device=0, window_ms=100.0, parts=some)
+        lines = plain(DIAGNOSIS.model_copy(update={"budget": (one,)}), TextOptions()).splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith("  budget"))
+        drawn = set(lines[at].split()[1])
+        assert drawn == {entry.split()[0] for entry in lines[at + 1].split(", ")}
+        assert ("others" in lines[at + 1]) == (len(some) > 2)
 
 
 def test_many_devices_are_summarised() -> None:
