@@ -44,7 +44,7 @@ def overlap_copy(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean:
     require(moved, f"the replayed steps copy nothing between {between} but small results")
     if (moved & work.pageable).any():
         inputs = _at_pinned_rate(fix, inputs, work, moved & work.pageable, 0)
-    if work.computes_on_host:
+    if work.answers_on_host:
         # Host code that uses the data precedes the device work that uses its answer.
         return inputs.with_ops(duration=np.where(moved, 0.0, inputs.ops.duration))
     # Uploads in many pieces keep the host busy whenever it issues them.

@@ -24,7 +24,7 @@ from advisor.metrics.intervals import Coverage
 from advisor.metrics.kernels import ATTENTION, MATMUL, UNFUSED, is_dequantising, weight_bits
 from advisor.metrics.operations import Kind
 from advisor.metrics.passes import Pieces, attention_pieces, widened_caches, widened_weights
-from advisor.metrics.waited import exchanges
+from advisor.metrics.waited import host_between_copies
 from advisor.model.arrays import Array, among, distinct, median_of
 from advisor.sources.schema import DTOH, HTOD, PAGEABLE, PINNED
 
@@ -161,14 +161,13 @@ class Work:
 
     @cached_property
     def computes_on_host(self) -> bool:
-        """Whether most of the time of host gaps on a device lies between copies of data to the host and
-        back, with or without the shorter gaps between launches."""
-        for budget in self.a.budgets.values():
-            gap, back = budget.gap_parts["host_gap"], exchanges(self.a, budget)[1]
-            for idle in (gap, gap + budget.gap_parts["host_between_launches"]):
-                if 2 * idle[back].sum() > idle.sum():
-                    return True
-        return False
+        """Whether most of the time of host gaps lies between copies of data to the host and back."""
+        return host_between_copies(self.a, self.a.budgets.values(), data=True)
+
+    @cached_property
+    def answers_on_host(self) -> bool:
+        """The same where what is copied back may be as little as a token."""
+        return host_between_copies(self.a, self.a.budgets.values(), data=False)
 
     @cached_property
     def routing(self) -> tuple[Routing, ...]:

@@ -5,6 +5,7 @@ the operating-system calls around it, and gaps in which it computes on the GPU's
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -188,12 +189,14 @@ def gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
 
 
 def other_gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
-    """The same of the other threads of its process: the one whose range covers most of the gaps, more than
-    half of them."""
+    """The same of the other threads of its process, and of processes that use no GPU (a scheduler that sends
+    the steps): the one whose range covers most of the gaps, more than half of them."""
     rows = a.trace.columns("ranges", ("process", "thread"))
     process = distinct(rows["process"][rows["thread"] == thread])
-    own = process if len(process) else distinct(a.ops.process)
-    threads = distinct(rows["thread"][np.isin(rows["process"], own)]).tolist()
+    on_gpu = distinct(a.ops.process)
+    own = process if len(process) else on_gpu
+    near = np.isin(rows["process"], own) | ~np.isin(rows["process"], on_gpu)
+    threads = distinct(rows["thread"][near]).tolist()
     named = [name for one in threads if one != thread and (name := gap_name(a, one, gaps)) is not None]
     best = max(named, key=lambda name: name.covered_ns, default=None)
     return best if best is not None and 2 * best.covered_ns > gaps.total else None
@@ -290,6 +293,17 @@ def exchanges(a: Analysed, budget: DeviceBudget) -> tuple[Array, Array]:
     if a.steps.method in _BEGIN_KNOWN and a.workload in OF_OWN_INPUTS:
         both &= ~budget.gaps.crosses_step
     return both, both & (copied[after] >= limits.host.EXCHANGED_BYTES)
+
+
+def host_between_copies(a: Analysed, budgets: Iterable[DeviceBudget], data: bool) -> bool:
+    """Whether most of the time of host gaps on a device, with or without the shorter gaps between launches,
+    lies between a copy of data to the host and one back, which is `data` as well or of any size."""
+    for budget in budgets:
+        gap, back = budget.gap_parts["host_gap"], exchanges(a, budget)[data]
+        for idle in (gap, gap + budget.gap_parts["host_between_launches"]):
+            if 2 * idle[back].sum() > idle.sum():
+                return True
+    return False
 
 
 # --- transfers of the KV cache --------------------------------------------------------------------

@@ -272,6 +272,26 @@ def test_the_thread_that_works_in_the_gaps_is_named(tmp_path: Path, covers: bool
     assert ("detokenize" in d.findings[0].message) is covers
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_process_that_sends_the_steps_is_named(tmp_path: Path, on_gpu: bool) -> None:
+    """A worker waits for its scheduler, which is a process of its own; one that computes on the GPU as well
+    is another worker."""
+    m = Machine()
+    for i in range(16):
+        begin = round(m.now * 1e3)
+        m.export.process(200, name="scheduler").range("schedule", begin, begin + 1_180_000)
+        if on_gpu:
+            m.export.launch(begin, kernel_start=begin + 7_000, kernel_dur=1_000)
+        m.export.process(100)
+        m.work(1_200)
+        with m.step(f"decode_step {i}"):
+            m.replay(22)
+            m.wait()
+    d = diagnosed(m, tmp_path)
+    expect(d, "host-gap")
+    assert ("schedule" in d.findings[0].message) is not on_gpu
+
+
 # ------------------------------------------------------------------------------- a slow link
 
 

@@ -140,3 +140,29 @@ def test_launch_calls_that_wait_for_their_kernels(tmp_path: Path, blocking: bool
     if blocking:
         assert "launch-bound" in ranked(d)
         assert d.findings[0].recommendations[0].id == "unset-launch-blocking"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_result_that_the_host_works_on_is_waited_for(tmp_path: Path, answers: bool) -> None:
+    """32 MiB of logits come down in 2.8 ms and the host works for 2 ms: on them, before it sends back the
+    tokens, or on something else, which it can do while they are copied."""
+
+    def sample(m: Machine) -> None:
+        m.copy("DtoH", 32 * MIB, gb_per_s=12)
+        m.wait()
+        m.work(2_000)
+        if answers:
+            m.copy("HtoD", 1)
+
+    m = Machine()
+    for i in range(16):
+        with m.step(f"decode_step {i}"):
+            m.replay(40, call=15)
+            sample(m)
+    d = diagnosed(m, tmp_path)
+    found = next(f for f in d.findings if f.cause == "transfer-bound")
+    assert found.gain is not None
+    assert found.gain.step_after_ms is not None
+    assert found.gain.step_after_ms.mid == pytest.approx(
+        COMPUTE + (2 if answers else 0), abs=0.15 if answers else 3
+    )
