@@ -54,13 +54,13 @@ def _phases(a: Analysis) -> tuple[tuple[KernelName, ...], tuple[PhaseWork, ...]]
     if len(steps):
         labels = np.array([a.steps.phase[i] for i in steps.tolist()])
         names = sorted(set(labels.tolist()))
-        of_step = np.full(len(a.steps) + 1, MISSING, np.int64)
+        of_step = np.full(len(a.steps) + 1, MISSING, np.int32)
         of_step[steps] = [names.index(p) for p in labels.tolist()]
         op_phase = of_step[a.steps.op_step]
         count = np.bincount(of_step[steps], minlength=len(names))
     else:
         names, labels = [WINDOW], np.empty(0, "U1")
-        op_phase = np.where(a.in_window, 0, MISSING)
+        op_phase = np.where(a.in_window, np.int32(0), np.int32(MISSING))
         count = np.ones(1, np.int64)
     kernels, parts = _kernels(a, op_phase, count)
     times = step_times(a) / 1e6 if len(steps) else np.array([a.window.length / 1e6])
@@ -97,11 +97,11 @@ def _kernels(
     a: Analysis, op_phase: Array, steps: Array
 ) -> tuple[tuple[KernelName, ...], list[dict[str, Any]]]:
     """The kernels of the window, the largest by time, and by phase the fields of PhaseWork about them."""
-    at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0))
+    at = np.flatnonzero((a.op_name >= 0) & (op_phase >= 0)).astype(np.int32)
     if len(at) == 0:
         return (), [{}] * len(steps)
     known, texts = a.names.known, a.names.texts
-    key, shape = op_phase[at] * len(texts) + a.op_name[at], (len(steps), len(texts))
+    key, shape = op_phase[at].astype(np.int64) * len(texts) + a.op_name[at], (len(steps), len(texts))
     blocks = a.trace.columns("kernels", ("blocks",))["blocks"][a.ops.row[at]]
     calls, ns, launched = (
         np.bincount(key, weight, shape[0] * shape[1]).reshape(shape)

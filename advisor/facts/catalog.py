@@ -42,7 +42,7 @@ from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
 from advisor.metrics.phases import step_times
-from advisor.model.arrays import Array, by_label, largest, median_of, nearest_rank, picked, rows_at
+from advisor.model.arrays import Array, by_label, largest, lengths, median_of, nearest_rank, picked, rows_at
 from advisor.model.facts import FactBase, Row, Scope, Value
 from advisor.model.parts import IDLE
 from advisor.model.tasks import run_tasks
@@ -169,12 +169,12 @@ def _heaviest(
 
 
 def _calls(a: Analysis, device: int, out: FactWriter) -> None:
-    rows = a.calls_in_window
+    rows = np.flatnonzero(a.calls_in_window).astype(np.int32)
     calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
     ids, group = dense(picked(calls["name_id"], rows))
     group = group.astype(np.int32)
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
-    d = distribution(group, picked(calls["end"], rows) - picked(calls["start"], rows), len(ids))
+    d = distribution(group, lengths(*(picked(calls[n], rows) for n in ("start", "end"))), len(ids))
     host = max(a.host_window[1] - a.host_window[0], 1)
     kind = np.zeros(len(ids), np.int64)
     kind[group] = picked(calls["call"], rows)

@@ -13,13 +13,13 @@ from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
 from advisor.metrics.damage import GOOD_RESULTS
-from advisor.metrics.intervals import joined, union
+from advisor.metrics.intervals import EMPTY, joined, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import uneven_share
 from advisor.metrics.startup import work_span
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.metrics.workload import ran_on
-from advisor.model.arrays import among, distinct
+from advisor.model.arrays import among, distinct, where
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING, Call, base_name
@@ -288,14 +288,15 @@ def window_facts(a: Analysis, out: FactWriter) -> None:
 
 def _outside(own: Analysis) -> OutsideWork:
     """Work of one device outside its window."""
-    ops, mine = own.ops, own.ops.device == own.main_device
-    launched = np.zeros(len(ops), bool)
+    ops, mine, late = own.ops, own.ops.device == own.main_device, EMPTY
     if own.trace.has("api_calls"):
         lo, hi = own.host_window
-        begun = own.trace.columns("api_calls", ("start",))["start"][np.maximum(ops.api, 0)]
-        launched = mine & (ops.api >= 0) & (begun >= lo) & (begun < hi)
-    work, by_graph = (union(ops.start[at], ops.end[at]) for at in (mine, launched))
-    return outside_work(work, by_graph, own.window, own.steps, own.startup)
+        at = np.flatnonzero(mine & (ops.api >= 0) & (ops.end > own.window.end))
+        begun = own.trace.columns("api_calls", ("start",))["start"][ops.api[at]]
+        at = at[(begun >= lo) & (begun < hi)]
+        late = union(ops.start[at], ops.end[at])
+    work = union(ops.start[where(mine)], ops.end[where(mine)])
+    return outside_work(work, late, own.window, own.steps, own.startup)
 
 
 def _whole(a: Analysis, by_device: list[OutsideWork]) -> str | None:

@@ -30,7 +30,7 @@ from advisor.metrics.operations import Kind
 from advisor.metrics.passes import narrow_ns
 from advisor.metrics.phases import pause_ns, step_times
 from advisor.metrics.waited import calls_by
-from advisor.model.arrays import Array, median_of, nearest_rank, picked
+from advisor.model.arrays import Array, lengths, median_of, nearest_rank, picked
 from advisor.model.facts import Interval
 from advisor.model.numbers import value_text
 from advisor.model.parts import IDLE
@@ -140,7 +140,7 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows, graphs = (calls_by(a, a.feeder(device), kind) for kind in (Call.LAUNCH, Call.GRAPH_LAUNCH))
     host = max(a.host_window[1] - a.host_window[0], 1)
-    length = calls["end"][rows] - calls["start"][rows]
+    length = lengths(calls["start"][rows], calls["end"][rows])
     replay = np.flatnonzero(replay_gaps(budget.gaps))
     parts = {part: int(each[replay].sum()) for part, each in budget.gap_parts.items()}
     code = parts["host_gap"] + parts["host_between_launches"]
@@ -164,7 +164,9 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     if len(at):
         out.put("launch.eager_kernel_ratio", len(alone) / len(at))
     if len(alone):
-        queue = np.maximum(a.ops.start[alone] - calls["end"][a.ops.api[alone]], 0)
+        queue = a.ops.start[alone]
+        queue -= calls["end"][a.ops.api[alone]]
+        np.maximum(queue, 0, out=queue)
         out.put("launch.queue_p50_ns", median_of(queue))
         out.put("launch.queue_over_kernel", queue.sum() / max(a.ops.length[alone].sum(), 1))
 

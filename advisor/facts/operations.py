@@ -50,7 +50,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
     of_operation = np.searchsorted(labels, [operations[n] for n in of_name])
     total = np.bincount(of_operation, spread.total, minlength=len(labels))
     if waits is not None and len(waits):
-        duration = duration.copy()
+        duration = duration.astype(np.int64)
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
     window = a.budgets[device].untraced_ns

@@ -162,10 +162,8 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     rows = rows[~calls_named(a.trace, rows, _OF_THEIR_OWN)]
     gaps = union(budget.gaps.start, budget.gaps.end)
     idle = Coverage(subtract(gaps, a.startup.spans)).of_rows(calls["start"], calls["end"], rows)
-    name = calls["name_id"][rows]
-    ids, of = dense(name[idle > 0])
-    time = np.bincount(of, idle[idle > 0], len(ids))
-    count = (name[:, np.newaxis] == ids).sum(axis=0)
+    ids, of = dense(calls["name_id"][rows])
+    time, count = np.bincount(of, idle, len(ids)), np.bincount(of, minlength=len(ids))
     if len(ids):
         time[2 * count < count[np.argmax(time)]] = 0
     total = time.sum()

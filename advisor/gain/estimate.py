@@ -149,8 +149,10 @@ class Replayer:
     def _busy_ns(self, at: Array) -> float:
         """How long the busiest device ran these operations in the window, ns."""
         ops, window = self.a.ops, self.a.window
-        start, end = np.maximum(ops.start[at], window.start), np.minimum(ops.end[at], window.end)
-        busy = union_by(ops.device[at], start, np.maximum(start, end)).values()
+        start, end = ops.start[at], ops.end[at]
+        np.maximum(start, window.start, out=start)
+        np.maximum(start, np.minimum(end, window.end, out=end), out=end)
+        busy = union_by(ops.device[at], start, end).values()
         return float(max((spans.total for spans in busy), default=0))
 
     def _replayed(self, fixes: Sequence[Fix], scenario: Scenario) -> float:

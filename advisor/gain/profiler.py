@@ -76,7 +76,7 @@ def node_inflation(a: Analysis) -> float:
     columns = a.trace.columns("kernels", ("blocks", "threads"))
     row = a.ops.row[kernel]
     shape = (columns["blocks"][row].astype(np.int64) << 11) | columns["threads"][row]  # at most 2^31 and 2^10
-    group = dense((a.op_name[kernel] << 42) | shape)[1]
+    group = dense((a.op_name[kernel].astype(np.int64) << 42) | shape)[1]
     time = a.ops.length[kernel].astype(float)
     both = np.flatnonzero(
         (np.bincount(group, node) >= limits.PROVING_RUNS) & (np.bincount(group, ~node) >= limits.PROVING_RUNS)

@@ -179,7 +179,7 @@ class Work:
         """Kernels that occur at most once a step by name and launch shape, as the output head does."""
         if not self.a.trace.has("kernels"):
             return np.zeros(len(self), bool)
-        key = np.where(self.name >= 0, self.name * (1 << 32) + self._column("blocks"), NONE)
+        key = np.where(self.name >= 0, self.name.astype(np.int64) * (1 << 32) + self._column("blocks"), NONE)
         _, at, count = np.unique(key, return_inverse=True, return_counts=True)
         return np.asarray(count[at] <= self.steps)
 

@@ -31,7 +31,7 @@ from advisor.metrics.steps.find import find_steps
 from advisor.metrics.steps.model import Steps, Work, no_steps
 from advisor.metrics.window import find_stretches, find_window
 from advisor.metrics.workload import NO_KERNELS, Judgement, judge, look, printed, trace_method
-from advisor.model.arrays import Array, constant, picked
+from advisor.model.arrays import Array, among, constant, picked
 from advisor.model.capture import Device
 from advisor.model.once import cached_property, once_each
 from advisor.sources.schema import MISSING, Call
@@ -162,7 +162,7 @@ class Analysis:
     @cached_property
     def op_name(self) -> Array:
         """Position of each operation's kernel name in `names`, MISSING for other operations."""
-        out = np.full(len(self.ops), MISSING, np.int64)
+        out = np.full(len(self.ops), MISSING, np.int32)
         kernel = self.ops.kind == Kind.KERNEL
         out[kernel] = self.names.index[self.ops.row[kernel]]
         return out
@@ -280,7 +280,9 @@ class Analysis:
     def device_ops(self, device: int) -> Array:
         """Positions in `ops` of a device's operations in its window."""
         mine = self.on(device).in_window
-        return np.flatnonzero(mine if constant(self.ops.device) else mine & (self.ops.device == device))
+        if not constant(self.ops.device):
+            mine = mine & (self.ops.device == device)
+        return np.flatnonzero(mine).astype(np.int32)
 
     def device_copies(self, device: int) -> Array:
         """Positions in `ops` of a device's copies in its window."""
@@ -333,13 +335,13 @@ class Analysis:
 
     @cached_property
     def calls_in_window(self) -> Array:
-        """Rows of api_calls that start on the host side of the window."""
+        """Mask of the rows of api_calls that start on the host side of the window."""
         calls = self.trace.columns("api_calls", ("start", "process"))
         lo, hi = self.host_window
         inside = (calls["start"] >= lo) & (calls["start"] < hi)
         if len(self.steps) and self.steps.process != MISSING:
             inside &= calls["process"] == self.steps.process
-        return np.flatnonzero(inside).astype(np.int32)
+        return np.asarray(inside)
 
     @cached_property
     def host_window(self) -> tuple[int, int]:
@@ -356,14 +358,8 @@ class Analysis:
 
     def calls_of(self, *kinds: Call) -> Array:
         """Rows of api_calls of these classes in the window."""
-        found = [self._calls_of_class(kind) for kind in kinds]
-        return found[0] if len(found) == 1 else np.sort(np.concatenate(found), kind="stable")  # a merge
-
-    @once_each
-    def _calls_of_class(self, kind: Call) -> Array:
-        rows = self.calls_in_window
-        call = picked(self.trace.columns("api_calls", ("call",))["call"], rows)
-        return np.asarray(rows[call == int(kind)])
+        wanted = among(self.trace.columns("api_calls", ("call",))["call"], kinds)
+        return np.flatnonzero(wanted & self.calls_in_window).astype(np.int32)
 
     @once_each
     def meets(self, need: tuple[Any, ...]) -> bool:

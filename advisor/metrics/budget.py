@@ -281,15 +281,18 @@ def _split_idle(found: Gaps, threads: Threads, states: HostStates) -> dict[str, 
                 out[part] = np.zeros(len(zero), zero.dtype)
             out[part][at] += values.astype(zero.dtype)
 
+    def book_edge(code: int, edge: Array, lo: Array, hi: Array) -> None:
+        at = np.flatnonzero(edge == code)
+        book(IDLE_PARTS[code], at, hi[at] - lo[at])
+
     before, until, after = _edges(found)
     for edge, lo, hi in ((before, found.start, until), (after, until, found.end)):
         for code in distinct(edge[hi > lo]).tolist():
             if code != _THREAD:
-                at = np.flatnonzero(edge == code)
-                book(IDLE_PARTS[code], at, hi[at] - lo[at])
+                book_edge(code, edge, lo, hi)
     host = before == _THREAD
     for thread in distinct(found.thread[host]).tolist():
-        mine = np.flatnonzero(host & (found.thread == thread))
+        mine = np.flatnonzero(host & (found.thread == thread)).astype(np.int32)
         states_of = ThreadStates(threads, thread, int(found.process[mine[0]]), states)
         for rows in np.array_split(mine, max(len(mine) // _CHUNK, 1)):
             some = run_of(rows)

@@ -75,7 +75,9 @@ class CallSiteFinder:
         lo, hi = np.searchsorted(calls.start, a.host_window).tolist()
         columns = (v[lo:hi] for v in (calls.start, calls.end, calls.call, calls.row))
         self._calls = ThreadCalls(calls.thread, *columns)
-        self._follows = np.append(calls.start[lo + 1 : hi + 1], calls.end[-1:])[: hi - lo]
+        self._follows = calls.start[lo + 1 : hi + 1]  # the start of the next call; of the last one, its end
+        if len(self._follows) < hi - lo:
+            self._follows = np.append(self._follows, calls.end[-1:])
 
     def has(self, group: str) -> bool:
         """True when the thread makes calls of the group."""

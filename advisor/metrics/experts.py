@@ -14,7 +14,7 @@ from advisor.metrics.analysis import Analysis
 from advisor.metrics.kernels import MATMUL, UNFUSED, dense, is_helper, is_product
 from advisor.metrics.matmuls import matmuls
 from advisor.metrics.operations import Kind, combinations
-from advisor.model.arrays import Array, among, begins_run, distinct, median_of, ordered
+from advisor.model.arrays import Array, among, begins_run, distinct, median_of, ordered, where
 from advisor.sources.schema import DTOH, MISSING
 
 _GROUPING, _COMBINE = ("sort", "histogram", "select / compact"), ("index_add", "gather / scatter")
@@ -42,8 +42,9 @@ class LooseExperts(Struct, frozen=True):
 def loose_experts(a: Analysis, device: int) -> LooseExperts | None:
     """Loose experts in the steps of the window, else in all of it; None if it holds no kernels."""
     at = a.device_kernels(device)
-    step = a.steps.op_step[at] if a.step_count else np.zeros(len(at), np.int64)
-    at, step = at[step >= 0], step[step >= 0]
+    step = a.steps.op_step[at] if a.step_count else np.zeros(len(at), np.int32)
+    inside = where(step >= 0)
+    at, step = at[inside], step[inside]
     if len(at) == 0:
         return None
 
@@ -88,18 +89,18 @@ def _loops(a: Analysis, at: Array, step: Array, topk: Array) -> tuple[Array, Arr
     inside = product | named(
         lambda k: (k.family in _OF_A_LOOP and k.operation != "top-k") or k.operation == "reduction (CUB)"
     )
-    run = np.cumsum(~inside | begins_run(step)) - 1
+    run = np.cumsum(~inside | begins_run(step), dtype=np.int32) - np.int32(1)
     # Activations with a product between them and the one before, of the same run.
-    done = np.cumsum(product)
     acted = np.flatnonzero(active & inside)
-    fed = np.diff(done[acted], prepend=0) > 0
+    fed = np.diff(np.cumsum(product, dtype=np.int32)[acted], prepend=0) > 0
     count = np.bincount(run[acted[fed]], minlength=run[-1] + 1)
     rows = np.flatnonzero(product)
     if not len(rows):
         return rows, rows
     first, last = np.full(run[-1] + 1, len(at)), np.full(run[-1] + 1, MISSING)
     np.minimum.at(first, run[rows], rows)
-    np.maximum.at(last, run[np.flatnonzero(inside)], np.flatnonzero(inside))
+    held = np.flatnonzero(inside)
+    np.maximum.at(last, run[held], held)
     gate = np.append(topk, MISSING)[np.searchsorted(topk, first) - 1]
     gated = (gate >= 0) & (first - gate <= limits.kernels.GATE_DISTANCE)
     found = (count >= limits.kernels.EXPERT_ACTIVATIONS) | (
@@ -189,7 +190,7 @@ def _loose(a: Analysis, device: int) -> Iterator[Routing]:
     active = a.names.mask(lambda k: k.family == "activation")[name]
     size, unit = _sizes(a, device, at, product, active)
     opens = np.searchsorted(layer, np.arange(len(found.start)))  # the top-k of each layer
-    tokens = (name * (1 << 32) + _blocks(a, at))[opens]
+    tokens = (name.astype(np.int64) * (1 << 32) + _blocks(a, at))[opens]
     duration = a.ops.length[at]
     for alike in distinct(tokens).tolist():
         layers = np.flatnonzero(tokens == alike)

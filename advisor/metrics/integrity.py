@@ -216,7 +216,7 @@ def _launched_alone(trace: Trace, ops: Operations, call: Array) -> Array:
     own = (call == Call.LAUNCH) & (ops.kind == Kind.KERNEL)
     if trace.capture.vendor != "AMD":
         own |= among(call, (Call.COPY, Call.MEMSET))
-    return np.flatnonzero(own & (ops.api >= 0) & (ops.graph_node == 0))
+    return np.flatnonzero(own & (ops.api >= 0) & (ops.graph_node == 0)).astype(np.int32)
 
 
 def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
@@ -226,7 +226,9 @@ def _overlapping(trace: Trace, ops: Operations, at: Array) -> Array:
     order = at[sorting(*(picked(v, at) for v in (ops.start, ops.stream, context, ops.device, ops.process)))]
     start, end = ops.start[order], ops.end[order]
     # Few overlap the one ahead: only these are examined closely.
-    after = np.flatnonzero(np.minimum(end[:-1], end[1:]) - start[1:] > limits.recording.ROUNDING_NS) + 1
+    beside = np.minimum(end[:-1], end[1:])
+    beside -= start[1:]
+    after = np.flatnonzero(beside > limits.recording.ROUNDING_NS) + 1
     sooner = end[after] < end[after - 1]
     mine, ahead = order[after], order[after - 1]
     wrong = _alike(mine, ahead, ops.stream, context, ops.device, ops.process)

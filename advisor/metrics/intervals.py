@@ -117,17 +117,17 @@ def clip(spans: Spans, lo: int, hi: int) -> Spans:
 
 
 def gaps(spans: Spans, lo: int, hi: int) -> Spans:
-    """The complement of a merged set within [lo, hi)."""
+    """The complement of a merged set within [lo, hi): in views of it where nothing has to be added."""
     if hi <= lo:
         return EMPTY
-    inner = clip(spans, lo, hi)
-    start = np.concatenate(([lo], inner.end))
-    end = np.concatenate((inner.start, [hi]))
-    keep = end > start
-    if keep[1:-1].all():  # at most the first and the last one go: no copy
-        kept = slice(int(not keep[0]), len(keep) - int(not keep[-1]))
-        return Spans(start[kept], end[kept])
-    return Spans(start[keep], end[keep])
+    start, end = clip(spans, lo, hi)
+    starts_later, ends_sooner = not len(start) or start[0] > lo, not len(end) or end[-1] < hi
+    after = np.concatenate(([lo], end)) if starts_later else end
+    before = np.concatenate((start, [hi])) if ends_sooner else start
+    # From the end of each interval to the start of the next one: views of both, where nothing is added.
+    after, before = after[: None if ends_sooner else -1], before[0 if starts_later else 1 :]
+    keep = before > after
+    return Spans(after, before) if keep.all() else Spans(after[keep], before[keep])
 
 
 def within_reach(a: Spans, b: Spans) -> slice:
@@ -195,7 +195,9 @@ class Coverage:
     def _gaps_before(self) -> Array:
         """The gaps before each interval, in all, from time 0 on: the measure of the set up to a time inside
         the interval is that time less this."""
-        return np.asarray(self._end - np.cumsum(self._end - self._start))
+        held = self._end - self._start
+        np.cumsum(held, out=held)
+        return np.asarray(np.subtract(self._end, held, out=held))
 
     def __call__(self, time: Array) -> Ints:
         """Measure of the set in (-inf, t) for each t."""

@@ -165,19 +165,24 @@ _SLOT_BITS, _MULTIPLIER = 18, np.uint64(0x9E3779B97F4A7C15)
 
 def _hashed(values: Array) -> tuple[Array, Array]:
     """`dense` for integers far apart: one value holds a slot, the few others of it are sorted."""
-    slot = ((values.astype(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _SLOT_BITS)).astype(np.intp)
-    holder = np.zeros(1 << _SLOT_BITS, values.dtype)
-    holder[slot] = values
-    used = np.bincount(slot, minlength=len(holder)) > 0
-    known, group = holder[used], (np.cumsum(used) - 1)[slot]
-    others = np.flatnonzero(holder[slot] != values)
-    more, group_of_other = np.unique(values[others], return_inverse=True)
-    group[others] = group_of_other + len(known)
+    group, holder = np.empty(len(values), np.intp), np.zeros(1 << _SLOT_BITS, values.dtype)
+    for piece in pieces(len(values)):
+        group[piece] = (values[piece].astype(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _SLOT_BITS)
+        holder[group[piece]] = values[piece]
+    used = np.bincount(group, minlength=len(holder)) > 0
+    known, number, others = holder[used], np.cumsum(used) - 1, list[Array]()
+    for piece in pieces(len(values)):
+        others.append(np.flatnonzero(holder[group[piece]] != values[piece]) + piece.start)
+        group[piece] = number[group[piece]]
+    other = np.concatenate(others)
+    more, group_of_other = np.unique(values[other], return_inverse=True)
+    group[other] = group_of_other + len(known)
     known = np.concatenate((known, more))
     order = np.argsort(known)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return known[order], rank[group]
+    rank = np.argsort(order)
+    for piece in pieces(len(values)):
+        group[piece] = rank[group[piece]]
+    return known[order], group
 
 
 def extremes(group: Array, values: Array, groups: int) -> tuple[Array, Array]:
@@ -246,7 +251,7 @@ def distribution(group: Array, duration: Array, groups: int) -> Distribution:
         # One composite key sorts several times faster than a lexsort, one of 32 bits in half the time.
         bits, kind = (half, np.uint32) if most < 1 << half else (40, np.uint64)
         ranked: Array = np.left_shift(group, bits, dtype=kind, casting="unsafe")
-        ranked |= duration.astype(kind)
+        np.bitwise_or(ranked, duration, out=ranked, dtype=kind, casting="unsafe")
         ranked.sort()
         ranked &= (1 << bits) - 1
     else:

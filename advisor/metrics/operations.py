@@ -13,7 +13,7 @@ from msgspec import Struct
 from advisor.metrics import limits
 from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
-from advisor.model.arrays import Array, among, compact, constant, distinct, merged, picked, where
+from advisor.model.arrays import Array, among, compact, constant, distinct, lengths, merged, picked, where
 from advisor.model.once import cached_property
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, TABLES, Call
 from advisor.sources.trace import Trace
@@ -67,8 +67,8 @@ class Operations(Rows, frozen=True, dict=True):
 
     @cached_property
     def length(self) -> Array:
-        """How long each lasts, ns."""
-        return self.end - self.start
+        """How long each lasts, ns; in 32 bits if all, and sums of two, fit."""
+        return lengths(self.start, self.end)
 
 
 def operations(trace: Trace) -> Operations:
@@ -123,9 +123,11 @@ def of_copies(trace: Trace, ops: Operations, column: str = "kind") -> Array:
 
 def contexts(trace: Trace, ops: Operations) -> Array:
     """The context of each operation: streams are numbered within one."""
-    context = np.full(len(ops), MISSING, np.int64)
-    for kind, table in zip(Kind, _TABLES, strict=True):
-        of, column = ops.kind == kind, trace.columns(table, ("context",))["context"]
+    columns = [trace.columns(table, ("context",))["context"] for table in _TABLES]
+    wide = np.result_type(*(column for column in columns if len(column)), np.int32)
+    context = np.full(len(ops), MISSING, wide)
+    for kind, column in zip(Kind, columns, strict=True):
+        of = ops.kind == kind
         context[of] = column[0] if constant(column) else column[ops.row[of]]
     return context
 

@@ -93,6 +93,7 @@ def find_drift(a: Analysis, device: int) -> Drift | None:
     """None for fewer than `DRIFT_STEPS` steps of the commonest phase."""
     inside, _ = a.kernels(device).of_one_phase
     number, step = dense(a.kernels(device).step[inside])
+    step = step.astype(np.int32)
     count, third = len(number), len(number) // 3
     if count < limits.kernels.DRIFT_STEPS:
         return None

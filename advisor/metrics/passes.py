@@ -54,12 +54,10 @@ class DeviceKernels:
     name = gathered(lambda k: k._a.names.index[k.row])
     start = gathered(lambda k: k._a.trace.columns("kernels", ("start",))["start"][k.row])
     end = gathered(lambda k: k._a.trace.columns("kernels", ("end",))["end"][k.row])
-    length = gathered(lambda k: k.end - k.start)
+    length = gathered(lambda k: k._a.ops.length[k.at])
     step = gathered(lambda k: k._a.steps.op_step[k.at])
     #: The step of each; where there are no steps, all belong to one pass.
     passes = gathered(lambda k: k.step if k._a.step_count else np.zeros(len(k.at), np.int64))
-    #: A number for each grid and block size.
-    shape = gathered(lambda k: launch_shape(k._a.trace, k.row))
     attention_pieces = gathered(lambda k: attention_pieces(k._a, k.at, k.passes))
 
     @cached_property
@@ -72,6 +70,11 @@ class DeviceKernels:
         inside = where(chosen.take(self.step))
         return inside, (np.cumsum(chosen, dtype=np.int32) - np.int32(1)).take(self.step[inside])
 
+    @property
+    def shape(self) -> Array:
+        """A number for each grid and block size; few ask for it, and it takes as much memory as times."""
+        return launch_shape(self._a.trace, self.row)
+
     @cached_property
     def row(self) -> Array | slice:
         """Their rows in the table of kernels: a slice, which copies no column, where it is sorted."""
@@ -81,7 +84,8 @@ class DeviceKernels:
     @cached_property
     def blocks(self) -> Array:
         """Grid sizes, 0 if not recorded."""
-        return np.maximum(self._a.trace.columns("kernels", ("blocks",))["blocks"][self.row], 0)
+        blocks = self._a.trace.columns("kernels", ("blocks",))["blocks"][self.row]
+        return blocks if blocks.min(initial=0) >= 0 else np.maximum(blocks, 0)
 
 
 def narrow_ns(start: Array, end: Array, blocks: Array, sms: int) -> float:
@@ -189,7 +193,8 @@ def attention_pieces(a: Attributed, at: Array, step: Array) -> Pieces:
     found = between(limits.kernels.SCORES_DISTANCE, ~small, copied)
     found &= (softmaxes == 1) | (softmaxes == 0) & by_hand  # linear attention has two, of queries and keys
     if found.any():
-        kind = dense(within((q.name + 1) ** 3))[1]  # equal sums: the same kernels, in any order
+        cubes = (q.name.astype(np.int64) + 1) ** 3
+        kind = dense(within(cubes))[1]  # equal sums: the same kernels, in any order
         found &= (np.bincount(kind, found) > len(distinct(q.run[first[found]])))[kind]
     if (forward := np.flatnonzero(found & by_hand & (softmaxes == 0))).size:
         # Behind the forward pass, as often as in it: a norm by hand comes more often.

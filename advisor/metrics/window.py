@@ -173,7 +173,7 @@ class OutsideWork(Struct, frozen=True):
 
 def outside_work(busy: Spans, launched: Spans, window: Window, steps: Steps, startup: Startup) -> OutsideWork:
     """Where a device worked outside its window. `busy` is when it worked at all, `launched` when it
-    ran what the host launched within the window.
+    ran, after the window, what the host launched within it.
 
     The first step is left out of the window on purpose: it counts only where it does other work
     than the steps that follow.

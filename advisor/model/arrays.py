@@ -241,6 +241,17 @@ def pieces(count: int) -> Iterator[slice]:
     return (slice(at, at + _PIECE) for at in range(0, count, _PIECE))
 
 
+def lengths(start: Array, end: Array) -> Array:
+    """`end - start`, in 32 bits if all, and sums of two, fit, without a column of 64 bits on the way."""
+    out = np.empty(len(start), np.int32)
+    for piece in pieces(len(start)):
+        some = end[piece] - start[piece]
+        if not is_narrow(some):
+            return np.asarray(end - start)
+        out[piece] = some
+    return out
+
+
 def sums_from(values: Array, cuts: Array) -> Array:
     """`np.add.reduceat` in 64 bits of some segments at a time: it would first copy all narrower values."""
     out, at = np.empty(len(cuts), np.int64), 0

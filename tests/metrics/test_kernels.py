@@ -28,7 +28,7 @@ from advisor.metrics.kernels import (
     weighted_median,
     worked,
 )
-from advisor.metrics.operations import join
+from advisor.metrics.operations import contexts, join
 from advisor.model.arrays import compact, ordered
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -47,6 +47,35 @@ def test_quantiles_are_nearest_rank_and_the_median_is_interpolated() -> None:
 def test_the_tail_score_adds_up_what_lies_above_the_median() -> None:
     d = distribution(np.zeros(5, np.int64), np.array([10, 10, 10, 15, 60]), 1)
     assert d.tail[0] == 5 + 50
+
+
+@pytest.mark.parametrize("longest", [2**26, 2**30 - 1])
+@pytest.mark.parametrize("of", [np.int32, np.int64])
+def test_quantiles_of_lengths_in_32_bits_are_the_same(longest: int, of: type[Any]) -> None:
+    group, values = np.array([0, 1, 1, 0], of), np.array([longest, 5, longest - 1, 3])
+    d = distribution(group, values.astype(np.int32), 2)
+    assert d.maximum.tolist() == [longest, longest - 1]
+    assert d.total.tolist() == [longest + 3, longest + 4]
+    assert d.minimum.tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("longest", [2**30 - 1, 2**30, 2**31, 2**33])
+def test_long_kernels_keep_their_length(tmp_path: Path, longest: int) -> None:
+    export = Export()
+    for i in range(3):
+        export.launch(i * (longest + 20_000), kernel_dur=longest)
+    found = analysis(export, tmp_path)
+    assert found.ops.length.tolist() == [longest] * 3
+    assert found.kernels(0).length.sum() == 3 * longest
+    assert int(found.ops.length[0] + found.ops.length[1]) == 2 * longest
+
+
+@pytest.mark.parametrize("context", [1, 2**30, 2**40])
+def test_contexts_keep_their_number(tmp_path: Path, context: int) -> None:
+    export = Export().launch(1_000, contextId=context).launch(50_000, contextId=context + 1)
+    export.copy(90_000)
+    found = analysis(export, tmp_path)
+    assert contexts(found.trace, found.ops)[:2].tolist() == [context, context + 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 10**6)), min_size=1, max_size=60))

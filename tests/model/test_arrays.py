@@ -15,6 +15,7 @@ from advisor.model.arrays import (
     distinct,
     grouped,
     inserted,
+    lengths,
     median_of,
     merged,
     percentiles,
@@ -124,6 +125,27 @@ def test_rows_are_a_slice_if_they_are_consecutive(rows: list[int], one_run: bool
     index = run_of(np.array(rows, np.int64))
     assert np.arange(9)[index].tolist() == rows
     assert isinstance(index, slice) is one_run
+
+
+@pytest.mark.parametrize(
+    ("longest", "narrow"),
+    [(0, True), (2**30 - 1, True), (2**30, False), (2**31, False), (-(2**30), False), (2**61, False)],
+    ids=str,
+)
+@pytest.mark.parametrize("rows", [3, 200_000], ids=str)
+def test_lengths_take_32_bits_if_sums_of_two_fit(longest: int, narrow: bool, rows: int) -> None:
+    """Of the long column the longest is in the second piece."""
+    start = np.arange(rows, dtype=np.int64)
+    end = start + 7
+    end[-2:] = start[-2:] + longest
+    found = lengths(start, end)
+    assert found.tolist() == (end - start).tolist()
+    assert found.dtype == (np.int32 if narrow else np.int64)
+    assert int(found[-2] + found[-1]) == 2 * longest
+
+
+def test_no_rows_have_no_lengths() -> None:
+    assert lengths(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
 
 
 @given(st.data(), st.sampled_from((0, 4_000)))
