@@ -11,6 +11,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
+from advisor.metrics.arrivals import SLEEP_CALLS
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
@@ -39,8 +40,12 @@ from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 #: Calls that wait for events on descriptors, for a connection, a message or a time (man-pages, section 2).
 _EVENT_WAITS = re.compile(
-    r"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|u?sleep|(?:clock_)?nanosleep)"
-    r"(?:_\w+)?"
+    rf"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|{SLEEP_CALLS})(?:_\w+)?"
+)
+_SLEEPS = re.compile(rf"(?:__)?(?:{SLEEP_CALLS})(?:_\w+)?")
+#: Calls that wait for another thread (pthreads(7), sem_overview(7)).
+_LOCKS = re.compile(
+    r"(?:__)?(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)(?:_?\w+)?"
 )
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
@@ -285,11 +290,16 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
     names, time = os_time(a, thread, Spans(budget.gaps.start, budget.gaps.end))
     if not (total := float(time.sum())):
         return
-    waits = np.array([bool(_EVENT_WAITS.fullmatch(n)) for n in names])
+    waits, sleeps, locks = (
+        np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, _SLEEPS, _LOCKS)
+    )
     out |= {
         "host.os_call": names[np.argmax(time)],
         "host.os_call_ratio": time.max() / total,
         "host.os_event_wait_ratio": time[waits].sum() / total,
+        "host.os_sleep_ratio": time[sleeps].sum() / total,
+        "host.os_lock_ratio": time[locks].sum() / total,
+        "host.os_io_ratio": time[~sleeps & ~locks].sum() / total,
     }
     if idle := budget.ns["os"]:
         mine = budget.gap_parts["os"] > 0

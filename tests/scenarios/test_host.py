@@ -196,10 +196,37 @@ def test_waiting_for_a_lock_wins_its_time(tmp_path: Path) -> None:
     expect(d, "os-blocked")
     assert fact(d, "host.os_event_wait_ratio") == 0.0
     (found,) = [f for f in d.findings if f.cause == "os-blocked"]
-    assert found.recommendations[0].id == "move-io-off-loop"
+    assert [r.id for r in found.recommendations] == ["shorten-locks"]
     assert found.gain is not None
     assert found.gain.speedup is not None
     assert found.gain.speedup.mid > 1.15
+
+
+@pytest.mark.parametrize(
+    ("calls", "advice"),
+    [
+        ({"write": 250}, ["move-io-off-loop"]),
+        ({"fsync": 150, "pthread_cond_wait": 100}, ["shorten-locks", "move-io-off-loop"]),
+        ({"write": 220, "sem_wait": 30}, ["move-io-off-loop"]),
+        ({"pthread_mutex_lock": 250}, ["shorten-locks"]),
+    ],
+)
+def test_advice_is_about_the_calls_that_hold_the_time(
+    tmp_path: Path, calls: dict[str, int], advice: list[str]
+) -> None:
+    def body(m: Machine, _: int) -> None:
+        m.wait()
+        for name, us in calls.items():
+            m.blocked(us, name)
+
+    d = diagnosed(serve(body), tmp_path)
+    (found,) = [f for f in d.findings if f.cause == "os-blocked"]
+    assert [r.id for r in found.recommendations] == advice
+    whole = sum(calls.values())
+    locks = sum(us for name, us in calls.items() if name.startswith(("pthread", "sem")))
+    assert fact(d, "host.os_lock_ratio") == pytest.approx(locks / whole, abs=0.01)
+    assert fact(d, "host.os_io_ratio") == pytest.approx(1 - locks / whole, abs=0.01)
+    assert fact(d, "host.os_sleep_ratio") == 0
 
 
 def test_a_thread_that_loses_its_cpu_between_steps(tmp_path: Path) -> None:
