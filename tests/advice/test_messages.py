@@ -47,6 +47,7 @@ OF_LANGUAGE_MODELS = (
     "COM113",
     "KRN120",
     "KRN125",
+    "KRN130",
     "LOD",
     "MOE",
     "UTL109",
