@@ -21,6 +21,7 @@ from advisor.knowledge.files import capture_knowledge
 from advisor.knowledge.shapes import CaptureVariable
 from advisor.knowledge.verb_files import nsys_needed
 from advisor.model.capture_plan import Also, LeftOut, Named, Pitfall, Plan, PlanOption
+from advisor.model.options import own_option
 
 #: Graphics APIs cost time and say nothing about inference.
 _USELESS = frozenset({"--trace=opengl", "--trace=vulkan"})
@@ -96,9 +97,9 @@ def _needs(unmet: UnmetNeed, recording: nsys.Recording) -> _Needs | None:
     words = [part for part in unmet.remedy.split(" and ") if not options_of(part.split(" ")[0])]
     named = (one for word in options_of(unmet.remedy) for one in nsys.apart(word))
     lacking = {o for o in named if not recording.has(o)}
-    options = frozenset(o for o in lacking if not o.startswith("--weight-bytes"))
-    if options < lacking:  # an option of advisor; it needs no capture
-        words.append("advisor --weight-bytes N|config.json")
+    options = frozenset(o for o in lacking if own_option(o) is None)
+    # Options of advisor need no capture.
+    words += [f"advisor {own_option(o)}" for o in sorted(lacking - options)]
     if not options and not words:
         # All of it was on: the recording is not why the fact is missing.
         return None

@@ -94,6 +94,18 @@ class Options:
     strict: bool = False  # a disagreement of the engines is an error
 
 
+_VALUES = {name: setting.flag.metavar for name, setting in declared(Options).items()}
+#: Our options, with what stands for their values.
+_OWN = {f"--{f.name.replace('_', '-')}": _VALUES.get(f.name, "") for f in fields(Options)}
+
+
+def own_option(remedy: str) -> str | None:
+    """``--log FILE`` where what would supply a fact begins with an option of ours; the others that begin with
+    a dash are of nsys."""
+    option = remedy.partition(" ")[0]
+    return f"{option} {_OWN[option]}".strip() if option in _OWN else None
+
+
 @dataclass(frozen=True)
 class PlanRequest:
     """What the user specified about a capture to record; the rest is chosen. `release` is that of nsys."""

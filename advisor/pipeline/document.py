@@ -34,6 +34,7 @@ from advisor.model.arrays import median_of, nearest_rank, rounded
 from advisor.model.capture import LOAD, SUMS, InputDevice, Recorder
 from advisor.model.facts import FactBase, Interval, Scope, Table
 from advisor.model.gain import Option
+from advisor.model.options import own_option
 from advisor.pipeline.measuring import measuring_command
 
 _BINS = 2_000
@@ -176,7 +177,7 @@ def reasons(a: Analysis, base: FactBase) -> Remedy:
 
 def of_nsys(flag: str) -> bool:
     """Whether a remedy is an option of `nsys profile`, not one of ours and no advice in words."""
-    return flag.startswith("-") and not flag.startswith("--weight-bytes")
+    return flag.startswith("-") and own_option(flag) is None
 
 
 def by_tool(flag: str, recorder: Recorder) -> str:

@@ -20,6 +20,7 @@ from advisor.model.numbers import (
     session_time,
     value_text,
 )
+from advisor.model.options import own_option
 from advisor.reports.blocks import Block, Labelled, Title, labelled
 from advisor.reports.layout import GLUE
 from advisor.reports.output_file import clean
@@ -199,7 +200,7 @@ _OPTION = re.compile(r"\A(?:--?[a-z]|[A-Z][A-Z0-9_]*=)")
 
 def remedy_lead(flag: str) -> str:
     """The words before what supplies missing facts: an option of nsys, one of ours, a better run."""
-    if flag.startswith("--weight-bytes"):
+    if own_option(flag):
         return "give advisor"
     return "capture with" if _OPTION.match(flag) else "needs"
 

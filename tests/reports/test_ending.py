@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from advisor.knowledge.facts import supplies
 from advisor.model.findings import Diagnosis, NotEvaluated
+from advisor.model.options import own_option
+from advisor.reports import phrases
 from advisor.reports.diagnosis_blocks import TextOptions
 from advisor.reports.ending import checked, end
 from tests.reports.fixture import DIAGNOSIS, HEALTHY, plain
@@ -41,6 +44,15 @@ def test_a_rule_that_another_finding_stopped_is_told_by_it() -> None:
     entry = NotEvaluated(code="LCH102", cause="c", missing=(), stopped_by="launch-bound")
     text = checked(with_entries(entry), 80)
     assert "1 not judged: stopped by launch-bound (1). " in text
+
+
+def test_options_of_ours_are_given_to_advisor_and_those_of_nsys_to_nsys() -> None:
+    assert phrases.remedy_text("--acceptance") == "give advisor --acceptance"
+    assert phrases.remedy_text("--log server.log") == "give advisor --log server.log"
+    assert phrases.remedy_text("--gpu-metrics-devices=all") == "capture with --gpu-metrics-devices=all"
+    assert [flag for flag in supplies() if own_option(flag)] == [
+        flag for flag in supplies() if flag.startswith(("--log", "--acceptance", "--weight-bytes"))
+    ]
 
 
 def test_each_rule_is_counted_once() -> None:
