@@ -76,18 +76,9 @@ class Inference(Struct, frozen=True, dict=True):
         return next((o for o in self.by_code.get(code, ()) if o.scope == scope), None)
 
 
-_preferred: Engine | None = None
-
-
-def prefer(engine: Engine | None) -> None:
-    """Let this engine judge in this process where none is named; None: durable-rules if it imports."""
-    global _preferred
-    _preferred = engine
-
-
 def default_engine() -> Engine:
-    """The preferred one, else durable-rules if it imports, else the interpreter; the results are the same."""
-    return _preferred or ("durable" if available()[0] else "python")
+    """durable-rules if it imports, else the interpreter; the results are the same."""
+    return "durable" if available()[0] else "python"
 
 
 def infer(
