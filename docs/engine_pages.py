@@ -83,7 +83,7 @@ def _page(name: str) -> Iterator[str]:
         yield f"    {ATTACH[name]}    # or: a server that runs already"
     yield "\nWhat happens then: [from a command to a verified win](../run.md). Containers, WSL and no root:"
     yield "[engines](../engines.md#containers-wsl-no-root).\n"
-    notes = [f"`{v.variable}={v.value}`: {v.effect}{_releases(v.since, v.until)}" for v in engine.capture]
+    notes = [f"`{v.setting}`: {v.effect}{_releases(v.since, v.until)}" for v in engine.capture]
     notes += programs[name].notes if name in programs else []
     if notes:
         yield "Variables for a capture, and what to know:\n"

@@ -69,7 +69,7 @@ def _profile(
     lines = []
     for phase in phases(context):
         each = context.of(phase)
-        words, own = _assigned(variables), list(options)
+        words, own = [v.setting for v in variables], list(options)
         if context.prefix:
             # The launcher of the ranks does not pass the environment on; nsys does.
             own += _env_var(variables)
@@ -85,13 +85,9 @@ def _profile(
         yield m.PlanStep(id="load", title="Send load, from another shell", lines=tuple(lines))
 
 
-def _assigned(variables: Iterable[CaptureVariable]) -> list[str]:
-    return [f"{v.variable}={v.value}" for v in variables]
-
-
 def _env_var(variables: Sequence[CaptureVariable]) -> list[str]:
     """The option that lets nsys set the variables."""
-    return [f"--env-var={','.join(_assigned(variables))}"] if variables else []
+    return [f"--env-var={','.join(v.setting for v in variables)}"] if variables else []
 
 
 def _shape(context: PlanContext) -> str:
@@ -107,7 +103,7 @@ def _session(
     """Launch once, record as often as wanted."""
     launch = [o for o in options if name_of(o) not in OF_START]
     start = [o for o in options if name_of(o) in OF_START]
-    words = [*_assigned(variables), "nsys launch", *joined(launch, context.asked.release)]
+    words = [*(v.setting for v in variables), "nsys launch", *joined(launch, context.asked.release)]
     words += [f"--session-new={SESSION}", "--", context.command]
     yield m.PlanStep(
         id="launch",
@@ -241,7 +237,7 @@ def _variants(context: PlanContext, options: Sequence[str], listed: set[str]) ->
 
 def _variant_lines(context: PlanContext, data: VariantData, options: Sequence[str]) -> Iterator[str]:
     known = {v.variable: v for v in context.variables}
-    variables = _assigned(known[name] for name in data.variables if name in known)
+    variables = [known[name].setting for name in data.variables if name in known]
     added = joined([o for o in data.add if o not in options], context.asked.release)
     if added or variables:
         yield " ".join([*variables, "nsys profile", *added, "..."])

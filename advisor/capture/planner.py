@@ -131,11 +131,11 @@ def _mend(chosen: list[str], recording: nsys.Recording, about: Situation) -> tup
 
 
 def _switched(about: Situation) -> list[str]:
-    """The engine's own switch of the profiler, around steady iterations; None if it has none."""
+    """The engine's own switch of the profiler, around steady iterations; nothing if it has none."""
     switch = _variable(about, "capture-range")
     if switch is None:
         return []
-    return [_RANGE, "--capture-range-end=stop", f"{switch.variable}={switch.value}"]
+    return [_RANGE, "--capture-range-end=stop", switch.setting]
 
 
 def _choose(chosen: list[str], needs: Sequence[_Needs]) -> list[_Needs]:
@@ -169,7 +169,7 @@ def _variables(chosen: Sequence[str], about: Situation) -> list[str]:
     found = [o for o in chosen if not o.startswith("-")]
     ranges = _variable(about, "ranges")
     if ranges is not None and "--trace=nvtx" in chosen:
-        found.append(f"{ranges.variable}={ranges.value}")
+        found.append(ranges.setting)
     return list(dict.fromkeys(found))
 
 
@@ -218,7 +218,7 @@ def _described(
     options: Sequence[str], recording: nsys.Recording, serving: str | None, release: tuple[int, int] | None
 ) -> Iterator[PlanOption]:
     data = engines().get(serving or "")
-    known = {} if data is None else {f"{v.variable}={v.value}": v.effect for v in data.capture}
+    known = {} if data is None else {v.setting: v.effect for v in data.capture}
     for option in options:
         flag = nsys.flag_of(option)
         purpose = known.get(option, "")

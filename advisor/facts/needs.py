@@ -279,7 +279,7 @@ def _switch(spec: FactSpec, serving: str | None) -> str | None:
     kinds = {need.switch for need in spec.needs if need.switch}
     known = () if data is None else (v for v in data.capture if v.known_in(None))
     lines = (v for v in known if kinds & set(v.supplies))
-    return next((f"{v.variable}={v.value}" for v in lines), None)
+    return next((v.setting for v in lines), None)
 
 
 def options_of(fix: str) -> tuple[str, ...]:

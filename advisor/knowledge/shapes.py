@@ -271,6 +271,11 @@ class CaptureVariable(Data):
         default_factory=list
     )
 
+    @property
+    def setting(self) -> str:
+        """``NAME=value``, as it stands before a command."""
+        return f"{self.variable}={self.value}"
+
     def known_in(self, version: str | None) -> bool:
         """Whether this release accepts it; the newest one if `version` is None."""
         used = release(version)

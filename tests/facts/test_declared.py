@@ -94,7 +94,7 @@ def test_what_supplies_facts_is_listed_and_all_that_is_listed_is_used() -> None:
     used |= (in_code - {needs.NOT_IN_SUMS}) | set(fills().values())
     kinds = {n.switch for spec in DECLARED.values() for n in spec.needs}
     switches = (v for e in engines().values() for v in e.capture if kinds & set(v.supplies))
-    used |= {f"{v.variable}={v.value}" for v in switches}
+    used |= {v.setting for v in switches}
     assert used - {"", None} == set(supplies())
 
 

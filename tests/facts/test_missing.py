@@ -140,7 +140,7 @@ def test_every_option_that_is_named_is_known() -> None:
     """Whatever is missing, the planner knows what an option costs and an engine its variables."""
     flags = {o for f in capture_knowledge().flags for o in f.flag.split()}
     sources = {s for o in flags if o.startswith("--trace=") for s in o[8:].split(",")}
-    variables = {f"{v.variable}={v.value}" for data in engines().values() for v in data.capture}
+    variables = {v.setting for data in engines().values() for v in data.capture}
     known = flags | variables | {"--weight-bytes", "--acceptance", "--together", "--log"}
     for spec in CATALOGUE.values():
         for why, serving, tables, hidden in product(
