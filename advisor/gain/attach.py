@@ -354,7 +354,10 @@ def assumptions(replayer: Replayer, fixes: Sequence[Fix]) -> tuple[str, ...]:
     )
     if replayer.unprofiled_ns is None and recorded:
         what = "operators, Python calls and steps" if marking else "operators and Python calls"
-        out.append(f"recording {what} cost up to {recorded:.3g} ms a step more")
+        out.append(
+            f"recording {what} cost the host up to {recorded:.3g} ms a step more, of which the range "
+            "holds what the GPU had to wait for"
+        )
     if marking:
         out.append(f"the profiler's step() between two steps, {marking:.3g} ms a step, is taken out")
     if written := replayer.a.window.cut(profiler_writes(replayer.a)).total:
