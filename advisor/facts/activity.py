@@ -251,7 +251,9 @@ def clock_facts(a: Analysis, device: int, out: FactWriter) -> None:
     highest = about.clock_hz if np.isnan(top).all() else float(np.nanmax(top))
     if not highest and not np.isnan(rows["sm_clock_hz"][mine]).all():
         boost = 1e6 * (spec.clock_mhz or 0) if spec else 0.0
-        highest = max(float(np.nanmax(rows["sm_clock_hz"][mine])), boost)  # at least these it can reach
+        seen = float(np.nanmax(rows["sm_clock_hz"][mine]))  # held down all along, it shows no higher one
+        if boost or np.nan_to_num(_mean(held)) < limits.BUSY_SAMPLE_RATIO:
+            highest = max(seen, boost)  # at least these it can reach
     mean_clock, hottest = _mean(clock), float(np.nanmax(heat, initial=-np.inf))
     if highest and not np.isnan(mean_clock):
         ratio, share = mean_clock / highest, float(busy.sum() / max(mine.sum(), 1))

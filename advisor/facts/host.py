@@ -52,7 +52,7 @@ _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
 _BEGINS, _ENDS = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 #: Calls that allocate, lock or release memory of the host.
-_LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
+LOCKS_PAGES = re.compile(r"Host(?:Alloc|Register|Unregister)|MallocHost|FreeHost|MemAllocHost")
 _ASYNC, _DEVICE_WIDE = re.compile("Async"), re.compile("(?:Device|Ctx)Synchronize")
 
 #: Parts of a gap in which the queue is refilled once a wait has returned.
@@ -218,7 +218,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
-    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, _LOCKS_PAGES)
+    stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, LOCKS_PAGES)
     window = budget.untraced_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])

@@ -29,6 +29,9 @@ LOST_TAIL_RATIO = 0.002
 #: With this many collective calls two slow ones do not move the median. Choice.
 COLLECTIVE_CALLS = 5
 
+#: As many calls that lock memory of the host are no start-up (calibration#sums). Lower, and loading a model
+#: through locked buffers is a loop.
+PINNED_IN_LOOP_CALLS = 1_000
 #: A CUDA call is named where it holds this share of the time of those that issue nothing. Choice. Lower, and
 #: a sentence names calls that cost nothing.
 NAMED_CALL_RATIO = 0.1

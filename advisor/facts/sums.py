@@ -14,6 +14,7 @@ import numpy as np
 from advisor.facts import limits
 from advisor.facts import profiled_sums as profiled
 from advisor.facts.device import FAMILY_SHARES, is_skinny
+from advisor.facts.host import LOCKS_PAGES
 from advisor.facts.needs import predicate
 from advisor.facts.phases import BY_NAME
 from advisor.facts.writer import FactWriter
@@ -39,9 +40,7 @@ from advisor.sources.schema import Call, Summed, base_name, classify
 
 _KEPT = 20
 _ROWS = 200
-_STARTUP = re.compile(
-    r"Init$|Ctx(?:Create|Set)|PrimaryCtx|GraphInstantiate|HostAlloc|HostRegister|MallocHost"
-)
+_STARTUP = re.compile(r"Init$|Ctx(?:Create|Set)|PrimaryCtx|GraphInstantiate")
 _DIRECTIONS = {
     r"HtoD|Host-to-Device": "HtoD",
     r"DtoH|Device-to-Host": "DtoH",
@@ -81,9 +80,10 @@ def sums_facts(a: Analysis, out: FactWriter) -> None:
         _operations(a, kernels, out)
     if len(copies):
         moving, busy = float(crossing.total.sum()), float(copies.total.sum()) + time
-        uploads = copies.total[ways == "HtoD"].sum()
+        uploads, fills = (copies.total[ways == way].sum() for way in ("HtoD", "memset"))
         out |= {
             "sums.copy_ratio": moving / busy if count and busy else None,
+            "sums.memset_ratio": fills / busy if count and busy else None,
             "sums.upload_of_copies_ratio": uploads / moving if moving else None,
             "copy.dtod_busy_ratio": copies.total[ways == "DtoD"].sum() / busy if count else None,
         }
@@ -169,7 +169,11 @@ def _calls(
     lasts, mean, of = max(whole, kernel_time, host), calls.mean, {c: kind == c for c in Call}
     first = np.where(of[Call.LAUNCH], limits.FIRST_LAUNCH_NS, limits.FIRST_CALL_NS)
     once = among(kind, (Call.LAUNCH, Call.ALLOC, Call.FREE, Call.MODULE)) & (calls.most >= first)
-    never_again = of[Call.MODULE] | np.array([bool(_STARTUP.search(base_name(n))) for n in calls.names])
+    starts, pinned = (
+        np.array([bool(name.search(base_name(n))) for n in calls.names]) for name in (_STARTUP, LOCKS_PAGES)
+    )
+    few = calls.count < limits.PINNED_IN_LOOP_CALLS
+    never_again = of[Call.MODULE] | starts | (pinned & of[Call.ALLOC] & few)
     startup = np.where(
         never_again | _loads(calls), calls.total, np.where(once, np.nan_to_num(calls.most), 0.0)
     )
@@ -186,8 +190,12 @@ def _calls(
         "sums.launch_call_mean_ns": launches / eager if eager else None,
         "sums.allocation_call_ratio": float(steady[allocates].sum()) / max(float(steady.sum()), 1.0),
         "sums.allocation_call_count": int(calls.count[allocates].sum()),
+        "alloc.pinned_ratio": calls.total[allocates & pinned].sum() / max(calls.total[allocates].sum(), 1.0),
         "sums.startup_api_ratio": startup.sum() / whole,
         "sums.wait_ratio": calls.total[waits].sum() / lasts,
+        "sums.wait_beyond_kernels_ratio": max(float(calls.total[waits].sum()) - kernel_time, 0.0) / lasts
+        if kernel_time
+        else None,
         "sums.allocation_ratio": calls.total[allocates].sum() / lasts,
         "sums.launch_over_kernel": usual[of[Call.LAUNCH]].sum() / kernel_time
         if kernel_time and not host  # else the operators around the launches count as well
