@@ -802,7 +802,7 @@ def test_an_operator_that_runs_on_the_cpu_belongs_on_the_device(
         p.launch(t, kernel=NORM.name, kernel_dur=500_000)
     d = advisor.diagnose(p.write(tmp_path / "trace.json"))
     assert "host-gap" in ranked(d)
-    assert ("keep-on-device" in advice(d, "host-gap")) is moves
+    assert ("create-on-device" in advice(d, "host-gap")) is moves
 
 
 def test_layers_that_were_left_on_the_cpu(tmp_path: Path) -> None:
