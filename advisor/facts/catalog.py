@@ -42,6 +42,7 @@ from advisor.metrics.intervals import Coverage, Spans, union
 from advisor.metrics.kernels import MATMUL, Names, dense, distribution, extremes
 from advisor.metrics.matmuls import Decoder, matmuls, recorded_weights
 from advisor.metrics.phases import step_times
+from advisor.metrics.waited import calls_by
 from advisor.model.arrays import Array, by_label, largest, lengths, median_of, nearest_rank, picked, rows_at
 from advisor.model.facts import FactBase, Row, Scope, Value
 from advisor.model.parts import IDLE
@@ -170,14 +171,16 @@ def _heaviest(
 
 def _calls(a: Analysis, device: int, out: FactWriter) -> None:
     rows = np.flatnonzero(a.calls_in_window).astype(np.int32)
-    calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id", "thread"))
+    calls = a.trace.columns("api_calls", ("start", "end", "call", "name_id"))
     ids, group = dense(picked(calls["name_id"], rows))
     group = group.astype(np.int32)
     names = [re.sub(_API_SUFFIX, "", t) for t in a.trace.texts(ids.tolist())]
-    d = distribution(group, lengths(*(picked(calls[n], rows) for n in ("start", "end"))), len(ids))
-    host = max(a.host_window[1] - a.host_window[0], 1)
     kind = np.zeros(len(ids), np.int64)
     kind[group] = picked(calls["call"], rows)
+    length = lengths(*(picked(calls[n], rows) for n in ("start", "end")))
+    del rows  # as large as each of the others
+    d = distribution(group, length, len(ids))
+    host = max(a.host_window[1] - a.host_window[0], 1)
     order = largest(d.total, known=d.count)
     per_step = d.count / a.step_count if a.step_count else [None] * len(ids)
     columns = (names, d.count, per_step, d.total / 1e6, d.total / host, d.p50 / 1e3, d.maximum / 1e3)
@@ -188,11 +191,10 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
         ("alloc.calls", (Call.ALLOC, Call.FREE)),
     ):
         out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
-    feeder = a.feeder(device)
-    window = a.budgets[device].untraced_ns
+    waits, window = calls_by(a, a.feeder(device), Call.SYNC), a.budgets[device].untraced_ns
     entity: list[Row] = []
     for i in order[kind[order] == Call.SYNC].tolist():
-        mine = rows[(group == i) & (calls["thread"][rows] == feeder)]
+        mine = waits[calls["name_id"][waits] == ids[i]]
         spans = union(calls["start"][mine], calls["end"][mine])
         idle, many = a.budgets[device].idle_inside(spans), len(mine)
         entity.append(

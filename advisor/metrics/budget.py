@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from advisor.metrics import limits
 from advisor.metrics.host import HostStates, Slice, Threads, ThreadStates, held_by_others
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, positions, subtract, union
-from advisor.metrics.operations import Kind, Operations, Rows, of_copies
+from advisor.metrics.operations import Kind, Operations, Rows, of_copies, times_of
 from advisor.metrics.window import Window, Windowed
 from advisor.model import parts
 from advisor.model.arrays import Array, among, compact, distinct, run_of
@@ -192,7 +192,7 @@ def device_budget(a: Windowed) -> DeviceBudget:
     direction = of_copies(trace, ops)
     others = held_by_others(trace, device, ops.start)
     found, busy = device_gaps(trace, ops, op_step, window, among(direction, MIGRATIONS), others or EMPTY)
-    spans = _busy_parts(ops, busy, communication, direction, window)
+    spans = _busy_parts(trace, ops, busy, communication, direction, window)
     del mine, busy, direction  # large, and no longer needed
     inside = np.clip(step_end, window.start, window.end)
     bounds = np.concatenate(([window.start], inside, [window.end])).astype(np.int64)
@@ -214,7 +214,7 @@ def _recorded(window: Window) -> Spans:
 
 
 def _busy_parts(
-    ops: Operations, busy: Spans, communication: Array, direction: Array, window: Window
+    trace: Trace, ops: Operations, busy: Spans, communication: Array, direction: Array, window: Window
 ) -> dict[str, Spans]:
     """Busy time in order of precedence: compute hides communication, which hides copies. `busy` is all
     of it, `direction` that of each copy, 0 for other operations."""
@@ -234,7 +234,7 @@ def _busy_parts(
     for name, mask in masks.items():
         own = EMPTY
         if mask.any():
-            own = window.cut(busy if mask.all() else union(ops.start[mask], ops.end[mask]))
+            own = window.cut(busy if mask.all() else union(*times_of(trace, ops, mask)))
         if recorded is not None:
             own = intersect(own, recorded)
         for other in out.values():

@@ -232,12 +232,12 @@ class Distribution(Struct, frozen=True):
 
 def nth_alike(*columns: Array) -> Array:
     """The number of earlier rows that equal each row in all columns."""
-    order, rows = sorting(*columns), len(columns[0])
+    order, nth = sorting(*columns), np.arange(len(columns[0]))
     first = np.flatnonzero(begins_run(*(column[order] for column in columns)))
-    nth = np.arange(rows) - np.repeat(first, np.diff(np.append(first, rows)))
+    nth -= np.repeat(first, np.diff(np.append(first, len(nth))))
     if isinstance(order, slice):
         return nth
-    out = np.empty(rows, np.int64)
+    out = np.empty_like(nth)
     out[order] = nth
     return out
 

@@ -13,7 +13,18 @@ from msgspec import Struct
 from advisor.metrics import limits
 from advisor.metrics.intervals import Coverage, positions, union
 from advisor.metrics.kernels import dense
-from advisor.model.arrays import Array, among, compact, constant, distinct, lengths, merged, picked, where
+from advisor.model.arrays import (
+    Array,
+    among,
+    compact,
+    constant,
+    distinct,
+    lengths,
+    merged,
+    picked,
+    run_of,
+    where,
+)
 from advisor.model.once import cached_property
 from advisor.sources.schema import ISSUING, MISSING, NEEDED, TABLES, Call
 from advisor.sources.trace import Trace
@@ -111,6 +122,18 @@ def _filled(ids: Array, known: Array) -> Array:
     if (unknown := ids == MISSING).any() and len(only := distinct(known)) == 1:
         return np.where(unknown, only[0], ids)
     return ids
+
+
+def times_of(trace: Trace, ops: Operations, mask: Array) -> tuple[Array, Array]:
+    """Start and end of the operations of a mask: views where they are all, or all rows of kernels that follow
+    each other, as where copies run between."""
+    if not mask.all() and (ops.kind[mask] == Kind.KERNEL).all():
+        rows = run_of(ops.row[mask])
+        if isinstance(rows, slice):
+            kernels = trace.columns("kernels", ("start", "end"))
+            return kernels["start"][rows], kernels["end"][rows]
+    at = where(mask)
+    return ops.start[at], ops.end[at]
 
 
 def of_copies(trace: Trace, ops: Operations, column: str = "kind") -> Array:

@@ -28,7 +28,7 @@ from advisor.metrics.kernels import (
     weighted_median,
     worked,
 )
-from advisor.metrics.operations import contexts, join
+from advisor.metrics.operations import Kind, contexts, join, times_of
 from advisor.model.arrays import compact, ordered
 from tests.builder import Export
 from tests.metrics.support import analysis
@@ -68,6 +68,23 @@ def test_long_kernels_keep_their_length(tmp_path: Path, longest: int) -> None:
     assert found.ops.length.tolist() == [longest] * 3
     assert found.kernels(0).length.sum() == 3 * longest
     assert int(found.ops.length[0] + found.ops.length[1]) == 2 * longest
+
+
+@pytest.mark.parametrize("wanted", ["kernels", "first and last", "all", "copies"])
+def test_times_of_some_operations(tmp_path: Path, wanted: str) -> None:
+    """Kernels with copies between are views of their own table; others are gathered, or whole columns."""
+    export = Export()
+    for i in range(4):
+        export.launch(i * 100_000).copy(i * 100_000 + 50_000)
+    found = analysis(export, tmp_path)
+    ops, kernels = found.ops, found.trace.columns("kernels", ("start", "end"))
+    kernel = ops.kind == Kind.KERNEL
+    ends = np.isin(ops.row, (0, 3)) & kernel
+    mask = {"kernels": kernel, "first and last": ends, "all": ops.kind >= 0, "copies": ~kernel}[wanted]
+    start, end = times_of(found.trace, ops, mask)
+    assert (start.tolist(), end.tolist()) == (ops.start[mask].tolist(), ops.end[mask].tolist())
+    assert np.shares_memory(start, kernels["start"]) is (wanted == "kernels")
+    assert np.shares_memory(start, ops.start) is (wanted == "all")
 
 
 @pytest.mark.parametrize("context", [1, 2**30, 2**40])

@@ -57,3 +57,17 @@ def test_facts_computed_on_threads_are_those_computed_one_after_the_other(
     on_threads = diagnose(path)
     monkeypatch.setattr(traces, "_LARGE", 1 << 40)
     assert diagnose(path) == on_threads
+
+
+@pytest.mark.parametrize(("huge", "on_threads"), [(1 << 40, True), (0, False)], ids=["large", "huge"])
+def test_facts_of_a_huge_capture_are_computed_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, huge: int, on_threads: bool
+) -> None:
+    path = export().write(tmp_path / "t.sqlite")
+    expected = diagnose(path)
+    monkeypatch.setattr(traces, "_HUGE", huge)
+    with open_trace(path) as trace:
+        trace.read_ahead(*NEEDED)
+        assert (trace.threads is not None) is on_threads
+        assert trace.rows("kernels") == 120
+    assert diagnose(path) == expected
