@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.builder import Export
 from tests.scenarios.machine import DECODE_LAYER, Machine
 from tests.scenarios.support import diagnosed, expect, fact, ranked, severity
@@ -85,3 +87,18 @@ def test_streams_that_are_made_and_destroyed_in_each_step(tmp_path: Path) -> Non
     assert "cudaStreamDestroy and cudaStreamCreateWithFlags (2 a step)" in d.findings[0].message
     assert severity(d, "costly-cuda-calls") == "high"
     assert "graph-replay-gaps" not in ranked(d)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_compilation_in_a_warm_loop_is_named(tmp_path: Path, named: bool) -> None:
+    """Where a range says what the thread did, more requests in the recording are not what is missing."""
+    m = Machine()
+    for i in range(30):
+        with m.step(f"decode_step {i}"):
+            if i == 7:
+                m.work(300_000, "compile_graph" if named else None)
+            m.replay(28, call=15)
+            m.read_back()
+    d = diagnosed(m, tmp_path)
+    expect(d, "long-interruptions", never=("host-gap",))
+    assert d.findings[0].recommendations[0].id == ("shorten-interruptions" if named else "capture-under-load")
