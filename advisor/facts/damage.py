@@ -12,14 +12,14 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import GOOD_RESULTS
+from advisor.metrics.damage import GOOD_RESULTS, lost_copies
 from advisor.metrics.intervals import EMPTY, joined, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import uneven_share
 from advisor.metrics.startup import work_span
 from advisor.metrics.window import OutsideWork, outside_work
 from advisor.metrics.workload import ran_on
-from advisor.model.arrays import among, distinct, where
+from advisor.model.arrays import Array, among, distinct, where
 from advisor.model.facts import Value
 from advisor.model.numbers import session_time
 from advisor.sources.schema import MISSING, Call, base_name
@@ -94,7 +94,7 @@ def damage_facts(a: Analysis, out: FactWriter, rows: int) -> None:
     signs = [*_stretches(a, out), *_launches(a, out), *_left_out(a, out), *_reported(out, texts, rows)]
     invalid = str(out.base.value("capture.invalid_rows"))
     signs += [(text, 1.0) for text in invalid.split("; ") if text != "none"]
-    names = ("damaged", "lost_row", "lost_copy", "invalid_row")
+    names = ("damaged", "lost_row", "lost_copy_idle", "invalid_row")
     found = [r for r in capture_knowledge().refusals if any(re.search(r.pattern, t) for t in texts)]
     out |= {
         "capture.lost_ratio": max(out.value(f"capture.{name}_ratio") or 0.0 for name in names),
@@ -135,12 +135,14 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         out.put("capture.hidden_graph_ratio", 0.0 if runs else None)
         return []
     losses, recorded = a.losses, kernels + runs
+    lost, copies = lost_copies(a.trace, a.ops)
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
     out |= {
         "capture.launch_without_kernel_ratio": losses.lost_launches / max(losses.launches, 1),
         "capture.lost_kernel_ratio": losses.lost_kernels / max(recorded + losses.lost_kernels, 1),
         "capture.lost_call_ratio": losses.lost_calls / max(losses.kernels, 1),
-        "capture.lost_copy_ratio": losses.lost_copies / max(losses.copies, 1),
+        "capture.lost_copy_ratio": len(lost) / max(copies, 1),
+        "capture.lost_copy_idle_ratio": _idle_around(a, lost),
         "capture.opaque_graph_ratio": 1.0 if runs else opaque,
         "capture.hidden_graph_ratio": hidden_graph_ratio(a),
     }
@@ -150,9 +152,24 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         (losses.lost_graphs, losses.graph_launches, "graph launches left no row"),
         (losses.lost_nodes, losses.nodes, "nodes of graph replays left no row"),
         (losses.lost_calls, losses.kernels, "kernels stand without their call"),
-        (losses.lost_copies, losses.copies, "copy calls left no copy"),
+        (len(lost), copies, "copy calls left no copy"),
     )
     return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
+
+
+def _idle_around(a: Analysis, calls: Array) -> float:
+    """The largest share of a device's window in gaps between two operations that were issued one before and
+    one after one of these calls (rows, ascending)."""
+    begun = a.trace.columns("api_calls", ("start",))["start"]
+    times, shares = np.sort(begun[calls]), [0.0]
+    for device, budget in a.budgets.items() if len(calls) else ():
+        api = np.append(a.ops.api[a.ops.device == device], MISSING)  # the last one: no operation
+        before, after = api[budget.gaps.prev_op], api[budget.gaps.next_op]
+        known = (before != MISSING) & (after != MISSING)
+        ahead = [np.searchsorted(times, begun[rows[known]]) for rows in (before, after)]
+        held = budget.gaps.length[known][ahead[0] < ahead[1]].sum()
+        shares.append(min(float(held) / budget.untraced_ns, 1.0))
+    return max(shares)
 
 
 def hidden_graph_ratio(a: Analysis) -> float:

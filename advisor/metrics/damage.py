@@ -115,8 +115,7 @@ class Losses(Struct, frozen=True):
     recorded as one block or not at all because the capture was not asked for their nodes.
     `lost_kernels` counts for each lost graph as many kernels as the others have in the mean, and the
     `lost_nodes` of replays that left some of their `nodes` and not the others.
-    Of the `kernels` among those that have their call, `lost_calls` have none; of the `copies` that calls
-    issued, `lost_copies` left no row.
+    Of the `kernels` among those that have their call, `lost_calls` have none.
     """
 
     launches: int = 0
@@ -130,8 +129,6 @@ class Losses(Struct, frozen=True):
     lost_nodes: int = 0
     kernels: int = 0
     lost_calls: int = 0
-    copies: int = 0
-    lost_copies: int = 0
 
     @property
     def share(self) -> float:
@@ -151,13 +148,10 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     left_work = marked(rows, ops.api[joined])
     launch = (calls["call"] == Call.LAUNCH) & succeeded
     graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
-    captured = stream_captures(trace)[0]
-    launch &= ~captured
-    copy = (calls["call"] == Call.COPY) & succeeded & ~captured
-    lost, rowless, unseen = launch & ~kernels, graph & ~left_work, copy & ~left_work
-    cut = _cut_off(trace, ops, lost | rowless | unseen)
-    launch, graph, copy = (m & ~cut for m in (launch, graph, copy))
-    lost, rowless, unseen = (m & ~cut for m in (lost, rowless, unseen))
+    launch &= ~stream_captures(trace)[0]
+    lost, rowless = launch & ~kernels, graph & ~left_work
+    cut = _cut_off(trace, ops, lost | rowless)
+    launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
     # Whether each graph launch must have left a row: by the option that was recorded, else as others did.
     mode = trace.capture.graph_trace_mode
     as_others = bool(kernels[graph].any()) if mode is None else mode == "node"
@@ -179,9 +173,16 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         lost_nodes=lost_nodes,
         kernels=held,
         lost_calls=callless,
-        copies=int(copy.sum()),
-        lost_copies=int(unseen.sum()),
     )
+
+
+def lost_copies(trace: Trace, ops: Operations) -> tuple[Array, int]:
+    """Rows of the successful copy calls that left no work, and how many calls were due to leave some."""
+    calls = trace.columns("api_calls", ("call", "result"))
+    copy = (calls["call"] == Call.COPY) & among(calls["result"], GOOD_RESULTS) & ~stream_captures(trace)[0]
+    lost = copy & ~marked(len(copy), ops.api[ops.api >= 0])
+    cut = _cut_off(trace, ops, lost)
+    return np.flatnonzero(lost & ~cut), int((copy & ~cut).sum())
 
 
 def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:

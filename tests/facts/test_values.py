@@ -397,6 +397,7 @@ def test_what_the_capture_holds(steps: FactBase) -> None:
             "capture.lost_kernel_ratio": 0.0,
             "capture.lost_call_ratio": 0.0,
             "capture.lost_copy_ratio": 0.0,
+            "capture.lost_copy_idle_ratio": 0.0,
             "capture.lost_event_count": 0,
             "capture.uncounted_loss_count": 0,
             "capture.lost_row_ratio": 0.0,

@@ -60,3 +60,14 @@ def test_a_gpu_at_work_is_no_sign_of_a_program_on_the_cpu(tmp_path: Path, active
     said = d.findings[0].message
     assert ("samples show a GPU at work" in said) == bool(active)
     assert ("the program ran on the CPU (" in said) == (not active)
+
+
+def test_small_copies_that_are_not_there_change_nothing(tmp_path: Path) -> None:
+    """One token a step comes down behind launches that leave the GPU idle for most of the time."""
+    m = Machine()
+    for i in range(14):
+        with m.step(f"decode_step {i}"):
+            m.layers(22, call=9)
+            m.read_back()
+    m.export.without_tables(MEMCPY)
+    expect(diagnosed(m, tmp_path), "launch-bound", never=("damaged-capture",))
