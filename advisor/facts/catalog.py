@@ -243,7 +243,7 @@ def build_facts(
     tokens that one verification of drafts yields.
 
     Parts of it run at the same time for a large capture, where two threads take 0.6 of the time of one (1.0 M
-    kernels): none reads or replaces facts of another.
+    kernels), one after the other for a huge one: none reads or replaces facts of another.
     """
     window = a.window
     waits = ranks.waits if ranks else {}
