@@ -11,7 +11,6 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics import limits as metric_limits
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.arrivals import SLEEP_CALLS
 from advisor.metrics.budget import DeviceBudget
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, intersect, positions, subtract, union
 from advisor.metrics.operations import Kind, calls_named
@@ -24,11 +23,15 @@ from advisor.metrics.phases import (
     slower_part,
 )
 from advisor.metrics.waited import (
+    EVENT_CALLS,
+    SLEEP_CALLS,
+    SLEEPS,
     calls_by,
     exchanges,
     gap_name,
     issuers,
     loop_thread,
+    os_calls,
     os_time,
     other_gap_name,
     polled,
@@ -39,14 +42,9 @@ from advisor.model.parts import PARTS
 from advisor.sources.schema import DTOH, MISSING, PAGEABLE, Call
 
 #: Calls that wait for events on descriptors, for a connection, a message or a time (man-pages, section 2).
-_EVENT_WAITS = re.compile(
-    rf"(?:__)?(?:epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|{SLEEP_CALLS})(?:_\w+)?"
-)
-_SLEEPS = re.compile(rf"(?:__)?(?:{SLEEP_CALLS})(?:_\w+)?")
+_EVENT_WAITS = os_calls(EVENT_CALLS, SLEEP_CALLS)
 #: Calls that wait for another thread (pthreads(7), sem_overview(7)).
-_LOCKS = re.compile(
-    r"(?:__)?(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)(?:_?\w+)?"
-)
+_LOCKS = os_calls(r"(?:futex|pthread_(?:mutex|rwlock|spin|cond|barrier|join)|sem_(?:timed|clock)?wait)\w*")
 #: Calls that build, change or destroy graphs, and those of them that occur once a graph.
 _BUILDS_GRAPH = re.compile(r"Graph(?=[A-Z])(?!Launch|Debug|.*Get)|Stream(?:Begin|End)Capture")
 _MAKES_GRAPH = re.compile(r"GraphInstantiate|GraphExecUpdate")
@@ -291,7 +289,7 @@ def _os_calls(a: Analysis, thread: int, loop: int, budget: DeviceBudget, out: Fa
     if not (total := float(time.sum())):
         return
     waits, sleeps, locks = (
-        np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, _SLEEPS, _LOCKS)
+        np.array([bool(kind.fullmatch(n)) for n in names]) for kind in (_EVENT_WAITS, SLEEPS, _LOCKS)
     )
     out |= {
         "host.os_call": names[np.argmax(time)],

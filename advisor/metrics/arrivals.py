@@ -15,17 +15,14 @@ from advisor.metrics.analysed import Analysed
 from advisor.metrics.host import capture_ranges, off_cpu
 from advisor.metrics.intervals import EMPTY, Coverage, Spans, gaps, intersect, joined, union
 from advisor.metrics.steps.model import Steps
-from advisor.metrics.waited import between_queries, gap_name, os_time
+from advisor.metrics.waited import EVENT_CALLS, SLEEP_CALLS, between_queries, gap_name, os_calls, os_time
 from advisor.metrics.workload import TRAINING
 from advisor.model.arrays import Array, among, distinct, marked, median_of, percentiles
 
-#: Calls that wait for events on descriptors, for a connection or for a message (man-pages, section 2).
-EVENT_CALLS = r"epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?|futex"
-#: Those that sleep for a time, and those that wait for another thread.
-SLEEP_CALLS = r"u?sleep|(?:clock_)?nanosleep"
+#: Calls that wait for another thread, besides ``futex``.
 _LOCK_CALLS = r"pthread_cond_(?:timed|clock)?wait|sem_(?:timed|clock)?wait|sigwait\w*|mq_(?:timed)?receive"
-_EVENTS = re.compile(rf"(?:__)?(?:{EVENT_CALLS})(?:_\w+)?")
-_WAITS = re.compile(rf"(?:__)?(?:{EVENT_CALLS}|{SLEEP_CALLS}|{_LOCK_CALLS})(?:_\w+)?")
+_EVENTS = os_calls(EVENT_CALLS, "futex")
+_WAITS = os_calls(EVENT_CALLS, "futex", SLEEP_CALLS, _LOCK_CALLS)
 
 
 class Arrivals(Struct, frozen=True):

@@ -202,8 +202,19 @@ def other_gap_name(a: Analysed, thread: int, gaps: Spans) -> GapName | None:
     return best if best is not None and 2 * best.covered_ns > gaps.total else None
 
 
-#: Calls that sleep for a time, and those that ask CUDA whether work is done.
-_SLEEPS = re.compile(r"(?:__)?(?:u?sleep|(?:clock_)?nanosleep)(?:_\w+)?")
+#: Calls of the operating system that wait for events on descriptors, for a connection or for a message, and
+#: those that sleep for a time (man-pages, section 2).
+EVENT_CALLS = r"epoll_p?wait2?|p?poll|p?select|accept4?|recv(?:from|m?msg)?"
+SLEEP_CALLS = r"u?sleep|(?:clock_)?nanosleep"
+
+
+def os_calls(*kinds: str) -> re.Pattern[str]:
+    """Matches the whole names of these calls, also of their variants (``__poll``, ``nanosleep_nocancel``)."""
+    return re.compile(rf"(?:__)?(?:{'|'.join(kinds)})(?:_\w+)?")
+
+
+SLEEPS = os_calls(SLEEP_CALLS)
+#: Calls that ask CUDA whether work is done.
 _QUERIES = re.compile(r"(?:Event|Stream)Query")
 
 
@@ -253,7 +264,7 @@ def _system_calls(a: Analysed, thread: int) -> tuple[Array, Array, Array]:
     mine = np.flatnonzero(calls["thread"] == thread)
     start, end, name_id = (calls[n][mine] for n in ("start", "end", "name_id"))
     ids = distinct(name_id).tolist()
-    sleeps = [i for i, name in zip(ids, a.trace.texts(ids), strict=True) if _SLEEPS.fullmatch(name)]
+    sleeps = [i for i, name in zip(ids, a.trace.texts(ids), strict=True) if SLEEPS.fullmatch(name)]
     return start, end, among(name_id, sleeps)
 
 
