@@ -146,8 +146,7 @@ def capture_facts(a: Analysis, out: FactWriter) -> None:
         out.put("capture.schema_known", len(version) == 2 and (2, 9) <= version <= (3, 30))
     _workload(a, out)
     if trace.has("api_calls"):
-        launches = sum(len(a.calls_of(call)) for call in (Call.LAUNCH, Call.COPY, Call.MEMSET))
-        eager = launches * limits.TRACED_CALL_NS
+        eager = len(a.calls_of(Call.LAUNCH, Call.COPY, Call.MEMSET)) * limits.TRACED_CALL_NS
         profiler = max((b.share("profiler") for b in a.budgets.values()), default=None)
         out.put("capture.traced_call_cost_ratio", eager / a.window.length if a.window.length else None)
         out.put("capture.overhead_idle_ratio", profiler)

@@ -126,14 +126,14 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 
 def memset_facts(a: Analysis, device: int, out: FactWriter) -> None:
-    """Memory that the device sets to a value while no kernel runs."""
+    """Memory that the device sets to a value while it does nothing else."""
     budget, ops, at = a.budgets[device], a.ops, a.device_ops(device)
     fills = at[ops.kind[at] == Kind.MEMSET]
     exposed = size = 0
     if len(fills):
-        kernels = at[ops.kind[at] != Kind.MEMSET]
+        others = at[ops.kind[at] != Kind.MEMSET]
         spans = budget.window.cut(union(ops.start[fills], ops.end[fills]))
-        exposed = subtract(spans, union(ops.start[kernels], ops.end[kernels])).total
+        exposed = subtract(spans, union(ops.start[others], ops.end[others])).total
         bytes_ = a.trace.columns("memsets", ("bytes",))["bytes"][ops.row[fills]]
         size = MISSING if (bytes_ == MISSING).any() else int(bytes_.sum())
     out.put("memset.exposed_ratio", exposed / budget.untraced_ns)

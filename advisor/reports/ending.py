@@ -67,7 +67,7 @@ def counts(diagnosis: Diagnosis) -> str:
 def checked(diagnosis: Diagnosis, width: int) -> str:
     """``2 findings; 26 checks in order, 13 not judged: no GPU metrics (9), no host trace (3) and 1 more``:
     what the recording lacks for most rules first, as many kinds as two lines of this width have room for."""
-    rest = [amount(count, "check") + " in order" for count in [_rules(diagnosis.ticks)] if count]
+    rest = [f"{amount(_rules(diagnosis.ticks), 'check')} in order"] * bool(diagnosis.ticks)
     rest += [f"{_rules(diagnosis.close)} close"] * bool(diagnosis.close)
     rest.append(f"{_rules(diagnosis.not_evaluated)} not judged")
     text = f"{', '.join(found_and_noted(diagnosis.findings))}; {', '.join(rest)}"
@@ -84,7 +84,7 @@ def checked(diagnosis: Diagnosis, width: int) -> str:
 
 def kinds_missing(diagnosis: Diagnosis) -> Counter[str]:
     """How many rules were not judged, by what the recording lacks or what stopped them: ``no GPU metrics``,
-    ``stopped by launch-bound``; without those that nothing that can be recorded would help."""
+    ``stopped by launch-bound``. Rules that no other recording could judge are left out."""
     by_code: dict[str, str | None] = {}
     for entry in diagnosis.not_evaluated:
         by_code.setdefault(entry.code, f"stopped by {entry.stopped_by}" if entry.stopped_by else entry.lacks)
