@@ -14,7 +14,7 @@ when the stream is free. A queue holds a thousand operations, after which a laun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -306,3 +306,22 @@ class Machine:
 
 def _ns(us: float) -> int:
     return round(us * 1_000)
+
+
+Part = Callable[[Machine], object]
+
+
+def decode_graphs(
+    before: Part | None = None, after: Part | None = None, *, count: int, call: float
+) -> Machine:
+    """Decode steps of one graph of 40 layers, with something before and after each."""
+    m = Machine()
+    for i in range(count):
+        with m.step(f"decode_step {i}"):
+            if before is not None:
+                before(m)
+            m.replay(40, call=call)
+            if after is not None:
+                after(m)
+            m.read_back()
+    return m

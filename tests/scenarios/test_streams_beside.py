@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from advisor.model.findings import Diagnosis, Finding
-from tests.scenarios.machine import Kernel, Machine
+from tests.scenarios.machine import Kernel, Machine, Part, decode_graphs
 from tests.scenarios.support import alarms, diagnosed, expect, ranked
 
 MIB = 1024
@@ -18,23 +18,10 @@ RECEIVE = Kernel("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 16)
 COMPUTE = 40 * (39 + 8 * 0.3) / 1e3
 
 
-def steps(
-    before: Callable[[Machine], object] | None = None, after: Callable[[Machine], object] | None = None
-) -> Machine:
-    """Decode steps of one graph, with something on a stream beside it before and after each."""
-    m = Machine()
-    for i in range(14):
-        with m.step(f"decode_step {i}"):
-            if before is not None:
-                before(m)
-            m.replay(40, call=10)
-            if after is not None:
-                after(m)
-            m.read_back()
-    return m
+steps = partial(decode_graphs, count=14, call=10)
 
 
-def loaded(mib: float, kind: str = "HtoD") -> Callable[[Machine], object]:
+def loaded(mib: float, kind: str = "HtoD") -> Part:
     """A copy of so much at 50 GB/s (50 MiB: 1.05 ms), and the kernels behind its event."""
 
     def load(m: Machine) -> None:

@@ -3,13 +3,13 @@ pages of the host, and launch calls that wait for their kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from advisor.reports import summary
-from tests.scenarios.machine import DECODE_LAYER, GEMM, Kernel, Machine
+from tests.scenarios.machine import DECODE_LAYER, GEMM, Kernel, Machine, Part, decode_graphs
 from tests.scenarios.support import alarms, diagnosed, expect, fact, ranked
 
 MIB = 1024
@@ -25,20 +25,7 @@ CAST = Kernel(
     "at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul>, 4>(int)"
 )
 
-Part = Callable[[Machine], object]
-
-
-def steps(before: Part | None = None, after: Part | None = None, name: str = "decode_step") -> Machine:
-    m = Machine()
-    for i in range(16):
-        with m.step(f"{name} {i}"):
-            if before is not None:
-                before(m)
-            m.replay(40, call=15)
-            if after is not None:
-                after(m)
-            m.read_back()
-    return m
+steps = partial(decode_graphs, count=16, call=15)
 
 
 def sampler(us: float) -> Part:
