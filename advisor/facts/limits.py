@@ -32,8 +32,8 @@ COLLECTIVE_CALLS = 5
 #: As many calls that lock memory of the host are no start-up (calibration#sums). Lower, and loading a model
 #: through locked buffers is a loop.
 PINNED_IN_LOOP_CALLS = 1_000
-#: A CUDA call is named where it holds this share of the time of those that issue nothing. Choice. Lower, and
-#: a sentence names calls that cost nothing.
+#: Calls that issue no work are named from this share of their time on. Choice. Lower, and a sentence names
+#: calls that cost nothing.
 NAMED_CALL_RATIO = 0.1
 
 # --- copies ---------------------------------------------------------------------------------------
