@@ -12,7 +12,7 @@ from advisor.model.rules import judges_capture
 from advisor.reports import blocks as b
 from advisor.reports.layout import GLUE
 from advisor.reports.output_file import clean
-from advisor.reports.summary import headline, in_program
+from advisor.reports.summary import headline, in_program, without_requests
 from advisor.reports.sums_blocks import share_of
 
 #: Columns of a page that nobody chose.
@@ -102,6 +102,8 @@ def _next(d: Diagnosis, room: int) -> str:
         return f"advisor explain {d.headline.code}"
     if d.headline is not None and d.findings:  # some are left out by --select
         return b.command("advisor show", d.inputs[0].path, f" {(headline(d) or d.findings[0]).rank}", room)
+    if (idle := without_requests(d)) is not None and len(d.inputs) == 1:
+        return b.command("advisor show", d.inputs[0].path, f" {idle.code}", room)
     if d.next_target is not None:
         return f"the {d.next_target.command.partition(' ')[0].rstrip(';')} line above"
     if not flags:

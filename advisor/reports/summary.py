@@ -47,7 +47,7 @@ def summary(diagnosis: Diagnosis, top: int, shown_ranks: int = RANKS) -> Iterato
         yield b.Bars(whole)
     yield from b.labelled(("waiting", rank_blocks.waiting(d, shown_ranks)))
     yield from findings(d, top)
-    if d.next_target is not None and d.headline is None:
+    if d.next_target is not None and d.headline is None and without_requests(d) is None:
         yield b.Command(d.next_target.command)
     yield from summed(d)
 
@@ -67,9 +67,9 @@ def head(d: Diagnosis, warnings: int | None = None) -> Iterator[b.Block]:
 def verdict(diagnosis: Diagnosis) -> str:
     """What to do and its gain: ``Use CUDA graphs: decode step 9.01 → 2.13 ms, 4.23 x (2.47 to 6.09)``;
     without a fix the document's verdict. Where perhaps no request came, that goes before."""
-    first, idle = headline(diagnosis), _without_requests(diagnosis)
+    first, idle = headline(diagnosis), without_requests(diagnosis)
     if first is None:
-        return f"{_under_load(idle)}" if idle is not None else diagnosis.verdict
+        return _under_load(idle) if idle is not None else diagnosis.verdict
     found = in_program(diagnosis, first)  # a better capture is not all there is to do
     steps = [what_to_do(diagnosis, f) for f in (first, found)]
     wins = (_win(diagnosis, f) for f in (first, found))
@@ -85,7 +85,8 @@ def _under_load(idle: Finding) -> str:
     return f"Record under load: perhaps no request came for {phrases.share_text(idle)} of the time"
 
 
-def _without_requests(d: Diagnosis) -> Finding | None:
+def without_requests(d: Diagnosis) -> Finding | None:
+    """The note that perhaps no request came, if there is one: another recording comes before all else."""
     return next((f for f in d.findings if f.cause == NO_REQUESTS), None)
 
 
@@ -172,7 +173,7 @@ def _steps(d: Diagnosis) -> Iterator[b.Block]:
     busy = [i.busy_share for i in d.inputs if i.busy_share is not None]
     if busy:
         of = f" of {phrases.chosen(entry)}" if entry and entry.window_ms and not d.main_steps else ""
-        in_pass = " in a pass" if _without_requests(d) else ""
+        in_pass = " in a pass" if without_requests(d) else ""
         load.append(f"GPU busy {percent_range(busy)}{of}{in_pass}")
     text = ", ".join(load)
     if (target := d.next_target) is not None:
@@ -247,7 +248,7 @@ def _win(d: Diagnosis, first: Finding) -> str:
 
 def why(d: Diagnosis, whole: bool = False) -> str:
     """The problem: shortened to the first numbers, or `whole` as in the document."""
-    first, idle = headline(d), _without_requests(d)
+    first, idle = headline(d), without_requests(d)
     if whole or (first is None and idle is None):
         return d.verdict if first is not None or idle is not None else ""
     first = idle or first

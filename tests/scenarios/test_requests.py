@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from advisor.model.findings import Diagnosis
+from advisor.reports.diagnosis_blocks import TextOptions, shown
 from advisor.reports.summary import verdict, why
+from advisor.reports.text import plain
 from tests.scenarios.machine import GEMM, NORM, PREFILL_ATTENTION, Machine
 from tests.scenarios.requests import Pass, encoder, even, replayed, service, uneven
 from tests.scenarios.support import diagnosed, expect, fact, ranked, severity
@@ -87,6 +89,9 @@ def test_the_load_is_told_before_all_else(tmp_path: Path) -> None:
     assert verdict(d).startswith("Record under load: perhaps no request came for 9")
     assert " passes a second keep the GPU busy for 4.88 %" in why(d)
     assert d.verdict.startswith("Perhaps no request came")
+    lines = plain(shown([d], TextOptions(), 80))
+    assert "ncu --set" not in lines  # a kernel is no advice where the GPU waits for work
+    assert lines.splitlines()[-1].endswith(" HST111")
 
 
 def test_half_of_the_time_a_pass_runs(tmp_path: Path) -> None:
