@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.machine import ALL_REDUCE, DECODE_ATTENTION, GEMV, NORM, Kernel, Machine
+from tests.scenarios.machine import (
+    ALL_REDUCE,
+    DECODE_ATTENTION,
+    GEMM,
+    GEMV,
+    NORM,
+    PREFILL_ATTENTION,
+    Kernel,
+    Machine,
+)
 from tests.scenarios.support import diagnosed, expect, fact, ranked
 from tests.scenarios.test_recorded_causes import advice
 
@@ -29,10 +38,12 @@ def layer(m: Machine, halves: int, exchange: float, together: bool) -> None:
         m.launch(COMBINE, exchange * part, stream=side)
 
 
-def decode(halves: int, exchange: float = 64, together: bool = False) -> Machine:
+def decode(
+    halves: int, exchange: float = 64, together: bool = False, name: str = "decode_step {}"
+) -> Machine:
     m = Machine()
     for i in range(10):
-        with m.step(f"decode_step {i}"):
+        with m.step(name.format(i)):
             for _ in range(LAYERS):
                 layer(m, halves, exchange, together)
             m.wait()
@@ -59,6 +70,42 @@ def test_a_whole_batch_may_be_cut(tmp_path: Path) -> None:
     assert fact(d, "comm.halves") is False
     assert fact(d, "comm.exchange_part_ratio") == 1
     assert advice(d, "exposed-communication")[1:] == ["alternate-half-batches", "one-kernel-experts"]
+
+
+@pytest.mark.parametrize(("sequences", "cut"), [(1, False), (31, False), (32, True)])
+def test_a_batch_of_few_sequences_stays_whole(tmp_path: Path, sequences: int, cut: bool) -> None:
+    name = f"execute_context_0(0)_generation_{sequences}({sequences})"
+    d = diagnosed(decode(1, name=name), tmp_path)
+    expect(d, "exposed-communication")
+    assert fact(d, "serving.decode_batch") == sequences
+    assert ("alternate-half-batches" in advice(d, "exposed-communication")) is cut
+
+
+def test_steps_that_read_prompts_may_be_cut_beside_small_decodes(tmp_path: Path) -> None:
+    m = Machine()
+    for _ in range(5):
+        for tokens, name in (
+            (1, "execute_context_0(0)_generation_4(4)"),
+            (8, "execute_context_2(8192)_generation_0(0)"),
+        ):
+            with m.step(name):
+                for _ in range(LAYERS):
+                    m.layers(
+                        1,
+                        [
+                            (NORM, 2),
+                            (GEMM, 30 * tokens),
+                            (PREFILL_ATTENTION if tokens > 1 else DECODE_ATTENTION, 70 * tokens),
+                        ],
+                    )
+                    m.launch(DISPATCH, 64 * tokens, stream=7)
+                    m.layers(1, [(EXPERTS, 100 * tokens)])
+                    m.launch(COMBINE, 64 * tokens, stream=7)
+                m.wait()
+    d = diagnosed(m, tmp_path)
+    assert fact(d, "serving.decode_batch") == 4
+    assert fact(d, "serving.decode_window_ratio") < 0.5
+    assert "alternate-half-batches" in advice(d, "exposed-communication")
 
 
 def test_short_exchanges_of_halves(tmp_path: Path) -> None:
