@@ -191,7 +191,7 @@ def _calls(a: Analysis, device: int, out: FactWriter) -> None:
         ("alloc.calls", (Call.ALLOC, Call.FREE)),
     ):
         out.table(key, rows_at(order[np.isin(kind[order], wanted)][:_FEW], *columns))
-    waits, window = calls_by(a, a.feeder(device), Call.SYNC), a.budgets[device].untraced_ns
+    waits, window = calls_by(a, a.feeder(device), Call.SYNC), a.budgets[device].program_ns
     entity: list[Row] = []
     for i in order[kind[order] == Call.SYNC].tolist():
         mine = waits[calls["name_id"][waits] == ids[i]]

@@ -92,7 +92,7 @@ def communication_facts(a: Analysis, device: int, out: FactWriter, waits: Array 
     if not a.trace.has("kernels"):
         return
     found, budget = device_collectives(a, device), a.budgets[device]
-    exposed, window = budget.share("communication"), budget.untraced_ns
+    exposed, window = budget.share("communication"), budget.program_ns
     if len(found) == 0:
         names = "time", "exposed", "exposed_transfer", "exchange_exposed", "exchange_part", "point_to_point"
         out |= {f"comm.{name}_ratio": 0.0 for name in names} | {"comm.halves": False}
@@ -139,7 +139,7 @@ def _exchange_facts(a: Analysis, device: int, found: Collectives, waits: Array) 
     to_one[mine] = False
     return {
         "comm.point_to_point_ratio": exposed[to_one].sum() / whole,
-        "comm.exchange_exposed_ratio": exposed[mine].sum() / a.budgets[device].untraced_ns,
+        "comm.exchange_exposed_ratio": exposed[mine].sum() / a.budgets[device].program_ns,
         "comm.exchange_part_ratio": exposed[mine].sum() / whole,
         "comm.exchange_hidden_ratio": 1.0 - found.exposed[mine].sum() / own if len(mine) else None,
         "comm.halves": exchanges.halves,

@@ -69,7 +69,7 @@ class _Copies(NamedTuple):
         """What is shown of the copies of one direction and memory."""
         mine = (self.kind == direction) & (self.host_side == memory)
         (time, exposed), of_host = self.ran(mine), direction in (HTOD, DTOH)
-        window, steps = self.budget.untraced_ns, self.a.step_count
+        window, steps = self.budget.program_ns, self.a.step_count
         return {
             "device": self.a.main_device,
             "kind": COPY_KIND_NAMES.get(direction, "other"),
@@ -88,7 +88,7 @@ def copy_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Without a copies table the capture recorded none: a tracer of CUDA records all copies, so
     shares are zero wherever the kernel table proves that CUDA was traced."""
     budget = a.budgets[device]
-    window, busy = budget.untraced_ns, max(budget.busy_ns, 1)
+    window, busy = budget.program_ns, max(budget.busy_ns, 1)
     at = a.device_copies(device)
     size, kind, host_side = copied(a, at)
     start, end = a.ops.start[at], a.ops.end[at]
@@ -136,7 +136,7 @@ def memset_facts(a: Analysis, device: int, out: FactWriter) -> None:
         exposed = subtract(spans, union(ops.start[others], ops.end[others])).total
         bytes_ = a.trace.columns("memsets", ("bytes",))["bytes"][ops.row[fills]]
         size = MISSING if (bytes_ == MISSING).any() else int(bytes_.sum())
-    out.put("memset.exposed_ratio", exposed / budget.untraced_ns)
+    out.put("memset.exposed_ratio", exposed / budget.program_ns)
     if a.step_count and size != MISSING:
         out.put("memset.bytes_per_step", size / a.step_count)
 
@@ -144,7 +144,7 @@ def memset_facts(a: Analysis, device: int, out: FactWriter) -> None:
 def _host_memory(copies: _Copies, crosses: Array, practical: float | None, out: FactWriter) -> float:
     """Facts of pageable and of pinned copies; the number of large pageable ones. `practical` is the rate
     (bytes/s) of large pinned copies on the link."""
-    window, size, length = copies.budget.untraced_ns, copies.size, copies.length
+    window, size, length = copies.budget.program_ns, copies.size, copies.length
     pageable, pinned = crosses & (copies.host_side == PAGEABLE), crosses & (copies.host_side == PINNED)
     large = pageable & (size > limits.LARGE_COPY_BYTES)  # for smaller copies latency dominates, pinned or not
     (time, exposed), slow = copies.ran(pageable), copies.ran(large)[1]

@@ -168,7 +168,7 @@ def _idle_around(a: Analysis, calls: Array) -> float:
         known = (before != MISSING) & (after != MISSING)
         ahead = [np.searchsorted(times, begun[rows[known]]) for rows in (before, after)]
         held = budget.gaps.length[known][ahead[0] < ahead[1]].sum()
-        shares.append(min(float(held) / budget.untraced_ns, 1.0))
+        shares.append(min(float(held) / budget.program_ns, 1.0))
     return max(shares)
 
 

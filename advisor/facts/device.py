@@ -78,7 +78,7 @@ def device_facts(a: Analysis, device: int, out: FactWriter) -> None:
     waiting = budget.idle_ns - sum(budget.ns[p] for p in ("graph_internal", "profiler", "startup"))
     out |= {
         "budget.idle_ratio": budget.idle_ns / window,
-        "budget.waiting_ratio": waiting / budget.untraced_ns,
+        "budget.waiting_ratio": waiting / budget.program_ns,
         "budget.busy_ratio": budget.busy_ns / window,
         **{f"budget.{part}_ratio": budget.share(part) for part in PARTS},
     }
@@ -117,7 +117,7 @@ def _steps_of_each(a: Analysis, processes: Sequence[int]) -> str:
 def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
-    window, mine = budget.untraced_ns, a.device_ops(device)
+    window, mine = budget.program_ns, a.device_ops(device)
     own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
     out.put("launch.process_count", len(own))
     if len(own) > 1:
@@ -178,7 +178,7 @@ def _kernels(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) ->
         return
     old = of_older_architecture(a, device)  # solves for the activity, which takes memory of its own
     name, duration = kernels.name, kernels.length
-    busy, window = max(budget.busy_ns, 1), budget.untraced_ns
+    busy, window = max(budget.busy_ns, 1), budget.program_ns
     total = max(float(duration.sum()), 1.0)
     _spills(a, kernels.row, duration, busy, window, out)
     time = np.bincount(name, duration, len(a.names.ids))
@@ -278,7 +278,7 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
     blocks = kernels.blocks
     if not sms or not (blocks > 0).all():
         return
-    duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.untraced_ns
+    duration, busy, window = kernels.length, max(budget.busy_ns, 1), budget.program_ns
     # Collectives take few blocks by design: they wait for links and for other GPUs. A kernel that streams
     # at the bandwidth limit is not held back by the number of its blocks.
     compute = ~a.communication[kernels.at]

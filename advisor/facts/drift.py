@@ -26,7 +26,7 @@ def drift_facts(a: Analysis, device: int, out: FactWriter) -> None:
         "drift.alike_ratio": found.alike,
         "drift.kernel_change": _words(found.kernel_change),
         "drift.step_change": _words(found.change),
-        "drift.lost_ratio": min(found.lost_ns / a.budgets[device].untraced_ns, 1.0),
+        "drift.lost_ratio": min(found.lost_ns / a.budgets[device].program_ns, 1.0),
     }
 
 

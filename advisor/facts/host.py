@@ -81,7 +81,7 @@ def host_facts(a: Analysis, device: int, out: FactWriter) -> None:
 
 def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None:
     """Idle time in which the thread of the loop is in no call."""
-    gap, length, lost = budget.gap_parts["host_gap"], budget.untraced_ns, pause_ns(a, budget)
+    gap, length, lost = budget.gap_parts["host_gap"], budget.program_ns, pause_ns(a, budget)
     at, whole = np.flatnonzero(gap), int(gap.sum())
     idle = Spans(budget.gaps.start[at], budget.gaps.end[at])
     # A slow first launch in such a gap is start-up: the range around it does not explain the rest.
@@ -116,7 +116,7 @@ def _gaps(a: Analysis, loop: int, budget: DeviceBudget, out: FactWriter) -> None
 
 def _sync(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> None:
     calls = a.trace.columns("api_calls", ("start", "end", "name_id"))
-    window, host = budget.untraced_ns, max(a.host_window[1] - a.host_window[0], 1)
+    window, host = budget.program_ns, max(a.host_window[1] - a.host_window[0], 1)
     gaps = budget.gaps
     rows = calls_by(a, feeder, Call.SYNC)
     spans = subtract(
@@ -159,7 +159,7 @@ def _refilled(
     copies whose own call blocks (`held`) all idle time counts, after others of `readback` that of waits."""
     parts, gaps = budget.gap_parts, budget.gaps
     waits = parts["sync"] > 0
-    idle = np.asarray(sum(parts[p] for p in _REFILL), float) / budget.untraced_ns
+    idle = np.asarray(sum(parts[p] for p in _REFILL), float) / budget.program_ns
     drained = positions(back, gaps.end, "right") > positions(back, gaps.start)
     of = np.append(np.flatnonzero(a.ops.device == budget.device), MISSING)
     behind = np.isin(of[gaps.prev_op], held)
@@ -217,7 +217,7 @@ def _alloc(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWriter) -> N
     rows = calls_by(a, issuers(a, feeder, budget.device), Call.ALLOC, Call.FREE)
     length = calls["end"][rows] - calls["start"][rows]
     stalls, pinned = rows[length > limits.STALL_NS], calls_named(a.trace, rows, LOCKS_PAGES)
-    window = budget.untraced_ns
+    window = budget.program_ns
     whole = max(a.host_window[1] - a.host_window[0], window)  # a host far ahead finishes early
     stalled = union(calls["start"][stalls], calls["end"][stalls])
     slow = min(budget.idle_inside(stalled), budget.ns["alloc"])  # start-up has a part of its own
@@ -246,14 +246,14 @@ def _graphs_built(a: Analysis, feeder: int, budget: DeviceBudget, out: FactWrite
     idle = budget.idle_inside(union(start[~begins], end[~begins]))
     if a.step_count:
         out.put("graph.builds_per_step", makes.sum() / a.step_count)
-    out.put("graph.build_idle_ratio", idle / budget.untraced_ns)
+    out.put("graph.build_idle_ratio", idle / budget.program_ns)
     out.put("graph.build_of_idle_ratio", idle / max(budget.idle_ns, 1))
 
 
 def _waiting(
     a: Analysis, feeder: int | None, loop: int | None, budget: DeviceBudget, out: FactWriter
 ) -> None:
-    length = budget.untraced_ns
+    length = budget.program_ns
     gc, gil = (EMPTY if feeder is None else of.get(feeder, EMPTY) for of in (a.states.gc, a.states.gil))
     if a.states.gc:
         spans = budget.window.cut(gc)
@@ -328,7 +328,7 @@ def _steps(a: Analysis, budget: DeviceBudget, out: FactWriter) -> None:
         "host.step_max_over_median": times.max() / max(median, 1.0),
         "host.step_outliers": slow.sum(),
         "host.step_outlier_ratio": slow.mean(),
-        "host.step_outlier_time_ratio": excess / (budget.untraced_ns + a.stretches.lone.total),
+        "host.step_outlier_time_ratio": excess / (budget.program_ns + a.stretches.lone.total),
         "host.step_p99_lost_ratio": max(p99 - median, 0.0) / max(p99, 1.0),
         "host.step_rest_spread_ratio": np.abs(rest - median).max(initial=0) / max(median, 1.0),
         "host.slowest_step": step[worst],

@@ -75,7 +75,7 @@ def unified_facts(a: Analysis, device: int, out: FactWriter) -> None:
     columns = a.trace.columns("copies", ("bytes", "kind", "migration_cause", "address"))
     size, kind, cause, address = (values[a.ops.row[at]] for values in columns.values())
     start, end = a.ops.start[at], a.ops.end[at]
-    window = budget.untraced_ns
+    window = budget.program_ns
     forced = cause != USER_PREFETCH
     beside = intersect(budget.window.cut(union(start[forced], end[forced])), budget.compute).total
     exposed, total = budget.share("migration", "unified_memory"), max(float(size.sum()), 1.0)

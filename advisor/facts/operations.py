@@ -53,7 +53,7 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         duration = duration.astype(np.int64)
         duration[a.communication[like.at]] -= np.maximum(waits, 0)
         spread = distribution(group, duration, len(like))
-    window = a.budgets[device].untraced_ns
+    window = a.budgets[device].program_ns
     frequent = (spread.count >= metric_limits.kernels.TAIL_CALLS) & (spread.p50 > 0)
     for one in np.flatnonzero(frequent & (spread.tail >= limits.LOST_TAIL_RATIO * window)).tolist():
         frequent[one] = not two_modes(a, device, like, one, duration)
@@ -275,7 +275,7 @@ def expert_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if found is None:
         return
     counts = {f"experts.{kind}": getattr(found, kind) for kind in ("topk", "grouping", "combine")}
-    window, length = a.budgets[device].untraced_ns, found.end - found.start
+    window, length = a.budgets[device].program_ns, found.end - found.start
     out |= {
         **a.rates(device, counts | {"experts.layers": len(found.start)}),
         "experts.loose_window_ratio": min(length.sum() / window, 1.0),

@@ -52,9 +52,9 @@ def one_phase(a: Analysis) -> bool:
     return len(set(a.window_phases.tolist())) == 1
 
 
-def _prompt_steps(a: Analysis, phases: Array, untraced: Array, whole: int, out: FactWriter) -> None:
+def _prompt_steps(a: Analysis, phases: Array, program_times: Array, whole: int, out: FactWriter) -> None:
     """How long the sequences of decode steps wait for steps that read prompts, besides their decodes or
-    between them. `untraced` are the times of the steps, ns, without what the profiler took."""
+    between them. `program_times` are the times of the steps, ns, without what the profiler took."""
     times = step_times(a)
     decode, mixed = phases == "decode", phases == "mixed"
     out.put("serving.mixed_step_count", int(mixed.sum()))
@@ -75,19 +75,19 @@ def _prompt_steps(a: Analysis, phases: Array, untraced: Array, whole: int, out: 
     stalled = np.diff(np.cumsum(held)[yields], prepend=0) > 0
     stall = median_of(np.maximum(waited[stalled] - usual, 0.0))
     slowest = nearest_rank(waited, 99)
-    longer = np.maximum(untraced[mixed] - median_of(untraced[decode]), 0.0)
+    longer = np.maximum(program_times[mixed] - median_of(program_times[decode]), 0.0)
     out |= {
         "serving.decode_step_ms": usual / 1e6,
         "serving.stall_ms": stall / 1e6,
         "serving.stall_decode_steps": stall / max(usual, 1.0),
         "serving.token_p99_ms": slowest / 1e6,
-        "serving.held_window_ratio": min((longer.sum() + untraced[held & ~mixed].sum()) / whole, 1.0),
+        "serving.held_window_ratio": min((longer.sum() + program_times[held & ~mixed].sum()) / whole, 1.0),
     }
 
 
 def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | None = None) -> None:
     budget = a.budgets[device]
-    window = budget.untraced_ns
+    window = budget.program_ns
     if not a.trace.has("kernels"):
         return
     if not a.step_count:
@@ -190,7 +190,7 @@ def _of_decoder(a: Analysis, device: int, out: FactWriter, decoder: Decoder) -> 
     # The products of the layers in turn, then the output head.
     step = np.append(np.tile(np.arange(len(names) - 1), decoder.layers), len(names) - 1)
     kind, length = np.tile(step, len(decode)), a.ops.length[at].astype(float)
-    window, spare = a.budgets[device].untraced_ns, 0.0
+    window, spare = a.budgets[device].program_ns, 0.0
     rows: list[tuple[str, int, int, float, float, float]] = []
     for i, (name, parameters) in enumerate(names):
         time, size = length[kind == i], round(parameters * decoder.bytes_each)
@@ -224,7 +224,7 @@ def pass_facts(a: Analysis, device: int, out: FactWriter) -> None:
         return
     kernels, budget = a.kernels(device), a.budgets[device]
     at, name, length, pieces = kernels.at, kernels.name, kernels.length, kernels.attention_pieces
-    busy, window = max(budget.busy_ns, 1), budget.untraced_ns
+    busy, window = max(budget.busy_ns, 1), budget.program_ns
     placed = at, kernels.passes
     unknown = min(float(length[a.names.mask(is_unknown)[name]].sum()), busy)
 

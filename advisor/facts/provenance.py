@@ -84,7 +84,7 @@ def provenance_facts(a: Analysis, device: int, out: FactWriter, products: Matmul
     if products is not None:
         known = products.product >= 0
         odd = np.array([p.is_misaligned for _, p in products.products])[np.maximum(products.product, 0)]
-        misaligned = products.duration[odd & known].sum() / a.budgets[device].untraced_ns
+        misaligned = products.duration[odd & known].sum() / a.budgets[device].program_ns
         sized = products.duration[known].sum() / max(products.duration.sum(), 1.0)
         out |= {
             "kernel.matmul_sized_ratio": sized,

@@ -107,7 +107,7 @@ def transfer_facts(a: Analysis, device: int, out: FactWriter) -> None:
     out |= {
         "kv.transfer_count": begins.sum(),
         "kv.post_ms": median_of(posting[begins]) / 1e6 if begins.any() else None,
-        "kv.waiting_ratio": budget.idle_inside(found.awaited) / budget.untraced_ns,
+        "kv.waiting_ratio": budget.idle_inside(found.awaited) / budget.program_ns,
     }
     if known.any():
         out.put("kv.transfer_ms", median_of(travel[known]) / 1e6)
@@ -177,7 +177,7 @@ def _padding(a: Analysis, device: int, sizes: list[StepName | None], out: FactWr
     wasted = bucket - batch[mine]
     busy = np.bincount(step, a.ops.length[at], len(batch) + 1)[:-1][mine]
     out.put("graph.padded_ratio", wasted.sum() / bucket.sum())
-    lost = (busy * wasted / bucket).sum() / a.budgets[device].untraced_ns
+    lost = (busy * wasted / bucket).sum() / a.budgets[device].program_ns
     out.put("graph.padded_window_ratio", min(lost, 1.0))
     sizes_, count = np.unique(np.stack((bucket, batch[mine])), axis=1, return_counts=True)
     out.table("graph.buckets", np.vstack((sizes_, count)).T.tolist())

@@ -167,7 +167,7 @@ def other_call_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if len(ids):
         time[2 * count < count[np.argmax(time)]] = 0
     total = time.sum()
-    out.put("call.other_idle_ratio", total / budget.untraced_ns)
+    out.put("call.other_idle_ratio", total / budget.program_ns)
     out.put("call.other_of_idle_ratio", total / max(budget.idle_ns, 1))
     if total:
         order = np.argsort(-time, kind="stable")
@@ -194,7 +194,7 @@ def _behind(a: Analysis, budget: DeviceBudget, functions: Array, begun: Array) -
 def switch_facts(a: Analysis, device: int, out: FactWriter) -> None:
     """Facts from switches of threads and of contexts; none of a capture without them."""
     budget, feeder = a.budgets[device], a.feeder(device)
-    length = budget.untraced_ns
+    length = budget.program_ns
     if feeder is None:
         return
     thread = loop_thread(budget, feeder)

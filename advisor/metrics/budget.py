@@ -155,7 +155,7 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         return intersect(rest, self.busy).total + self.idle_inside(rest)
 
     @property
-    def untraced_ns(self) -> int:
+    def program_ns(self) -> int:
         """What every share that decides is a share of, ns, at least 1: the window without what the profiler
         took of it. The window runs from the end of one step to that of another, so it is as much as its
         steps take where there are steps (docs/definitions.md)."""
@@ -175,11 +175,11 @@ class DeviceBudget(Struct, frozen=True, dict=True):
         return sum(self.ns[p] for p in IDLE_PARTS)
 
     def share(self, *names: str) -> float:
-        """Parts over `untraced_ns`, 0..1; the profiler's part over the window."""
+        """Parts over `program_ns`, 0..1; the profiler's part over the window."""
         return sum((self.ns[name] / self._whole(name) for name in names), 0.0)
 
     def _whole(self, part: str) -> int:
-        return self.window.nonzero_length if part == "profiler" else self.untraced_ns
+        return self.window.nonzero_length if part == "profiler" else self.program_ns
 
 
 def device_budget(a: Windowed) -> DeviceBudget:

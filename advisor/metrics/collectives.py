@@ -296,7 +296,7 @@ def find_turns(a: Analysis) -> Turns | None:
     """None if the process computes on no GPU."""
     if a.main_device not in a.budgets:
         return None
-    whole = a.budgets[a.main_device].untraced_ns
+    whole = a.budgets[a.main_device].program_ns
     if len(a.devices) == 1 and len(a.names.ids):
         return Turns((a.devices[0],), (0,), (0,), 0, whole)
     mine = a.in_window & (a.ops.process == a.main_process)

@@ -44,7 +44,7 @@ class RankRows(Collectives, frozen=True, kw_only=True):
     profiler_ns: int = 0
 
     @property
-    def untraced_ns(self) -> int:
+    def program_ns(self) -> int:
         """What shares of the rank are of, ns: its window without what the profiler took; at least 1."""
         return max(self.window_ns - self.profiler_ns, 1)
 

@@ -109,7 +109,7 @@ def expert_gain(waits: Waits, untraced: Span | None = None) -> Gain:
 
 def _before(waits: Waits) -> Span | None:
     """The step time of the ranks, one step alone counting as its window; None without steps."""
-    steps = [r.untraced_ns / r.steps / 1e6 for r in waits.ranks if r.steps]
+    steps = [r.program_ns / r.steps / 1e6 for r in waits.ranks if r.steps]
     return Span(low=min(steps), mid=sum(steps) / len(steps), high=max(steps)) if steps else None
 
 

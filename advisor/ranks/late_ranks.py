@@ -57,7 +57,7 @@ def job_facts(
         return
     out.put("ranks.matched_count", waits.matched)
     if any(waits.staged) or waits.matched:
-        between = [staged / r.untraced_ns for r, staged in zip(ranks, waits.staged, strict=True)]
+        between = [staged / r.program_ns for r, staged in zip(ranks, waits.staged, strict=True)]
         out.put("ranks.stage_wait_ratio", min(float(np.mean(between)), 1.0))
     if not waits.matched:
         return
@@ -221,7 +221,7 @@ def rank_call_facts(
         if exposed is None or not found.any():
             continue
         calls = Calls(rows.kind, rows.duration, rows.exposed, rows.bytes, rows.place, small(rows))
-        measured = transfer_facts(calls, wait, found, exposed, rows.untraced_ns)
+        measured = transfer_facts(calls, wait, found, exposed, rows.program_ns)
         out[Scope(rank=rows.rank, device=rows.device)] = measured | {"comm.waiting_known": True}
     for name in TRANSFERS:
         some = [v for measured in out.values() if isinstance(v := measured.get(name), float)]

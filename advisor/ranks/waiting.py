@@ -169,7 +169,7 @@ class Waits(Struct, frozen=True, dict=True):
         rows = self.ranks[i]
         known = int(rows.duration[self.found[i]].sum())
         scale = float(rows.duration.sum()) / known if known else 0.0
-        return min(waited * scale / rows.untraced_ns, 1.0)
+        return min(waited * scale / rows.program_ns, 1.0)
 
 
 def reduce_ranks(ranks: Sequence[RankRows], *, one_clock: bool = False) -> Waits:
