@@ -12,7 +12,7 @@ from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.knowledge.files import capture_knowledge
 from advisor.metrics.analysis import Analysis
-from advisor.metrics.damage import GOOD_RESULTS, lost_copies
+from advisor.metrics.damage import GOOD_RESULTS
 from advisor.metrics.intervals import EMPTY, joined, union
 from advisor.metrics.operations import Kind
 from advisor.metrics.phases import uneven_share
@@ -135,14 +135,14 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         out.put("capture.hidden_graph_ratio", 0.0 if runs else None)
         return []
     losses, recorded = a.losses, kernels + runs
-    lost, copies = lost_copies(a.trace, a.ops)
+    lost_copies = len(losses.lost_copies)
     opaque = losses.opaque_graphs / max(losses.graph_launches, 1)
     out |= {
         "capture.launch_without_kernel_ratio": losses.lost_launches / max(losses.launches, 1),
         "capture.lost_kernel_ratio": losses.lost_kernels / max(recorded + losses.lost_kernels, 1),
         "capture.lost_call_ratio": losses.lost_calls / max(losses.kernels, 1),
-        "capture.lost_copy_ratio": len(lost) / max(copies, 1),
-        "capture.lost_copy_idle_ratio": _idle_around(a, lost),
+        "capture.lost_copy_ratio": lost_copies / max(losses.copies, 1),
+        "capture.lost_copy_idle_ratio": _idle_around(a, losses.lost_copies),
         "capture.opaque_graph_ratio": 1.0 if runs else opaque,
         "capture.hidden_graph_ratio": hidden_graph_ratio(a),
     }
@@ -152,7 +152,7 @@ def _launches(a: Analysis, out: FactWriter) -> list[Sign]:
         (losses.lost_graphs, losses.graph_launches, "graph launches left no row"),
         (losses.lost_nodes, losses.nodes, "nodes of graph replays left no row"),
         (losses.lost_calls, losses.kernels, "kernels stand without their call"),
-        (len(lost), copies, "copy calls left no copy"),
+        (lost_copies, losses.copies, "copy calls left no copy"),
     )
     return [(f"{lost:,} of {of:,} {text}", float(lost)) for lost, of, text in signs if lost]
 

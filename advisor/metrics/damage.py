@@ -55,7 +55,7 @@ def find_damage(trace: Trace, steps: Steps) -> Damage:
     jumps = np.flatnonzero(step > limits.recording.JUMP_IDS)
     jumps = jumps[(step[jumps] > usual[process[jumps + 1]]) & (process[jumps + 1] == process[jumps])]
     start, end, empty = ended[jumps], begun[jumps + 1], _emptied(steps)
-    if empty and len(empty) >= 0.25 * steps.ranges_seen:
+    if empty and len(empty) >= limits.recording.EMPTY_RANGES_RATIO * steps.ranges_seen:
         start, end = np.append(start, [a for a, _ in empty]), np.append(end, [b for _, b in empty])
     return Damage(union(start, end), int(step[jumps].max(initial=0)), len(empty), steps.ranges_seen)
 
@@ -116,19 +116,22 @@ class Losses(Struct, frozen=True):
     `lost_kernels` counts for each lost graph as many kernels as the others have in the mean, and the
     `lost_nodes` of replays that left some of their `nodes` and not the others.
     Of the `kernels` among those that have their call, `lost_calls` have none.
+    Of the `copies` that calls were due to leave, those of the rows `lost_copies` of api_calls are missing.
     """
 
-    launches: int = 0
-    lost_launches: int = 0
-    graph_launches: int = 0
-    rowless_graphs: int = 0
-    lost_graphs: int = 0
-    opaque_graphs: int = 0
-    lost_kernels: int = 0
-    nodes: int = 0
-    lost_nodes: int = 0
-    kernels: int = 0
-    lost_calls: int = 0
+    launches: int
+    lost_launches: int
+    graph_launches: int
+    rowless_graphs: int
+    lost_graphs: int
+    opaque_graphs: int
+    lost_kernels: int
+    nodes: int
+    lost_nodes: int
+    kernels: int
+    lost_calls: int
+    copies: int
+    lost_copies: Array
 
     @property
     def share(self) -> float:
@@ -138,7 +141,7 @@ class Losses(Struct, frozen=True):
 
 
 def find_losses(trace: Trace, ops: Operations) -> Losses:
-    """Counts launches without work. Needs `api_calls`."""
+    """Counts launches and copy calls without work. Needs `api_calls`."""
     calls = trace.columns("api_calls", ("call", "result"))
     succeeded = among(calls["result"], GOOD_RESULTS)  # a failed call issues no work
     rows, joined = len(succeeded), ops.api >= 0
@@ -146,12 +149,15 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
     kernels = marked(rows, of_kernel)
     runs = marked(rows, ops.api[joined & (ops.kind == Kind.GRAPH_RUN)])
     left_work = marked(rows, ops.api[joined])
-    launch = (calls["call"] == Call.LAUNCH) & succeeded
     graph = (calls["call"] == Call.GRAPH_LAUNCH) & succeeded
-    launch &= ~stream_captures(trace)[0]
-    lost, rowless = launch & ~kernels, graph & ~left_work
-    cut = _cut_off(trace, ops, lost | rowless)
-    launch, graph, lost, rowless = (m & ~cut for m in (launch, graph, lost, rowless))
+    succeeded &= ~stream_captures(trace)[0]
+    launch, copy = ((calls["call"] == kind) & succeeded for kind in (Call.LAUNCH, Call.COPY))
+    lost, rowless, lost_copy = launch & ~kernels, graph & ~left_work, copy & ~left_work
+    if lost.any() or rowless.any() or lost_copy.any():
+        tail = _find_tail(trace, ops)
+        cut, cut_copies = tail.cut_off(lost | rowless), tail.cut_off(lost_copy)
+        launch, graph, lost, rowless = (mask & ~cut for mask in (launch, graph, lost, rowless))
+        copy, lost_copy = copy & ~cut_copies, lost_copy & ~cut_copies
     # Whether each graph launch must have left a row: by the option that was recorded, else as others did.
     mode = trace.capture.graph_trace_mode
     as_others = bool(kernels[graph].any()) if mode is None else mode == "node"
@@ -173,16 +179,9 @@ def find_losses(trace: Trace, ops: Operations) -> Losses:
         lost_nodes=lost_nodes,
         kernels=held,
         lost_calls=callless,
+        copies=int(copy.sum()),
+        lost_copies=np.flatnonzero(lost_copy),
     )
-
-
-def lost_copies(trace: Trace, ops: Operations) -> tuple[Array, int]:
-    """Rows of the successful copy calls that left no work, and how many calls were due to leave some."""
-    calls = trace.columns("api_calls", ("call", "result"))
-    copy = (calls["call"] == Call.COPY) & among(calls["result"], GOOD_RESULTS) & ~stream_captures(trace)[0]
-    lost = copy & ~marked(len(copy), ops.api[ops.api >= 0])
-    cut = _cut_off(trace, ops, lost)
-    return np.flatnonzero(lost & ~cut), int((copy & ~cut).sum())
 
 
 def _lost_nodes(trace: Trace, ops: Operations) -> tuple[int, int]:
@@ -241,15 +240,33 @@ def _without_calls(trace: Trace, ops: Operations) -> tuple[int, int]:
     return held, callless
 
 
-def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
-    """Of the unmatched launches, those still queued where the capture was cut: the last ones of a thread,
-    which no call has waited for, in a tail no longer than any operation took from its call to its end.
-    Copies behind them may have run on another stream."""
-    ran = np.flatnonzero(ops.api >= 0)
-    if not len(ran) or not unmatched.any():
-        return np.zeros(len(unmatched), bool)
+class _Tail(Struct, frozen=True):
+    """Calls at the end of a capture, one entry a call: `open` marks those behind the last launch of their
+    thread that left work, which no call has waited for; `thread` numbers their threads. No recorded operation
+    took longer from its call to its end than the time from `since` (ns) to the last call."""
+
+    open: Array
+    thread: Array
+    start: Array
+    since: int
+
+    def cut_off(self, unmatched: Array) -> Array:
+        """Of calls without work (a mask) those still queued where the capture was cut: open ones of a
+        thread, none of which began earlier than `since`. Copies behind them may have run on another
+        stream."""
+        tail = unmatched & self.open
+        first = np.full(int(self.thread.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, self.thread[tail], self.start[tail])
+        return np.asarray(tail & (first[self.thread] >= self.since))
+
+
+def _find_tail(trace: Trace, ops: Operations) -> _Tail:
     names = "start", "end", "thread", "process", "call", "result"
     start, end, thread, process, call, result = trace.columns("api_calls", names).values()
+    threads, of_thread = combinations(process, thread)
+    ran = np.flatnonzero(ops.api >= 0)
+    if not len(ran):
+        return _Tail(np.zeros(len(start), bool), of_thread, start, 0)
     waits = np.flatnonzero((call == Call.SYNC) & among(result, GOOD_RESULTS))
     waits = waits[calls_named(trace, waits, WAITS_FOR_ALL)]
     processes, of_process = dense(process)
@@ -259,14 +276,12 @@ def _cut_off(trace: Trace, ops: Operations, unmatched: Array) -> Array:
     waits = waits[~several[of_process[waits]]]  # else the wait was for one of its devices
     waited = np.full(len(processes), _NEVER)
     np.maximum.at(waited, of_process[waits], start[waits])
-    threads, of_thread = combinations(process, thread)
-    last_ran, first_lost = np.full(len(threads), _NEVER), np.full(len(threads), np.iinfo(np.int64).max)
+    last_ran = np.full(len(threads), _NEVER)
     launched = api[among(ops.kind[ran], (Kind.KERNEL, Kind.GRAPH_RUN))]
     np.maximum.at(last_ran, of_thread[launched], start[launched])
-    tail = unmatched & (start > last_ran[of_thread]) & (end > waited[of_process])
-    np.minimum.at(first_lost, of_thread[tail], start[tail])
+    behind = (start > last_ran[of_thread]) & (end > waited[of_process])
     longest = int((ops.end[ran] - start[api]).max())
-    return np.asarray(tail & (first_lost[of_thread] >= int(start.max()) - longest))
+    return _Tail(behind, of_thread, start, int(start.max()) - longest)
 
 
 # --- traces without a part of the events of each step: the rest looks far apart, so idle time and launching
