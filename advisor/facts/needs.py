@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.facts import FactSpec, Need, fills, supplies
+from advisor.knowledge.facts import FactSpec, Need, shared
 from advisor.knowledge.gpus import dram_peak
 from advisor.metrics import limits as metric_limits
 from advisor.model.facts import FactBase, Scope
@@ -107,14 +107,6 @@ def steps_at_least(a: Analysis, least: int) -> bool:
 # --- why a fact has no value, and what would supply it --------------------------------------------
 
 
-#: Columns of `samples` that not every sampler fills, in words. GPU utilisation, as in nvidia-smi, is GR
-#: Active: it means that some kernel ran, and nothing about SMs or memory.
-_MEASURES = {
-    "sm_active": "SM Active",
-    "dram_read": "DRAM activity",
-    "tensor_active": "Tensor Active",
-    "sm_clock_hz": "the SM clock",
-}
 #: Columns that a capture may hold without a value in any row.
 _OPTIONAL = {
     "api_calls": {"result"},
@@ -127,8 +119,6 @@ _SELECTING = {"sm_active", "gr_active"}
 _WORK = ("kernels", "copies", "memsets", "graph_runs")
 #: Remedies that add nothing if the kernels themselves are missing.
 _OF_KERNELS = (CUDA, LONGER, STEP_RANGES, FASTER)
-#: Tables whose name says less than what they hold.
-_WORDS = {"collectives": "arguments of collectives, such as their sizes"}
 NOT_IN_SUMS = "sums do not say it"
 _NOTHING = "the window holds nothing of the kind"
 
@@ -192,9 +182,9 @@ def reason(
     if "sums" in tables and (absent or (spec.columns and "sums" not in spec.columns)):
         return NOT_IN_SUMS
     if absent:
-        return f"the capture holds no {', '.join(_WORDS.get(t, t) for t in absent)}"
+        return f"the capture holds no {', '.join(shared().words.get(t, t) for t in absent)}"
     columns = _empty_columns(spec, tables, empty) if empty else []
-    if words := [w for c, w in _MEASURES.items() if f"samples.{c}" in columns]:
+    if words := [w for c, w in shared().measures.items() if f"samples.{c}" in columns]:
         return f"the samples do not hold {' and '.join(words)}"
     if columns:
         return f"the capture has no value of {', '.join(columns)}"
@@ -270,7 +260,7 @@ def _besides(spec: FactSpec, absent: list[str], fix: str | None, serving: str | 
 def _of_tables(spec: FactSpec, absent: list[str]) -> str | None:
     """The options that fill the absent tables; the GIL has ranges of its own."""
     gil = [GIL] if spec.flag == GIL else []
-    return combine([*(fills().get(t, CUDA) for t in absent), *gil])
+    return combine([*(shared().fills.get(t, CUDA) for t in absent), *gil])
 
 
 def _switch(spec: FactSpec, serving: str | None) -> str | None:
@@ -307,7 +297,7 @@ def combine(fixes: Iterable[str]) -> str | None:
 def lacks(fix: str) -> str | None:
     """What a recording lacks that such a remedy supplies, in two or three words; None if no fact needs it."""
     given = _parts(fix)
-    return next((words for supply, words in supplies().items() if _parts(supply) <= given), None)
+    return next((words for supply, words in shared().supplies.items() if _parts(supply) <= given), None)
 
 
 @cache

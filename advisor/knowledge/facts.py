@@ -117,11 +117,14 @@ class FactFile(File):
     """Needs and columns that several facts have in common have a name: in ``shared.yaml`` for all files.
 
     Only ``shared.yaml`` has `supplies`: all that `flag` and `supply` may be, with what is said of a recording
-    without it, in the order in which one stands for several; and `fills`: what records a table.
+    without it, in the order in which one stands for several; `fills`: what records a table; and in words
+    some tables (`words`) and columns of samples (`measures`).
     """
 
     supplies: dict[Text, Text] = Field(default_factory=dict)
     fills: dict[Name, Text] = Field(default_factory=dict)
+    words: dict[Name, Text] = Field(default_factory=dict)
+    measures: dict[Name, Text] = Field(default_factory=dict)
     needs: dict[Name, Need] = Field(default_factory=dict)
     columns: dict[Name, Columns] = Field(default_factory=dict)
     groups: tuple[FactGroup, ...] = ()
@@ -255,14 +258,9 @@ def need(name: str, file: str = "shared") -> Need:
     return _declared().needs[file][name]
 
 
-def supplies() -> Mapping[str, str]:
-    """By all that can supply a fact, what a recording without it lacks; the first stands for several."""
-    return _declared().shared.supplies
-
-
-def fills() -> Mapping[str, str]:
-    """What records each table that CUDA tracing does not."""
-    return _declared().shared.fills
+def shared() -> FactFile:
+    """What the facts of all files have in common (``shared.yaml``)."""
+    return _declared().shared
 
 
 def files() -> tuple[str, ...]:

@@ -14,19 +14,11 @@ from advisor.errors import AdvisorError
 from advisor.facts import catalog, needs
 from advisor.facts import limits as fact_limits
 from advisor.knowledge.engine_signs import engines
-from advisor.knowledge.facts import (
-    FactFile,
-    declared,
-    evidence_tables,
-    facts_of,
-    files,
-    fills,
-    need,
-    supplies,
-)
+from advisor.knowledge.facts import FactFile, declared, evidence_tables, facts_of, files, need, shared
 from advisor.knowledge.files import load
 from advisor.knowledge.package_data import data_dir
 from advisor.metrics import limits
+from advisor.sources.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = data_dir("knowledge") / "facts"
@@ -91,11 +83,16 @@ def test_what_supplies_facts_is_listed_and_all_that_is_listed_is_used() -> None:
     used = {fix for spec in DECLARED.values() for fix in (spec.flag, spec.supply)}
     used |= {n.supply for spec in DECLARED.values() for n in spec.needs}
     in_code = {v for k, v in vars(needs).items() if k.isupper() and k[0] != "_" and isinstance(v, str)}
-    used |= (in_code - {needs.NOT_IN_SUMS}) | set(fills().values())
+    used |= (in_code - {needs.NOT_IN_SUMS}) | set(shared().fills.values())
     kinds = {n.switch for spec in DECLARED.values() for n in spec.needs}
     switches = (v for e in engines().values() for v in e.capture if kinds & set(v.supplies))
     used |= {v.setting for v in switches}
-    assert used - {"", None} == set(supplies())
+    assert used - {"", None} == set(shared().supplies)
+
+
+def test_words_are_said_of_tables_and_columns_that_exist() -> None:
+    assert {*shared().words, *shared().fills} <= set(TABLES)
+    assert shared().measures.keys() <= set(TABLES["samples"])
 
 
 def test_the_first_thing_that_is_lacking_stands_for_several() -> None:

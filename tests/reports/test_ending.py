@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.knowledge.facts import supplies
+from advisor.knowledge.facts import shared
 from advisor.model.findings import Diagnosis, NotEvaluated
 from advisor.model.options import own_option
 from advisor.reports import phrases
@@ -50,8 +50,8 @@ def test_options_of_ours_are_given_to_advisor_and_those_of_nsys_to_nsys() -> Non
     assert phrases.remedy_text("--acceptance") == "give advisor --acceptance"
     assert phrases.remedy_text("--log server.log") == "give advisor --log server.log"
     assert phrases.remedy_text("--gpu-metrics-devices=all") == "capture with --gpu-metrics-devices=all"
-    assert [flag for flag in supplies() if own_option(flag)] == [
-        flag for flag in supplies() if flag.startswith(("--log", "--acceptance", "--weight-bytes"))
+    assert [flag for flag in shared().supplies if own_option(flag)] == [
+        flag for flag in shared().supplies if flag.startswith(("--log", "--acceptance", "--weight-bytes"))
     ]
 
 
