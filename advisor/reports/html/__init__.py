@@ -1,1 +1,4 @@
-"""The HTML report: one self-contained file."""
+"""The HTML report: one self-contained file.
+
+Open ``report`` first: it fills the ``templates``. ``charts`` draws.
+"""
