@@ -291,7 +291,9 @@ def _grids(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> N
         held = narrow_ns(start[compute], end[compute], filled, sms)
     masks = (lambda k: k.family in UNFUSED), (lambda k: k.family in MATMUL | ATTENTION), is_skinny
     unfused, heavy, skinny = (a.names.mask(mask)[kernels.name] for mask in masks)
-    waves = (blocks >= 2 * sms) | ((blocks * 10 >= 9 * sms) & (duration >= limits.LONG_KERNEL_NS))
+    waves = (blocks >= 2 * sms) | (
+        (blocks >= limits.FILLING_BLOCKS_RATIO * sms) & (duration >= limits.LONG_KERNEL_NS)
+    )
     out |= {
         "kernel.small_grid_ratio": min(held / busy, 1.0),
         "kernel.small_grid_window_ratio": min(held, busy) / window,

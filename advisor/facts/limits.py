@@ -17,6 +17,8 @@ SHORT_GAP_NS = 100_000
 #: A persistent kernel launches one block per SM; from this length on it fills the device, ns. Choice. Lower,
 #: and small grids look full.
 LONG_KERNEL_NS = 50_000
+#: If its blocks are at least this share of the SMs. Choice: a library may leave some to others.
+FILLING_BLOCKS_RATIO = 0.9
 #: Share of the peak DRAM bandwidth that kernels reach at best. Measured (calibration#dram). Higher, and
 #: kernels that are at their limit look improvable.
 ACHIEVABLE_RATIO = 0.92
@@ -61,6 +63,9 @@ STALL_NS = 1_000_000
 #: If at least this share of the graph launches left no rows, the capture lacks the work of the device: the
 #: busy time of its rows is too short by about that share. Choice.
 HIDDEN_GRAPHS_RATIO = 0.1
+#: Growth of memory is at least a share of this part of the device's. Choice: a capture that begins amid the
+#: process misses what was allocated before.
+LEAST_MEMORY_RATIO = 0.01
 #: A program uses the device if it is active for this share of the time. Choice.
 USED_RATIO = 0.01
 #: Or if this share of its memory is in use. Choice: a context alone takes less.

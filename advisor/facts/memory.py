@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.facts import limits
 from advisor.facts.needs import predicate
 from advisor.facts.writer import FactWriter
 from advisor.metrics.analysis import Analysis
@@ -157,9 +158,7 @@ def memory_facts(a: Analysis, device: int, out: FactWriter) -> None:
     if there.trace.has("allocations") and there.step_count >= 4:
         first, last, between = _quarters(there, time, level)
         grown = last - first
-        # A capture that begins mid-process misses what was allocated before it, so growth is held
-        # against at least one per cent of the device.
-        out.put("memory.growth_ratio", grown / max(first, 0.01 * (size or 0), 1.0))
+        out.put("memory.growth_ratio", grown / max(first, limits.LEAST_MEMORY_RATIO * (size or 0), 1.0))
         out.put("memory.growth_bytes", grown)
         out.put("memory.tensors_ratio", _tensors_ratio(there, own))
         if size:

@@ -312,9 +312,9 @@ def _typical(late: Array, gap: Array, submitted: Array, previous: Array, usual: 
     """Median time from a call's return to its operation on a free stream, and median gap between
     two operations that were both queued; published figures where the capture shows none."""
     free = usual & (previous < submitted)
-    typical_late = median_of(late[free]) if free.sum() >= 8 else constant("launch_latency")
+    typical_late = median_of(late[free]) if free.sum() >= limits.TYPICAL_OPS else constant("launch_latency")
     queued = usual & (previous > submitted + max(typical_late, 0.0))
-    typical_gap = median_of(gap[queued]) if queued.sum() >= 8 else constant("stream_gap")
+    typical_gap = median_of(gap[queued]) if queued.sum() >= limits.TYPICAL_OPS else constant("stream_gap")
     return typical_late, typical_gap
 
 

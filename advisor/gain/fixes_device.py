@@ -34,6 +34,11 @@ from advisor.sources.schema import Call
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
+def _in(lean: int, readings: tuple[float, float, float]) -> float:
+    """The value in one reading of a fix: -1 pessimistic, 0 middle, 1 optimistic."""
+    return readings[lean + 1]
+
+
 # ---------------------------------------------------------------- bytes
 
 
@@ -143,21 +148,18 @@ def tensor_rate(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: 
 
 def _rate_loss(lean: int) -> float:
     """How much further products stay below the new rate than below the old one."""
-    return float(constant("rate_loss") ** {-1: 5.0, 0: 1.0, 1: -1.0}[lean])
+    return float(constant("rate_loss") ** _in(lean, limits.RATE_LOSS_POWERS))
 
 
 def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Array:
-    """The remaining time of kernels besides products in FP32, if these hold most of the products' time:
-    half for kernels on values of 32 bits, except their start and end (pessimistic: three quarters;
-    optimistic: a third, as measured on H100 and H200, whose caches then hold more of the values). Mixed
-    precision leaves norms, softmax and losses in FP32: of a training step three quarters remain (half to
-    all). Attention in FP32 makes three products in TF32 of each; at most half of its time remains."""
+    """The remaining time of kernels besides products in FP32, if these hold most of the products' time: a
+    part for kernels on values of 32 bits, except their start and end. Attention in FP32 makes three products
+    in TF32 of each; at most half of its time remains."""
     ops, factor = inputs.ops, np.ones(len(inputs.ops))
     if 2 * ops.duration[products].sum() < ops.duration[work.matmul].sum():
         return factor
-    stays = {-1: 0.75, 0: 0.5, 1: 1 / 3}[lean]
-    if work.a.program.kind == TRAINING:
-        stays = {-1: 1.0, 0: 0.75, 1: 0.5}[lean]
+    training = work.a.program.kind == TRAINING
+    stays = _in(lean, limits.HALVED_IN_TRAINING_REMAINS if training else limits.HALVED_REMAINS)
     moved = UNFUSED | {"reduction"}
     wide = work.select(lambda k: k.family in moved and k.traits.get("precision") in (None, "fp32"))
     least = np.minimum(limits.SHORT_KERNEL_NS / 2 / np.maximum(ops.duration, 1.0), 1.0)
@@ -173,10 +175,10 @@ def _half_as_wide(inputs: Inputs, work: Work, products: Array, lean: int) -> Arr
 
 
 def fuse_elementwise(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Of the kernels of a chain the longest remains, and half of the time that the others take on the
-    device and the host, except host code; optimistic: nothing of the others, pessimistic: three quarters.
-    A repeated copy or gather moves several tensors, such as the cache of each layer: its time remains."""
-    stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
+    """Of the kernels of a chain the longest remains, and a part of the time that the others take on the
+    device and the host, except host code. A repeated copy or gather moves several tensors, such as the cache
+    of each layer: its time remains."""
+    stays = _in(lean, limits.FUSED_REMAINS)
     ops = inputs.ops
     require(work.unfused & (ops.duration > 0), "the replayed steps hold no elementwise kernels")
     order = ops.stream, ops.step, inputs.waits.op, inputs.joins.on
@@ -224,13 +226,12 @@ def _chained(
 
 
 def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Pessimistic: half of their time moves into other kernels, of quantisation, whose values these have in
-    registers, a quarter. Products of attention on tensor cores wait
-    for the scores, which one kernel keeps: half of their time remains (pessimistic all, and a quarter of the
-    kernels between; optimistic a quarter, as half of the scores are masked)."""
+    """Pessimistic: a part of their time moves into other kernels. Products of attention wait for the scores,
+    which one kernel keeps: a part of their time remains as well."""
     which = fix.params["which"]
     pieces = which == "attention_pieces"
-    stays = (0.25 if pieces or which == "quantisation" else 0.5) if lean < 0 else 0.0
+    in_registers = pieces or which == "quantisation"
+    stays = _in(lean, limits.IN_REGISTERS_REMAINS if in_registers else limits.ABSORBED_REMAINS)
     kernels: dict[str, Callable[[], Array]] = {
         "dequantisation": lambda: work.dequantising,
         "weight_casts": lambda: narrowed_weights(*work.placed, work.attention_pieces),
@@ -252,11 +253,11 @@ def absorb_kernels(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lea
         return _shortened(inputs, mine, np.where(mine, np.clip(least, stays / 4, 1.0), 1.0), 1.0)
     share = np.where(mine, stays, 1.0)
     if which == "embedding_lookups":  # one kernel still reads the rows
-        share[mine] = {-1: 0.75, 0: 0.5, 1: 0.25}[lean]
+        share[mine] = _in(lean, limits.LOOKUPS_REMAINS)
     if pieces:
         products, slow = work.attention_pieces.products, work.select(is_simt_fp32)
-        share[products] = {-1: 1.0, 0: 0.5, 1: 0.25}[lean]
-        share[products & slow] = 0.5 if lean > 0 else 1.0
+        share[products] = _in(lean, limits.ATTENTION_REMAINS)
+        share[products & slow] = _in(lean, limits.SLOW_ATTENTION_REMAINS)
     return _shortened(inputs, mine, share, stays)
 
 
@@ -280,7 +281,7 @@ def _shortened(inputs: Inputs, mine: Array, share: Array, stays: float) -> Input
 
 def shorten_node_gaps(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     usual = require(usual_node_gaps(inputs), "no graph run was traced node by node")
-    stays = {-1: 0.75, 0: 0.5, 1: 0.0}[lean]
+    stays = _in(lean, limits.NODE_GAPS_REMAIN)
     return inputs.with_ops(gap=np.where(usual, inputs.ops.gap * stays, inputs.ops.gap))
 
 
@@ -315,19 +316,18 @@ def _leading(inputs: Inputs, work: Work) -> Array:
 
 
 def one_shot_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
-    """Half of what one trip over NVLink can save of the exposed time (optimistic all, pessimistic a
-    quarter)."""
+    """Of the exposed time goes a part of what one trip over NVLink can save."""
     text = "the replayed steps hold no collectives that are known to be small"
     mine = require(work.found_by(small_collectives), text)
-    goes = constant("one_shot_saves") * {-1: 0.25, 0: 0.5, 1: 1.0}[lean]
+    goes = constant("one_shot_saves") * _in(lean, limits.ONE_SHOT_SAVED)
     share = np.where(mine, goes * work.exposed, 0.0)
     return inputs.with_ops(duration=inputs.ops.duration * (1 - share))
 
 
 def merge_collectives(fix: Fix, inputs: Inputs, work: Work, scenario: Scenario, lean: int) -> Inputs:
     """Each but the first of a row begins no transfer of its own: the shortest of them, which moves next to
-    nothing, shows what that takes (pessimistic: half of it)."""
+    nothing, shows what that takes at most."""
     mine = require(work.found_by(collectives_in_rows), "the replayed steps hold no collectives in a row")
-    begins = inputs.ops.duration[mine].min() * {-1: 0.5, 0: 0.75, 1: 1.0}[lean]
+    begins = inputs.ops.duration[mine].min() * _in(lean, limits.BEGINS_TRANSFER)
     share = np.where(mine, 1 - begins / np.maximum(inputs.ops.duration, begins), 1.0)
     return _shortened(inputs, mine, share, 0.0)

@@ -226,7 +226,7 @@ def find_waits(
         mine = call[waited & (times.kind[call] == kind)]
         free = (times.kind == kind) & ~np.isin(np.arange(len(own)), mine) & (own <= limits.BLOCKED_NS)
         usual_call = constant("copy_call" if kind == Call.COPY else "sync_call")
-        typical = median_of(own[free]) if free.sum() >= 4 else usual_call
+        typical = median_of(own[free]) if free.sum() >= limits.TYPICAL_CALLS else usual_call
         own[mine] = np.minimum(own[mine], typical)
     return Waits(call, op, lag).take(np.argsort(call, kind="stable")), own  # as `replay` needs them
 

@@ -50,10 +50,43 @@ BLOCKED_FACTOR = 5.0
 WAIT_NS = 10_000
 #: Longer gaps between nodes are waits of the graph, not the usual step from node to node, ns. Choice.
 NODE_GAP_NS = 5_000
+#: This many operations of a kind show how late one starts, or what comes between two. Choice: of fewer a
+#: published figure is nearer.
+TYPICAL_OPS = 8
+#: This many calls of a kind that waited for nothing show what one takes. Choice.
+TYPICAL_CALLS = 4
 #: This many runs of a kernel inside and outside graphs show its usual time. Choice.
 PROVING_RUNS = 8
 
 # --- what fixes take out --------------------------------------------------------------------------
+
+# What remains, each 0 to 1 in the pessimistic, the middle and the optimistic reading of a fix.
+
+#: Time of the other kernels of a chain beside its longest. Choice.
+FUSED_REMAINS = 0.75, 0.5, 0.0
+#: Time of kernels on values of 32 bits that are given 16. Measured for the last: on H100 and H200, whose
+#: caches then hold more of the values; else a choice, half for half of the bytes.
+HALVED_REMAINS = 0.75, 0.5, 1 / 3
+#: The same in training. Choice: mixed precision leaves norms, softmax and losses in FP32.
+HALVED_IN_TRAINING_REMAINS = 1.0, 0.75, 0.5
+#: Time of kernels that others absorb. Choice: a part of it moves into these.
+ABSORBED_REMAINS = 0.5, 0.0, 0.0
+#: The same where the others have the values in registers already. Choice.
+IN_REGISTERS_REMAINS = 0.25, 0.0, 0.0
+#: Time of lookups in tables that become one kernel, which still reads the rows. Choice.
+LOOKUPS_REMAINS = 0.75, 0.5, 0.25
+#: Time of products of attention whose scores stay in one kernel. Choice: half of the scores may be masked.
+ATTENTION_REMAINS = 1.0, 0.5, 0.25
+#: The same without tensor cores. Choice.
+SLOW_ATTENTION_REMAINS = 1.0, 1.0, 0.5
+#: Gaps between nodes of a graph. Choice.
+NODE_GAPS_REMAIN = 0.75, 0.5, 0.0
+#: Of what one trip over NVLink can save, this share is saved. Choice.
+ONE_SHOT_SAVED = 0.25, 0.5, 1.0
+#: Of the time of the shortest collective, this share begins a transfer. Choice: the rest moves its bytes.
+BEGINS_TRANSFER = 0.5, 0.75, 1.0
+#: Powers of `rate_loss` (knowledge/whatifs.yaml) by which products stay below a new rate. Choice.
+RATE_LOSS_POWERS = 5.0, 1.0, -1.0
 
 #: A shorter kernel consists of its own start and end, ns. Choice. Higher, and fusing small kernels saves
 #: more.

@@ -163,7 +163,7 @@ def _of_like_kernels(
     thirds = [(group[mine], kernels.length[inside][mine]) for mine in (first, last)]
     time = [np.bincount(of, length, size) for of, length in thirds]
     calls = [np.bincount(of, minlength=size) * n for (of, _), n in zip(thirds, (1, times), strict=True)]
-    like = (calls[0] > 0) & (np.abs(calls[1] - calls[0]) <= 0.1 * calls[0])
+    like = (calls[0] > 0) & (np.abs(calls[1] - calls[0]) <= limits.kernels.LIKE_CALLS_RATIO * calls[0])
     old, new = time[0][like], time[1][like] * calls[0][like] * times / np.maximum(calls[1][like], 1)
     mean = float((new - old).sum() / max(old.sum(), 1.0))
     change = (new / np.maximum(old, 1.0) - 1) * np.sign(mean)

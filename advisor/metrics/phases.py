@@ -202,12 +202,12 @@ def slow_steps(a: _ByStep, besides: Array | None = None) -> tuple[Array, Array, 
         return None
     at = at[mine]
     if at[0] <= 1:  # the first of a capture is not in the window
-        cold = (times >= 1.5 * median_of(times)) & ~extra[mine]
+        cold = (times >= limits.kernels.SLOW_STEP_FACTOR * median_of(times)) & ~extra[mine]
         warm = min(int(np.argmin(cold)), len(times) - 3)
         at, times = at[warm:], times[warm:]
-    slow = times > 1.5 * median_of(times)
+    slow = times > limits.kernels.SLOW_STEP_FACTOR * median_of(times)
     rest = times[~slow]
-    slow &= times > rest.mean() + 3 * rest.std()
+    slow &= times > rest.mean() + limits.kernels.SLOW_STEP_DEVIATIONS * rest.std()
     return at, times, slow
 
 

@@ -85,7 +85,7 @@ def best_lag(samples: Samples, busy: Spans) -> float:
         return 0.0
     some = slice(None, None, max(len(samples) // _LAG_SAMPLES, 1))
     time, values = samples.time[some], values[some]
-    flat = values.std() < 1e-3
+    flat = values.std() < limits.recording.FLAT_DEVIATION
     apart = values - values.mean()
     norm = math.sqrt(apart @ apart)
     shifts = np.arange(-2.0, 3.01, 0.25)
@@ -99,10 +99,10 @@ def best_lag(samples: Samples, busy: Spans) -> float:
         occupied = (until - since) / samples.period
         occupied -= occupied.mean()
         spread = math.sqrt(occupied @ occupied)
-        steady = spread < 0.05 * math.sqrt(len(occupied))
+        steady = spread < limits.recording.BUSY_DEVIATION * math.sqrt(len(occupied))
         correlations.append(0.0 if flat or steady else float(occupied @ apart) / (spread * norm))
     top = int(np.argmax(correlations))
-    return float(shifts[top]) if correlations[top] >= 0.5 else 0.0
+    return float(shifts[top]) if correlations[top] >= limits.recording.FOLLOWING_CORRELATION else 0.0
 
 
 def time_at_level(values: Array, busy: Array, level: float) -> float:

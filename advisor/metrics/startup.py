@@ -116,7 +116,7 @@ def find_startup(a: Analysed, steps: Steps) -> Startup:
     for kind in (k for k in KINDS if k in found):
         events += _longest_calls(trace, calls, kind, without(found[kind], counted))
         counted = merged(counted, found[kind])
-    if upload := _upload(trace, run, min(limit, time_of(0.01)), a.runs):
+    if upload := _upload(trace, run, min(limit, time_of(limits.window.UPLOAD_UNTIL_RATIO)), a.runs):
         events.append(upload)
     spans = ranges.rows([i for i, role in a.roles.items() if role == "startup"])
     for text, *times in zip(*(spans[n][:20].tolist() for n in ("text", "start", "end")), strict=True):
@@ -253,7 +253,7 @@ def _first_launches(calls: Columns, ops: Operations, op_name: Array, length: Arr
     if not len(rows):
         return rows
     busy = Coverage(union(ops.start, ops.end)).within(calls["start"][rows], calls["end"][rows])
-    return np.asarray(rows[busy <= 0.5 * length[rows]])
+    return np.asarray(rows[busy <= limits.window.COLD_BUSY_RATIO * length[rows]])
 
 
 def _longest_calls(trace: Trace, calls: Columns, kind: str, rows: Array) -> list[Event]:
@@ -328,7 +328,7 @@ def _upload(trace: Trace, ops: Operations, limit: int, runs: Runs) -> Event | No
     if after < max(limits.window.UPLOAD_KERNELS, int(early.sum())):
         return None
     rate = moved / max(union(start, end).total, 1)
-    pageable = copies["bytes"][early & (copies["src_memory"] == PAGEABLE)].sum() >= 0.5 * moved
-    kind = " from pageable memory" if pageable else ""
+    pageable = copies["bytes"][early & (copies["src_memory"] == PAGEABLE)].sum()
+    kind = " from pageable memory" if pageable >= limits.window.UPLOAD_PAGEABLE_RATIO * moved else ""
     what = f"upload of {moved / 1e9:.2f} GB at {rate:.3g} GB/s{kind}"
     return Event("upload", what, int(start.min()), int(end.max()))

@@ -211,12 +211,11 @@ def judge(signs: WorkloadSigns, known: WorkloadFile) -> Judgement:
     if score[best] < known.least:
         return Judgement(UNKNOWN, 0.0, made_by)
     rival = max((score[n] for n in order if n != best), default=0.0)
-    margin = 1 - 0.5 * min(max(rival, 0.0) / score[best], 1.0)
+    margin = 1 - limits.kernels.RIVAL_RATIO * min(max(rival, 0.0) / score[best], 1.0)
     kinds = len({e.kind for e in found[best] if e.weight > 0})
     sure = score[best] / (score[best] + known.least)
-    agreed = 0.8 + 0.2 * min(kinds - 1, limits.kernels.EVIDENCE_KINDS - 1) / (
-        limits.kernels.EVIDENCE_KINDS - 1
-    )
+    one, most = limits.kernels.ONE_KIND_RATIO, limits.kernels.EVIDENCE_KINDS
+    agreed = one + (1 - one) * min(kinds - 1, most - 1) / (most - 1)
     return Judgement(best, round(sure * margin * agreed, 2), made_by)
 
 

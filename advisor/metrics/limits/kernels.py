@@ -46,6 +46,9 @@ SAME_PROGRAM_RATIO = 0.75
 #: With fewer kernels of one launch shape they are of other sizes. Measured (calibration#together): of one
 #: program 86 % and more.
 SAME_SHAPES_RATIO = 0.25
+#: Kernels of two stretches are alike if their calls differ in number by at most this share. Choice. Higher,
+#: and what a larger batch adds passes for a slower device.
+LIKE_CALLS_RATIO = 0.1
 
 # --- layers ---------------------------------------------------------------------------------------
 
@@ -151,6 +154,12 @@ GENERATED_STEPS = 8
 PAUSED_STEPS_RATIO = 0.1
 #: Of at least this many steps (calibration#hst105).
 EVEN_STEPS = 6
+#: A step is slow from this many times the median time on, and warm-up if the first ones are. Choice. Lower,
+#: and a batch that grows by a request makes steps slow.
+SLOW_STEP_FACTOR = 1.5
+#: And if it is this many standard deviations above the mean of the others. Choice: the usual rule for
+#: outliers.
+SLOW_STEP_DEVIATIONS = 3
 #: A step with this many times the usual operations runs another pass as well. Choice.
 MORE_WORK_FACTOR = 1.5
 #: A capture is of one phase from this share of the time of its steps on. Choice: a generation of a hundred
@@ -159,6 +168,10 @@ ONE_PHASE_RATIO = 0.9
 #: Number of independent kinds of evidence at which a judgement of the work is as sure as its margin says.
 #: Choice.
 EVIDENCE_KINDS = 3
+#: How sure one kind of evidence is, beside as many as that. Choice.
+ONE_KIND_RATIO = 0.8
+#: How much of its confidence a judgement loses to another that is as likely. Choice: half.
+RIVAL_RATIO = 0.5
 
 # --- load of a server, by its log -----------------------------------------------------------------
 

@@ -12,6 +12,9 @@ JUMP_IDS = 10_000
 IDS_PER_CALL = 20
 #: A step range shorter than this share of the others may well do nothing. Choice: half.
 SHORT_RANGE_RATIO = 0.5
+#: Step ranges without a call are lost events if they make this share of all. Choice. Lower, and a range that
+#: only skips its work is damage.
+EMPTY_RANGES_RATIO = 0.25
 #: A graph with fewer nodes proves little. Choice.
 GRAPH_NODES = 8
 #: Nodes that never left a row are lost from this share on. Choice: below it they may be host functions or
@@ -115,5 +118,11 @@ SINGLE_RATIO = 0.004
 SINGLES = 40
 #: Where no source gives busy time itself, a sample counts as busy from this activity on. Choice.
 ACTIVE_RATIO = 0.01
+#: Activity that varies by less than this (standard deviation, 0 to 1) tells nothing. Choice.
+FLAT_DEVIATION = 1e-3
+#: Nor does work whose time in the samples varies by less than this. Choice: the device is always busy.
+BUSY_DEVIATION = 0.05
+#: Samples follow the work from this correlation on. Choice. Lower, and noise moves their stamps.
+FOLLOWING_CORRELATION = 0.5
 #: Percentiles of fewer bins than this say nothing. Choice.
 PERCENTILE_BINS = 10

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+# --- steps: how sure they are, by what they were found by ------------------------------------------
+
+#: Confidence, 0 to 1, of ranges whose name says that they are steps. Choice: a person put them there.
+NAMED_RANGE_CONFIDENCE = 0.95
+#: Of ranges around these that hold more of the work. Choice: they are named differently.
+OUTER_RANGE_CONFIDENCE = 0.85
+#: Of work that ends with the update of an optimizer. Choice: nothing else launches these kernels.
+UPDATE_CONFIDENCE = 0.85
+#: Of graph launches at a period. Choice: a step may launch several graphs.
+GRAPH_LAUNCH_CONFIDENCE = 0.8
+#: Of passes between waits, or that stand apart, and of one pass that is all of the work. Choice: believed;
+#: a loop inside a step may wait as well.
+APART_CONFIDENCE = 0.7
+#: Of graph launches without rows, by host times alone, if waits follow. Choice: just believed.
+NO_ROWS_CONFIDENCE = 0.6
+#: Of what ends with a marker of passes that nothing else confirms. Choice: below `BELIEVED`.
+MARKER_CONFIDENCE = 0.5
+
 # --- steps: how few operations, repetitions and layers make one -----------------------------------
 
 #: At least this many operations in a step. Choice: fewer are a loop of two kernels.
@@ -14,6 +32,13 @@ REPEATS = 3
 #: The parts between returns of a kernel differ in size by less than this. Choice. Higher, and layers of two
 #: kinds are steps; lower, and steps with a rare extra kernel are not found.
 SPREAD_RATIO = 0.05
+#: Odd parts stand at a constant stride if strides differ by at most this share. Choice: a layer of another
+#: kind may hold a kernel more. Higher, and chance makes layers of steps; lower, and uneven layers are steps.
+STRIDE_SPREAD_RATIO = 0.1
+#: A kernel that returns marks steps if its periods hold this share of the operations. Choice: half.
+RETURNS_RATIO = 0.5
+#: A part counts as several from this many times the usual size on. Choice: nearer to two than to one.
+SEVERAL_FACTOR = 1.5
 #: Fewer even returns than this on both sides of an irregular one are no proof of layers. Choice.
 LAYERS_AROUND = 8
 #: Blocks of UNets and diffusion transformers launch some 10 to 30 kernels, whole ones hundreds. Choice.
@@ -108,6 +133,8 @@ MARKER_HELD_RATIO = 0.8
 UNMARKED_RATIO = 0.67
 #: A marker that confirms unmarked steps adds this to their confidence. Choice: 0.5 is then believed.
 CONFIRMED_BY = 0.3
+#: And to this at most. Choice: less than the confidence of ranges that name steps.
+CONFIRMED_MOST = 0.9
 #: A repeated part with one inner range in this share of its occurrences is a layer or a micro-batch. Choice.
 INNER_RANGE_RATIO = 0.8
 #: Confidence of layers within parts that each have one input or one result. Choice: more than that of

@@ -60,6 +60,8 @@ STRAY_LOADS = 2
 #: A first launch is cold from this many times the median launch on. Measured (calibration#cold-launches):
 #: all launches above 1 ms with the device idle are first ones, steady ones take 2 to 10 us.
 COLD_LAUNCH_FACTOR = 10.0
+#: A launch is cold if the device is busy for at most this share of it: else it waits for room. Choice: half.
+COLD_BUSY_RATIO = 0.5
 #: Set-up of a library (handles, workspaces, graphs) are calls of this length, ns. Choice: that of a first
 #: launch (calibration#cold-launches). Lower, and allocations of the work itself are start-up.
 SETUP_CALL_NS = 1_000_000
@@ -75,6 +77,10 @@ UPLOAD_BYTES = 32 << 20
 UPLOAD_KERNELS = 3
 #: Initialisation after this share of the kernel time belongs to the work itself. Choice: half.
 LATE_RATIO = 0.5
+#: An upload of weights is over after this share of the kernel time. Choice: what is copied later is input.
+UPLOAD_UNTIL_RATIO = 0.01
+#: And is from memory that is not pinned if this share of its bytes is. Choice: half.
+UPLOAD_PAGEABLE_RATIO = 0.5
 #: A range that is named start-up is believed up to this share: its name says what it is. Choice.
 LATE_RANGE_RATIO = 0.9
 #: The head of a capture is set aside up to where this share of it is cold. Choice: the most of it. Lower,

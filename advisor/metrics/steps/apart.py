@@ -39,7 +39,7 @@ def passes_apart(work: Work, attention: Array) -> Iterator[Steps]:
             continue
         inside = np.maximum.reduceat(np.where(np.isin(np.arange(len(main)), at), 0, idle), at[:-1] + 1)
         behind = idle[at[:-1]]
-        steps = segmented(work, main[at], "pauses", 0.7)
+        steps = segmented(work, main[at], "pauses", limits.steps.APART_CONFIDENCE)
         apart = behind >= max(limits.steps.APART_NS, limits.steps.APART_FACTOR * median_of(inside))
         if apart.mean() < limits.steps.APART_RATIO or once_each(steps, attention):
             continue

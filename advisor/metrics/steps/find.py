@@ -112,7 +112,7 @@ def _outermost(work: Work) -> Steps:
         if is_outer is False and agreeing < 1 + (steps.method == "markers"):
             continue
         if confirming:
-            sure = min(steps.confidence + limits.steps.CONFIRMED_BY, 0.9)
+            sure = min(steps.confidence + limits.steps.CONFIRMED_BY, limits.steps.CONFIRMED_MOST)
             steps = replace(steps, confidence=round(sure, 2))
         elif (
             (is_outer is None and (steps.method == "waits" or _fed_once(work, steps)))
@@ -192,7 +192,8 @@ def _lacks_ends(work: Work, steps: Steps) -> bool:
         return False
     times = steps.size / max(ranges.usual_size(steps.size), 1)
     long = np.flatnonzero(
-        (times > 1.5) & (np.abs(times - np.rint(times)) <= limits.steps.SPREAD_RATIO * times)
+        (times > limits.steps.SEVERAL_FACTOR)
+        & (np.abs(times - np.rint(times)) <= limits.steps.SPREAD_RATIO * times)
     )
     if not len(long) or steps.method != "markers":
         return bool(len(long))
@@ -288,7 +289,7 @@ def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
     """Segmentations, those with the best evidence first."""
     by_kind = {m.kind: m for m in markers}
     if (optimizer := by_kind.get("optimizer")) is not None and optimizer.passes >= 2:
-        yield _by_marker(work, optimizer, 0.85, "training iteration")
+        yield _by_marker(work, optimizer, limits.steps.UPDATE_CONFIDENCE, "training iteration")
     yield from ranges.repeated_ranges(work)
     yield from ranges.repeated_functions(work)
     if graphs := sequence.periodic_graphs(work):
@@ -301,7 +302,7 @@ def _candidates(work: Work, markers: Sequence[Marker]) -> Iterator[Steps]:
         # Two passes are believed if every marker of passes confirms them.
         agreed = len(markers) > 1 and len({m.passes for m in markers}) == 1
         if marker is not None and marker.passes >= (2 if agreed else limits.steps.REPEATS):
-            steps = _by_marker(work, marker, 0.5, "step")
+            steps = _by_marker(work, marker, limits.steps.MARKER_CONFIDENCE, "step")
             if median_of(steps.size) >= limits.steps.STEP_OPERATIONS:
                 yield steps
     yield from sequence.layer_sequences(work)
@@ -315,7 +316,7 @@ def _holds_tokens(work: Work, markers: Sequence[Marker], steps: Steps, attention
     sampling = next((m for m in markers if m.kind == "sampling"), None)
     if sampling is None or sampling.passes < 2 * len(steps):
         return False
-    tokens = _by_marker(work, sampling, 0.5, "step").op_step[attention]
+    tokens = _by_marker(work, sampling, limits.steps.MARKER_CONFIDENCE, "step").op_step[attention]
     return bool(median_of(np.bincount(tokens[tokens >= 0], minlength=1)) >= 2)
 
 
@@ -335,7 +336,7 @@ def _is_inner(inner: Array, steps: Steps) -> bool:
     held = steps.held(inner)
     return bool(
         np.count_nonzero(held) >= limits.steps.INNER_RANGE_RATIO * len(steps)
-        and held.sum() <= 1.5 * len(steps) + 1
+        and held.sum() <= limits.steps.SEVERAL_FACTOR * len(steps) + 1
     )
 
 
@@ -344,4 +345,4 @@ def _whole(work: Work, phase: tuple[str, ...], seen: int) -> Steps:
     if not work.mine.any():
         return no_steps(len(work.ops), seen=seen)
     op_step = np.where(work.mine, 0, MISSING)
-    return timed(work, op_step, 1, "single pass", 0.7, phase=phase, level="pass")
+    return timed(work, op_step, 1, "single pass", limits.steps.APART_CONFIDENCE, phase=phase, level="pass")

@@ -320,7 +320,7 @@ def opaque_steps(
     """Steps of graphs without rows, by host times alone: the launches run ahead of the device, so the
     time from the first of them to the end of the last wait is divided evenly. Launches behind it belong
     to no step; without any wait the time of a step is uncertain."""
-    calls, sure = work.calls, 0.6
+    calls, sure = work.calls, limits.steps.NO_ROWS_CONFIDENCE
     until = min(int(calls["end"].max(initial=0)), 1 << 62)  # times that cannot be stay in 64 bits
     waits = work.calls_of(Call.SYNC)
     last = waits[np.argmax(calls["start"][waits])] if len(waits) else MISSING

@@ -76,7 +76,16 @@ def _steps_of(
         renumber[keep] = np.arange(len(keep))
         op_step = renumber.take(op_step)
     phases, host = tuple(phases[i] for i in keep), (start[keep], end[keep])
-    return timed(work, op_step, len(keep), "ranges", 0.95, phase=phases, host=host, **marks)
+    return timed(
+        work,
+        op_step,
+        len(keep),
+        "ranges",
+        limits.steps.NAMED_RANGE_CONFIDENCE,
+        phase=phases,
+        host=host,
+        **marks,
+    )
 
 
 def _holding(time: Array, start: Array, end: Array) -> Array:
@@ -104,7 +113,9 @@ def _completed(work: Work, steps: Steps) -> Steps:
     if work.share_inside(whole) <= inside:
         return steps
     host = steps.host_start, steps.host_end
-    longer = timed(work, whole, len(steps), "ranges", 0.85, phase=steps.phase, host=host)
+    longer = timed(
+        work, whole, len(steps), "ranges", limits.steps.OUTER_RANGE_CONFIDENCE, phase=steps.phase, host=host
+    )
     return replace(longer, thread=steps.thread, empty=steps.empty, ranges_seen=steps.ranges_seen)
 
 

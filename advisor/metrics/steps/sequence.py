@@ -46,7 +46,15 @@ def periodic_graphs(work: Work) -> Steps | None:
     order = np.argsort(np.concatenate((start, more[0])), kind="stable")
     start, end = (np.concatenate(both)[order] for both in ((start, more[0]), (end, more[1])))
     op_step = np.searchsorted(start, work.launched, "right") - 1
-    return timed(work, op_step, len(start), "graph launches", 0.8, host=(start, end), thread=thread)
+    return timed(
+        work,
+        op_step,
+        len(start),
+        "graph launches",
+        limits.steps.GRAPH_LAUNCH_CONFIDENCE,
+        host=(start, end),
+        thread=thread,
+    )
 
 
 def _with_inputs(work: Work, start: Array) -> Array:
@@ -226,12 +234,22 @@ def constant_stride(odd: Array, count: int) -> int:
     """The stride between the places `odd` of `count`, 0 if it is not constant or there are fewer than
     two. Two places prove a stride only if they cut the whole in three."""
     spacing = np.diff(odd)
-    if len(odd) < 2 or int(spacing.min()) < 2 or np.ptp(spacing) > max(1, 0.1 * spacing.min()):
+    if len(odd) < 2 or not _at_one_stride(spacing):
         return 0
     stride = round(float(spacing.mean()))
     edges = np.array([odd[0], count - odd[-1]])
     least = stride - 1 if len(odd) == 2 else 0
-    return stride if edges.max() <= 1.1 * stride + 1 and edges.min() >= least else 0
+    return (
+        stride
+        if edges.max() <= (1 + limits.steps.STRIDE_SPREAD_RATIO) * stride + 1 and edges.min() >= least
+        else 0
+    )
+
+
+def _at_one_stride(spacing: Array) -> bool:
+    """Whether distances between places, two at least, are about equal."""
+    least = int(spacing.min())
+    return least >= 2 and bool(np.ptp(spacing) <= max(1, limits.steps.STRIDE_SPREAD_RATIO * least))
 
 
 def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
@@ -239,9 +257,11 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
     `denoises`, several pictures hold several steps each, which are longer than any block."""
     period = np.diff(position)
     median = median_of(period)
-    if median < limits.steps.STEP_OPERATIONS or median * len(position) < 0.5 * length:
+    if median < limits.steps.STEP_OPERATIONS or median * len(position) < limits.steps.RETURNS_RATIO * length:
         return False
-    if (np.abs(period - median) <= limits.steps.SPREAD_RATIO * median).mean() < 0.75:
+    if (
+        np.abs(period - median) <= limits.steps.SPREAD_RATIO * median
+    ).mean() < limits.steps.REGULAR_RETURNS_RATIO:
         return False
     if denoises and median >= limits.steps.DENOISER_OPERATIONS:
         return True
@@ -259,8 +279,7 @@ def _marks_steps(position: Array, length: int, denoises: bool = False) -> bool:
     if len(odd) == 0:
         return True
     spacing = np.diff(odd)
-    layers = int(spacing.min()) >= 2 and np.ptp(spacing) <= max(1, 0.1 * spacing.min())
-    return not (layers or _recurs(period[1:]))
+    return not (_at_one_stride(spacing) or _recurs(period[1:]))
 
 
 def _recurs(period: Array) -> bool:
@@ -330,7 +349,7 @@ def waited_sequences(work: Work, attention: Array) -> Iterator[Steps]:
         once = np.isin(main[held[0]], attention).sum() == 1
         loop = not once and not _again(typical) and (typical >= 0).sum() >= least
         if loop and length[held].sum() >= limits.steps.WAIT_TIME_RATIO * length.sum():
-            yield segmented(work, main[at], "waits", 0.7)
+            yield segmented(work, main[at], "waits", limits.steps.APART_CONFIDENCE)
         return
 
 
@@ -357,7 +376,7 @@ def routed_sequences(work: Work, routing: Array) -> Iterator[Steps]:
         and np.ptp(routed) == 0
         and (reads >= limits.steps.READBACKS_A_LAYER * routed).all()
     ):
-        yield segmented(work, main[last], "waits", 0.7)
+        yield segmented(work, main[last], "waits", limits.steps.APART_CONFIDENCE)
 
 
 def _codes(work: Work, main: Array) -> Array:
