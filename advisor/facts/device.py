@@ -104,39 +104,40 @@ def _steps_of_each(a: Analysis, processes: Sequence[int]) -> str:
     """``100 in 12 steps of 2.31 ms``, by the steps of each process."""
     out = []
     for process in processes[:_NAMED]:
-        own = a.of_process(process)
-        found = (
-            f"in {own.step_count} steps of {median_of(step_times(own)) / 1e6:.4g} ms"
-            if own.step_count
-            else ""
-        )
-        out.append(f"{process} {found or 'in no steps'}")
+        own, found = a.of_process(process), "no steps"
+        if own.step_count:
+            found = f"{own.step_count} steps of {median_of(step_times(own)) / 1e6:.4g} ms"
+        out.append(f"{process} in {found}")
     return ", ".join(out) + (f" and {len(processes) - _NAMED} more" if len(processes) > _NAMED else "")
+
+
+def _processes(a: Analysis, mine: Array, budget: DeviceBudget, out: FactWriter) -> None:
+    """How the processes that the operations `mine` belong to share the device."""
+    own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
+    out.put("launch.process_count", len(own))
+    if len(own) < 2:
+        return
+    window, apart = budget.program_ns, sum(budget.window.cut(spans).total for spans in own.values())
+    overlap, beside = apart / max(budget.busy_ns, 1) - 1, (apart - budget.busy_ns) / window
+    waits = processes_wait_ns(a, mine, own, budget.window) / window
+    turns = overlap <= limits.IN_TURNS_RATIO
+    sharing = "the device switches between them in time slices" if turns else "they share its SMs"
+    out |= {
+        "launch.process_overlap_ratio": overlap,
+        "launch.process_beside_ratio": beside,
+        "launch.process_wait_ratio": waits,
+        "launch.process_held_ratio": min(waits + beside, 1.0),
+        "launch.process_sharing": sharing,
+        "launch.process_slowed_ratio": slowed_beside(a, mine, own),
+        "launch.process_steps": _steps_of_each(a, list(own)),
+    }
 
 
 def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> None:
     if not a.trace.has("api_calls"):
         return
     window, mine = budget.program_ns, a.device_ops(device)
-    own = union_by(*(picked(v, mine) for v in (a.ops.process, a.ops.start, a.ops.end)))
-    out.put("launch.process_count", len(own))
-    if len(own) > 1:
-        apart = sum(budget.window.cut(spans).total for spans in own.values())
-        out.put("launch.process_overlap_ratio", apart / max(budget.busy_ns, 1) - 1)
-        beside, turns = (
-            (apart - budget.busy_ns) / window,
-            apart / max(budget.busy_ns, 1) - 1 <= limits.IN_TURNS_RATIO,
-        )
-        out.put("launch.process_beside_ratio", beside)
-        waits = processes_wait_ns(a, mine, own, budget.window) / window
-        out.put("launch.process_wait_ratio", waits)
-        out.put("launch.process_held_ratio", min(waits + beside, 1.0))
-        out.put(
-            "launch.process_sharing",
-            "the device switches between them in time slices" if turns else "they share its SMs",
-        )
-        out.put("launch.process_slowed_ratio", slowed_beside(a, mine, own))
-        out.put("launch.process_steps", _steps_of_each(a, list(own)))
+    _processes(a, mine, budget, out)
     calls = a.trace.columns("api_calls", ("start", "end"))
     rows, graphs = (calls_by(a, a.feeder(device), kind) for kind in (Call.LAUNCH, Call.GRAPH_LAUNCH))
     host = max(a.host_window[1] - a.host_window[0], 1)
@@ -159,13 +160,19 @@ def _launch(a: Analysis, device: int, budget: DeviceBudget, out: FactWriter) -> 
     if a.step_count:
         out.put("launch.calls_per_step", len(rows) / a.step_count)
         out.put("graph.launches_per_step", len(graphs) / a.step_count)
+    _queue(a, mine, out)
+
+
+def _queue(a: Analysis, mine: Array, out: FactWriter) -> None:
+    """How long kernels (of the operations `mine`) that were launched one by one wait before they run."""
+    returned = a.trace.columns("api_calls", ("end",))["end"]
     at = mine[(picked(a.ops.kind, mine) == Kind.KERNEL) & (picked(a.ops.api, mine) >= 0)]
     alone = at[picked(a.ops.graph_node, at) == 0]
     if len(at):
         out.put("launch.eager_kernel_ratio", len(alone) / len(at))
     if len(alone):
         queue = a.ops.start[alone]
-        queue -= calls["end"][a.ops.api[alone]]
+        queue -= returned[a.ops.api[alone]]
         np.maximum(queue, 0, out=queue)
         out.put("launch.queue_p50_ns", median_of(queue))
         out.put("launch.queue_over_kernel", queue.sum() / max(a.ops.length[alone].sum(), 1))

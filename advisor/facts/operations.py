@@ -96,12 +96,16 @@ def operation_facts(a: Analysis, device: int, out: FactWriter, waits: Array | No
         of_worst = slow[group[slow] == worst]
         if len(of_worst):
             own.put("operation.tail_blocks_ratio", alone_ratio(a, device, like.at[of_worst]))
-        # Each a duration that was recorded.
-        recorded = np.sort(like.duration[group == worst])
-        ranks = (np.ceil(q * len(recorded)).astype(int) - 1 for q in (0.5, 0.99, 1.0))
-        times = (recorded[rank] / 1e3 for rank in ranks)
         kernel, lost = shorten(a.names.texts[of_name[worst]], 60), spread.tail[worst] / 1e6
+        times = _recorded_quantiles(like.duration[group == worst])
         own.table("operations.tail", [[labels[i], kernel, spread.count[worst], *times, lost]])
+
+
+def _recorded_quantiles(duration: Array) -> list[float]:
+    """Median, 99th percentile and longest of some durations (ns), us; each one that was recorded."""
+    recorded = np.sort(duration)
+    ranks = (np.ceil(q * len(recorded)).astype(int) - 1 for q in (0.5, 0.99, 1.0))
+    return [recorded[rank] / 1e3 for rank in ranks]
 
 
 def _lost_by_step(a: Analysis, at: Array, group: Array, lost: Array) -> Array | None:

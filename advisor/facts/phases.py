@@ -98,17 +98,10 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
     decodes = phases == "decode"
     out.put("serving.decode_window_ratio", min(times[decodes].sum() / window, 1.0))
     _prompt_steps(a, phases, times, window, out)
-    kernels = a.kernels(device)
-    step, distinct_phases = kernels.step, sorted(set(phases.tolist()))
-    found = a.activity.get(device) if len(distinct_phases) == 1 else None
-    for phase in distinct_phases:
+    for phase in sorted(set(phases.tolist())):
         own, steps = out.at(Scope(device=device, phase=phase)), phases == phase
-        mine = marked(len(a.steps) + 1, a.window_steps[steps])[step]
-        mine &= step >= 0
         parts = rows[steps].sum(axis=0)
         length = max(parts.sum(), 1.0)
-        name, time = kernels.name[mine], kernels.length[mine]
-        total = float(time.sum())
         own |= {
             "phase.is_decode": phase == "decode",
             "phase.is_prefill": phase == "prefill",
@@ -117,40 +110,51 @@ def phase_facts(a: Analysis, device: int, out: FactWriter, weight_bytes: int | N
             "phase.idle_ratio": parts[_IDLE].sum() / length,
             "phase.launch_idle_ratio": parts[_LAUNCH].sum() / max(length - parts[_PROFILER], 1.0),
         }
-        if not total:
-            continue
-        held = partial(_held, a, np.bincount(name, time, minlength=len(a.names.ids)))
-        attention = held(lambda k: k.family in ATTENTION)
-        gemm = held(lambda k: k.family in MATMUL)
-        unfused = held(lambda k: k.family in UNFUSED)
-        wide = held(_is_wide)
-        # Operations in few of the steps are an encoder that runs besides them.
-        if 2 * len(distinct(step[mine][a.names.mask(_is_wide)[name]])) < steps.sum():
-            wide = 0.0
-        dram = found.of("gemm", "dram") if found else None
-        if dram is None and weight_bytes:
-            dram = read_ratio(a, device, weight_bytes * int(steps.sum()), gemm)
-        spare = None if dram is None else max(1.0 - dram / limits.ACHIEVABLE_RATIO, 0.0)
-        unknown = held(is_unknown) / total
-        shares = {
-            "phase.attention_ratio": attention / total,
-            "phase.gemm_ratio": gemm / total,
-            "phase.skinny_gemm_ratio": held(is_skinny) / total,
-            "phase.norm_activation_ratio": held(lambda k: k.family in ("norm", "activation")) / total,
-            "phase.unfused_ratio": unfused / total,
-            "phase.other_ratio": max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
-        }
-        own.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()})
-        own |= {
-            "phase.gemm_window_ratio": min(gemm / window, 1.0),
-            "phase.attention_window_ratio": min(attention / window, 1.0),
-            "phase.wide_attention_ratio": wide / attention if attention else None,
-            "phase.wide_attention_window_ratio": min(wide / window, 1.0),
-            # Samples are resolved over the window, so they speak for a phase that fills it.
-            "phase.gemm_dram_ratio": dram,
-            "phase.gemm_headroom_window_ratio": None if spare is None else min(gemm / window, 1.0) * spare,
-            "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
-        }
+        _kernel_shares(a, device, steps, weight_bytes, own)
+
+
+def _kernel_shares(a: Analysis, device: int, steps: Array, weight_bytes: int | None, out: FactWriter) -> None:
+    """What kinds of kernels take of a phase and of the window. `steps` is a mask of those in the window."""
+    kernels, window = a.kernels(device), a.budgets[device].program_ns
+    mine = marked(len(a.steps) + 1, a.window_steps[steps])[kernels.step]
+    mine &= kernels.step >= 0
+    name, time = kernels.name[mine], kernels.length[mine]
+    total = float(time.sum())
+    if not total:
+        return
+    held = partial(_held, a, np.bincount(name, time, minlength=len(a.names.ids)))
+    attention = held(lambda k: k.family in ATTENTION)
+    gemm = held(lambda k: k.family in MATMUL)
+    unfused = held(lambda k: k.family in UNFUSED)
+    wide = held(_is_wide)
+    # Operations in few of the steps are an encoder that runs besides them.
+    if 2 * len(distinct(kernels.step[mine][a.names.mask(_is_wide)[name]])) < steps.sum():
+        wide = 0.0
+    # Samples are resolved over the window, so they speak for a phase that fills it.
+    found = a.activity.get(device) if steps.all() else None
+    dram = found.of("gemm", "dram") if found else None
+    if dram is None and weight_bytes:
+        dram = read_ratio(a, device, weight_bytes * int(steps.sum()), gemm)
+    spare = None if dram is None else max(1.0 - dram / limits.ACHIEVABLE_RATIO, 0.0)
+    unknown = held(is_unknown) / total
+    shares = {
+        "phase.attention_ratio": attention / total,
+        "phase.gemm_ratio": gemm / total,
+        "phase.skinny_gemm_ratio": held(is_skinny) / total,
+        "phase.norm_activation_ratio": held(lambda k: k.family in ("norm", "activation")) / total,
+        "phase.unfused_ratio": unfused / total,
+        "phase.other_ratio": max(total - attention - gemm - unfused - unknown * total, 0.0) / total,
+    }
+    out.put_between({n: (s, min(s + unknown, 1.0)) for n, s in shares.items()})
+    out |= {
+        "phase.gemm_window_ratio": min(gemm / window, 1.0),
+        "phase.attention_window_ratio": min(attention / window, 1.0),
+        "phase.wide_attention_ratio": wide / attention if attention else None,
+        "phase.wide_attention_window_ratio": min(wide / window, 1.0),
+        "phase.gemm_dram_ratio": dram,
+        "phase.gemm_headroom_window_ratio": None if spare is None else min(gemm / window, 1.0) * spare,
+        "phase.attention_dram_ratio": found.of("attention", "dram") if found else None,
+    }
 
 
 def _held(a: Analysis, by_name: Array, wanted: Callable[[KernelFamily], bool]) -> float:

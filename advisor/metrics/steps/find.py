@@ -94,6 +94,24 @@ def _outermost(work: Work) -> Steps:
     markers = find_markers(work)
     if (training := _between_evaluations(work, markers)) is not work:
         work, markers = training, find_markers(training)
+    # If several were seen, other passes were recorded whose work was not.
+    several = whole or marked.ranges_seen > 1
+    if (found := _repeated(work, markers, several)) is not None:
+        return _marked(found, marked)
+    if several:
+        return marked
+    if len(marked) == 1:
+        return _marked(_whole(ranges.without_setup(work, marked), marked.phase, marked.ranges_seen), marked)
+    # One update of the weights is one iteration, of however many micro-batches.
+    once = any(m.kind == "optimizer" and m.passes == 1 for m in markers) or {m.passes for m in markers} == {1}
+    if work.is_model and once:
+        return _marked(_whole(work, ("unknown",), 0), marked)
+    return marked
+
+
+def _repeated(work: Work, markers: Sequence[Marker], several: bool) -> Steps | None:
+    """The first candidate that nothing refutes, with its confidence by what confirms it. With `several` steps
+    marked by ranges, or one that holds most of the work, what nothing confirms is refuted."""
     inner = ranges.inner_work(work)
     attention = work.of_kind("attention")
     for found, is_outer in _with_outer(work, _candidates(work, markers)):
@@ -121,7 +139,7 @@ def _outermost(work: Work) -> Steps:
             or (work.denoises and _is_denoiser(steps))
         ):
             steps = replace(steps, confidence=limits.steps.FED_CONFIDENCE)
-        elif whole or marked.ranges_seen > 1:
+        elif several:
             continue  # repetitions in the only marked iteration may well be layers
         elif sequence.once_each(steps, attention):
             steps = replace(steps, level="layer")
@@ -129,17 +147,8 @@ def _outermost(work: Work) -> Steps:
         certain = steps.method not in _BY_WORK or (steps.method == "graph launches" and not is_outer)
         if not certain and work.lost * len(steps) > limits.steps.LOST_ENDS:
             steps = replace(steps, confidence=min(steps.confidence, limits.steps.LOST_ENDS_CONFIDENCE))
-        return _marked(steps, marked)
-    # If several were seen, other passes were recorded whose work was not.
-    if whole or marked.ranges_seen > 1:
-        return marked
-    if len(marked) == 1:
-        return _marked(_whole(ranges.without_setup(work, marked), marked.phase, marked.ranges_seen), marked)
-    # One update of the weights is one iteration, of however many micro-batches.
-    once = any(m.kind == "optimizer" and m.passes == 1 for m in markers) or {m.passes for m in markers} == {1}
-    if work.is_model and once:
-        return _marked(_whole(work, ("unknown",), 0), marked)
-    return marked
+        return steps
+    return None
 
 
 def _between_evaluations(work: Work, markers: Sequence[Marker]) -> Work:
