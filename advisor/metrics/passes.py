@@ -160,11 +160,11 @@ def attention_pieces(a: Attributed, at: Array, step: Array) -> Pieces:
     if not softmax.any() and not set(_BY_HAND) <= set(a.names.operations):
         none = np.zeros(len(at), bool)
         return Pieces(none, none, 0)
-    q = in_order(a, at, step)
-    product = a.names.mask(is_product)[q.name]
+    kernels = in_order(a, at, step)
+    product = a.names.mask(is_product)[kernels.name]
     edges = np.flatnonzero(product)
     first, second = edges[:-1], edges[1:]
-    product &= ~_operators(a, at[q.of], _OF_WEIGHTS)
+    product &= ~_operators(a, at[kernels.of], _OF_WEIGHTS)
 
     def within(wanted: Array) -> Array:
         """Sums of a value over the kernels between each product and the next."""
@@ -174,57 +174,59 @@ def attention_pieces(a: Attributed, at: Array, step: Array) -> Pieces:
     def some(*operations: str) -> Array:
         """Whether each of these operations runs between a product and the next."""
         masks = (a.names.mask(lambda k, one=one: k.operation == one) for one in operations)
-        return np.asarray(np.logical_and.reduce([within(mask[q.name]) > 0 for mask in masks]))
+        return np.asarray(np.logical_and.reduce([within(mask[kernels.name]) > 0 for mask in masks]))
 
     def between(most: int, others: Array, besides: Array | int = 0) -> Array:
         """Which products have at most this many kernels between, long ones (with those `besides`, ns), and
         none of the others."""
-        near = product[first] & product[second] & (q.run[first] == q.run[second])
+        near = product[first] & product[second] & (kernels.run[first] == kernels.run[second])
         near &= (second - first - 1 <= most) & (within(others) == 0)
-        long = within(q.length) + besides >= limits.kernels.SCORES_RATIO * (
-            q.length[first] + q.length[second]
+        long = within(kernels.length) + besides >= limits.kernels.SCORES_RATIO * (
+            kernels.length[first] + kernels.length[second]
         )
         return np.asarray(near & long)
 
-    small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[q.name]
-    by_hand, softmaxes = some(*_BY_HAND), within(softmax[q.name])
-    is_copy = a.names.mask(lambda k: k.operation == "copy / layout change")[q.name]
-    begin, copied = _copies_before(q, first, is_copy)
+    small = a.names.mask(lambda k: k.family in _BETWEEN_PRODUCTS and k.operation != "loss")[kernels.name]
+    by_hand, softmaxes = some(*_BY_HAND), within(softmax[kernels.name])
+    is_copy = a.names.mask(lambda k: k.operation == "copy / layout change")[kernels.name]
+    begin, copied = _copies_before(kernels, first, is_copy)
     found = between(limits.kernels.SCORES_DISTANCE, ~small, copied)
     found &= (softmaxes == 1) | (softmaxes == 0) & by_hand  # linear attention has two, of queries and keys
     if found.any():
-        cubes = (q.name.astype(np.int64) + 1) ** 3
+        cubes = (kernels.name.astype(np.int64) + 1) ** 3
         kind = dense(within(cubes))[1]  # equal sums: the same kernels, in any order
-        found &= (np.bincount(kind, found) > len(distinct(q.run[first[found]])))[kind]
+        found &= (np.bincount(kind, found) > len(distinct(kernels.run[first[found]])))[kind]
     if (forward := np.flatnonzero(found & by_hand & (softmaxes == 0))).size:
         # Behind the forward pass, as often as in it: a norm by hand comes more often.
-        scatter = a.names.mask(lambda k: k.family == "index")[q.name]
+        scatter = a.names.mask(lambda k: k.family == "index")[kernels.name]
         back = some(*_BACKWARD) & ~by_hand & ~found & (softmaxes == 0)
         back &= between(2 * limits.kernels.SCORES_DISTANCE, ~small & ~scatter)
-        last = np.full(int(q.run[-1]) + 1, len(first))
-        last[q.run[first[forward]]] = forward  # ascending: the last one of each run stays
-        back &= np.arange(len(first)) > last[q.run[first]]
+        last = np.full(int(kernels.run[-1]) + 1, len(first))
+        last[kernels.run[first[forward]]] = forward  # ascending: the last one of each run stays
+        back &= np.arange(len(first)) > last[kernels.run[first]]
         found |= back & (np.bincount(kind, back) == len(forward))[kind]
-    edge = np.zeros(len(q.of) + 1, np.int64)
+    edge = np.zeros(len(kernels.of) + 1, np.int64)
     np.add.at(edge, np.append(first[found] + 1, begin[found]), 1)
     np.add.at(edge, np.append(second[found], first[found]), -1)
-    inner = marked(len(at), q.of[np.cumsum(edge[:-1]) > 0])
-    products = marked(len(at), q.of[np.append(first[found], second[found])])
+    inner = marked(len(at), kernels.of[np.cumsum(edge[:-1]) > 0])
+    products = marked(len(at), kernels.of[np.append(first[found], second[found])])
     return Pieces(inner, products, int(found.sum()))
 
 
-def _copies_before(q: KernelOrder, products: Array, is_copy: Array) -> tuple[Array, Array]:
+def _copies_before(kernels: KernelOrder, products: Array, is_copy: Array) -> tuple[Array, Array]:
     """Where the copies just before each product begin, and what they take, ns: those of half its length or
     more. So long are keys and values that are repeated for the heads that share them, where a step reads more
     of them than it computes; what only changes a layout is shorter."""
-    index = np.arange(len(q.of))
+    index = np.arange(len(kernels.of))
     if not len(products):
         return products, products
     following = products[np.minimum(np.searchsorted(products, index), len(products) - 1)]
-    long = is_copy & (2 * q.length >= q.length[following]) & (q.run == q.run[following])
+    long = (
+        is_copy & (2 * kernels.length >= kernels.length[following]) & (kernels.run == kernels.run[following])
+    )
     begin = np.maximum.accumulate(np.where(long, -1, index))[np.maximum(products - 1, 0)] + 1
     begin = np.minimum(begin, products)
-    total = np.append(0, np.cumsum(q.length))
+    total = np.append(0, np.cumsum(kernels.length))
     return begin, total[products] - total[begin]
 
 
@@ -263,15 +265,15 @@ def quantised_inputs(a: Attributed, at: Array, step: Array) -> Array:
     out = np.zeros(len(at), bool)
     if not (quantising := a.names.mask(is_quantising)).any():
         return out
-    q = in_order(a, at, step)
-    mine = quantising[q.name]
-    product = a.names.mask(lambda k: k.family in MATMUL and not is_helper(k))[q.name]
+    kernels = in_order(a, at, step)
+    mine = quantising[kernels.name]
+    product = a.names.mask(lambda k: k.family in MATMUL and not is_helper(k))[kernels.name]
     ends = np.flatnonzero(product)
     if len(ends):
-        to = ends[np.minimum(np.searchsorted(ends, np.arange(len(q.of))), len(ends) - 1)]
+        to = ends[np.minimum(np.searchsorted(ends, np.arange(len(kernels.of))), len(ends) - 1)]
         between = np.cumsum(~mine & ~product)
         near = (between[to] - between >= 0) & (between[to] - between <= limits.kernels.QUANTISING_DISTANCE)
-        out[q.of[mine & near & (q.run == q.run[to])]] = True
+        out[kernels.of[mine & near & (kernels.run == kernels.run[to])]] = True
     return out
 
 
@@ -288,31 +290,36 @@ def _converted(
     narrows = a.names.mask(lambda k: k.operation == "cast") & ~widens
     if not (narrows if narrow else widens).any():
         return out
-    q = in_order(a, at, step)
-    product = a.names.mask(into)[q.name] & ~attention.products[q.of]
-    product &= ~_operators(a, at[q.of], _OF_ACTIVATIONS)
-    moving = a.names.mask(lambda k: k.family in ("copy", "elementwise"))[q.name] & ~attention.inner[q.of]
+    kernels = in_order(a, at, step)
+    product = a.names.mask(into)[kernels.name] & ~attention.products[kernels.of]
+    product &= ~_operators(a, at[kernels.of], _OF_ACTIVATIONS)
+    moving = (
+        a.names.mask(lambda k: k.family in ("copy", "elementwise"))[kernels.name]
+        & ~attention.inner[kernels.of]
+    )
     cast = a.names.mask(lambda k: k.operation != "multiply")
     ends = np.flatnonzero(~moving)
-    place = np.searchsorted(ends, np.arange(len(q.of)))  # of the kernel that ends the run of each
-    to = np.append(ends, len(q.of) - 1)[place]
-    mine = moving & product[to] & (q.run == q.run[to]) if len(to) else moving
-    mine &= q.length >= np.maximum(limits.kernels.WIDENING_RATIO * q.length[to], limits.kernels.WIDENING_NS)
+    place = np.searchsorted(ends, np.arange(len(kernels.of)))  # of the kernel that ends the run of each
+    to = np.append(ends, len(kernels.of) - 1)[place]
+    mine = moving & product[to] & (kernels.run == kernels.run[to]) if len(to) else moving
+    mine &= kernels.length >= np.maximum(
+        limits.kernels.WIDENING_RATIO * kernels.length[to], limits.kernels.WIDENING_NS
+    )
 
     def before(wanted: Array) -> Array:
         """Sums of a value over the kernels of each run."""
         return np.bincount(place, np.where(mine, wanted, 0), len(ends) + 1)
 
     if narrow:
-        mine &= narrows[q.name]
+        mine &= narrows[kernels.name]
         shown = before(mine) > 0
     else:  # a cast from FP32 behind a widening multiplication is one of an activation, not of a weight
-        shown = before((widens & cast)[q.name]) > 0
-        shown |= (before(widens[q.name]) > 0) & (before(narrows[q.name]) == 0)
+        shown = before((widens & cast)[kernels.name]) > 0
+        shown |= (before(widens[kernels.name]) > 0) & (before(narrows[kernels.name]) == 0)
     enough = shown & (before(mine) <= limits.kernels.WIDENING_DISTANCE)
-    enough &= before(q.length) >= limits.kernels.WIDENED_RATIO * np.append(q.length[ends], 0)
-    if enough.sum() > len(distinct(q.run[mine & enough[place]])):
-        out[q.of] = mine & enough[place]
+    enough &= before(kernels.length) >= limits.kernels.WIDENED_RATIO * np.append(kernels.length[ends], 0)
+    if enough.sum() > len(distinct(kernels.run[mine & enough[place]])):
+        out[kernels.of] = mine & enough[place]
     return out
 
 
@@ -363,12 +370,12 @@ def _gathers(
     some = mask.any() and np.append(mask, False)[a.op_name[at]] & (a.ops.length[at] >= least_ns)
     if not np.any(some):
         return Gathers(np.zeros(len(at), bool), *np.empty((2, 0), np.int64))
-    q = in_order(a, at, step)
-    mine = mask[q.name] & (q.length >= least_ns)
-    heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[q.name]
-    stretch = np.cumsum(heavy | begins_run(q.run))
+    kernels = in_order(a, at, step)
+    mine = mask[kernels.name] & (kernels.length >= least_ns)
+    heavy = a.names.mask(lambda k: k.family in MATMUL | ATTENTION)[kernels.name]
+    stretch = np.cumsum(heavy | begins_run(kernels.run))
     mine &= (np.bincount(stretch, mine) >= limits.kernels.GATHERS)[stretch]
     found = np.flatnonzero(mine)
-    first, of = begins_run(stretch[found]), at[q.of[found]]
+    first, of = begins_run(stretch[found]), at[kernels.of[found]]
     last = np.append(first[1:], True)[: len(found)]
-    return Gathers(marked(len(at), q.of[found]), a.ops.start[of[first]], a.ops.end[of[last]])
+    return Gathers(marked(len(at), kernels.of[found]), a.ops.start[of[first]], a.ops.end[of[last]])

@@ -16,15 +16,15 @@ from advisor.model.arrays import Array
 # launched to the end of the last (nvtx_gpu_proj_sum, nvtx_gpu_proj_trace)
 
 
-def projected(q: Query) -> pd.DataFrame:
+def projected(query: Query) -> pd.DataFrame:
     """The ranges that launched work of the GPU (kernels, copies, memsets, graph runs), a row each: when
     on the GPU and on the host, level among the ranges of the thread, children, parent."""
-    ranges = timed_ranges(q).sort_values(["start", "end"], ascending=[True, False], kind="stable")
+    ranges = timed_ranges(query).sort_values(["start", "end"], ascending=[True, False], kind="stable")
     ranges["level"], ranges["parent"] = _nesting(ranges)
     ranges["children"] = np.bincount(ranges["parent"][ranges["parent"] >= 0], minlength=len(ranges))
-    ops = q.a.ops
-    mine = np.flatnonzero((ops.api >= 0) & (True if q.whole else q.a.in_window))
-    calls = q.a.trace.columns("api_calls", ("start", "end", "process", "thread"))
+    ops = query.a.ops
+    mine = np.flatnonzero((ops.api >= 0) & (True if query.whole else query.a.in_window))
+    calls = query.a.trace.columns("api_calls", ("start", "end", "process", "thread"))
     api = ops.api[mine]
     work = {"call_start": "start", "call_end": "end", "process": "process", "thread": "thread"}
     launched = pd.DataFrame({name: calls[column][api] for name, column in work.items()})
@@ -52,9 +52,9 @@ def _nesting(ranges: pd.DataFrame) -> tuple[Array, Array]:
     return level, parent
 
 
-def projection(q: Query) -> pd.DataFrame:
+def projection(query: Query) -> pd.DataFrame:
     """Ranges on the GPU by text (nvtx_gpu_proj_sum), largest total first."""
-    rows = projected(q)
+    rows = projected(query)
     by = [rows["label"].rename("Range"), rows["style"].rename("Style")]
     found = sums(rows["gpu_ns"].astype("Int64"), by, "Proj ")
     group = rows.groupby(by, observed=True)
@@ -65,9 +65,9 @@ def projection(q: Query) -> pd.DataFrame:
     return largest_first(found.rename(columns=names).reset_index(), "Total Proj Time (ns)")
 
 
-def projection_trace(q: Query) -> pd.DataFrame:
+def projection_trace(query: Query) -> pd.DataFrame:
     """The same range by range, in the order of their starts on the GPU (nvtx_gpu_proj_trace)."""
-    rows = projected(q).sort_values("gpu_start", kind="stable")
+    rows = projected(query).sort_values("gpu_start", kind="stable")
     above = dict(zip(rows["id"], rows["parent"] + 1, strict=True))
 
     def stack(i: int) -> str:
@@ -93,28 +93,28 @@ def projection_trace(q: Query) -> pd.DataFrame:
     return rows.rename(columns=names)
 
 
-def launched(q: Query) -> pd.DataFrame:
+def launched(query: Query) -> pd.DataFrame:
     """Kernels whose launching call was recorded, in the order of the file, with that call (`call_start`,
     `call_end`, `process`, `thread`, `api`)."""
-    ops = q.a.ops
+    ops = query.a.ops
     kernel = ops.kind == Kind.KERNEL
-    rows = q.frame("kernels", "device")
+    rows = query.frame("kernels", "device")
     rows["call"] = pd.Series(ops.api[kernel], ops.row[kernel]).reindex(rows.index, fill_value=-1)
     rows = rows[rows["call"] >= 0]
-    calls = pd.DataFrame(q.a.trace.columns("api_calls", ("start", "end", "process", "thread", "name_id")))
+    calls = pd.DataFrame(query.a.trace.columns("api_calls", ("start", "end", "process", "thread", "name_id")))
     calls = calls.rename(columns={"start": "call_start", "end": "call_end"})
     rows = rows.join(calls.loc[np.unique(rows["call"])], on="call")
-    return rows.assign(api=call_names(q, rows["name_id"]))
+    return rows.assign(api=call_names(query, rows["name_id"]))
 
 
-def launch(q: Query) -> pd.DataFrame:
+def launch(query: Query) -> pd.DataFrame:
     """Call, queue and kernel time by kernel, thread and device (cuda_kern_exec_sum).
 
     The queue time of a kernel runs from the end of its call to its start. A kernel that started
     earlier has none and is left out of the queue columns; `QCount` counts the others. The total
     runs from the start of the call until both call and kernel have ended.
     """
-    rows = launched(q)
+    rows = launched(query)
     queue = (rows["start"] - rows["call_end"]).astype("Int64")
     times = {
         "T": rows[["end", "call_end"]].max(axis=1) - rows["call_start"],
@@ -126,18 +126,20 @@ def launch(q: Query) -> pd.DataFrame:
     by = [rows[column].rename(head) for head, column in keys.items()]
     found = pd.concat([sums(ns, by, prefix) for prefix, ns in times.items()], axis=1)
     found = largest_first(found.reset_index().rename(columns={"TCount": "Count"}), "TAvg (ns)")
-    lost = len(q.rows("kernels")) - len(rows)
+    lost = len(query.rows("kernels")) - len(rows)
     if lost:
         found.attrs["note"] = f"kernels left out because the call that launched them was not recorded: {lost}"
     return found
 
 
-def launch_trace(q: Query) -> pd.DataFrame:
+def launch_trace(query: Query) -> pd.DataFrame:
     """The same launch by launch, in the order of the calls (cuda_kern_exec_trace); a kernel that began
     before its call returned was not in the queue."""
     shape = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    rows = launched(q).sort_values("call_start", kind="stable")
-    text = pd.DataFrame(q.a.trace.columns("kernels", shape)).loc[rows.index].map("{:4d}".format).astype(str)
+    rows = launched(query).sort_values("call_start", kind="stable")
+    text = (
+        pd.DataFrame(query.a.trace.columns("kernels", shape)).loc[rows.index].map("{:4d}".format).astype(str)
+    )
     waited = (rows["start"] > rows["call_end"]).to_numpy()
     ends = rows[["end", "call_end"]].max(axis=1)
     return pd.DataFrame(
@@ -160,14 +162,14 @@ def launch_trace(q: Query) -> pd.DataFrame:
     )
 
 
-def nvtx_kernels(q: Query) -> pd.DataFrame:
+def nvtx_kernels(query: Query) -> pd.DataFrame:
     """Kernels by the NVTX ranges that launched them (nvtx_kern_sum).
 
     A kernel belongs to every range of its thread whose time encloses the launching call, so it
     counts in a range and in all ranges around that one. `NVTX Inst` counts the ranges of that
     text which launched the kernel.
     """
-    rows, ranges = launched(q), timed_ranges(q)
+    rows, ranges = launched(query), timed_ranges(query)
     in_range, of_kernel = enclosing(ranges, rows)
     pairs = rows.iloc[of_kernel].reset_index(drop=True)
     pairs[["Style", "domain", "NVTX Range"]] = ranges[["style", "domain", "label"]].to_numpy()[in_range]

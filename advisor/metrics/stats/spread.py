@@ -23,10 +23,10 @@ _MOST_BINS = 16
 _HEAT_BINS = 50
 
 
-def histogram(q: Query) -> pd.DataFrame:
+def histogram(query: Query) -> pd.DataFrame:
     """Durations of each kernel in logarithmic bins, largest total first. `Share` is that of the
     kernel's calls; empty bins between others have a row."""
-    rows = q.frame("kernels")
+    rows = query.frame("kernels")
     by_name = rows.groupby("name", observed=True)["ns"]
     bins = []
     for name in by_name.sum().sort_values(ascending=False, kind="stable").index:
@@ -55,14 +55,14 @@ def log_bins(duration: Array) -> tuple[Array, Array, Array]:
     return edges[:-1], edges[1:], np.bincount(at, minlength=len(edges) - 1)
 
 
-def pace(q: Query) -> pd.DataFrame:
+def pace(query: Query) -> pd.DataFrame:
     """Time from start to start of each kernel on one device, and from step to step (GPU end to GPU end), by
     phase. Distances across holes and deselected parts are left out."""
-    return pd.concat([_step_pace(q), _kernel_pace(q)])
+    return pd.concat([_step_pace(query), _kernel_pace(query)])
 
 
-def _step_pace(q: Query) -> pd.DataFrame:
-    a = q.a
+def _step_pace(query: Query) -> pd.DataFrame:
+    a = query.a
     at = a.window_steps
     # The ends of opaque steps divide the time evenly and contain no pace.
     at = at[(at > 0) & (a.steps.method != "opaque graph launches")]
@@ -73,12 +73,12 @@ def _step_pace(q: Query) -> pd.DataFrame:
     return found.assign(Name=names, Kind="step", Device=pd.array([pd.NA] * len(found), "Int64"))
 
 
-def _kernel_pace(q: Query) -> pd.DataFrame:
-    rows = q.frame("kernels", "device").sort_values("start", kind="stable")
+def _kernel_pace(query: Query) -> pd.DataFrame:
+    rows = query.frame("kernels", "device").sort_values("start", kind="stable")
     key = ["device", "name"]
     by = rows.groupby(key, observed=True)
     before = by["start"].shift(1, fill_value=-1)
-    holes = Coverage(q.a.window.holes).within(before.to_numpy(), rows["start"].to_numpy())
+    holes = Coverage(query.a.window.holes).within(before.to_numpy(), rows["start"].to_numpy())
     next_ = (before >= 0) & (holes == 0)
     pairs = rows[next_]
     found = sums((rows["start"] - before)[next_], [pairs[c] for c in key])
@@ -87,10 +87,10 @@ def _kernel_pace(q: Query) -> pd.DataFrame:
     return found.assign(Name=found["name"].astype(object), Kind="kernel", Device=device)
 
 
-def heatmap(q: Query) -> pd.DataFrame:
+def heatmap(query: Query) -> pd.DataFrame:
     """How busy each device is over the window, in bins of equal length (cuda_gpu_time_util_map): kernels,
     copies, and samples of SMs and DRAM if there are any."""
-    a = q.a
+    a = query.a
     edges = np.linspace(a.window.start, a.window.end, _HEAT_BINS + 1).astype(np.int64)
     width, blocks = np.maximum(np.diff(edges), 1), []
     for device, one in a.budgets.items():
@@ -113,9 +113,9 @@ def heatmap(q: Query) -> pd.DataFrame:
     return pd.concat(blocks) if blocks else pd.DataFrame()
 
 
-def budget(q: Query) -> pd.DataFrame:
+def budget(query: Query) -> pd.DataFrame:
     """The exclusive parts of each device's window, which add up to it; by phase if there are several."""
-    a = q.a
+    a = query.a
     blocks = []
     for device, one in a.budgets.items():
         phases = {"all": np.array([one.ns[p] for p in PARTS], np.int64)}
@@ -155,21 +155,21 @@ class TailLimits(NamedTuple):
     outliers: float = 2.0
 
 
-def tail(q: Query, tails: TailLimits | None = None) -> pd.DataFrame:
+def tail(query: Query, tails: TailLimits | None = None) -> pd.DataFrame:
     """Percentiles of similar calls (see :mod:`advisor.metrics.like`), largest tail score first.
 
     The tail score is the time above the median, summed over the calls. `Slow` calls take 1.5 times the median
     or more; the columns after it give the share of them, and of all calls, that coincides with something.
     """
-    a = q.a
+    a = query.a
     devices = [d for d in a.devices if a.trace.has("kernels") and len(a.device_kernels(d))]
-    blocks = [_device(q, device, tails or TailLimits()) for device in devices]
+    blocks = [_device(query, device, tails or TailLimits()) for device in devices]
     return largest_first(pd.concat(blocks), "Tail (ns)") if blocks else pd.DataFrame()
 
 
-def _device(q: Query, device: int, tails: TailLimits) -> pd.DataFrame:
+def _device(query: Query, device: int, tails: TailLimits) -> pd.DataFrame:
     """The groups of similar calls of one device, a row each."""
-    a = q.a
+    a = query.a
     like = like_calls(a, device, limits.kernels.TAIL_CALLS)
     spread, n = like.spread, len(like)
     slow = slow_calls(like)
@@ -178,7 +178,9 @@ def _device(q: Query, device: int, tails: TailLimits) -> pd.DataFrame:
     share = spread.total / max(spread.total.sum(), 1)
     first = np.unique(like.group, return_index=True)[1]
     columns = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    kernels = pd.DataFrame(a.trace.columns("kernels", columns)).assign(name=np.asarray(q.all_names, object))
+    kernels = pd.DataFrame(a.trace.columns("kernels", columns)).assign(
+        name=np.asarray(query.all_names, object)
+    )
     launch = kernels.loc[a.ops.row[like.at[first]]].reset_index(drop=True)
     texts = launch.astype(str)
     found = pd.DataFrame(
@@ -195,7 +197,7 @@ def _device(q: Query, device: int, tails: TailLimits) -> pd.DataFrame:
             "Flag": _flags(like, alone, share, slow_count, a.window.nonzero_length, tails),
             "Grid": texts["grid_x"] + "x" + texts["grid_y"] + "x" + texts["grid_z"],
             "Block": texts["block_x"] + "x" + texts["block_y"] + "x" + texts["block_z"],
-            "Prev Kernel": _before(q, kernels["name"], like)[first],
+            "Prev Kernel": _before(query, kernels["name"], like)[first],
             "Name": texts["name"],
         }
     )
@@ -224,16 +226,16 @@ def _flags(like: LikeCalls, alone: Array, share: Array, slow: Array, window: int
     return np.select(cases, ["hidden", "systematic", "outliers"], "").astype(object)
 
 
-def _before(q: Query, names: pd.Series, like: LikeCalls) -> Array:
+def _before(query: Query, names: pd.Series, like: LikeCalls) -> Array:
     """The kernel that ran before each call on its stream; empty for the first."""
-    name = pd.Series(names.to_numpy()[q.a.ops.row[like.at]])
-    return name.groupby(q.a.ops.stream[like.at]).shift(1).fillna("").to_numpy(object)
+    name = pd.Series(names.to_numpy()[query.a.ops.row[like.at]])
+    return name.groupby(query.a.ops.stream[like.at]).shift(1).fillna("").to_numpy(object)
 
 
-def modules(q: Query) -> pd.DataFrame:
+def modules(query: Query) -> pd.DataFrame:
     """The module tree: GPU time launched by each module itself, and including the modules below it."""
-    a, found = q.a, q.a.provenance.ops
-    at = np.arange(len(a.ops)) if q.whole else np.flatnonzero(a.in_window)
+    a, found = query.a, query.a.provenance.ops
+    at = np.arange(len(a.ops)) if query.whole else np.flatnonzero(a.in_window)
     duration = a.ops.length[at]
     rows = [] if found is None else module_tree(found, at, duration, apart=True)
     whole = max(int(duration.sum()), 1)
@@ -249,12 +251,12 @@ def modules(q: Query) -> pd.DataFrame:
     return frame
 
 
-def layers(q: Query) -> pd.DataFrame:
+def layers(query: Query) -> pd.DataFrame:
     """Layers of the main device: medians over the steps of the commonest phase."""
-    found = q.a.layers(q.a.main_device)
+    found = query.a.layers(query.a.main_device)
     if found is None:
         return pd.DataFrame()
-    times = found.times(q.a.ops.length[found.at])
+    times = found.times(query.a.ops.length[found.at])
     attention, ffn, other = np.median(times, axis=0).T
     total = np.median(times.sum(axis=2), axis=0)
     frame = pd.DataFrame(

@@ -168,11 +168,11 @@ def _shares(found: pd.DataFrame) -> pd.DataFrame:
     return found.assign(**{"Time (%)": time * 100.0 / max(int(time.sum()), 1)})
 
 
-def kernels(q: Query) -> pd.DataFrame:
+def kernels(query: Query) -> pd.DataFrame:
     """Time of kernels by name (cuda_gpu_kern_sum)."""
-    rows = q.frame("kernels")
+    rows = query.frame("kernels")
     found = by_time(rows["ns"], rows["name"], "Instances", "Name")
-    runs = len(q.rows("graph_runs"))
+    runs = len(query.rows("graph_runs"))
     if runs:
         found.attrs["note"] = (
             f"CUDA graph runs recorded as one block, without their kernels: {runs} "
@@ -181,27 +181,27 @@ def kernels(q: Query) -> pd.DataFrame:
     return found
 
 
-def call_names(q: Query, ids: pd.Series) -> Any:
+def call_names(query: Query, ids: pd.Series) -> Any:
     """Names of API calls without their version, unless that would make two names equal."""
-    names = q.texts(ids)
+    names = query.texts(ids)
     short = [_VERSION.sub("", text) for text in names.categories]
     return names.rename_categories(
         [s if short.count(s) == 1 else t for s, t in zip(short, names.categories, strict=True)]
     )
 
 
-def api(q: Query) -> pd.DataFrame:
+def api(query: Query) -> pd.DataFrame:
     """Time in CUDA API calls by name (cuda_api_sum)."""
-    calls = q.frame("api_calls", "name_id")
-    return by_time(calls["ns"], call_names(q, calls["name_id"]), "Num Calls", "Name")
+    calls = query.frame("api_calls", "name_id")
+    return by_time(calls["ns"], call_names(query, calls["name_id"]), "Num Calls", "Name")
 
 
-def api_gpu(q: Query) -> pd.DataFrame:
+def api_gpu(query: Query) -> pd.DataFrame:
     """Time in CUDA API calls and in what they launched, by name (cuda_api_gpu_sum)."""
-    calls, kernels = q.frame("api_calls", "name_id"), q.frame("kernels")
-    moved = memory_operations(q)
+    calls, kernels = query.frame("api_calls", "name_id"), query.frame("kernels")
+    moved = memory_operations(query)
     parts = {
-        "CUDA_API": (calls["ns"], call_names(q, calls["name_id"])),
+        "CUDA_API": (calls["ns"], call_names(query, calls["name_id"])),
         "CUDA_KERNEL": (kernels["ns"], kernels["name"]),
         "MEMORY_OPER": (moved["ns"], moved["kind"].map(copy_operation)),
     }
@@ -215,14 +215,14 @@ def api_gpu(q: Query) -> pd.DataFrame:
     return _shares(largest_first(pd.concat(found, ignore_index=True), "Total Time (ns)"))
 
 
-def collectives(q: Query) -> pd.DataFrame:
+def collectives(query: Query) -> pd.DataFrame:
     """Time of the kernels of collectives by name, and bytes where they are recorded (nccl_sum).
     Waiting for other ranks is part of it."""
-    rows = q.frame("kernels", "process", "correlation")
-    shared = q.a.names.mask(lambda k: k.family == "communication")[q.a.names.index[rows.index]]
+    rows = query.frame("kernels", "process", "correlation")
+    shared = query.a.names.mask(lambda k: k.family == "communication")[query.a.names.index[rows.index]]
     rows = rows[shared]
     found = by_time(rows["ns"], rows["name"], "Instances", "Name")
-    sizes = pd.DataFrame(q.a.trace.columns("collectives", ("process", "correlation", "bytes")))
+    sizes = pd.DataFrame(query.a.trace.columns("collectives", ("process", "correlation", "bytes")))
     sizes = sizes[sizes["bytes"] >= 0].drop_duplicates(["process", "correlation"])
     if len(sizes):
         known = rows.merge(sizes, on=["process", "correlation"])
@@ -230,11 +230,11 @@ def collectives(q: Query) -> pd.DataFrame:
     return found
 
 
-def unified(q: Query) -> pd.DataFrame:
+def unified(query: Query) -> pd.DataFrame:
     """Migrations of unified memory and page faults by address (um_sum), most moved first."""
-    moves = q.frame("copies", "bytes", "kind", "address")
+    moves = query.frame("copies", "bytes", "kind", "address")
     moves = moves[moves["kind"].isin(MIGRATIONS)]
-    faults = q.frame("page_faults", "device", "address", "count")
+    faults = query.frame("page_faults", "device", "address", "count")
     by = moves["address"]
     found = pd.DataFrame(index=pd.Index(np.union1d(by.unique(), faults["address"].unique()), name="address"))
     for what, kind in (("HtoD", UNIFIED_HTOD), ("DtoH", UNIFIED_DTOH)):
@@ -253,29 +253,29 @@ def unified(q: Query) -> pd.DataFrame:
     return found.assign(**{"Virtual Address": [f"0x{max(int(i), 0):x}" for i in found.index]})
 
 
-def osrt(q: Query) -> pd.DataFrame:
+def osrt(query: Query) -> pd.DataFrame:
     """Time in OS runtime calls by name (osrt_sum)."""
-    calls = q.frame("host_calls", "name_id")
-    return by_time(calls["ns"], q.texts(calls["name_id"]), "Num Calls", "Name")
+    calls = query.frame("host_calls", "name_id")
+    return by_time(calls["ns"], query.texts(calls["name_id"]), "Num Calls", "Name")
 
 
-def copies(q: Query) -> pd.DataFrame:
+def copies(query: Query) -> pd.DataFrame:
     """Time of copies and memsets by kind (cuda_gpu_mem_time_sum)."""
-    rows = memory_operations(q)
+    rows = memory_operations(query)
     return by_time(rows["ns"], rows["kind"], "Count", "Operation", copy_operation)
 
 
-def copy_sizes(q: Query) -> pd.DataFrame:
+def copy_sizes(query: Query) -> pd.DataFrame:
     """Sizes of copies and memsets by kind (cuda_gpu_mem_size_sum); 1 MB is 1,000,000 bytes."""
-    rows = memory_operations(q)
+    rows = memory_operations(query)
     found = largest_first(sums(rows["bytes"].clip(lower=0), rows["kind"], unit="MB"), "Total (MB)")
     return found.assign(Operation=[copy_operation(kind) for kind in found.index])
 
 
-def memory_operations(q: Query) -> pd.DataFrame:
+def memory_operations(query: Query) -> pd.DataFrame:
     """Copies and memsets with `kind`, `ns` and `bytes` (MISSING if unknown)."""
-    fills = q.frame("memsets", "bytes").assign(kind=MEMSET)
-    return pd.concat([q.frame("copies", "bytes", "kind"), fills], ignore_index=True)
+    fills = query.frame("memsets", "bytes").assign(kind=MEMSET)
+    return pd.concat([query.frame("copies", "bytes", "kind"), fills], ignore_index=True)
 
 
 def copy_operation(kind: int) -> str:
@@ -283,27 +283,27 @@ def copy_operation(kind: int) -> str:
     return "[CUDA memset]" if kind == MEMSET else f"[CUDA memcpy {COPY_OPERATIONS.get(kind, 'Unknown')}]"
 
 
-def nvtx(q: Query) -> pd.DataFrame:
+def nvtx(query: Query) -> pd.DataFrame:
     """Time of NVTX ranges by text (nvtx_sum): host time, nested ranges counted in full."""
-    rows = timed_ranges(q)
+    rows = timed_ranges(query)
     keys = [rows["text"], rows["style"], rows["domain"]]
     label = rows.groupby(keys, observed=True)["label"].first()
     found = by_time(rows["ns"], keys, "Instances", "Range", lambda key: str(label[key]))
     return found.reset_index("style").rename(columns={"style": "Style"})
 
 
-def nvtx_pushpop(q: Query) -> pd.DataFrame:
+def nvtx_pushpop(query: Query) -> pd.DataFrame:
     """The same for ranges that were pushed and popped (nvtx_pushpop_sum)."""
-    found = nvtx(q)
+    found = nvtx(query)
     return _shares(found[found["Style"] == "PushPop"] if len(found) else found)
 
 
-def timed_ranges(q: Query) -> pd.DataFrame:
+def timed_ranges(query: Query) -> pd.DataFrame:
     """NVTX ranges that count, without marks. A range goes by its text (`label`), and by its domain
     as well where several domains have one text: captures hold domains by number only."""
-    rows = q.frame("ranges", "process", "thread", "domain", "text_id", "style")
+    rows = query.frame("ranges", "process", "thread", "domain", "text_id", "style")
     rows = rows[rows["style"] != MARK]
-    text = q.texts(rows["text_id"])
+    text = query.texts(rows["text_id"])
     several = rows.groupby(text, observed=True)["domain"].transform("nunique") > 1
     domain = " (domain " + rows["domain"].astype(str) + ")"
     label = pd.Series(text, rows.index).astype(object) + domain.where(several, "")
@@ -352,15 +352,15 @@ _COLUMNS = {
 }
 
 
-def longest(q: Query) -> pd.DataFrame:
+def longest(query: Query) -> pd.DataFrame:
     """The same by duration, the longest first."""
-    return trace(q).sort_values("Duration (ns)", ascending=False, kind="stable")
+    return trace(query).sort_values("Duration (ns)", ascending=False, kind="stable")
 
 
-def trace(q: Query) -> pd.DataFrame:
+def trace(query: Query) -> pd.DataFrame:
     """One row a kernel, copy, memset or graph run. `SMem` is static and dynamic shared memory."""
     place = ("device", "context", "stream", "correlation")
-    parts = {table: q.frame(table, *place, *columns) for table, columns in _COLUMNS.items()}
+    parts = {table: query.frame(table, *place, *columns) for table, columns in _COLUMNS.items()}
     parts["kernels"]["name"] = parts["kernels"]["name"].astype(object)
     parts["copies"]["name"] = parts["copies"]["kind"].map(copy_operation)
     parts["memsets"]["name"] = copy_operation(MEMSET)
@@ -376,6 +376,6 @@ def trace(q: Query) -> pd.DataFrame:
     found["SrcMemKd"] = found["src_memory"].map(kinds).fillna("")
     found["DstMemKd"] = found["dst_memory"].fillna(found["memory"]).map(kinds).fillna("")
     # As `nsys stats` names a device: ``NVIDIA H200 (0)``.
-    devices = {i: f"{q.a.device(int(i)).name or 'GPU'} ({i})" for i in found["device"].unique()}
+    devices = {i: f"{query.a.device(int(i)).name or 'GPU'} ({i})" for i in found["device"].unique()}
     found["Device"] = found["device"].map(devices)
     return found.rename(columns=_HEADINGS)
